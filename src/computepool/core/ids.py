@@ -1,0 +1,24 @@
+"""Identifiers: short prefix + time-sortable 128 bits in Crockford base 32, so that new rows land at the end of an index."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+AccountId = NewType("AccountId", str)
+KeyId = NewType("KeyId", str)
+NodeId = NewType("NodeId", str)
+JobId = NewType("JobId", str)
+AttemptId = NewType("AttemptId", str)
+GroupId = NewType("GroupId", str)
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_ENTROPY_BYTES = 10
+
+
+def make_id(prefix: str, now_ms: int, entropy: bytes) -> str:
+    """`job_` + 10 characters of time + 16 of entropy. Clock and randomness come from the caller."""
+    if len(entropy) != _ENTROPY_BYTES:
+        raise ValueError(f"entropy must be {_ENTROPY_BYTES} bytes")
+    number = (now_ms << (8 * _ENTROPY_BYTES)) | int.from_bytes(entropy, "big")
+    characters = [_ALPHABET[(number >> shift) & 31] for shift in range(125, -5, -5)]
+    return f"{prefix}_{''.join(characters)}"

@@ -1,0 +1,199 @@
+"""The life of a job: states, reasons, the transition tables, retries, and what to answer a report.
+
+Pure rules. A service loads rows, asks here, and writes what it was told in one transaction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class JobKind(StrEnum):
+    SCRIPT = "script"  #: a file with an interpreter line, or Python
+    COMMAND = "command"  #: an argv
+    FUNCTION = "function"  #: a Python callable
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"  #: waits for a node (the reason says for what)
+    LEASED = "leased"  #: given to a node, not yet started
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"  #: nobody could run it before its time to live ended
+
+
+class AttemptState(StrEnum):
+    LEASED = "leased"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    EXPIRED = "expired"  #: its lease ran out; a late result may still be accepted
+    CANCELLED = "cancelled"
+    RETURNED = "returned"  #: given back by the node before it started
+    SUPERSEDED = "superseded"  #: another attempt of the job was accepted first
+
+
+class Outcome(StrEnum):
+    """What a node says of an attempt."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"  #: with a reason that decides whose fault it is
+    CANCELLED = "cancelled"  #: stopped because the hub said so
+    RETURNED = "returned"  #: never started here
+
+
+class Reason(StrEnum):
+    """Why something is as it is. Stable words; people get a sentence made from them."""
+
+    SUBMITTED = "submitted"
+    WAITING_FOR_JOBS = "waiting_for_jobs"  #: `after` jobs are not finished
+    WAITING_FOR_NODE = "waiting_for_node"
+    BACKING_OFF = "backing_off"
+    PLACED = "placed"
+    STARTED = "started"
+    COMPLETED = "completed"
+    ACCEPTED_LATE = "accepted_late"
+    # the job's fault
+    EXIT_NONZERO = "exit_nonzero"
+    EXCEPTION = "exception"
+    SIGNAL = "signal"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    OUTPUT_LIMIT = "output_limit"
+    BAD_JOB = "bad_job"  #: cannot be started anywhere: missing interpreter, unresolvable dependencies
+    FAILED_EVERYWHERE = "failed_everywhere"  #: failed on several owners' nodes
+    # the node's fault
+    LEASE_LOST = "lease_lost"
+    NODE_ERROR = "node_error"  #: sandbox or agent failure
+    STAGING_FAILED = "staging_failed"
+    NODE_RESTARTED = "node_restarted"
+    NODES_KEPT_FAILING = "nodes_kept_failing"
+    # nobody's fault
+    GIVEN_BACK = "given_back"
+    NODE_DRAINING = "node_draining"
+    CANCELLED_BY_USER = "cancelled_by_user"
+    DEPENDENCY_FAILED = "dependency_failed"
+    QUEUED_TOO_LONG = "queued_too_long"
+    SUPERSEDED = "superseded"
+
+
+TERMINAL: frozenset[JobState] = frozenset(
+    {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED}
+)
+LIVE_ATTEMPT: frozenset[AttemptState] = frozenset({AttemptState.LEASED, AttemptState.RUNNING})
+
+_JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset(
+        # SUCCEEDED: a late result of an expired attempt is accepted while the job waits again
+        {JobState.LEASED, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED}
+    ),
+    JobState.LEASED: frozenset(
+        {JobState.RUNNING, JobState.QUEUED, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
+    ),
+    JobState.RUNNING: frozenset({JobState.QUEUED, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}),
+}
+
+NODE_FAULTS: frozenset[Reason] = frozenset(
+    {Reason.LEASE_LOST, Reason.NODE_ERROR, Reason.STAGING_FAILED, Reason.NODE_RESTARTED}
+)
+#: Failing again elsewhere would change nothing, so these are never retried.
+HOPELESS: frozenset[Reason] = frozenset({Reason.BAD_JOB})
+
+
+def may_become(before: JobState, after: JobState) -> bool:
+    return after in _JOB_TRANSITIONS.get(before, frozenset())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryLimits:
+    """How often a job is tried again. The first is the submitter's choice, the others are the hub's settings."""
+
+    retries: int  #: after failures that are the job's fault
+    node_faults_max: int = 5  #: nodes that may be lost under it
+    owners_max: int = 3  #: different owners' nodes that may fail it before it is called poison
+    backoff_base_ms: int = 1_000
+    backoff_max_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureHistory:
+    """Failures of a job including the one being decided."""
+
+    job_faults: int
+    node_faults: int
+    owners_failed: int  #: different owners on whose nodes the job failed by its own fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AfterFailure:
+    """What becomes of a job when an attempt did not succeed."""
+
+    state: JobState  #: QUEUED or FAILED
+    reason: Reason
+    delay_ms: int = 0
+    avoid_node: bool = False
+
+
+def after_failure(
+    reason: Reason, history: FailureHistory, limits: RetryLimits, *, jitter: float
+) -> AfterFailure:
+    """Retry or give up. `jitter` in [0, 1) spreads retries; it is an argument so that the rule stays pure."""
+    if reason in NODE_FAULTS:
+        if history.node_faults >= limits.node_faults_max:
+            return AfterFailure(state=JobState.FAILED, reason=Reason.NODES_KEPT_FAILING)
+        # The first lost node costs no waiting: the job did nothing wrong.
+        delay = 0 if history.node_faults <= 1 else _backoff_ms(history.node_faults - 1, limits, jitter)
+        return AfterFailure(state=JobState.QUEUED, reason=reason, delay_ms=delay, avoid_node=True)
+    if reason in HOPELESS or history.job_faults > limits.retries:
+        return AfterFailure(state=JobState.FAILED, reason=reason)
+    if history.owners_failed >= limits.owners_max:
+        return AfterFailure(state=JobState.FAILED, reason=Reason.FAILED_EVERYWHERE)
+    delay = _backoff_ms(history.job_faults, limits, jitter)
+    return AfterFailure(state=JobState.QUEUED, reason=reason, delay_ms=delay, avoid_node=True)
+
+
+def _backoff_ms(failures: int, limits: RetryLimits, jitter: float) -> int:
+    """Exponential, with the upper half jittered: retries spread out, yet never come at once."""
+    ceiling = min(limits.backoff_max_ms, limits.backoff_base_ms * 2 ** min(failures - 1, 30))
+    return ceiling // 2 + int(ceiling // 2 * jitter)
+
+
+class Verdict(StrEnum):
+    """The hub's answer to one report. Every report gets one, and the agent stops retrying."""
+
+    ACCEPTED = "accepted"
+    ACCEPTED_LATE = "accepted_late"
+    REPLAY = "replay"  #: the same report again: same answer
+    CONFLICT = "conflict"  #: another result for an attempt that was already reported
+    SUPERSEDED = "superseded"  #: another attempt was accepted; nothing is paid
+    CANCELLED = "cancelled"
+    FOREIGN = "foreign"  #: no such attempt on this node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFacts:
+    """What the store knows when a report arrives."""
+
+    state: AttemptState
+    report_digest: str | None
+    job_state: JobState
+    job_accepted: bool  #: some attempt of the job was already accepted
+
+
+def judge_report(facts: AttemptFacts | None, *, report_digest: str, outcome: Outcome) -> Verdict:
+    """The late/duplicate matrix. `facts` is None when this node holds no such attempt."""
+    if facts is None:
+        return Verdict.FOREIGN
+    if facts.report_digest is not None:
+        return Verdict.REPLAY if facts.report_digest == report_digest else Verdict.CONFLICT
+    if facts.state is AttemptState.CANCELLED or facts.job_state is JobState.CANCELLED:
+        return Verdict.CANCELLED
+    if facts.state in LIVE_ATTEMPT:
+        return Verdict.ACCEPTED
+    if facts.job_accepted or facts.job_state in TERMINAL:
+        return Verdict.SUPERSEDED
+    # The lease ran out, yet nothing else was accepted: a late success counts, a late failure was counted as a lost lease.
+    return Verdict.ACCEPTED_LATE if outcome is Outcome.SUCCEEDED else Verdict.SUPERSEDED

@@ -1,0 +1,94 @@
+"""What a node has and what a job asks for. Values only; the allocator compares them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from computepool.core.isolation import Level
+
+#: Tier of a GPU the table does not know, and of a node without any.
+UNKNOWN_GPU_TIER = "gpu"
+CPU_TIER = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One graphics card as the node's probe saw it."""
+
+    name: str
+    tier: str
+    vram_mb: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What a node lends in all. `cpu_milli` is thousandths of a core, so that half cores are whole numbers."""
+
+    cpu_milli: int
+    ram_mb: int
+    disk_mb: int
+    gpus: tuple[Gpu, ...] = ()
+
+    @property
+    def tier(self) -> str:
+        """The tier of the best card (most memory), or `cpu`."""
+        return max(self.gpus, key=lambda gpu: gpu.vram_mb).tier if self.gpus else CPU_TIER
+
+
+class NodeState(StrEnum):
+    """What the owner (or operator) wants of a node. Being online is a separate, soft fact."""
+
+    ACTIVE = "active"  #: takes new work
+    PAUSED = "paused"  #: takes no new work; running jobs go on
+    DRAINING = "draining"  #: as paused, and the agent stops when the last job ends
+    REVOKED = "revoked"  #: its key is no longer accepted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeProfile:
+    """Everything the allocator knows of a node that does not change from poll to poll."""
+
+    node_id: str
+    name: str
+    owner: str  #: account id
+    capacity: Capacity
+    region: str = ""
+    tags: frozenset[str] = frozenset()
+    properties: tuple[tuple[str, str], ...] = ()
+    mesh_version: str = ""
+    python: str = ""  #: "3.11"; functions run only where the minor version matches
+    level: Level = Level.PROCESS  #: the best isolation level its self-test passed
+    trusted: frozenset[str] = frozenset()  #: account ids (or "*") whose jobs may run below NAMESPACE; the owner always may
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirements:
+    """Hard minimums and preferences of a job. Hashable: jobs with equal requirements are one *shape*."""
+
+    cpu_milli: int = 1000
+    ram_mb: int = 256
+    disk_mb: int = 256
+    gpus: int = 0
+    vram_mb: int = 0  #: per GPU
+    tiers: frozenset[str] = frozenset()  #: any of these; empty means any
+    regions: frozenset[str] = frozenset()  #: any of these; empty means any
+    tags: frozenset[str] = frozenset()  #: all of these
+    prefer_tags: frozenset[str] = frozenset()
+    exclude_tags: frozenset[str] = frozenset()  #: none of these
+    properties: frozenset[tuple[str, str]] = frozenset()
+    exclude_nodes: frozenset[str] = frozenset()  #: node ids, names or URLs
+    node: str = ""  #: pinned to this node id or name; empty means any
+    mesh_version: str = ""  #: empty means any
+    python: str = ""
+    isolation: Level | None = None  #: None: NAMESPACE on a stranger's node, anything on one that trusts the submitter
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What makes two queued jobs interchangeable for the allocator."""
+
+    requirements: Requirements
+    account: str
+    avoid_node: str = field(default="")  #: the node that failed this job last; never the same one twice in a row
