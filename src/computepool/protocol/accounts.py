@@ -1,0 +1,133 @@
+"""Accounts, keys, sign-in, events, artifacts and problems as they cross the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from computepool.protocol.base import Name, Page, Reply, Request
+
+Role = Literal["admin", "submitter", "provider"]
+AccountName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")]
+
+
+class AccountRequest(Request):
+    name: AccountName
+    roles: list[Role] = Field(default=["submitter", "provider"], min_length=1)
+
+
+class AccountView(Reply):
+    id: str
+    name: str
+    roles: list[str]
+    created_at_ms: int
+
+
+class AccountPage(Page):
+    accounts: list[AccountView]
+
+
+class KeyRequest(Request):
+    name: Name
+    expires_in_s: float | None = Field(default=None, gt=0, le=10 * 365 * 24 * 3600)
+    account_id: str | None = None  #: admins may make keys for others
+
+
+class KeyView(Reply):
+    id: str
+    name: str
+    account_id: str
+    created_at_ms: int
+    expires_at_ms: int | None = None
+    last_used_ms: int | None = None
+    revoked_at_ms: int | None = None
+
+
+class NewKeyReply(KeyView):
+    key: str  #: shown once
+
+
+class KeyPage(Page):
+    keys: list[KeyView]
+
+
+class SignInRequest(Request):
+    """Exchange a one-time code for a key (`kind="key"`, for a CLI) or a browser session (`kind="cookie"`)."""
+
+    code: Annotated[str, StringConstraints(min_length=8, max_length=128)]
+    kind: Literal["key", "cookie"] = "key"
+    name: Name = "signed in by link"
+
+
+class SignInReply(Reply):
+    account: AccountView
+    key: str | None = None
+
+
+class EventView(Reply):
+    """One state transition: who, what, from, to, why, when."""
+
+    seq: int
+    at_ms: int
+    actor: str
+    action: str
+    job_id: str | None = None
+    attempt_id: str | None = None
+    node_id: str | None = None
+    group_id: str | None = None
+    account_id: str | None = None
+    before: str | None = None
+    after: str | None = None
+    reason: str | None = None
+    data: dict[str, Any] | None = None
+
+
+class EventPage(Reply):
+    events: list[EventView]
+    cursor: int
+
+
+class ArtifactView(Reply):
+    digest: str
+    size: int
+    name: str | None = None
+    role: str | None = None  #: upload, input or output
+    job_id: str | None = None
+    created_at_ms: int
+
+
+class ArtifactPage(Page):
+    artifacts: list[ArtifactView]
+
+
+class UploadState(Reply):
+    """How much of an upload the hub has; continue from `offset`."""
+
+    digest: str
+    offset: int
+    complete: bool
+
+
+class Problem(Reply):
+    """RFC 9457 problem details."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    code: str
+    detail: str
+    field: str | None = None
+    retry_after_s: float | None = None
+
+
+class HubInfo(Reply):
+    name: str
+    version: str
+    protocol: int
+    time_ms: int
+    nodes_online: int
+    nodes: int
+    queued: int
+    running: int
+    account: AccountView | None = None

@@ -1,0 +1,33 @@
+"""Bases of all wire models: requests refuse unknown fields, replies ignore them (a newer hub may say more)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+NAME_MAX = 200
+TEXT_MAX = 8_192
+LIST_MAX = 1_000
+
+#: A label a person chose: no control characters, bounded.
+Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_MAX, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Tag = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/+-]*$")]
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Id = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
+Region = Annotated[str, StringConstraints(max_length=32, pattern=r"^[A-Za-z-]*$")]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Reply(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Page(Reply):
+    """Cursor page: ask again with `after=next` until `next` is null."""
+
+    next: str | None = None

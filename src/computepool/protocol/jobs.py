@@ -1,0 +1,339 @@
+"""Jobs as clients submit and see them. A submission is one immutable spec plus one item per job."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from computepool.core.isolation import Level
+from computepool.core.jobs import JobKind, JobState, Reason
+from computepool.core.resources import Requirements
+from computepool.core.tiers import region_of
+from computepool.protocol.base import LIST_MAX, Count, Digest, Id, Name, Page, Region, Reply, Request, Tag
+
+#: Inline limits; anything larger travels as an artifact.
+SOURCE_MAX = 256 * 1024
+PAYLOAD_MAX = 256 * 1024
+RESULT_INLINE_MAX = 256 * 1024
+ITEMS_MAX = 1_000
+TIMEOUT_MAX_S = 7 * 24 * 3600
+PRIORITY_MIN, PRIORITY_MAX = -100, 100
+MB_MAX = 64 * 1024 * 1024
+
+Megabytes = Annotated[int, Field(ge=0, le=MB_MAX)]
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+ShortText = Annotated[str, StringConstraints(max_length=16_384)]
+FileName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+class Needs(Request):
+    """Hard minimums and preferences. Sizes in MB, VRAM per GPU."""
+
+    cores: float = Field(default=1, ge=0.001, le=10_000)
+    ram_mb: Megabytes = 256
+    disk_mb: Megabytes = 256
+    gpus: int = Field(default=0, ge=0, le=64)
+    vram_mb: Megabytes = 0
+    tiers: list[Tag] = Field(default=[], max_length=64)
+    regions: list[Region] = Field(default=[], max_length=64)
+    tags: list[Tag] = Field(default=[], max_length=64)
+    prefer_tags: list[Tag] = Field(default=[], max_length=64)
+    exclude_tags: list[Tag] = Field(default=[], max_length=64)
+    properties: dict[Tag, Name] = Field(default={}, max_length=64)
+    exclude_hosts: list[Name] = Field(default=[], max_length=64)
+    host: Name | None = None
+    mesh_version: Tag | None = None
+    python: str | None = Field(default=None, pattern=r"^3\.\d{1,2}$")
+    isolation: str | None = Field(default=None, examples=["namespace"])
+
+    @field_validator("isolation")
+    @classmethod
+    def _known_level(cls, value: str | None) -> str | None:
+        if value is not None:
+            Level.parse(value)
+        return value
+
+    def requirements(self) -> Requirements:
+        return Requirements(
+            cpu_milli=max(1, round(self.cores * 1000)),
+            ram_mb=self.ram_mb,
+            disk_mb=self.disk_mb,
+            gpus=max(self.gpus, 1 if self.vram_mb else 0),
+            vram_mb=self.vram_mb,
+            tiers=frozenset(tier.lower() for tier in self.tiers),
+            regions=frozenset(region_of(region) for region in self.regions),
+            tags=frozenset(self.tags),
+            prefer_tags=frozenset(self.prefer_tags),
+            exclude_tags=frozenset(self.exclude_tags),
+            properties=frozenset(self.properties.items()),
+            exclude_nodes=frozenset(self.exclude_hosts),
+            node=self.host or "",
+            mesh_version=self.mesh_version or "",
+            python=self.python or "",
+            isolation=None if self.isolation is None else Level.parse(self.isolation),
+        )
+
+
+class InputFile(Request):
+    """An artifact placed into the job's folder under `name` before it starts."""
+
+    name: FileName
+    digest: Digest
+    size: Count
+
+
+class JobSpec(Request):
+    """What to run and what it needs. Immutable, named by its digest, shared by all jobs of a submission."""
+
+    kind: JobKind
+    name: Name
+    needs: Needs = Needs()
+    argv: list[ShortText] = Field(default=[], max_length=LIST_MAX)  #: command line, or arguments of a script
+    source: str | None = Field(default=None, max_length=SOURCE_MAX)  #: text of a script
+    function: str | None = Field(default=None, max_length=SOURCE_MAX * 4 // 3 + 4)  #: base64 of a pickled callable
+    function_artifact: Digest | None = None  #: the same, when larger than the inline limit
+    dependencies: list[ShortText] = Field(default=[], max_length=200)  #: PEP 508, installed from wheels only
+    env: dict[EnvName, ShortText] = Field(default={}, max_length=200)
+    inputs: list[InputFile] = Field(default=[], max_length=LIST_MAX)
+    timeout_s: float = Field(default=3600, gt=0, le=TIMEOUT_MAX_S)
+    allow_pickle: bool = False  #: the client will accept a pickled result
+    labels: list[Tag] = Field(default=[], max_length=32)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.kind is JobKind.COMMAND and not self.argv:
+            raise ValueError("a command job needs argv")
+        if self.kind is JobKind.SCRIPT and not self.source:
+            raise ValueError("a script job needs its source")
+        if self.kind is JobKind.FUNCTION and not (self.function or self.function_artifact):
+            raise ValueError("a function job needs function or function_artifact")
+        return self
+
+    def body(self) -> str:
+        """The canonical text that is stored, signed and digested."""
+        return self.model_dump_json(exclude_defaults=True)
+
+
+def spec_digest(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+class Item(Request):
+    """One job of a submission."""
+
+    key: Name | None = None  #: the submitter's name for it, unique in its group
+    payload: str | None = Field(default=None, max_length=PAYLOAD_MAX * 4 // 3 + 4)  #: base64; arguments of a function
+    payload_artifact: Digest | None = None
+
+
+class SubmitRequest(Request):
+    """One spec, one job per item (default: a single job)."""
+
+    spec: JobSpec
+    items: list[Item] = Field(default=[Item()], min_length=1, max_length=ITEMS_MAX)
+    priority: int = Field(default=0, ge=PRIORITY_MIN, le=PRIORITY_MAX)
+    retries: int = Field(default=0, ge=0, le=100)
+    after: list[Id] = Field(default=[], max_length=LIST_MAX)
+    ttl_s: float = Field(default=7 * 24 * 3600, gt=0, le=90 * 24 * 3600)
+    group_id: Id | None = None  #: an existing group of yours
+
+
+class SubmitReply(Reply):
+    job_ids: list[str]  #: in the order of the items
+    group_id: str | None = None
+
+
+class Usage(Reply):
+    """Measured by the node for one attempt."""
+
+    wall_ms: int = 0
+    cpu_ms: int = 0
+    peak_rss_mb: int = 0
+    gpu_ms: int = 0
+
+
+class OutputFile(Reply):
+    name: str
+    digest: str
+    size: int
+
+
+class AttemptView(Reply):
+    id: str
+    number: int
+    node_id: str
+    node_name: str
+    state: str
+    reason: str
+    leased_at_ms: int
+    started_at_ms: int | None = None
+    finished_at_ms: int | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    usage: Usage | None = None
+
+
+class JobView(Reply):
+    id: str
+    name: str
+    kind: JobKind
+    state: JobState
+    reason: Reason
+    status: str  #: one sentence for people
+    account_id: str
+    group_id: str | None = None
+    key: str | None = None
+    item: int = 0
+    priority: int
+    retries: int
+    node_id: str | None = None
+    node_name: str | None = None
+    created_at_ms: int
+    queued_at_ms: int
+    started_at_ms: int | None = None
+    finished_at_ms: int | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    progress: float | None = None  #: 0..1, as the job itself reports it
+    attempts: int = 0
+    can_cancel: bool = False
+
+
+class JobDetail(JobView):
+    spec: JobSpec
+    after: list[str] = []
+    tries: list[AttemptView] = []
+    outputs: list[OutputFile] = []
+
+
+class JobResult(Reply):
+    """A finished job as result streams deliver it."""
+
+    seq: int
+    job_id: str
+    key: str | None = None
+    item: int = 0
+    state: JobState
+    reason: Reason
+    exit_code: int | None = None
+    error: str | None = None
+    result: str | None = None  #: an encoded value (see values.py), or null
+    result_artifact: str | None = None
+    outputs: list[OutputFile] = []
+
+
+class ResultPage(Reply):
+    results: list[JobResult]
+    cursor: int  #: ask again with after=cursor
+    open: int  #: jobs of the group that are not finished yet
+
+
+class JobPage(Page):
+    jobs: list[JobView]
+
+
+class LogChunk(Reply):
+    seq: int
+    attempt_id: str
+    stream: str  #: stdout or stderr
+    text: str
+
+
+class LogPage(Reply):
+    chunks: list[LogChunk]
+    cursor: int
+    ended: bool  #: the job is finished and everything was delivered
+
+
+class GroupRequest(Request):
+    name: Name
+    kind: Annotated[str, StringConstraints(pattern=r"^(map|slices|session|group)$")] = "group"
+
+
+class GroupView(Reply):
+    id: str
+    name: str
+    kind: str
+    account_id: str
+    created_at_ms: int
+    counts: dict[str, int]  #: by job state
+    total: int
+
+
+class GroupPage(Page):
+    groups: list[GroupView]
+
+
+class GateView(Reply):
+    """One hard gate: how many nodes fail it, and how many would take the job without it."""
+
+    gate: str
+    need: str
+    failing: int
+    failing_even_if_idle: int
+    passing_without: int
+
+
+class ChangeView(Reply):
+    """A change of the job's requirements that would let it start now."""
+
+    change: str
+    nodes: int
+
+
+class NodeVerdictView(Reply):
+    node_id: str
+    name: str
+    ok: bool
+    failed: list[str] = []
+    score: float = 0
+    terms: dict[str, float] = {}
+
+
+class WhyView(Reply):
+    """Why a job is in its state, with numbers and what would change it."""
+
+    job_id: str | None = None
+    state: JobState | None = None
+    reason: str
+    sentence: str
+    nodes: int
+    eligible_now: int
+    unsatisfiable: bool = False
+    ahead: int | None = None  #: jobs before it in the queue, about
+    gates: list[GateView] = []
+    changes: list[ChangeView] = []
+
+
+class PreviewRequest(Request):
+    needs: Needs
+    limit: int = Field(default=100, ge=1, le=1000)
+
+
+class PreviewView(Reply):
+    why: WhyView
+    hosts: list[NodeVerdictView]
+
+
+class QueueRow(Reply):
+    """One node's share of the queue."""
+
+    node_id: str
+    name: str
+    online: bool
+    state: str
+    running: int
+    leased: int
+    cores_free: float
+    cores_total: float
+    ram_free_mb: int
+    ram_total_mb: int
+    jobs: list[str]
+
+
+class QueueView(Reply):
+    queued: int
+    delayed: int
+    nodes: list[QueueRow]

@@ -1,0 +1,251 @@
+"""What an agent and the hub say to each other: register, next (the long poll), heartbeat, complete (the report), logs."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, field_validator
+
+from computepool.core.isolation import Level
+from computepool.core.jobs import Outcome, Reason, Verdict
+from computepool.core.resources import Capacity, Gpu, NodeProfile
+from computepool.core.tiers import region_of
+from computepool.protocol.base import LIST_MAX, TEXT_MAX, Count, Digest, Id, Name, Page, Region, Reply, Request, Tag
+from computepool.protocol.jobs import RESULT_INLINE_MAX, FileName, Usage
+
+HOLDING_MAX = 20_000
+REPORTS_MAX = 1_000
+LOG_CHUNK_MAX = 64 * 1024
+OUTPUTS_MAX = 1_000
+
+Stream = Annotated[str, StringConstraints(pattern=r"^(stdout|stderr)$")]
+
+
+class GpuModel(Request):
+    name: Name
+    tier: Tag
+    vram_mb: Count
+
+
+class Profile(Request):
+    """A node as its agent describes it."""
+
+    name: Name
+    cores: float = Field(gt=0, le=100_000)
+    ram_mb: Count
+    disk_mb: Count
+    gpus: list[GpuModel] = Field(default=[], max_length=64)
+    region: Region = ""
+    tags: list[Tag] = Field(default=[], max_length=64)
+    properties: dict[Tag, Name] = Field(default={}, max_length=64)
+    mesh_version: Annotated[str, StringConstraints(max_length=64)] = ""
+    python: Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
+    isolation: str = "process"  #: the best level that passed the node's self-test
+    trusted: list[Name] = Field(default=[], max_length=LIST_MAX)  #: account ids whose jobs may run unsandboxed; "*" for all
+    url: Annotated[str, StringConstraints(max_length=300)] = ""
+    version: Annotated[str, StringConstraints(max_length=64)] = ""
+    platform: Annotated[str, StringConstraints(max_length=200)] = ""
+
+    @field_validator("isolation")
+    @classmethod
+    def _known_level(cls, value: str) -> str:
+        Level.parse(value)
+        return value
+
+    def node_profile(self, *, node_id: str, owner: str) -> NodeProfile:
+        return NodeProfile(
+            node_id=node_id,
+            name=self.name,
+            owner=owner,
+            capacity=Capacity(
+                cpu_milli=round(self.cores * 1000),
+                ram_mb=self.ram_mb,
+                disk_mb=self.disk_mb,
+                gpus=tuple(Gpu(name=gpu.name, tier=gpu.tier, vram_mb=gpu.vram_mb) for gpu in self.gpus),
+            ),
+            region=region_of(self.region),
+            tags=frozenset(self.tags),
+            properties=tuple(sorted(self.properties.items())),
+            mesh_version=self.mesh_version,
+            python=self.python,
+            level=Level.parse(self.isolation),
+            trusted=frozenset(self.trusted),
+            url=self.url,
+        )
+
+
+class RegisterRequest(Request):
+    """First contact: a one-time code, the agent's own public key, and proof that it holds the private half."""
+
+    code: Annotated[str, StringConstraints(min_length=8, max_length=128)]
+    public_key: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]  #: Ed25519, base64url without padding
+    proof: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]  #: signature of the code
+    protocol: int
+    profile: Profile
+
+
+class RegisterReply(Reply):
+    node_id: str
+    owner: str
+    hub_keys: dict[str, str]  #: kid → Ed25519 public key; pinned by the agent
+
+
+class RunningAttempt(Request):
+    """Progress of one attempt the node is running now."""
+
+    attempt_id: Id
+    progress: float | None = Field(default=None, ge=0, le=1)
+    usage: Usage | None = None
+
+
+class NextRequest(Request):
+    """One request is heartbeat, lease renewal and claim."""
+
+    boot_id: Id  #: changes when the agent restarts, so the hub knows what died with it
+    holding: list[Id] = Field(default=[], max_length=HOLDING_MAX)  #: every attempt it has: waiting, running or unreported
+    running: list[RunningAttempt] = Field(default=[], max_length=HOLDING_MAX)
+    wait_ms: int = Field(default=0, ge=0, le=60_000)  #: 0: answer at once
+    claim: bool = True  #: false: renew only (paused, draining, or a heartbeat)
+    profile: Profile | None = None  #: sent on the first poll of a boot and whenever it changed
+
+
+class Grant(Reply):
+    """One attempt given to a node. Grants of one lane share its reservation and run one after the other."""
+
+    attempt_id: str
+    attempt_no: int
+    job_id: str
+    lane: str
+    spec: str  #: digest; the body is in NextReply.specs
+    account_id: str  #: the submitter
+    payload: str | None = None
+    payload_artifact: str | None = None
+    item: int = 0
+    items: int = 1
+    gpus: list[int] = []  #: indices of the node's GPUs reserved for it
+
+    def digest(self) -> str:
+        """What the job token binds: everything the node acts on."""
+        parts = (
+            self.attempt_id, self.job_id, self.lane, self.spec, self.account_id, self.payload or "",
+            self.payload_artifact or "", str(self.item), str(self.items), ",".join(map(str, self.gpus)),
+        )  # fmt: skip
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+class NextReply(Reply):
+    interval_ms: int
+    lease_ms: int
+    fence_ms: int  #: stop this long before the lease ends
+    hub_time_ms: int
+    grants: list[Grant] = []
+    specs: dict[str, str] = {}  #: digest → canonical JSON body of the JobSpec
+    token: str | None = None  #: EdDSA JWT binding node, attempts and digests; absent when there are no grants
+    cancel: list[str] = []  #: attempts to stop now
+    state: str = "active"  #: what the owner or operator wants: active, paused, draining
+    reregister: bool = False  #: the hub does not know this node's profile; send it with the next poll
+
+
+class LogText(Request):
+    attempt_id: Id
+    stream: Stream
+    text: Annotated[str, StringConstraints(max_length=LOG_CHUNK_MAX)]
+
+
+class LogsRequest(Request):
+    chunks: list[LogText] = Field(max_length=LIST_MAX)
+
+
+class OutputRef(Request):
+    name: FileName
+    digest: Digest
+    size: Count
+
+
+class Report(Request):
+    """How one attempt ended."""
+
+    attempt_id: Id
+    outcome: Outcome
+    reason: Reason
+    exit_code: int | None = Field(default=None, ge=-1024, le=4096)
+    error: Annotated[str, StringConstraints(max_length=TEXT_MAX)] | None = None
+    result: Annotated[str, StringConstraints(max_length=RESULT_INLINE_MAX * 4 // 3 + 1024)] | None = None
+    result_artifact: Digest | None = None
+    outputs: list[OutputRef] = Field(default=[], max_length=OUTPUTS_MAX)
+    ran_ms: Count = 0  #: how long it ran
+    ended_ago_ms: Count = 0  #: intervals, not times of day: the node's clock is not trusted
+    usage: Usage | None = None
+
+    def digest(self) -> str:
+        """Names the content of the report; the same attempt reported twice must have the same."""
+        parts = (
+            self.attempt_id, self.outcome, self.reason, str(self.exit_code), self.error or "", self.result or "",
+            self.result_artifact or "", *(f"{output.name}={output.digest}" for output in self.outputs),
+        )  # fmt: skip
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+class CompleteRequest(Request):
+    reports: list[Report] = Field(min_length=1, max_length=REPORTS_MAX)
+    logs: list[LogText] = Field(default=[], max_length=REPORTS_MAX * 4)  #: last output, so that short jobs need no extra request
+    signature: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]  #: by the node's key over signed_text()
+
+    def signed_text(self) -> bytes:
+        return "\n".join(report.digest() for report in self.reports).encode()
+
+
+class ReportAnswer(Reply):
+    attempt_id: str
+    verdict: Verdict
+
+
+class CompleteReply(Reply):
+    answers: list[ReportAnswer]
+
+
+class NodeView(Reply):
+    id: str
+    name: str
+    owner: str
+    owner_name: str
+    state: str
+    online: bool
+    profile: Profile
+    tier: str
+    enrolled_at_ms: int
+    last_seen_ms: int | None = None
+    running: int = 0
+    leased: int = 0
+    cores_free: float | None = None
+    ram_free_mb: int | None = None
+    consecutive_faults: int = 0
+    cool_off_until_ms: int | None = None
+    can_manage: bool = False
+
+
+class NodePage(Page):
+    nodes: list[NodeView]
+
+
+class NodeStateRequest(Request):
+    state: Annotated[str, StringConstraints(pattern=r"^(active|paused|draining)$")]
+
+
+class NodeWhyRow(Reply):
+    shape: str
+    queued: int
+    reason: str
+
+
+class NodeWhyView(Reply):
+    node_id: str
+    sentence: str
+    rows: list[NodeWhyRow]
+
+
+class EnrolCodeReply(Reply):
+    code: str
+    expires_at_ms: int
+    command: str  #: what to type on the other machine

@@ -1,0 +1,142 @@
+"""Signed tokens: the hub's job token (what a node may run) and the node's own bearer token (who is asking).
+
+Both are JWTs with EdDSA and nothing else; headers that would let the sender choose a key are refused.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jwt
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from computepool.core.errors import Unauthenticated
+
+JOB_TYPE = "cp-job+jwt"
+NODE_TYPE = "cp-node+jwt"
+ISSUER = "computepool"
+LEEWAY_S = 60
+NODE_TOKEN_LIFE_S = 900
+TOKEN_MAX = 4_000_000  #: a reply may grant many attempts in one token
+_FORBIDDEN_HEADERS = frozenset({"jku", "jwk", "x5u", "x5c", "crit"})
+
+
+def b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def unb64(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def public_text(key: Ed25519PrivateKey | Ed25519PublicKey) -> str:
+    public = key.public_key() if isinstance(key, Ed25519PrivateKey) else key
+    return b64(public.public_bytes_raw())
+
+
+def public_key(text: str) -> Ed25519PublicKey:
+    try:
+        return Ed25519PublicKey.from_public_bytes(unb64(text))
+    except ValueError as error:
+        raise Unauthenticated("The public key is not a valid Ed25519 key.") from error
+
+
+def signed_by(key: Ed25519PublicKey, signature: str, message: bytes) -> bool:
+    try:
+        key.verify(unb64(signature), message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobToken:
+    node_id: str
+    grants: Mapping[str, str]  #: attempt id → digest of the grant
+    issued_s: int
+    expires_s: int
+
+
+def sign_job_token(token: JobToken, *, key: Ed25519PrivateKey, kid: str) -> str:
+    claims = {
+        "iss": ISSUER,
+        "aud": token.node_id,
+        "iat": token.issued_s,
+        "nbf": token.issued_s,
+        "exp": token.expires_s,
+        "grants": dict(token.grants),
+    }
+    return jwt.encode(claims, key, algorithm="EdDSA", headers={"kid": kid, "typ": JOB_TYPE})
+
+
+def verify_job_token(text: str, *, keys: Mapping[str, Ed25519PublicKey], node_id: str, now_s: int) -> JobToken:
+    """Raises Unauthenticated with the precise cause. `now_s` is the hub's time as the agent knows it."""
+    kid = _checked_header(text, typ=JOB_TYPE).get("kid")
+    if not isinstance(kid, str) or kid not in keys:
+        raise Unauthenticated("The job token is signed with a key this node does not know.")
+    claims = _decode(text, keys[kid], audience=node_id, now_s=now_s)
+    grants = claims.get("grants")
+    if not isinstance(grants, dict) or not all(isinstance(value, str) for value in grants.values()):
+        raise Unauthenticated("The job token has no grants.")
+    return JobToken(
+        node_id=node_id, grants=grants, issued_s=int(str(claims["iat"])), expires_s=int(str(claims["exp"]))
+    )
+
+
+def sign_node_token(node_id: str, *, key: Ed25519PrivateKey, hub: str, now_s: int) -> str:
+    """A node vouches for itself: no challenge round trip, and nothing to store at the hub but the public key."""
+    claims = {"iss": node_id, "sub": node_id, "aud": hub, "iat": now_s, "nbf": now_s, "exp": now_s + NODE_TOKEN_LIFE_S}
+    return jwt.encode(claims, key, algorithm="EdDSA", headers={"typ": NODE_TYPE})
+
+
+def node_token_subject(text: str) -> str:
+    """Who the token says it is from, unverified: tells which public key to verify it with."""
+    _checked_header(text, typ=NODE_TYPE)
+    try:
+        claims = jwt.decode(text, options={"verify_signature": False})
+    except jwt.InvalidTokenError as error:
+        raise Unauthenticated("The node token is malformed.") from error
+    subject = claims.get("sub")
+    if not isinstance(subject, str):
+        raise Unauthenticated("The node token has no subject.")
+    return subject
+
+
+def verify_node_token(text: str, *, key: Ed25519PublicKey, hub: str, now_s: int) -> int:
+    """Returns when the token ends (seconds)."""
+    claims = _decode(text, key, audience=hub, now_s=now_s)
+    issued, expires = int(str(claims["iat"])), int(str(claims["exp"]))
+    if expires - issued > NODE_TOKEN_LIFE_S:
+        raise Unauthenticated("The node token lives longer than allowed.")
+    return expires
+
+
+def _checked_header(text: str, *, typ: str) -> dict[str, object]:
+    if len(text) > TOKEN_MAX:
+        raise Unauthenticated("The token is too long.")
+    try:
+        header: dict[str, object] = jwt.get_unverified_header(text)
+    except jwt.InvalidTokenError as error:
+        raise Unauthenticated("The token is malformed.") from error
+    if header.get("alg") != "EdDSA" or header.get("typ") != typ or _FORBIDDEN_HEADERS & header.keys():
+        raise Unauthenticated("The token is not of the expected kind.")
+    return header
+
+
+def _decode(text: str, key: Ed25519PublicKey, *, audience: str, now_s: int) -> dict[str, object]:
+    """Signature, audience and presence by the library; times against the given clock, never the local one."""
+    options = {"require": ["iss", "aud", "iat", "exp"], "verify_exp": False, "verify_iat": False, "verify_nbf": False}
+    try:
+        claims: dict[str, object] = jwt.decode(text, key, algorithms=["EdDSA"], audience=audience, options=options)  # type: ignore[arg-type]
+    except jwt.InvalidTokenError as error:
+        raise Unauthenticated(f"The token was refused: {error}.") from error
+    if not isinstance(claims["iat"], int) or not isinstance(claims["exp"], int):
+        raise Unauthenticated("The token's times are not whole numbers.")
+    if claims["exp"] + LEEWAY_S < now_s:
+        raise Unauthenticated("The token has expired.")
+    if claims["iat"] - LEEWAY_S > now_s:
+        raise Unauthenticated("The token is from the future; check the clocks.")
+    return claims
