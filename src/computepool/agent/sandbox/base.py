@@ -1,0 +1,176 @@
+"""What every sandbox of the agent looks like: the values that go in, the values that come out, the protocol.
+
+Owns no behaviour. The executor of the agent knows only this module; which backend stands behind it is chosen
+once, from what the self-test passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from computepool.core.isolation import Level
+
+MIB = 1024 * 1024
+
+#: Folder under the work folder whose regular files come back as artifacts.
+OUTPUTS = "outputs"
+
+
+class SandboxError(RuntimeError):
+    """The sandbox cannot start a job; the message says why and what the owner can do."""
+
+
+class Status(StrEnum):
+    #: The job ended by itself; `Exit.code` is its exit code.
+    EXIT = "exit"
+    #: A signal that the sandbox did not send ended the job; `Exit.code` is the signal's number.
+    SIGNAL = "signal"
+    #: The wall clock limit was reached.
+    TIMEOUT = "timeout"
+    #: The memory limit was reached.
+    OOM = "oom"
+    #: The job wrote more to stdout and stderr than it may; the reader of the pipes decides that.
+    OUTPUT_LIMIT = "output_limit"
+    #: The work folder grew beyond its limit.
+    DISK_LIMIT = "disk_limit"
+    #: The sandbox failed, not the job: the node's fault.
+    SANDBOX_ERROR = "sandbox_error"
+    #: The agent ended the job on request.
+    CANCELLED = "cancelled"
+
+
+class Network(StrEnum):
+    #: No network beyond a loopback of its own (at level `process`: not enforced).
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    memory_mb: int = 512
+    pids: int = 64
+    cpus: float = 1.0
+    wall_s: float = 3600.0
+    #: The work folder, outputs included.
+    disk_mb: int = 1024
+    #: Each of /tmp and /dev/shm. They are held in memory and count against `memory_mb`.
+    tmp_mb: int = 64
+    open_files: int = 1024
+    #: stdout and stderr together. The executor counts them and calls `kill(Status.OUTPUT_LIMIT)`.
+    output_bytes: int = 4 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    #: Host path -> absolute path in the sandbox, all read-only. At level `process` nothing is mounted:
+    #: ask `Sandbox.inside` for the path that the job can open.
+    mounts: Mapping[Path, str] = field(default_factory=dict)
+    #: Added to (and overriding) PATH, HOME, LANG and TMPDIR, which the sandbox sets. Nothing else is inherited.
+    env: Mapping[str, str] = field(default_factory=dict)
+    #: Number in the job -> descriptor of the agent. Numbers from 3 on.
+    fds: Mapping[int, int] = field(default_factory=dict)
+    #: Device nodes of GPUs, e.g. /dev/nvidia0.
+    gpus: tuple[str, ...] = ()
+    network: Network = Network.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    #: Time since the start, without the time spent frozen.
+    wall_ms: int = 0
+    cpu_ms: int = 0
+    #: Resident memory of the whole tree now; 0 after the end.
+    rss_mb: int = 0
+    #: The most that was seen. Sampled, so short peaks of many processes together can be missed.
+    peak_rss_mb: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    status: Status
+    #: Exit code for EXIT, signal number otherwise (9 for what the sandbox killed), -1 when unknown.
+    code: int
+    usage: Usage
+    #: One sentence for people where the status alone does not explain it.
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.status is Status.EXIT and self.code == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    ok: bool
+    #: Why not, or what was found (versions, mechanisms), in one line.
+    reason: str
+    #: What the owner can type or change to make it work; empty when ok.
+    fix: str = ""
+
+
+class Process(Protocol):
+    """One running attempt and its whole process tree. Not thread-safe: one owner at a time."""
+
+    @property
+    def pid(self) -> int:
+        """Host pid of the process that holds the tree (the parent of the job's first process)."""
+
+    def fileno(self) -> int:
+        """Becomes readable when the tree has ended; made for `loop.add_reader`. Then `wait(0)` gives the Exit."""
+
+    def wait(self, timeout_s: float | None = None) -> Exit | None:
+        """Block until the end and say how it was; None after `timeout_s`. Enforces limits meanwhile."""
+
+    def kill(self, status: Status = Status.CANCELLED) -> None:
+        """End the whole tree with SIGKILL, daemons included; `status` becomes the Exit's status. Never blocks long."""
+
+    def usage(self) -> Usage:
+        """What the tree used up to now."""
+
+    def patrol(self) -> Usage:
+        """`usage()`, and kill if a limit that the kernel does not enforce (wall, disk, maybe memory) is exceeded.
+
+        Call it about once a second from the event loop while the job runs.
+        """
+
+    def freeze(self) -> None:
+        """Stop the tree from running; the wall clock stops too."""
+
+    def thaw(self) -> None: ...
+
+    def close(self) -> None:
+        """Kill what is left and give the slot back. Always call it; safe to call twice."""
+
+
+class Sandbox(Protocol):
+    @property
+    def level(self) -> Level: ...
+
+    def probe(self) -> Probe:
+        """Whether this machine can make this sandbox at all. Starts one `true`; does not attack."""
+
+    def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
+        """The path under which the job sees `host` (the work folder, something in it, or something mounted)."""
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        workdir: Path,
+        limits: Limits,
+        policy: Policy,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> Process:
+        """Start `argv` in `workdir`; returns in well under a millisecond when a slot is warm.
+
+        Descriptors are duplicated, the caller closes its own; None means /dev/null. `argv[0]` is searched on the
+        job's PATH. As root the work folder is given to the job's uid. Raises SandboxError when it cannot start.
+        """
+
+    def close(self) -> None:
+        """End every job and helper process of this sandbox."""

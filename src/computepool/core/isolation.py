@@ -1,0 +1,38 @@
+"""Isolation levels: how strongly a node separates a job from its owner's machine.
+
+Owns the names and their order. Hub, protocol and agent compare levels, so the order is the meaning: a job that
+asks for a level runs at that level or a stronger one. Knows nothing about how a level is made.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Level(IntEnum):
+    #: A plain process with limits. Only for the owner's own jobs and for submitters the owner trusts.
+    PROCESS = 0
+    #: Kernel namespaces, a seccomp filter and an unprivileged uid (bubblewrap).
+    NAMESPACE = 2
+    #: A container made by an engine that the owner already runs (podman, docker).
+    CONTAINER = 3
+    #: A user-space kernel between the job and the host's kernel (runsc).
+    GVISOR = 4
+
+    @property
+    def label(self) -> str:
+        """The name used on the wire, in the CLI and on the web."""
+        return self.name.lower()
+
+    @classmethod
+    def parse(cls, text: str) -> Level:
+        """The level called `text`; raises ValueError that lists the valid names."""
+        try:
+            return cls[text.strip().upper()]
+        except KeyError:
+            raise ValueError(f"unknown isolation level {text!r}; choose one of {', '.join(names())}") from None
+
+
+def names() -> tuple[str, ...]:
+    """Every level's label, weakest first."""
+    return tuple(level.label for level in Level)
