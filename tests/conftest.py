@@ -1,11 +1,42 @@
-"""Fixtures every area may use, and the rule that nothing is skipped where CI=true."""
+"""Fixtures every area may use. Nothing is skipped where CI=true: that rule is `tests/no_skips.py`."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
 import pytest
+from hypothesis import settings
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+from computepool.testing.postgres import PostgresServer
+
+pytest_plugins = ["tests.no_skips"]
+
+# No deadline: two busy cores make single examples slow at random. In CI the same examples run every time, so
+# that a red build is about the change under test.
+_examples = DirectoryBasedExampleDatabase(".make/hypothesis")
+settings.register_profile("local", deadline=None, database=_examples)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """The project runs on asyncio only; without this, every async test would also run on trio."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One throwaway server for the whole run (one per xdist worker), started by the first test that asks."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """The address of an empty database of its own, dropped after the test."""
+    url = postgres.fresh_database()
+    yield url
+    postgres.drop_database(url)
