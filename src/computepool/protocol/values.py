@@ -1,0 +1,349 @@
+"""Python values as JSON text, without pickle: plain where JSON has the type, `{"$tag": …}` where it has not.
+
+Owns the format of results. It is copied into sandboxes by itself, so it uses the standard library only; NumPy
+is touched only when a value needs it. What comes back is equal to what went in and of the same type. A
+subclass of a plain type (IntEnum, namedtuple, Counter …) arrives as that plain type, unless pickle is allowed;
+then it is pickled.
+
+Decoding is safe for text from a stranger: nothing is called but constructors of the types listed here. A
+`{"$pickle": …}` value is refused unless the caller opts in.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal, InvalidOperation
+from enum import Enum
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+#: Deeper values (and values that contain themselves) are refused: no text can exhaust the reader's stack.
+DEPTH_MAX = 150
+
+_HINT = "return arrays or bytes, or pass allow_pickle=True"
+_INT_PLAIN_BITS = 4096  # Python refuses to print or parse decimal integers of more than 4300 digits
+_dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+
+
+def encode(value: object, *, allow_pickle: bool = False) -> str:
+    """The text of `value`. Raises ValueError naming the path and type of what cannot be sent."""
+    if value is None:
+        return "null"
+    try:
+        return _dumps(_pack(value, 0, allow_pickle))
+    except _Unsupported as error:
+        if allow_pickle:
+            return _dumps({"$pickle": _b64(_pickled(value))})
+        raise ValueError(f"result{error.path}: {error.problem}") from None
+
+
+def decode(text: str, *, allow_pickle: bool = False) -> Any:
+    """The value `text` stands for. Raises ValueError when it is malformed or pickled without permission."""
+    try:
+        tree = _decoder.decode(text)
+        return _unpack(tree, 0, allow_pickle) if '"$' in text else tree
+    except ValueError:
+        raise
+    except RecursionError:
+        raise ValueError("the encoded value is nested too deeply") from None
+    except (TypeError, KeyError, IndexError, OverflowError, AttributeError, InvalidOperation) as error:
+        raise ValueError(f"the encoded value is malformed: {type(error).__name__}: {error}") from error
+
+
+class _Unsupported(Exception):
+    """Carries what is wrong up to the root; each container adds its step to the path."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.path = ""
+
+
+# ---------------------------------------------------------------- value → JSON tree
+def _pack(value: Any, depth: int, exact: bool) -> Any:
+    """`exact` refuses subclasses, because pickle will keep their class."""
+    pack = _PACKERS.get(type(value))
+    if pack is None:
+        return _pack_other(value, depth, exact)
+    if depth > DEPTH_MAX:
+        raise _Unsupported(f"is nested more than {DEPTH_MAX} deep, or contains itself")
+    return pack(value, depth + 1, exact)
+
+
+def _pack_other(value: Any, depth: int, exact: bool) -> Any:
+    numpy = sys.modules.get("numpy")  # a value can only be an array if somebody imported NumPy
+    if numpy is not None and (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
+        return _pack_array(value, numpy)
+    if not exact:
+        for plain, view in _PLAIN_VIEWS.items():
+            if isinstance(value, plain):
+                return _pack(view(value), depth, exact)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    hint = "return its .value" if isinstance(value, Enum) else _HINT
+    raise _Unsupported(f"{kind} cannot be sent; {hint}")
+
+
+#: How the base type itself sees the value: an overridden __iter__ or __str__ (as in Enum) does not interfere.
+_PLAIN_VIEWS: dict[type, Callable[[Any], Any]] = {
+    dict: lambda value: dict(dict.items(value)),
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    list: lambda value: list(list.__iter__(value)),
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    set: lambda value: set(set.__iter__(value)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+    bytes: bytes.__bytes__,
+}
+
+
+def _pack_int(value: int, depth: int, exact: bool) -> Any:
+    return value if value.bit_length() <= _INT_PLAIN_BITS else {"$int": hex(value)}
+
+
+def _pack_float(value: float, depth: int, exact: bool) -> Any:
+    return value if math.isfinite(value) else {"$float": repr(value)}
+
+
+def _pack_str(value: str, depth: int, exact: bool) -> Any:
+    if value.isascii() or _is_unicode(value):
+        return value
+    return {"$str": _b64(value.encode("utf-8", "surrogatepass"))}
+
+
+def _is_unicode(value: str) -> bool:
+    """False for lone surrogates: JSON would join two of them into one character."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _pack_list(value: Any, depth: int, exact: bool) -> list[Any]:
+    packed: list[Any] = []
+    add = packed.append
+    try:
+        for item in value:
+            add(_pack(item, depth, exact))
+    except _Unsupported as error:
+        error.path = f"[{len(packed)}]{error.path}"
+        raise
+    return packed
+
+
+def _pack_dict(value: dict[Any, Any], depth: int, exact: bool) -> dict[str, Any]:
+    if not all(type(key) is str and key[:1] != "$" and (key.isascii() or _is_unicode(key)) for key in value):
+        return _pack_pairs(value, depth, exact)
+    packed: dict[str, Any] = {}
+    key = ""
+    try:
+        for key, item in value.items():
+            packed[key] = _pack(item, depth, exact)
+    except _Unsupported as error:
+        error.path = (f".{key}" if key.isidentifier() else f"[{key!r}]") + error.path
+        raise
+    return packed
+
+
+def _pack_pairs(value: dict[Any, Any], depth: int, exact: bool) -> dict[str, Any]:
+    """A dict JSON cannot hold as it is: keys that are no plain strings, or that look like our tags."""
+    pairs = []
+    key: Any = None
+    try:
+        for key, item in value.items():
+            pairs.append([_pack(key, depth, exact), _pack(item, depth, exact)])
+    except _Unsupported as error:
+        error.path = f"[{key!r}]"[:80] + error.path
+        raise
+    return {"$dict": pairs}
+
+
+def _pack_set(tag: str) -> Callable[[Any, int, bool], Any]:
+    # Sorted by their text: equal sets give equal text in every process, whatever its hash seed.
+    return lambda value, depth, exact: {tag: sorted(_pack_list(value, depth, exact), key=_dumps)}
+
+
+def _pack_moment(tag: str) -> Callable[[Any, int, bool], Any]:
+    def pack(value: Any, depth: int, exact: bool) -> Any:
+        packed = {"iso": value.isoformat()}
+        if value.fold:
+            packed["fold"] = 1
+        if isinstance(value.tzinfo, ZoneInfo) and value.tzinfo.key:
+            packed["zone"] = value.tzinfo.key
+        return {tag: packed}
+
+    return pack
+
+
+def _pack_array(value: Any, numpy: Any) -> dict[str, Any]:
+    if value.dtype.hasobject:
+        raise _Unsupported(f"numpy array of dtype {value.dtype} cannot be sent; use a fixed-size dtype")
+    descr = numpy.lib.format.dtype_to_descr(value.dtype)
+    if type(value) is not numpy.ndarray:
+        return {"$scalar": {"dtype": descr, "data": _b64(value.tobytes())}}
+    return {"$array": {"dtype": descr, "shape": list(value.shape), "data": _b64(value.tobytes())}}
+
+
+def _b64(data: Any) -> str:
+    return b64encode(data).decode("ascii")
+
+
+_PACKERS: dict[type, Callable[[Any, int, bool], Any]] = {
+    type(None): lambda value, depth, exact: None,
+    bool: lambda value, depth, exact: value,
+    int: _pack_int,
+    float: _pack_float,
+    str: _pack_str,
+    list: _pack_list,
+    dict: _pack_dict,
+    tuple: lambda value, depth, exact: {"$tuple": _pack_list(value, depth, exact)},
+    set: _pack_set("$set"),
+    frozenset: _pack_set("$frozenset"),
+    bytes: lambda value, depth, exact: {"$bytes": _b64(value)},
+    bytearray: lambda value, depth, exact: {"$bytearray": _b64(value)},
+    complex: lambda value, depth, exact: {"$complex": [repr(value.real), repr(value.imag)]},
+    datetime: _pack_moment("$datetime"),
+    time: _pack_moment("$time"),
+    date: lambda value, depth, exact: {"$date": value.isoformat()},
+    timedelta: lambda value, depth, exact: {"$timedelta": [value.days, value.seconds, value.microseconds]},
+    Decimal: lambda value, depth, exact: {"$decimal": str(value)},
+    UUID: lambda value, depth, exact: {"$uuid": value.hex},
+}
+
+
+# ---------------------------------------------------------------- JSON tree → value
+def _unpack(tree: Any, depth: int, allow_pickle: bool) -> Any:
+    if type(tree) is list:
+        return [_unpack(item, depth + 1, allow_pickle) for item in tree]
+    if type(tree) is not dict:
+        return tree
+    if depth > 2 * DEPTH_MAX + 2:  # a tagged container is two levels of JSON
+        raise ValueError("the encoded value is nested too deeply")
+    if len(tree) == 1:
+        ((tag, body),) = tree.items()
+        if tag[:1] == "$":
+            return _unpack_tagged(tag, body, depth=depth + 1, allow_pickle=allow_pickle)
+    return {key: _unpack(item, depth + 1, allow_pickle) for key, item in tree.items()}
+
+
+def _unpack_tagged(tag: str, body: Any, *, depth: int, allow_pickle: bool) -> Any:
+    leaf = _LEAVES.get(tag)
+    if leaf is not None:
+        return leaf(body)
+    container = _CONTAINERS.get(tag)
+    if container is not None:
+        return container(_unpack(body, depth, allow_pickle))
+    if tag == "$pickle":
+        if not allow_pickle:
+            raise ValueError("the value is pickled, which can run code; pass allow_pickle=True to accept it")
+        return _unpickled(b64decode(body))
+    raise ValueError(f"the encoded value has an unknown tag {tag!r}; it was written by a newer version")
+
+
+def _unpack_moment(kind: type[datetime] | type[time]) -> Callable[[Any], Any]:
+    def unpack(body: dict[str, Any]) -> Any:
+        value = kind.fromisoformat(body["iso"]).replace(fold=body.get("fold", 0))
+        if "zone" not in body:
+            return value
+        try:
+            return value.replace(tzinfo=ZoneInfo(body["zone"]))
+        except ZoneInfoNotFoundError:
+            return value  # this machine does not know the zone; the offset still names the same moment
+
+    return unpack
+
+
+def _unpack_array(body: dict[str, Any]) -> Any:
+    numpy, dtype = _numpy_dtype(body["dtype"])
+    data = bytearray(b64decode(body["data"], validate=True))
+    shape = tuple(body["shape"])
+    if math.prod(shape) * dtype.itemsize != len(data) or min(shape, default=0) < 0:
+        raise ValueError("the encoded array's shape does not match its data")
+    return numpy.ndarray(shape, dtype, buffer=data)
+
+
+def _unpack_scalar(body: dict[str, Any]) -> Any:
+    numpy, dtype = _numpy_dtype(body["dtype"])
+    if dtype.itemsize == 0:  # the empty str_ and bytes_
+        return dtype.type("") if dtype.kind == "U" else dtype.type(b"")
+    data = b64decode(body["data"], validate=True)
+    if len(data) != dtype.itemsize:
+        raise ValueError("the encoded scalar's size does not match its dtype")
+    return numpy.ndarray((), dtype, buffer=data)[()]
+
+
+def _numpy_dtype(descr: Any) -> tuple[Any, Any]:
+    try:
+        numpy = importlib.import_module("numpy")
+    except ImportError:
+        raise ValueError("the value holds a NumPy array; install numpy to read it") from None
+    dtype = numpy.lib.format.descr_to_dtype(_tuples(descr))
+    if dtype.hasobject:
+        raise ValueError("the encoded array has Python objects in it; that is refused")
+    return numpy, dtype
+
+
+def _tuples(descr: Any) -> Any:
+    """JSON turned the (name, format[, shape]) tuples of a structured dtype into lists."""
+    if not isinstance(descr, list):
+        return descr
+    return [(tuple(name) if isinstance(name, list) else name, _tuples(kind), *map(tuple, shape))
+            for name, kind, *shape in descr]  # fmt: skip
+
+
+_LEAVES: dict[str, Callable[[Any], Any]] = {
+    "$int": lambda body: int(body, 16),
+    "$float": float,
+    "$str": lambda body: b64decode(body).decode("utf-8", "surrogatepass"),
+    "$bytes": lambda body: b64decode(body, validate=True),
+    "$bytearray": lambda body: bytearray(b64decode(body, validate=True)),
+    "$complex": lambda body: complex(float(body[0]), float(body[1])),
+    "$datetime": _unpack_moment(datetime),
+    "$time": _unpack_moment(time),
+    "$date": date.fromisoformat,
+    "$timedelta": lambda body: timedelta(days=body[0], seconds=body[1], microseconds=body[2]),
+    "$decimal": Decimal,
+    "$uuid": UUID,
+    "$array": _unpack_array,
+    "$scalar": _unpack_scalar,
+}
+_CONTAINERS: dict[str, Callable[[Any], Any]] = {
+    "$tuple": tuple,
+    "$set": set,
+    "$frozenset": frozenset,
+    "$dict": dict,
+}
+
+
+# ---------------------------------------------------------------- pickle, only when asked for
+def _pickled(value: object) -> bytes:
+    """cloudpickle where there is one: classes of the job's own script exist nowhere else."""
+    try:
+        module = importlib.import_module("cloudpickle")
+    except ImportError:
+        module = importlib.import_module("pickle")
+    try:
+        data: bytes = module.dumps(value)
+    except Exception as error:  # objects raise what they like from __reduce__
+        raise ValueError(f"the result cannot be pickled: {type(error).__name__}: {error}") from error
+    return data
+
+
+def _unpickled(data: bytes) -> Any:
+    """Found by name: this module is imported where pickle must not be reachable without the caller's word."""
+    return importlib.import_module("pickle").loads(data)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
