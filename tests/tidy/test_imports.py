@@ -1,0 +1,131 @@
+"""Who may import whom.
+
+`make imports` holds the code against the contracts. Here: that the contracts bite, and what they cannot say.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.tree import ROOT, SRC, name, sources, tree
+
+#: What agent, sdk and protocol may know of the core: values. Prices, placement and trust are the hub's.
+SHARED_CORE = {"errors", "ids", "isolation", "jobs", "leases", "resources", "tiers"}
+
+LINT_IMPORTS = Path(sys.executable).with_name("lint-imports")
+
+#: One planted line per contract, in the module that must not have it.
+VIOLATIONS = [
+    ("packages", "core/ids.py", "import computepool.protocol"),
+    ("packages", "sdk/__init__.py", "import computepool.hub"),
+    ("packages", "hub/store/__init__.py", "import computepool.testing"),
+    ("hub", "hub/services/__init__.py", "import computepool.hub.api"),
+    ("core-is-pure", "core/ids.py", "import time"),
+    ("core-is-pure", "core/ids.py", "import pydantic"),
+    ("fastapi", "hub/services/__init__.py", "def f() -> None:\n    import fastapi"),
+    ("through-services", "hub/api/__init__.py", "import computepool.hub.store"),
+    ("sqlalchemy", "hub/services/__init__.py", "import sqlalchemy"),
+    ("light", "agent/__init__.py", "import numpy"),
+    ("no-pickle", "hub/blobs/__init__.py", "import cloudpickle"),
+]
+
+#: Imports every module of the packages in argv[2:] while those in argv[1] cannot be found.
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in blocked:
+            raise ModuleNotFoundError(f"{name} is not part of the light install", name=name)
+
+blocked = set(sys.argv[1].split(","))
+sys.meta_path.insert(0, Blocked())
+for package in map(importlib.import_module, sys.argv[2:]):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+            print(module.name)
+"""
+HUB_ONLY = ("alembic", "fastapi", "numpy", "prometheus_client", "psycopg", "pydantic_settings", "sqlalchemy")
+HUB_SERVERS = ("starlette", "uvicorn", "uvloop")
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.lineno, node.module
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def test_agent_sdk_and_protocol_hold_no_business_rules() -> None:
+    rules = {path.stem for path in (SRC / "core").iterdir()} - SHARED_CORE
+    forbidden = {f"computepool.core.{rule}" for rule in rules}
+    found = [
+        f"{name(path)}:{line} imports {module}"
+        for path in sources()
+        if path.relative_to(SRC).parts[0] in {"agent", "sdk", "protocol"}
+        for line, module in imported(path)
+        if module in forbidden
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize(("contract", "file", "line"), VIOLATIONS)
+def test_each_contract_bites(tmp_path: Path, contract: str, file: str, line: str) -> None:
+    shutil.copytree(SRC, tmp_path / "computepool", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "computepool" / file).open("a") as module:
+        module.write(f"\n{line}\n")
+    checked = subprocess.run(
+        [
+            LINT_IMPORTS,
+            "--no-logo",
+            "--no-cache",
+            "--config",
+            ROOT / "pyproject.toml",
+            "--contract",
+            contract,
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 1, checked.stdout
+    assert "0 kept, 1 broken" in checked.stdout
+
+
+def test_the_light_install_needs_nothing_of_the_hub() -> None:
+    packages = ["computepool.protocol", "computepool.agent", "computepool.sdk", "computepool.cli"]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORT_ALL, ",".join(HUB_ONLY + HUB_SERVERS), *packages],
+        cwd="/",
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    expected = {
+        ".".join(("computepool", *path.relative_to(SRC).with_suffix("").parts))
+        for path in sources()
+        if path.relative_to(SRC).parts[0] in {"protocol", "agent", "sdk", "cli"}
+        and path.name not in {"__init__.py", "__main__.py"}
+    }
+    assert expected <= set(done.stdout.split())
+
+
+def test_the_block_of_the_light_install_bites() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL, "json", "json"], check=False, capture_output=True, text=True
+    )
+    assert "is not part of the light install" in done.stderr
