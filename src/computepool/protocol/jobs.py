@@ -227,7 +227,7 @@ class JobResult(Reply):
 class ResultPage(Reply):
     results: list[JobResult]
     cursor: int  #: ask again with after=cursor
-    open: int  #: jobs of the group that are not finished yet
+    open: int | None = None  #: unfinished jobs of the group; only told when there are no new results
 
 
 class JobPage(Page):

@@ -1,0 +1,159 @@
+"""Live nodes: who is here, what each is running, which polls are parked. Soft state; every method is synchronous.
+
+Losing all of it costs nothing but a moment: agents poll again, and their attempts are read back from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from computepool.core.fleet import Fleet, Reservation
+from computepool.core.leases import LeaseRules
+from computepool.core.resources import NodeProfile, NodeState, Shape
+from computepool.protocol.nodes import Grant
+
+
+@dataclass(slots=True)
+class Lane:
+    """A reservation on a node and the attempts that use it one after the other."""
+
+    id: str
+    node_id: str
+    shape: Shape
+    reservation: Reservation | None
+    attempts: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class LiveAttempt:
+    """An attempt a node holds, or is about to be told of."""
+
+    id: str
+    job_id: str
+    lane: Lane
+    grant: Grant
+    running: bool = False
+    delivered: bool = False
+
+
+@dataclass(slots=True)
+class Session:
+    """One node that polls this hub."""
+
+    profile: NodeProfile
+    boot_id: str
+    state: NodeState
+    seen_ms: int
+    cool_off_until_ms: int = 0
+    claims: bool = False  #: its last poll asked for work
+    attempts: dict[str, LiveAttempt] = field(default_factory=dict)
+    outgoing: list[str] = field(default_factory=list)  #: attempts not delivered yet
+    cancel: set[str] = field(default_factory=set)
+    waiter: asyncio.Future[None] | None = None
+
+    @property
+    def node_id(self) -> str:
+        return self.profile.node_id
+
+    def wake(self) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+
+class Registry:
+    def __init__(self, rules: LeaseRules) -> None:
+        self.rules = rules
+        self.fleet = Fleet()
+        self._sessions: dict[str, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def sessions(self) -> list[Session]:
+        return list(self._sessions.values())
+
+    @property
+    def interval_ms(self) -> int:
+        return self.rules.interval_ms(len(self._sessions))
+
+    @property
+    def lease_ms(self) -> int:
+        return self.rules.lease_ms(self.interval_ms)
+
+    def get(self, node_id: str) -> Session | None:
+        return self._sessions.get(node_id)
+
+    def on_node_seen(
+        self, profile: NodeProfile, *, boot_id: str, state: NodeState, cool_off_until_ms: int, now_ms: int
+    ) -> Session:
+        """A node arrives, comes back, or describes itself anew."""
+        session = self._sessions.get(profile.node_id)
+        if session is None:
+            session = Session(profile=profile, boot_id=boot_id, state=state, seen_ms=now_ms)
+            self._sessions[profile.node_id] = session
+        session.profile, session.boot_id, session.state, session.seen_ms = profile, boot_id, state, now_ms
+        session.cool_off_until_ms = cool_off_until_ms
+        self.fleet.upsert(profile)
+        self.refresh(session, now_ms)
+        return session
+
+    def refresh(self, session: Session, now_ms: int) -> None:
+        """Whether new work may go there: it asks for it, its owner wants it, and it is not cooling off."""
+        able = session.claims and session.state is NodeState.ACTIVE and session.cool_off_until_ms <= now_ms
+        self.fleet.set_available(session.node_id, able)
+
+    def on_node_lost(self, node_id: str) -> Session | None:
+        session = self._sessions.pop(node_id, None)
+        if session is not None:
+            self.fleet.remove(node_id)
+            session.wake()
+        return session
+
+    def silent(self, now_ms: int) -> list[Session]:
+        limit = self.rules.offline_after_ms(self.interval_ms)
+        return [session for session in self._sessions.values() if now_ms - session.seen_ms > limit]
+
+    # attempts
+
+    def hold(self, session: Session, lane: Lane, grant: Grant, *, delivered: bool = False, running: bool = False) -> None:
+        lane.attempts.add(grant.attempt_id)
+        session.attempts[grant.attempt_id] = LiveAttempt(
+            id=grant.attempt_id, job_id=grant.job_id, lane=lane, grant=grant, delivered=delivered, running=running
+        )
+        if not delivered:
+            session.outgoing.append(grant.attempt_id)
+
+    def drop(self, node_id: str, attempt_id: str) -> bool:
+        """The attempt is over for the hub. True when its lane emptied and capacity came free."""
+        session = self._sessions.get(node_id)
+        attempt = session.attempts.pop(attempt_id, None) if session is not None else None
+        if session is None or attempt is None:
+            return False
+        attempt.lane.attempts.discard(attempt_id)
+        if attempt.lane.attempts:
+            return False
+        self.close_lane(attempt.lane)
+        return True
+
+    def close_lane(self, lane: Lane) -> None:
+        if lane.reservation is not None and lane.node_id in self._sessions:
+            self.fleet.release(lane.node_id, lane.reservation)
+        lane.reservation = None
+
+    def cancel(self, node_id: str, attempt_id: str) -> bool:
+        """Tell the node at its next word (now, if its poll is parked) to stop this attempt."""
+        session = self._sessions.get(node_id)
+        if session is None:
+            return False
+        session.cancel.add(attempt_id)
+        freed = self.drop(node_id, attempt_id)
+        session.wake()
+        return freed
+
+    def adopt_lane(self, node_id: str, lane_id: str, *, shape: Shape) -> Lane:
+        """A lane that outlived the hub's memory gets its reservation back (or none, when the node shrank meanwhile)."""
+        return Lane(
+            id=lane_id, node_id=node_id, shape=shape, reservation=self.fleet.adopt(node_id, shape.requirements)
+        )

@@ -1,0 +1,78 @@
+"""What every service works with: built once, in app.py, and passed as the first argument."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from computepool.core.backlog import Backlog
+from computepool.core.resources import Requirements
+from computepool.hub.blobs.disk import DiskBlobs
+from computepool.hub.clock import Clock
+from computepool.hub.registry import Registry
+from computepool.hub.services.secrets import Secrets
+from computepool.hub.settings import Settings
+from computepool.hub.signals import Signals
+from computepool.hub.store import jobs as job_rows
+from computepool.hub.store.session import Store
+from computepool.protocol.jobs import JobSpec
+
+_SPECS_CACHED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpec:
+    digest: str
+    body: str
+    spec: JobSpec
+    requirements: Requirements
+
+
+class SpecCache:
+    """Specs are immutable and named by their digest, so a cached one is never stale."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: OrderedDict[str, KnownSpec] = OrderedDict()
+
+    def add(self, digest: str, body: str, spec: JobSpec) -> KnownSpec:
+        known = KnownSpec(digest, body, spec, spec.needs.requirements())
+        self._known[digest] = known
+        while len(self._known) > _SPECS_CACHED:
+            self._known.popitem(last=False)
+        return known
+
+    def peek(self, digest: str) -> KnownSpec | None:
+        return self._known.get(digest)
+
+    async def load(self, digests: Iterable[str]) -> dict[str, KnownSpec]:
+        wanted = set(digests)
+        found = {digest: self._known[digest] for digest in wanted if digest in self._known}
+        missing = wanted - found.keys()
+        if missing:
+            bodies = await self._store.read(lambda connection: job_rows.get_specs(connection, missing))
+            for digest, body in bodies.items():
+                found[digest] = self.add(digest, body, JobSpec.model_validate_json(body))
+        return found
+
+
+@dataclass(slots=True)
+class Hub:
+    hub_id: str
+    settings: Settings
+    clock: Clock
+    store: Store
+    registry: Registry
+    backlog: Backlog
+    signals: Signals
+    secrets: Secrets
+    blobs: DiskBlobs
+    specs: SpecCache = field(init=False)
+    stopping: bool = False
+
+    def __post_init__(self) -> None:
+        self.specs = SpecCache(self.store)
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()

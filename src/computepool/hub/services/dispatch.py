@@ -1,0 +1,291 @@
+"""Giving queued jobs to nodes: memory proposes, the store disposes.
+
+The backlog (soft) says which job is next and the allocator where it fits; a guarded update in the store then leases
+it, or not, if another hub was faster. Very short jobs are given to a node several at a time: they share one
+reservation, a *lane*, and run on it one after the other, so that the trip to the hub is paid once for many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row
+
+from computepool.core.gates import could_run
+from computepool.core.jobs import AttemptState, JobState, Reason
+from computepool.core.resources import Shape
+from computepool.hub.registry import Lane
+from computepool.hub.services.context import Hub
+from computepool.hub.services.lifecycle import Effects
+from computepool.hub.store import jobs as job_rows
+from computepool.hub.store.session import Tx
+from computepool.protocol.nodes import CompleteRequest, Grant
+
+_RUNTIME_WEIGHT = 0.2
+_RUNTIMES_MAX = 10_000
+#: A job read back late (another hub's clock, a slow commit) is still found by looking this far behind.
+_OVERLAP_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One job on its way to a lane."""
+
+    job_id: str
+    lane: Lane
+
+
+class Dispatcher:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._spec_of: dict[str, str] = {}  #: job → spec digest, for those in the backlog
+        self._runtime_ms: dict[str, float] = {}  #: spec digest → how long its jobs run
+        self._lanes: dict[str, Lane] = {}  #: short-job lanes that may be topped up
+        self._synced_ms = 0
+        self._lane_no = 0
+        self.wanted = asyncio.Event()
+
+    def kick(self) -> None:
+        self.wanted.set()
+
+    # feeding the backlog
+
+    async def load(self, *, everything: bool = False) -> None:
+        """Read queued jobs back from the store: after a start, when another hub queued some, and now and then."""
+        started_ms = self._hub.now_ms()
+        since_ms = 0 if everything else max(0, self._synced_ms - _OVERLAP_MS)
+        room = self._hub.settings.backlog_max - len(self._hub.backlog)
+        if room <= 0:
+            return
+        rows = await self._hub.store.read(
+            lambda connection: job_rows.list_queued(connection, since_ms=since_ms, limit=room)
+        )
+        await self.add(rows)
+        if len(rows) < room:
+            self._synced_ms = started_ms
+
+    async def add(self, rows: Iterable[Row[Any]]) -> None:
+        fresh = [row for row in rows if row.id not in self._hub.backlog]
+        specs = await self._hub.specs.load({row.spec_digest for row in fresh})
+        now_ms = self._hub.now_ms()
+        for row in fresh:
+            shape = Shape(specs[row.spec_digest].requirements, row.account_id, row.avoid_node)
+            self._spec_of[row.id] = row.spec_digest
+            self._hub.backlog.add(row.id, shape, priority=row.priority, age_key=f"{row.queued_at_ms:015d}{row.id}")
+            if row.ready_at_ms > now_ms:
+                self._hub.backlog.delay(row.id, row.ready_at_ms)
+        if fresh:
+            self.kick()
+
+    def submitted(self, job_ids: Sequence[str], *, spec_digest: str, account_id: str, priority: int) -> None:
+        """The common case needs no second look at the store."""
+        known = self._hub.specs.peek(spec_digest)
+        if known is None or len(self._hub.backlog) >= self._hub.settings.backlog_max:
+            return  # the periodic load finds them
+        shape = Shape(known.requirements, account_id)
+        age = f"{self._hub.now_ms():015d}"
+        for job_id in job_ids:
+            if job_id not in self._hub.backlog:
+                self._spec_of[job_id] = spec_digest
+                self._hub.backlog.add(job_id, shape, priority=priority, age_key=age + job_id)
+        self.kick()
+
+    async def follow(self, effects: Effects | None) -> None:
+        """Bring memory in step with what a transaction changed."""
+        if effects is None:
+            return
+        for job_id in effects.finished:
+            self.forget(job_id)
+        for node_id, attempt_id in effects.ended:
+            self._hub.registry.cancel(node_id, attempt_id)
+        if effects.requeued:
+            rows = await self._hub.store.read(
+                lambda connection: job_rows.get_queued(connection, effects.requeued)
+            )
+            await self.add(rows)
+        self.kick()
+
+    def forget(self, job_id: str) -> None:
+        self._spec_of.pop(job_id, None)
+        self._hub.backlog.remove(job_id)
+
+    def settled(self, node_id: str, request: CompleteRequest, over: Sequence[str]) -> None:
+        """Reports were accepted: capacity comes free, and we learn how long such jobs run."""
+        session = self._hub.registry.get(node_id)
+        for report in request.reports:
+            attempt = session.attempts.get(report.attempt_id) if session is not None else None
+            if attempt is not None and report.reason is Reason.COMPLETED:
+                self._learn(attempt.grant.spec, float(report.ran_ms))
+        for attempt_id in over:
+            self._hub.registry.drop(node_id, attempt_id)
+        self.kick()
+
+    def _learn(self, digest: str, ran_ms: float) -> None:
+        before = self._runtime_ms.get(digest)
+        if before is None and len(self._runtime_ms) >= _RUNTIMES_MAX:
+            self._runtime_ms.clear()
+        self._runtime_ms[digest] = ran_ms if before is None else before + _RUNTIME_WEIGHT * (ran_ms - before)
+
+    def _depth(self, digest: str) -> int:
+        """How many such jobs one lane may hold: one until we know them, then as many as fit the named amount of work."""
+        known_ms = self._runtime_ms.get(digest)
+        if known_ms is None:
+            return 1
+        settings = self._hub.settings
+        return max(1, min(settings.lane_depth_max, int(settings.lane_work_ms / max(known_ms, 0.1))))
+
+    # one round
+
+    async def round(self) -> bool:
+        """Place what can be placed. True when another round may place more."""
+        hub = self._hub
+        hub.backlog.release_due(hub.now_ms())
+        places = self._new_lanes() + self._top_up()
+        if not places:
+            return False
+        try:
+            leased = await hub.store.write(lambda tx: self._lease(tx, places))
+        except Exception:
+            self._undo(places)
+            raise
+        self._hand_over(places, leased)
+        return len(hub.backlog) > 0
+
+    def _new_lanes(self) -> list[_Place]:
+        places: list[_Place] = []
+        for job_id, placement in self._hub.backlog.take(self._hub.registry.fleet, self._hub.settings.dispatch_batch_max):
+            self._lane_no += 1
+            lane = Lane(
+                id=f"{self._hub.hub_id}-{self._lane_no}",
+                node_id=placement.node_id,
+                shape=self._hub.backlog.shape_of(job_id),
+                reservation=placement.reservation,
+            )
+            places.append(_Place(job_id, lane))
+            depth = self._depth(self._spec_of.get(job_id, ""))
+            if depth > 1:
+                self._lanes[lane.id] = lane
+                places += [_Place(more, lane) for more in self._hub.backlog.take_like(lane.shape, depth - 1)]
+        return places
+
+    def _top_up(self) -> list[_Place]:
+        """Refill half-empty lanes, unless another shape waits for their nodes: a lane must not hold a node for ever."""
+        places: list[_Place] = []
+        for lane in list(self._lanes.values()):
+            if not lane.attempts and lane.reservation is None:
+                del self._lanes[lane.id]
+                continue
+            if not lane.attempts:
+                continue  # just opened in this round
+            depth = self._depth(self._recent_spec(lane))
+            if len(lane.attempts) * 2 > depth or self._wanted_by_others(lane):
+                continue
+            more = self._hub.backlog.take_like(lane.shape, depth - len(lane.attempts))
+            places += [_Place(job_id, lane) for job_id in more]
+        return places
+
+    def _recent_spec(self, lane: Lane) -> str:
+        session = self._hub.registry.get(lane.node_id)
+        attempt_id = next(iter(lane.attempts))
+        attempt = session.attempts.get(attempt_id) if session is not None else None
+        return attempt.grant.spec if attempt is not None else ""
+
+    def _wanted_by_others(self, lane: Lane) -> bool:
+        fleet = self._hub.registry.fleet
+        row = fleet.row_of(lane.node_id)
+        if row is None or not fleet.is_available(lane.node_id):
+            return True
+        return any(
+            shape != lane.shape and bool(could_run(fleet, shape, slice(row, row + 1)).any())
+            for shape in self._hub.backlog.shapes()
+        )
+
+    def _lease(self, tx: Tx, places: Sequence[_Place]) -> dict[str, Row[Any]]:
+        """Queued → leased for those that are still queued, with an attempt row each."""
+        hub = self._hub
+        leased = job_rows.lease_jobs(tx, [place.job_id for place in places])
+        rows: list[dict[str, Any]] = []
+        until_ms = tx.now_ms + hub.registry.lease_ms
+        for place in places:
+            job = leased.get(place.job_id)
+            session = hub.registry.get(place.lane.node_id)
+            if job is None:
+                continue
+            attempt_id = job_rows.attempt_id(job.id, job.attempt_no)
+            cards = place.lane.reservation.cards if place.lane.reservation is not None else ()
+            rows.append(
+                {
+                    "id": attempt_id,
+                    "job_id": job.id,
+                    "number": job.attempt_no,
+                    "node_id": place.lane.node_id,
+                    "owner_id": session.profile.owner if session is not None else "",
+                    "lane": place.lane.id,
+                    "gpus": ",".join(map(str, cards)),
+                    "state": AttemptState.LEASED.value,
+                    "reason": Reason.PLACED.value,
+                    "lease_until_ms": until_ms,
+                    "leased_at_ms": tx.now_ms,
+                }
+            )
+            tx.emit(
+                actor="hub",
+                action="job.leased",
+                account_id=job.account_id,
+                job_id=job.id,
+                attempt_id=attempt_id,
+                node_id=place.lane.node_id,
+                group_id=job.group_id,
+                before=JobState.QUEUED.value,
+                after=JobState.LEASED.value,
+                reason=Reason.PLACED.value,
+            )
+            tx.touch(f"job:{job.id}")
+        if rows:
+            job_rows.insert_attempts(tx, rows)
+            tx.touch("events")
+        return leased
+
+    def _hand_over(self, places: Sequence[_Place], leased: dict[str, Row[Any]]) -> None:
+        """Leased attempts go to their nodes; a job that another hub took simply leaves our backlog."""
+        registry = self._hub.registry
+        woken = set()
+        for place in places:
+            self._spec_of.pop(place.job_id, None)
+            job, session = leased.get(place.job_id), registry.get(place.lane.node_id)
+            if job is None or session is None:
+                continue  # lost to another hub; or the node left this instant, and its lease will run out
+            cards = list(place.lane.reservation.cards) if place.lane.reservation is not None else []
+            grant = Grant.model_construct(
+                attempt_id=job_rows.attempt_id(job.id, job.attempt_no),
+                attempt_no=job.attempt_no,
+                job_id=job.id,
+                lane=place.lane.id,
+                spec=job.spec_digest,
+                account_id=job.account_id,
+                payload=job.payload,
+                payload_artifact=job.payload_artifact,
+                item=job.item,
+                items=job.items,
+                gpus=cards,
+            )
+            registry.hold(session, place.lane, grant)
+            woken.add(session.node_id)
+        self._close_unused(places)
+        for node_id in woken:
+            if (session := registry.get(node_id)) is not None:
+                session.wake()
+
+    def _undo(self, places: Sequence[_Place]) -> None:
+        for place in places:
+            self._hub.backlog.restore(place.job_id)
+        self._close_unused(places)
+
+    def _close_unused(self, places: Sequence[_Place]) -> None:
+        for lane in {place.lane.id: place.lane for place in places}.values():
+            if not lane.attempts:
+                self._hub.registry.close_lane(lane)
+                self._lanes.pop(lane.id, None)

@@ -1,0 +1,247 @@
+"""Signing in: API keys, browser sessions, node tokens, one-time codes, accounts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from computepool.core.errors import BadRequest, Conflict, NotFound, Unauthenticated
+from computepool.core.resources import NodeState
+from computepool.hub.clock import new_id
+from computepool.hub.services import access
+from computepool.hub.services.access import NodePrincipal, Principal
+from computepool.hub.services.context import Hub
+from computepool.hub.services.idempotency import Remembered, once
+from computepool.hub.services.secrets import make_key, parse_key
+from computepool.hub.store import accounts
+from computepool.hub.store import nodes as node_rows
+from computepool.hub.store.session import Tx
+from computepool.protocol.accounts import (
+    AccountPage,
+    AccountRequest,
+    AccountView,
+    KeyPage,
+    KeyRequest,
+    KeyView,
+    NewKeyReply,
+    SignInReply,
+    SignInRequest,
+)
+from computepool.protocol.tokens import node_token_subject, public_key, verify_node_token
+
+HUB_AUDIENCE = "computepool"
+_CACHE_MS = 10_000
+_CACHE_MAX = 200_000
+KEYS_TOPIC = "keys"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    principal: Principal | NodePrincipal
+    until_ms: int
+
+
+class Authenticator:
+    """Turns credentials into principals; remembers good ones briefly, and forgets all when any key is revoked."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._known: dict[str, _Known] = {}
+        self._used: dict[str, int] = {}
+
+    def forget(self) -> None:
+        self._known.clear()
+
+    def take_used(self) -> dict[str, int]:
+        used, self._used = self._used, {}
+        return used
+
+    def peek_node(self, token: str) -> NodePrincipal | None:
+        """The hot path of polls: no await, no cryptography."""
+        known = self._known.get(token)
+        if known is None or known.until_ms < self._hub.now_ms() or not isinstance(known.principal, NodePrincipal):
+            return None
+        return known.principal
+
+    async def person(self, key: str) -> Principal:
+        known = self._known.get(key)
+        now_ms = self._hub.now_ms()
+        if known is not None and known.until_ms >= now_ms and isinstance(known.principal, Principal):
+            return known.principal
+        parsed = parse_key(key)
+        if parsed is None:
+            raise Unauthenticated("This is not a valid key. Run `pool login`, or copy the key again.")
+        key_id, secret = parsed
+        row = await self._hub.store.read(lambda connection: accounts.get_key(connection, key_id))
+        if row is None or not self._hub.secrets.matches(secret, row.hash):
+            raise Unauthenticated("This key is not known to the hub.")
+        if row.revoked_at_ms is not None:
+            raise Unauthenticated("This key was revoked.")
+        if row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
+            raise Unauthenticated("This key has expired; make a new one with `pool keys create`.")
+        principal = Principal(
+            account_id=row.account_id, name=row.account_name, roles=frozenset(row.roles.split(",")), key_id=row.id
+        )
+        self._used[row.id] = now_ms
+        self._remember(key, principal, min(now_ms + _CACHE_MS, row.expires_at_ms or now_ms + _CACHE_MS))
+        return principal
+
+    async def node(self, token: str) -> NodePrincipal:
+        if (known := self.peek_node(token)) is not None:
+            return known
+        node_id = node_token_subject(token)
+        row = await self._hub.store.read(lambda connection: node_rows.get_node(connection, node_id))
+        if row is None:
+            raise Unauthenticated("This node is not enrolled here; enrol it with a code from `pool node code`.")
+        now_ms = self._hub.now_ms()
+        expires_s = verify_node_token(token, key=public_key(row.public_key), hub=HUB_AUDIENCE, now_s=now_ms // 1000)
+        if row.state == NodeState.REVOKED:
+            raise Unauthenticated("This node's key was revoked by its owner or the operator.")
+        principal = NodePrincipal(node_id=node_id, owner=row.account_id, public_key=row.public_key)
+        self._remember(token, principal, expires_s * 1000)
+        return principal
+
+    def _remember(self, credential: str, principal: Principal | NodePrincipal, until_ms: int) -> None:
+        if len(self._known) >= _CACHE_MAX:
+            self._known.clear()
+        self._known[credential] = _Known(principal, until_ms)
+
+
+def node_key(principal: NodePrincipal) -> Ed25519PublicKey:
+    return public_key(principal.public_key)
+
+
+# accounts and keys
+
+
+def account_view(row: object) -> AccountView:
+    return AccountView(
+        id=row.id,  # type: ignore[attr-defined]
+        name=row.name,  # type: ignore[attr-defined]
+        roles=row.roles.split(","),  # type: ignore[attr-defined]
+        created_at_ms=row.created_at_ms,  # type: ignore[attr-defined]
+    )
+
+
+async def create_account(hub: Hub, principal: Principal, request: AccountRequest, remembered: Remembered) -> AccountView:
+    account_id = new_id(hub.clock, "acc")
+
+    def unit(tx: Tx) -> AccountView:
+        return once(tx, remembered, AccountView, lambda: _insert_account(tx, account_id, request, principal))
+
+    return await hub.store.write(unit)
+
+
+def _insert_account(tx: Tx, account_id: str, request: AccountRequest, principal: Principal) -> AccountView:
+    if not accounts.insert_account(tx, account_id=account_id, name=request.name, roles=request.roles):
+        raise Conflict(f"There is an account named {request.name} already.", field="name")
+    tx.emit(actor=principal.account_id, action="account.created", account_id=account_id)
+    return AccountView(id=account_id, name=request.name, roles=list(request.roles), created_at_ms=tx.now_ms)
+
+
+async def list_accounts(hub: Hub, *, after: str | None, limit: int) -> AccountPage:
+    rows = await hub.store.read(lambda connection: accounts.list_accounts(connection, after=after or "", limit=limit))
+    views = [account_view(row) for row in rows]
+    return AccountPage(accounts=views, next=views[-1].id if len(views) == limit else None)
+
+
+async def get_account(hub: Hub, account_id: str) -> AccountView:
+    row = await hub.store.read(lambda connection: accounts.get_account(connection, account_id))
+    if row is None:
+        raise NotFound("There is no such account.")
+    return account_view(row)
+
+
+async def create_key(hub: Hub, principal: Principal, request: KeyRequest, remembered: Remembered) -> NewKeyReply:
+    owner = request.account_id or principal.account_id
+    access.check_owner(principal, owner, what="account")
+    expires_at_ms = None if request.expires_in_s is None else hub.now_ms() + round(request.expires_in_s * 1000)
+    key_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
+
+    def unit(tx: Tx) -> NewKeyReply:
+        if accounts.get_account(tx.connection, owner) is None:
+            raise NotFound("There is no such account.", field="account_id")
+        return once(tx, remembered, NewKeyReply, lambda: _insert_key(hub, tx, key_id, secret, owner, request.name, expires_at_ms, principal.account_id))
+
+    return await hub.store.write(unit)
+
+
+def _insert_key(
+    hub: Hub, tx: Tx, key_id: str, secret: bytes, owner: str, name: str, expires_at_ms: int | None, actor: str
+) -> NewKeyReply:
+    accounts.insert_key(
+        tx,
+        id=key_id,
+        account_id=owner,
+        kind="key",
+        name=name,
+        hash=hub.secrets.digest(secret.hex()),
+        expires_at_ms=expires_at_ms,
+    )
+    tx.emit(actor=actor, action="key.created", account_id=owner, data=f'{{"key_id":"{key_id}"}}')
+    return NewKeyReply(
+        id=key_id,
+        name=name,
+        account_id=owner,
+        created_at_ms=tx.now_ms,
+        expires_at_ms=expires_at_ms,
+        key=make_key(key_id, secret),
+    )
+
+
+async def list_keys(hub: Hub, principal: Principal, *, after: str | None, limit: int) -> KeyPage:
+    rows = await hub.store.read(
+        lambda connection: accounts.list_keys(connection, account_id=principal.account_id, after=after or "", limit=limit)
+    )
+    views = [KeyView.model_validate(row._mapping) for row in rows]
+    return KeyPage(keys=views, next=views[-1].id if len(views) == limit else None)
+
+
+async def revoke_key(hub: Hub, principal: Principal, key_id: str) -> None:
+    def unit(tx: Tx) -> None:
+        row = accounts.get_key(tx.connection, key_id)
+        access.check_owner(principal, row.account_id if row is not None else None, what="key")
+        if accounts.revoke_key(tx, key_id):
+            tx.emit(actor=principal.account_id, action="key.revoked", account_id=row.account_id if row else None)
+        tx.touch(KEYS_TOPIC)
+
+    await hub.store.write(unit)
+
+
+# one-time codes
+
+
+def issue_code(hub: Hub, tx: Tx, *, purpose: str, account_id: str, life_s: float) -> tuple[str, int]:
+    """128 random bits, written in groups a person can read aloud; only its hash is kept."""
+    code = hub.clock.entropy(16).hex()
+    expires_at_ms = tx.now_ms + round(life_s * 1000)
+    accounts.insert_code(
+        tx, code_hash=hub.secrets.digest(code), purpose=purpose, account_id=account_id, expires_at_ms=expires_at_ms
+    )
+    return code, expires_at_ms
+
+
+async def sign_in(hub: Hub, request: SignInRequest) -> SignInReply:
+    """Exchange a one-time code for a key, or for the secret of a browser session."""
+    life_s = hub.settings.cookie_life_s if request.kind == "cookie" else None
+    key_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
+
+    def unit(tx: Tx) -> SignInReply:
+        account_id = accounts.use_code(tx, code_hash=hub.secrets.digest(request.code), purpose="signin")
+        account = accounts.get_account(tx.connection, account_id) if account_id is not None else None
+        if account is None:
+            raise BadRequest("The code is wrong, used or expired; ask for a new one.", field="code")
+        accounts.insert_key(
+            tx,
+            id=key_id,
+            account_id=account.id,
+            kind=request.kind,
+            name=request.name,
+            hash=hub.secrets.digest(secret.hex()),
+            expires_at_ms=None if life_s is None else tx.now_ms + round(life_s * 1000),
+        )
+        tx.emit(actor=account.id, action="account.signed_in", account_id=account.id)
+        return SignInReply(account=account_view(account), key=make_key(key_id, secret))
+
+    return await hub.store.write(unit)

@@ -1,0 +1,256 @@
+"""Submitting, looking at, waiting for and cancelling jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from computepool.core.errors import BadRequest, Conflict, RateLimited
+from computepool.core.jobs import TERMINAL, JobState, Reason
+from computepool.hub.clock import new_ids
+from computepool.hub.services import access, lifecycle, views
+from computepool.hub.services.access import Principal
+from computepool.hub.services.context import Hub
+from computepool.hub.services.idempotency import Remembered, once
+from computepool.hub.services.lifecycle import Effects
+from computepool.hub.store import jobs as job_rows
+from computepool.hub.store import nodes as node_rows
+from computepool.hub.store import records
+from computepool.hub.store.session import Tx
+from computepool.protocol.jobs import (
+    JobDetail,
+    JobPage,
+    JobResult,
+    JobView,
+    SubmitReply,
+    SubmitRequest,
+    spec_digest,
+)
+
+
+async def submit(hub: Hub, principal: Principal, request: SubmitRequest, remembered: Remembered) -> SubmitReply:
+    """One spec, one job per item; all of them or none."""
+    body = request.spec.body()
+    digest = spec_digest(body)
+    if len({item.key for item in request.items if item.key}) != sum(1 for item in request.items if item.key):
+        raise BadRequest("Two items have the same key.", field="items")
+    hub.specs.add(digest, body, request.spec)
+    job_ids = new_ids(hub.clock, "job", len(request.items))
+    submission = _Submission(hub, principal, request, digest, body, job_ids)
+    return await hub.store.write(lambda tx: once(tx, remembered, SubmitReply, lambda: submission.insert(tx)))
+
+
+class _Submission:
+    """The rows of one submission; `insert` may run more than once (see store/session.py)."""
+
+    def __init__(
+        self, hub: Hub, principal: Principal, request: SubmitRequest, digest: str, body: str, job_ids: list[str]
+    ) -> None:
+        self.hub, self.principal, self.request = hub, principal, request
+        self.digest, self.body, self.job_ids = digest, body, job_ids
+
+    def insert(self, tx: Tx) -> SubmitReply:
+        request, account = self.request, self.principal.account_id
+        self._check_group(tx)
+        self._check_room(tx)
+        pending = self._check_after(tx)
+        self._check_artifacts(tx)
+        job_rows.insert_spec(tx, digest=self.digest, body=self.body)
+        job_rows.insert_jobs(tx, self._rows(tx, pending=len(pending)))
+        job_rows.insert_dependencies(
+            tx, [{"job_id": job_id, "after_id": after} for job_id in self.job_ids for after in sorted(pending)]
+        )
+        reason = Reason.WAITING_FOR_JOBS if pending else Reason.SUBMITTED
+        for job_id in self.job_ids:
+            tx.emit(
+                actor=account,
+                action="job.queued",
+                account_id=account,
+                job_id=job_id,
+                group_id=request.group_id,
+                after=JobState.QUEUED.value,
+                reason=reason.value,
+            )
+        tx.touch("queue", "events")
+        return SubmitReply(job_ids=self.job_ids, group_id=request.group_id)
+
+    def _rows(self, tx: Tx, *, pending: int) -> list[dict[str, Any]]:
+        request = self.request
+        shared = {
+            "account_id": self.principal.account_id,
+            "group_id": request.group_id,
+            "items": len(request.items),
+            "name": request.spec.name,
+            "kind": request.spec.kind.value,
+            "spec_digest": self.digest,
+            "priority": request.priority,
+            "retries": request.retries,
+            "state": JobState.QUEUED.value,
+            "reason": (Reason.WAITING_FOR_JOBS if pending else Reason.WAITING_FOR_NODE).value,
+            "attempt_no": 0,
+            "job_faults": 0,
+            "node_faults": 0,
+            "deps_pending": pending,
+            "ready_at_ms": tx.now_ms,
+            "queued_at_ms": tx.now_ms,
+            "created_at_ms": tx.now_ms,
+            "expires_at_ms": tx.now_ms + round(request.ttl_s * 1000),
+        }
+        return [
+            shared
+            | {
+                "id": job_id,
+                "item": index,
+                "key": item.key,
+                "payload": item.payload,
+                "payload_artifact": item.payload_artifact,
+            }
+            for index, (job_id, item) in enumerate(zip(self.job_ids, request.items, strict=True))
+        ]
+
+    def _check_group(self, tx: Tx) -> None:
+        if self.request.group_id is not None:
+            group = records.get_group(tx.connection, self.request.group_id)
+            access.check_owner(self.principal, group.account_id if group is not None else None, what="group")
+
+    def _check_room(self, tx: Tx) -> None:
+        limit = self.hub.settings.jobs_open_max
+        # Counting is only worth it near the limit; the backlog's length is a lower bound that costs nothing.
+        if len(self.hub.backlog) + len(self.job_ids) < limit // 2:
+            return
+        if job_rows.count_open(tx.connection, self.principal.account_id) + len(self.job_ids) > limit:
+            raise RateLimited(f"An account may have {limit} unfinished jobs at once.", retry_after_s=60)
+
+    def _check_after(self, tx: Tx) -> set[str]:
+        """The jobs this one really has to wait for."""
+        wanted = set(self.request.after)
+        rows = job_rows.lock_jobs(tx, wanted) if wanted else {}
+        for job_id in sorted(wanted):
+            row = rows.get(job_id)
+            if row is None or (row.account_id != self.principal.account_id and not self.principal.is_admin):
+                raise BadRequest(f"There is no job {job_id} of yours to wait for.", field="after")
+            if JobState(row.state) in TERMINAL and row.state != JobState.SUCCEEDED:
+                raise Conflict(f"Job {job_id} has {row.state}; what comes after it could never start.", field="after")
+        return {job_id for job_id, row in rows.items() if row.state != JobState.SUCCEEDED}
+
+    def _check_artifacts(self, tx: Tx) -> None:
+        """Every artifact a job needs is here, readable by its submitter, and kept for the job from now on."""
+        needed = [("input", file.name, file.digest, job_id) for file in self.request.spec.inputs for job_id in self.job_ids]
+        if self.request.spec.function_artifact:
+            needed += [("function", "function", self.request.spec.function_artifact, job_id) for job_id in self.job_ids]
+        for job_id, item in zip(self.job_ids, self.request.items, strict=True):
+            if item.payload_artifact:
+                needed.append(("payload", "payload", item.payload_artifact, job_id))
+        account = self.principal.account_id
+        for digest in sorted({digest for _, _, digest, _ in needed}):
+            if not records.may_read(tx.connection, digest=digest, account_id=account):
+                raise BadRequest(f"Artifact {digest} is not on the hub; upload it first.", field="inputs")
+        records.refer(
+            tx,
+            [
+                {"digest": digest, "account_id": account, "job_id": job_id, "role": role, "name": name}
+                for role, name, digest, job_id in needed
+            ],
+        )
+
+
+# looking
+
+
+def _owned(principal: Principal, row: Row[Any] | None) -> Row[Any]:
+    access.check_owner(principal, row.account_id if row is not None else None, what="job")
+    assert row is not None
+    return row
+
+
+async def get(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int, seen: str | None) -> JobDetail:
+    """The job as it is; with `wait_ms`, not before its state differs from `seen` (or it is finished)."""
+    deadline_ms = hub.now_ms() + wait_ms
+    while True:
+        with hub.signals.watch(f"job:{job_id}") as watch:
+            row = _owned(principal, await hub.store.read(lambda connection: job_rows.get_job(connection, job_id)))
+            left_ms = deadline_ms - hub.now_ms()
+            if left_ms <= 0 or JobState(row.state) in TERMINAL or (seen is not None and row.state != seen):
+                return await _detail(hub, principal, job_id)
+            await watch.wait(left_ms / 1000)
+
+
+async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
+    def load(connection: Connection) -> tuple[Any, ...]:
+        row = job_rows.get_job(connection, job_id)
+        return (
+            row,
+            job_rows.get_dependencies(connection, job_id),
+            job_rows.get_attempts(connection, job_id),
+            records.outputs_of(connection, [job_id]).get(job_id, []),
+        )
+
+    row, after, attempts, outputs = await hub.store.read(load)
+    known = (await hub.specs.load([row.spec_digest]))[row.spec_digest]
+    return views.job_detail(
+        row, spec=known.spec, after=after, attempts=attempts, outputs=outputs, principal=principal
+    )
+
+
+async def check_visible(hub: Hub, principal: Principal, job_id: str) -> None:
+    _owned(principal, await hub.store.read(lambda connection: job_rows.get_job(connection, job_id)))
+
+
+async def result(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int) -> JobResult:
+    deadline_ms = hub.now_ms() + wait_ms
+    while True:
+        with hub.signals.watch(f"job:{job_id}") as watch:
+            row = _owned(principal, await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id)))
+            if JobState(row.state) in TERMINAL:
+                break
+            left_ms = deadline_ms - hub.now_ms()
+            if left_ms <= 0:
+                raise Conflict(f"The job is not finished: it is {row.state}.")
+            await watch.wait(left_ms / 1000)
+    outputs = await hub.store.read(lambda connection: records.outputs_of(connection, [job_id]))
+    return views.job_result(row, seq=0, outputs=outputs)
+
+
+async def page(
+    hub: Hub, principal: Principal, *, state: JobState | None, group_id: str | None, after: str | None, limit: int
+) -> JobPage:
+    def load(connection: Connection) -> tuple[Any, dict[str, str]]:
+        rows = job_rows.list_jobs(
+            connection,
+            account_id=access.scope(principal),
+            state=None if state is None else state.value,
+            group_id=group_id,
+            before=after,
+            limit=limit,
+        )
+        return rows, node_rows.get_names(connection, sorted({row.node_id for row in rows if row.node_id}))
+
+    rows, names = await hub.store.read(load)
+    jobs = [views.job_view(row, node_name=names.get(row.node_id), principal=principal) for row in rows]
+    return JobPage(jobs=jobs, next=jobs[-1].id if len(jobs) == limit else None)
+
+
+# cancelling
+
+
+async def cancel(hub: Hub, principal: Principal, job_id: str) -> tuple[JobView, Effects]:
+    """Cancelling a finished job changes nothing and says how it ended."""
+
+    def unit(tx: Tx) -> tuple[Row[Any], Effects]:
+        effects = Effects()
+        row = _owned(principal, job_rows.lock_jobs(tx, [job_id]).get(job_id))
+        if JobState(row.state) not in TERMINAL:
+            lifecycle.finish(
+                tx,
+                row,
+                JobState.CANCELLED,
+                actor=principal.account_id,
+                reason=Reason.CANCELLED_BY_USER,
+                effects=effects,
+            )
+            row = job_rows.get_job(tx.connection, job_id) or row
+        return row, effects
+
+    row, effects = await hub.store.write(unit)
+    return views.job_view(row, node_name=None, principal=principal), effects

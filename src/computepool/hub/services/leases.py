@@ -1,0 +1,137 @@
+"""Renewing leases, taking back what silent nodes held, and not doing so right after a start."""
+
+from __future__ import annotations
+
+from sqlalchemy import Row
+
+from computepool.core.jobs import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason
+from computepool.hub.services import lifecycle
+from computepool.hub.services.context import Hub
+from computepool.hub.services.lifecycle import Effects
+from computepool.hub.store import accounts
+from computepool.hub.store import jobs as job_rows
+from computepool.hub.store import nodes as node_rows
+from computepool.hub.store.session import Tx
+
+_BATCH = 1_000
+_HUB_FRESH_MS = 30_000
+HUB_BEAT_MS = 10_000
+
+
+async def on_boot(hub: Hub) -> None:
+    """Nobody loses a lease because the hub was away, unless another hub was there all the time."""
+    grace_ms = hub.registry.rules.boot_grace_ms(hub.registry.interval_ms)
+
+    def unit(tx: Tx) -> None:
+        others = accounts.other_hubs(tx.connection, hub_id=hub.hub_id, since_ms=tx.now_ms - _HUB_FRESH_MS)
+        accounts.beat_hub(tx, hub_id=hub.hub_id, address=hub.settings.address)
+        if not others:
+            job_rows.extend_all_leases(tx, until_ms=tx.now_ms + grace_ms)
+
+    await hub.store.write(unit)
+
+
+async def beat(hub: Hub) -> None:
+    await hub.store.write(
+        lambda tx: accounts.beat_hub(tx, hub_id=hub.hub_id, address=hub.settings.address)
+    )
+
+
+async def renew(hub: Hub) -> None:
+    """One batched statement per interval for all nodes: their leases last from the last word they sent."""
+    seen = {session.node_id: session.seen_ms for session in hub.registry.sessions}
+    await hub.store.write(lambda tx: node_rows.touch_nodes(tx, seen))
+    by_node = [
+        (session.node_id, session.seen_ms, list(session.attempts)) for session in hub.registry.sessions if session.attempts
+    ]
+    for start in range(0, len(by_node), _BATCH):
+        dead = await hub.store.write(lambda tx, part=by_node[start : start + _BATCH]: _renew(hub, tx, part))  # type: ignore[misc]
+        for node_id, attempt_id in dead:
+            hub.registry.cancel(node_id, attempt_id)
+
+
+def _renew(hub: Hub, tx: Tx, part: list[tuple[str, int, list[str]]]) -> list[tuple[str, str]]:
+    """Grouped by second, so that nodes that spoke together share a statement. Returns what is no longer alive."""
+    lease_ms = hub.registry.lease_ms
+    dead: list[tuple[str, str]] = []
+    by_second: dict[int, list[tuple[str, str]]] = {}
+    for node_id, seen_ms, attempt_ids in part:
+        by_second.setdefault(seen_ms // 1000, []).extend((node_id, id_) for id_ in attempt_ids)
+    for second, held in sorted(by_second.items()):
+        until_ms = second * 1000 + lease_ms
+        alive = job_rows.renew_leases(tx, sorted(id_ for _, id_ in held), until_ms=until_ms)
+        dead += [(node_id, id_) for node_id, id_ in held if id_ not in alive]
+    return dead
+
+
+async def expire_overdue(hub: Hub) -> Effects:
+    """Attempts whose lease ended, whichever hub gave them; and jobs that waited longer than their time to live."""
+    now_ms = hub.now_ms()
+    effects = Effects()
+    rows = await hub.store.read(
+        lambda connection: job_rows.overdue_attempts(connection, now_ms=now_ms, limit=_BATCH)
+    )
+    if rows:
+        ids = [row.id for row in rows]
+        effects = await hub.store.write(lambda tx: end_attempts(hub, tx, ids, reason=Reason.LEASE_LOST))
+    stale = await hub.store.read(lambda connection: job_rows.overdue_jobs(connection, now_ms=now_ms, limit=_BATCH))
+    if stale:
+        late = await hub.store.write(lambda tx: _expire_jobs(tx, stale))
+        effects.finished += late.finished
+    return effects
+
+
+def end_attempts(hub: Hub, tx: Tx, attempt_ids: list[str], *, reason: Reason) -> Effects:
+    """Live attempts are over without a report: their jobs wait again, or fail if nodes kept being lost under them."""
+    effects = Effects()
+    jobs = job_rows.lock_jobs(tx, {id_.rpartition("-")[0] for id_ in attempt_ids})
+    for attempt in job_rows.lock_attempts(tx, attempt_ids).values():
+        job = jobs.get(attempt.job_id)
+        if job is None or AttemptState(attempt.state) not in LIVE_ATTEMPT:
+            continue
+        if reason is Reason.LEASE_LOST and attempt.lease_until_ms >= tx.now_ms:
+            continue  # renewed since it was read
+        _end_attempt(hub, tx, attempt, job, reason, effects)
+    return effects
+
+
+def _end_attempt(
+    hub: Hub, tx: Tx, attempt: Row[tuple[object, ...]], job: Row[tuple[object, ...]], reason: Reason, effects: Effects
+) -> None:
+    if not job_rows.end_attempt(tx, attempt.id, state=AttemptState.EXPIRED, reason=reason):
+        return
+    effects.ended.append((attempt.node_id, attempt.id))
+    tx.touch(f"node:{attempt.node_id}")
+    tx.emit(
+        actor="hub",
+        action="attempt.expired",
+        account_id=job.account_id,
+        job_id=job.id,
+        attempt_id=attempt.id,
+        node_id=attempt.node_id,
+        before=attempt.state,
+        after=AttemptState.EXPIRED.value,
+        reason=reason.value,
+    )
+    if JobState(job.state) in TERMINAL or job.attempt_no != attempt.number:
+        return
+    lifecycle.attempt_failed(
+        tx,
+        job,
+        reason=reason,
+        node_id=attempt.node_id,
+        actor="hub",
+        limits=hub.settings.retry_limits(job.retries),
+        jitter=0.5,
+        effects=effects,
+    )
+
+
+def _expire_jobs(tx: Tx, job_ids: list[str]) -> Effects:
+    effects = Effects()
+    for job in job_rows.lock_jobs(tx, job_ids).values():
+        if job.state == JobState.QUEUED:
+            lifecycle.finish(
+                tx, job, JobState.EXPIRED, actor="hub", reason=Reason.QUEUED_TOO_LONG, effects=effects
+            )
+    return effects

@@ -1,0 +1,150 @@
+"""Transitions that several use cases share, each inside the caller's transaction: finish a job, free what waited for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Row
+
+from computepool.core.jobs import (
+    NODE_FAULTS,
+    AttemptState,
+    FailureHistory,
+    JobState,
+    Reason,
+    RetryLimits,
+    after_failure,
+)
+from computepool.hub.store import jobs as job_rows
+from computepool.hub.store.session import Tx
+
+
+@dataclass(slots=True)
+class Effects:
+    """What the transaction changed that the hub's memory must follow after the commit."""
+
+    requeued: list[str] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+    ended: list[tuple[str, str]] = field(default_factory=list)  #: (node, attempt) that must stop
+
+
+def job_event(
+    tx: Tx,
+    job: Row[Any],
+    after: JobState,
+    *,
+    actor: str,
+    reason: Reason,
+    attempt: str | None = None,
+    before: JobState | None = None,
+) -> None:
+    """Every transition is recorded, and whoever watches the job or its group is woken."""
+    final = after not in (JobState.QUEUED, JobState.LEASED, JobState.RUNNING)
+    tx.emit(
+        actor=actor,
+        action=f"job.{after.value}",
+        final=final,
+        account_id=job.account_id,
+        job_id=job.id,
+        attempt_id=attempt,
+        node_id=job.node_id,
+        group_id=job.group_id,
+        before=before or job.state,
+        after=after.value,
+        reason=reason.value,
+    )
+    tx.touch(f"job:{job.id}", "events")
+    if final and job.group_id is not None:
+        tx.touch(f"group:{job.group_id}")
+
+
+def finish(
+    tx: Tx, job: Row[Any], state: JobState, *, actor: str, reason: Reason, effects: Effects, **changes: Any
+) -> bool:
+    """End a job that did not succeed; what depends on it ends too."""
+    if not job_rows.finish(tx, job.id, state=state, reason=reason, **changes):
+        return False
+    job_event(tx, job, state, actor=actor, reason=reason)
+    effects.finished.append(job.id)
+    _end_attempts(tx, job, effects)
+    fail_dependents(tx, [job.id], effects)
+    return True
+
+
+def _end_attempts(tx: Tx, job: Row[Any], effects: Effects) -> None:
+    for attempt in job_rows.live_attempts_of_job(tx.connection, job.id):
+        job_rows.end_attempt(tx, attempt.id, state=AttemptState.CANCELLED, reason=Reason.CANCELLED_BY_USER)
+        effects.ended.append((attempt.node_id, attempt.id))
+        tx.touch(f"node:{attempt.node_id}")
+
+
+def fail_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None:
+    """A chain of any length, without recursion: a long one must not exhaust the stack."""
+    pending = list(job_ids)
+    while pending:
+        waiting = {row.job_id for row in job_rows.dependents(tx.connection, pending)}
+        rows = job_rows.lock_jobs(tx, waiting)
+        pending = []
+        for job in rows.values():
+            reason = Reason.DEPENDENCY_FAILED
+            if job_rows.finish(tx, job.id, state=JobState.CANCELLED, reason=reason):
+                job_event(tx, job, JobState.CANCELLED, actor="hub", reason=reason)
+                effects.finished.append(job.id)
+                pending.append(job.id)
+
+
+def release_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None:
+    counts: dict[str, int] = {}
+    for row in job_rows.dependents(tx.connection, job_ids):
+        counts[row.job_id] = counts.get(row.job_id, 0) + 1
+    for job_id, count in sorted(counts.items()):
+        if job_rows.release_dependent(tx, job_id, count) == 0:
+            effects.requeued.append(job_id)
+            tx.touch("queue", f"job:{job_id}")
+
+
+def attempt_failed(
+    tx: Tx,
+    job: Row[Any],
+    *,
+    reason: Reason,
+    node_id: str,
+    actor: str,
+    limits: RetryLimits,
+    jitter: float,
+    effects: Effects,
+    **details: Any,
+) -> None:
+    """The job's newest attempt did not succeed: try again, or give up. `details`: error and exit_code of the attempt."""
+    node_fault = reason in NODE_FAULTS
+    # The failed attempt's own row is already written, so its owner is among these.
+    owners = job_rows.owners_failed(tx.connection, job.id, [fault.value for fault in NODE_FAULTS])
+    history = FailureHistory(
+        job_faults=job.job_faults + (not node_fault),
+        node_faults=job.node_faults + node_fault,
+        owners_failed=len(owners),
+    )
+    decision = after_failure(reason, history, limits, jitter=jitter)
+    counts = {"job_faults": history.job_faults, "node_faults": history.node_faults}
+    if decision.state is JobState.FAILED:
+        finish(tx, job, JobState.FAILED, actor=actor, reason=decision.reason, effects=effects, **counts, **details)
+        return
+    requeue(
+        tx,
+        job,
+        reason=decision.reason,
+        actor=actor,
+        effects=effects,
+        ready_at_ms=tx.now_ms + decision.delay_ms,
+        avoid_node=node_id if decision.avoid_node else "",
+        **counts,
+    )
+
+
+def requeue(tx: Tx, job: Row[Any], *, reason: Reason, actor: str, effects: Effects, **changes: Any) -> None:
+    if job_rows.requeue(tx, job.id, attempt_no=job.attempt_no, reason=reason.value, **changes):
+        job_event(tx, job, JobState.QUEUED, actor=actor, reason=reason)
+        effects.requeued.append(job.id)
+        tx.touch("queue")

@@ -1,0 +1,52 @@
+"""What jobs print: kept in order, bounded per attempt, read live by long poll."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from computepool.core.jobs import TERMINAL, JobState
+from computepool.hub.services.access import NodePrincipal
+from computepool.hub.services.context import Hub
+from computepool.hub.store import jobs as job_rows
+from computepool.hub.store import records
+from computepool.hub.store.session import Tx
+from computepool.protocol.jobs import LogChunk, LogPage
+from computepool.protocol.nodes import LogsRequest, LogText
+
+
+async def receive(hub: Hub, node: NodePrincipal, request: LogsRequest) -> None:
+    await hub.store.write(lambda tx: append(hub, tx, node.node_id, request.chunks))
+
+
+def append(hub: Hub, tx: Tx, node_id: str, chunks: Sequence[LogText]) -> None:
+    """Bytes beyond the limit are counted but not kept; a node's words about a foreign attempt are ignored."""
+    rows: list[dict[str, str]] = []
+    for chunk in chunks:
+        text = chunk.text.replace("\x00", "\ufffd")  # PostgreSQL's text cannot hold NUL
+        size = len(text.encode())
+        grown = records.grow_log(tx, chunk.attempt_id, node_id=node_id, size=size)
+        if grown is None or grown.log_bytes - size >= hub.settings.log_max_bytes:
+            continue
+        rows.append({"job_id": grown.job_id, "attempt_id": chunk.attempt_id, "stream": chunk.stream, "text": text})
+        tx.touch(f"log:{grown.job_id}")
+    if rows:
+        records.insert_logs(tx, rows)
+
+
+async def page(hub: Hub, job_id: str, *, after: int, limit: int, wait_ms: int) -> LogPage:
+    """New chunks, waiting for the first of them if asked to. `ended` only when nothing more can come."""
+    deadline_ms = hub.now_ms() + wait_ms
+    while True:
+        with hub.signals.watch(f"log:{job_id}", f"job:{job_id}") as watch:
+            # The state is read first: chunks are committed no later than the report that ends the job.
+            job = await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
+            rows = await hub.store.read(
+                lambda connection: records.list_logs(connection, job_id=job_id, after=after, limit=limit)
+            )
+            over = job is None or JobState(job.state) in TERMINAL
+            left_ms = deadline_ms - hub.now_ms()
+            if rows or over or left_ms <= 0:
+                break
+            await watch.wait(left_ms / 1000)
+    chunks = [LogChunk(seq=row.seq, attempt_id=row.attempt_id, stream=row.stream, text=row.text) for row in rows]
+    return LogPage(chunks=chunks, cursor=chunks[-1].seq if chunks else after, ended=over and len(chunks) < limit)

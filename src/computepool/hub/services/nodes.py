@@ -1,0 +1,456 @@
+"""Nodes: enrolment, the long poll, what the owner wants of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from computepool.core import explain
+from computepool.core.errors import BadRequest, Conflict, Forbidden, NotFound
+from computepool.core.jobs import AttemptState, JobState, Reason
+from computepool.core.resources import NodeState, Shape
+from computepool.hub.clock import new_id
+from computepool.hub.registry import Session
+from computepool.hub.services import access, identity, leases, lifecycle
+from computepool.hub.services.access import NodePrincipal, Principal
+from computepool.hub.services.context import Hub
+from computepool.hub.services.lifecycle import Effects
+from computepool.hub.store import accounts
+from computepool.hub.store import jobs as job_rows
+from computepool.hub.store import nodes as node_rows
+from computepool.hub.store.session import Tx
+from computepool.protocol.nodes import (
+    EnrolCodeReply,
+    Grant,
+    NextReply,
+    NextRequest,
+    NodePage,
+    NodeView,
+    NodeWhyRow,
+    NodeWhyView,
+    Profile,
+    RegisterReply,
+    RegisterRequest,
+)
+from computepool.protocol.tokens import JobToken, public_key, sign_job_token, signed_by
+from computepool.protocol.version import PROTOCOL
+
+_TOKEN_LIFE_S = 24 * 3600
+
+
+# enrolment
+
+
+async def enrol_code(hub: Hub, principal: Principal) -> EnrolCodeReply:
+    life_s = hub.settings.enrol_code_life_s
+
+    def unit(tx: Tx) -> tuple[str, int]:
+        tx.emit(actor=principal.account_id, action="node.code_issued", account_id=principal.account_id)
+        return identity.issue_code(hub, tx, purpose="enrol", account_id=principal.account_id, life_s=life_s)
+
+    code, expires_at_ms = await hub.store.write(unit)
+    command = f"pool node start --hub {hub.settings.address} --code {code}"
+    return EnrolCodeReply(code=code, expires_at_ms=expires_at_ms, command=command)
+
+
+async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
+    if request.protocol != PROTOCOL:
+        raise BadRequest(
+            f"This hub speaks protocol {PROTOCOL}, the agent {request.protocol}; install the same version.",
+            field="protocol",
+        )
+    if not signed_by(public_key(request.public_key), request.proof, request.code.encode()):
+        raise Forbidden("The proof does not match the public key.")
+    node_id = new_id(hub.clock, "node")
+
+    def unit(tx: Tx) -> tuple[str, str]:
+        owner = accounts.use_code(tx, code_hash=hub.secrets.digest(request.code), purpose="enrol")
+        if owner is None:
+            raise BadRequest("The enrolment code is wrong, used or expired; make one with `pool node code`.", field="code")
+        if node_rows.find_node_by_key(tx.connection, request.public_key) is not None:
+            raise Conflict("This key is enrolled already; start the agent without a code.", field="public_key")
+        node_rows.insert_node(
+            tx,
+            id=node_id,
+            name=request.profile.name,
+            account_id=owner,
+            public_key=request.public_key,
+            state=NodeState.ACTIVE.value,
+            profile=request.profile.model_dump_json(),
+        )
+        tx.emit(actor=node_id, action="node.enrolled", account_id=owner, node_id=node_id, after=NodeState.ACTIVE.value)
+        return node_id, owner
+
+    enrolled, owner = await hub.store.write(unit)
+    return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.secrets.public_keys())
+
+
+# the long poll
+
+
+async def next_(
+    hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bool = True
+) -> tuple[NextReply, Effects | None]:
+    """Heartbeat, renewal and claim in one. A poll parks while there is nothing to say; a heartbeat only renews."""
+    session = hub.registry.get(node.node_id)
+    effects = None
+    if session is None or session.boot_id != request.boot_id or request.profile is not None:
+        if request.profile is None:
+            return _reply(hub, None, reregister=True), None
+        session, effects = await _arrive(hub, node, request, request.profile)
+    _hear(hub, session, request, poll=poll)
+    await _note_running(hub, session, request)
+    if poll and request.wait_ms and not effects and not _has_news(session) and not hub.stopping:
+        await _park(hub, session, request.wait_ms)
+    return _reply(hub, session, deliver=poll), effects
+
+
+def _hear(hub: Hub, session: Session, request: NextRequest, *, poll: bool) -> None:
+    now_ms = hub.now_ms()
+    session.seen_ms = now_ms
+    holding = set(request.holding)
+    session.cancel.update(id_ for id_ in holding if id_ not in session.attempts)
+    if not poll:
+        return  # only polls are sequential; a heartbeat may overtake the reply that carries a grant
+    session.claims = request.claim
+    hub.registry.refresh(session, now_ms)
+    waiting = set(session.outgoing)
+    for attempt in session.attempts.values():
+        if attempt.delivered and attempt.id not in holding and attempt.id not in waiting:
+            # The reply that carried it was lost on the way. It is still this node's: say it again.
+            attempt.delivered = False
+            session.outgoing.append(attempt.id)
+
+
+def _has_news(session: Session) -> bool:
+    return bool(session.outgoing or session.cancel)
+
+
+async def _park(hub: Hub, session: Session, wait_ms: int) -> None:
+    if session.waiter is not None and not session.waiter.done():
+        session.waiter.set_result(None)  # an older poll of the same node: its connection is gone
+    session.waiter = asyncio.get_running_loop().create_future()
+    waiter = session.waiter
+    timeout_s = min(wait_ms, hub.registry.interval_ms) / 1000
+    timer = asyncio.get_running_loop().call_later(timeout_s, _time_over, waiter)
+    try:
+        await waiter
+    finally:
+        timer.cancel()
+        if session.waiter is waiter:
+            session.waiter = None
+    session.seen_ms = hub.now_ms()
+
+
+def _time_over(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+async def _arrive(
+    hub: Hub, node: NodePrincipal, request: NextRequest, profile: Profile
+) -> tuple[Session, Effects | None]:
+    """First word of a node to this hub (or since its restart): learn its profile and what it should be holding."""
+
+    def unit(tx: Tx) -> tuple[Row[Any], Any, Effects | None]:
+        row = node_rows.get_node(tx.connection, node.node_id)
+        if row is None:
+            raise NotFound("This node is not enrolled here.")
+        node_rows.set_profile(
+            tx, node_id=node.node_id, name=profile.name, profile=profile.model_dump_json(), boot_id=request.boot_id
+        )
+        effects = None
+        if row.boot_id != request.boot_id:
+            # The agent restarted: whatever it held and does not hold now died with it.
+            held = {attempt.id for attempt in job_rows.live_attempts(tx.connection, node_id=node.node_id)}
+            lost = sorted(held - set(request.holding))
+            if lost:
+                effects = leases.end_attempts(hub, tx, lost, reason=Reason.NODE_RESTARTED)
+            tx.emit(actor=node.node_id, action="node.online", node_id=node.node_id, account_id=row.account_id)
+            tx.touch("events")
+        return row, job_rows.live_attempts(tx.connection, node_id=node.node_id), effects
+
+    row, live, effects = await hub.store.write(unit)
+    specs = await hub.specs.load({attempt.spec_digest for attempt in live})
+    if hub.registry.get(node.node_id) is not None and request.boot_id != hub.registry.get(node.node_id).boot_id:  # type: ignore[union-attr]
+        hub.registry.on_node_lost(node.node_id)
+    known = hub.registry.get(node.node_id)
+    session = hub.registry.on_node_seen(
+        profile.node_profile(node_id=node.node_id, owner=row.account_id),
+        boot_id=request.boot_id,
+        state=NodeState(row.state),
+        cool_off_until_ms=row.cool_off_until_ms,
+        now_ms=hub.now_ms(),
+    )
+    if known is None:
+        _adopt(hub, session, live, specs, set(request.holding))
+    return session, effects
+
+
+def _adopt(hub: Hub, session: Session, live: Any, specs: dict[str, Any], holding: set[str]) -> None:
+    """Attempts this node holds by the store's knowledge, from before this hub knew it."""
+    lanes: dict[str, Any] = {}
+    for attempt in live:
+        known = specs[attempt.spec_digest]
+        if attempt.lane not in lanes:
+            shape = Shape(known.requirements, attempt.account_id)
+            lanes[attempt.lane] = hub.registry.adopt_lane(session.node_id, attempt.lane, shape=shape)
+        hub.registry.hold(
+            session,
+            lanes[attempt.lane],
+            grant_from_row(attempt),
+            delivered=attempt.id in holding,
+            running=attempt.state == AttemptState.RUNNING,
+        )
+
+
+def grant_from_row(row: Row[Any]) -> Grant:
+    """From an attempt joined with its job."""
+    return Grant(
+        attempt_id=row.id,
+        attempt_no=row.number,
+        job_id=row.job_id,
+        lane=row.lane,
+        spec=row.spec_digest,
+        account_id=row.account_id,
+        payload=row.payload,
+        payload_artifact=row.payload_artifact,
+        item=row.item,
+        items=row.items,
+        gpus=[int(index) for index in row.gpus.split(",") if index],
+    )
+
+
+async def _note_running(hub: Hub, session: Session, request: NextRequest) -> None:
+    started = [
+        said.attempt_id
+        for said in request.running
+        if (attempt := session.attempts.get(said.attempt_id)) is not None and not attempt.running
+    ]
+    progress = {
+        said.attempt_id: said.progress
+        for said in request.running
+        if said.progress is not None and said.attempt_id in session.attempts
+    }
+    if not started and not progress:
+        return
+    await hub.store.write(lambda tx: _write_running(tx, started, progress))
+    for attempt_id in started:
+        if (attempt := session.attempts.get(attempt_id)) is not None:
+            attempt.running = True
+
+
+def _write_running(tx: Tx, started: list[str], progress: dict[str, float]) -> None:
+    if started:
+        changed = job_rows.start_attempts(tx, sorted(started))
+        jobs = {row.id: row for row in job_rows.get_jobs(tx.connection, [row.job_id for row in changed])}
+        for row in changed:
+            lifecycle.job_event(
+                tx,
+                jobs[row.job_id],
+                JobState.RUNNING,
+                actor=row.node_id,
+                reason=Reason.STARTED,
+                attempt=row.id,
+                before=JobState.LEASED,
+            )
+    if progress:
+        job_rows.set_progress(tx, progress)
+        for attempt_id in progress:
+            tx.touch(f"job:{attempt_id.rpartition('-')[0]}")
+
+
+def _reply(hub: Hub, session: Session | None, *, deliver: bool = False, reregister: bool = False) -> NextReply:
+    registry = hub.registry
+    interval_ms = registry.interval_ms
+    base = {
+        "interval_ms": interval_ms,
+        "lease_ms": registry.lease_ms,
+        "fence_ms": registry.rules.self_fence_ms,
+        "hub_time_ms": hub.now_ms(),
+        "reregister": reregister,
+    }
+    if session is None:
+        return NextReply(**base)
+    cancel, session.cancel = sorted(session.cancel), set()
+    grants: list[Grant] = []
+    if deliver and session.outgoing:
+        outgoing, session.outgoing = session.outgoing, []
+        for attempt_id in outgoing:
+            if (attempt := session.attempts.get(attempt_id)) is not None:
+                attempt.delivered = True
+                grants.append(attempt.grant)
+    return NextReply(**base, cancel=cancel, state=session.state.value, **_granted(hub, session.node_id, grants))
+
+
+def _granted(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]:
+    """The grants, their specs, and one token that binds them all to this node."""
+    if not grants:
+        return {}
+    now_s = hub.now_ms() // 1000
+    token = JobToken(
+        node_id=node_id,
+        grants={grant.attempt_id: grant.digest() for grant in grants},
+        issued_s=now_s,
+        expires_s=now_s + _TOKEN_LIFE_S,
+    )
+    specs = {known.digest: known.body for grant in grants if (known := hub.specs.peek(grant.spec)) is not None}
+    signed = sign_job_token(token, key=hub.secrets.signing_key, kid=hub.secrets.kid)
+    return {"grants": grants, "specs": specs, "token": signed}
+
+
+# what people see and want
+
+
+def _view(hub: Hub, row: Row[Any], principal: Principal | None) -> NodeView:
+    profile = Profile.model_validate_json(row.profile)
+    session = hub.registry.get(row.id)
+    free = hub.registry.fleet.free(row.id) if session is not None else None
+    running = sum(1 for attempt in session.attempts.values() if attempt.running) if session is not None else 0
+    lease_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+    return NodeView(
+        id=row.id,
+        name=row.name,
+        owner=row.account_id,
+        owner_name=row.owner_name,
+        state=row.state,
+        # A node that polls another hub of the pool is known here only by the store's word.
+        online=session is not None or (row.last_seen_ms or 0) + lease_ms > hub.now_ms(),
+        profile=profile,
+        tier=profile.node_profile(node_id=row.id, owner=row.account_id).capacity.tier,
+        enrolled_at_ms=row.enrolled_at_ms,
+        last_seen_ms=session.seen_ms if session is not None else row.last_seen_ms,
+        running=running,
+        leased=(len(session.attempts) - running) if session is not None else 0,
+        cores_free=None if free is None else free.cpu_milli / 1000,
+        ram_free_mb=None if free is None else free.ram_mb,
+        consecutive_faults=row.consecutive_faults,
+        cool_off_until_ms=row.cool_off_until_ms or None,
+        can_manage=access.may_manage(principal, row.account_id),
+    )
+
+
+async def page(hub: Hub, principal: Principal, *, mine: bool, after: str | None, limit: int) -> NodePage:
+    account_id = principal.account_id if mine else None
+    rows = await hub.store.read(
+        lambda connection: node_rows.list_nodes(connection, after=after or "", limit=limit, account_id=account_id)
+    )
+    views = [_view(hub, row, principal) for row in rows]
+    return NodePage(nodes=views, next=views[-1].id if len(views) == limit else None)
+
+
+async def get(hub: Hub, principal: Principal, node_id: str) -> NodeView:
+    row = await hub.store.read(lambda connection: node_rows.get_node(connection, node_id))
+    if row is None:
+        raise NotFound("There is no such node.")
+    return _view(hub, row, principal)
+
+
+async def set_state(hub: Hub, principal: Principal, node_id: str, state: NodeState) -> NodeView:
+    """What the owner wants takes effect here at once and on other hubs by notification."""
+
+    def unit(tx: Tx) -> None:
+        row = _manageable(tx.connection, principal, node_id)
+        if row.state == NodeState.REVOKED:
+            raise Conflict("This node was revoked; enrol it again.")
+        if node_rows.set_state(tx, node_id=node_id, before=row.state, after=state.value) and row.state != state:
+            tx.emit(
+                actor=principal.account_id,
+                action=f"node.{state.value}",
+                account_id=row.account_id,
+                node_id=node_id,
+                before=row.state,
+                after=state.value,
+            )
+        tx.touch(f"node:{node_id}", "events", identity.KEYS_TOPIC)
+
+    await hub.store.write(unit)
+    follow_state(hub, node_id, state)
+    return await get(hub, principal, node_id)
+
+
+def follow_state(hub: Hub, node_id: str, state: NodeState) -> None:
+    session = hub.registry.get(node_id)
+    if session is None:
+        return
+    session.state = state
+    hub.registry.refresh(session, hub.now_ms())
+    session.wake()
+    if state is NodeState.REVOKED:
+        hub.registry.on_node_lost(node_id)
+
+
+def _manageable(connection: Connection, principal: Principal, node_id: str) -> Row[Any]:
+    row = node_rows.get_node(connection, node_id)
+    access.check_owner(principal, row.account_id if row is not None else None, what="node")
+    assert row is not None
+    return row
+
+
+async def revoke(hub: Hub, principal: Principal, node_id: str) -> tuple[NodeView, Effects]:
+    """Its key stops working at once; what it held runs elsewhere."""
+
+    def unit(tx: Tx) -> Effects:
+        row = _manageable(tx.connection, principal, node_id)
+        held = [attempt.id for attempt in job_rows.live_attempts(tx.connection, node_id=node_id)]
+        effects = leases.end_attempts(hub, tx, held, reason=Reason.NODE_ERROR) if held else Effects()
+        if node_rows.set_state(tx, node_id=node_id, before=row.state, after=NodeState.REVOKED.value):
+            tx.emit(
+                actor=principal.account_id,
+                action="node.revoked",
+                account_id=row.account_id,
+                node_id=node_id,
+                before=row.state,
+                after=NodeState.REVOKED.value,
+            )
+        tx.touch(f"node:{node_id}", "events", identity.KEYS_TOPIC)
+        return effects
+
+    effects = await hub.store.write(unit)
+    follow_state(hub, node_id, NodeState.REVOKED)
+    return await get(hub, principal, node_id), effects
+
+
+async def reconcile(hub: Hub, node_id: str) -> None:
+    """Another hub changed something about a node that polls here: stop what is no longer alive, follow its state."""
+    session = hub.registry.get(node_id)
+    if session is None:
+        return
+
+    def load(connection: Connection) -> tuple[Row[Any] | None, set[str]]:
+        live = {attempt.id for attempt in job_rows.live_attempts(connection, node_id=node_id)}
+        return node_rows.get_node(connection, node_id), live
+
+    held = set(session.attempts)
+    row, live = await hub.store.read(load)
+    for attempt_id in sorted(held - live):
+        hub.registry.cancel(node_id, attempt_id)
+    if row is not None and row.state != session.state:
+        follow_state(hub, node_id, NodeState(row.state))
+
+
+async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
+    """Why this node has (no) work: its own state, then each waiting shape and what it lacks for it."""
+    view = await get(hub, principal, node_id)
+    if not view.online:
+        return NodeWhyView(node_id=node_id, sentence="The node is offline: the hub has not heard from it.", rows=[])
+    if view.state != NodeState.ACTIVE:
+        return NodeWhyView(node_id=node_id, sentence=f"The node is {view.state}: it takes no new work.", rows=[])
+    if view.cool_off_until_ms and view.cool_off_until_ms > hub.now_ms():
+        rest_s = (view.cool_off_until_ms - hub.now_ms()) // 1000
+        sentence = f"The node failed {view.consecutive_faults} jobs in a row by its own fault and rests for {rest_s} s."
+        return NodeWhyView(node_id=node_id, sentence=sentence, rows=[])
+    if hub.registry.get(node_id) is None:
+        return NodeWhyView(node_id=node_id, sentence="The node polls another hub of this pool; ask there.", rows=[])
+    rows = explain.explain_node(hub.registry.fleet, node_id, hub.backlog.shapes())
+    said = [NodeWhyRow(shape=row.shape, queued=row.queued, reason=row.reason) for row in rows]
+    busy = view.running + view.leased
+    if busy:
+        sentence = f"The node is working: {busy} attempts."
+    elif said:
+        sentence = "Jobs are waiting, but this node does not fit them; see each row."
+    else:
+        sentence = "No job is waiting: the queue is empty."
+    return NodeWhyView(node_id=node_id, sentence=sentence, rows=said)

@@ -1,0 +1,249 @@
+"""Reports: what a node says of its attempts becomes the jobs' outcome, exactly once, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Row
+
+from computepool.core.errors import Forbidden
+from computepool.core.jobs import (
+    NODE_FAULTS,
+    AttemptFacts,
+    AttemptState,
+    JobState,
+    Outcome,
+    Reason,
+    Verdict,
+    judge_report,
+)
+from computepool.hub.services import identity, lifecycle, logs
+from computepool.hub.services.access import NodePrincipal
+from computepool.hub.services.context import Hub
+from computepool.hub.services.lifecycle import Effects
+from computepool.hub.store import jobs as job_rows
+from computepool.hub.store import nodes as node_rows
+from computepool.hub.store import records
+from computepool.hub.store.session import Tx
+from computepool.protocol.nodes import CompleteReply, CompleteRequest, Report, ReportAnswer
+from computepool.protocol.tokens import signed_by
+
+_ATTEMPT_STATE = {
+    Outcome.SUCCEEDED: AttemptState.SUCCEEDED,
+    Outcome.FAILED: AttemptState.FAILED,
+    Outcome.CANCELLED: AttemptState.CANCELLED,
+    Outcome.RETURNED: AttemptState.RETURNED,
+}
+
+
+@dataclass(slots=True)
+class Settled:
+    """The outcome of one batch of reports."""
+
+    answers: list[ReportAnswer] = field(default_factory=list)
+    effects: Effects = field(default_factory=Effects)
+    over: list[str] = field(default_factory=list)  #: attempts of this node that no longer run
+    cool_off: tuple[int, int] | None = None  #: consecutive faults, until when
+
+
+async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> tuple[CompleteReply, Settled]:
+    if not signed_by(identity.node_key(node), request.signature, request.signed_text()):
+        raise Forbidden("The reports are not signed with this node's key.")
+    jitter = hub.clock.entropy(1)[0] / 256
+
+    def unit(tx: Tx) -> Settled:
+        settled = _Settling(hub, tx, node, jitter).run(request.reports)
+        logs.append(hub, tx, node.node_id, request.logs)
+        return settled
+
+    settled = await hub.store.write(unit)
+    return CompleteReply(answers=settled.answers), settled
+
+
+class _Settling:
+    """One batch inside one transaction. Collects rows per statement, so that a thousand reports cost a few statements."""
+
+    def __init__(self, hub: Hub, tx: Tx, node: NodePrincipal, jitter: float) -> None:
+        self.hub, self.tx, self.node, self.jitter = hub, tx, node, jitter
+        self.settled = Settled()
+        self.reported: list[dict[str, Any]] = []
+        self.accepted: list[dict[str, Any]] = []
+        self.failures: list[tuple[Report, Row[Any]]] = []
+        self.outputs: list[dict[str, Any]] = []
+        self.good = self.bad = 0
+
+    def run(self, reports: Sequence[Report]) -> Settled:
+        ids = [report.attempt_id for report in reports]
+        # Jobs before attempts, both in sorted order: the same order everywhere, so nobody waits in a circle.
+        jobs = job_rows.lock_jobs(self.tx, {id_.rpartition("-")[0] for id_ in ids})
+        attempts = job_rows.lock_attempts(self.tx, ids)
+        seen: dict[str, str] = {}
+        for report in reports:
+            self._settle_one(report, attempts.get(report.attempt_id), jobs, seen)
+        job_rows.report_attempts(self.tx, self.reported)
+        job_rows.accept(self.tx, self.accepted)
+        self._record_outputs()
+        for report, job in self.failures:
+            self._fail(report, job)
+        if self.accepted:
+            lifecycle.release_dependents(self.tx, [row["job"] for row in self.accepted], self.settled.effects)
+        self._update_health()
+        return self.settled
+
+    def _settle_one(
+        self, report: Report, attempt: Row[Any] | None, jobs: dict[str, Row[Any]], seen: dict[str, str]
+    ) -> None:
+        mine = attempt is not None and attempt.node_id == self.node.node_id
+        job = jobs.get(attempt.job_id) if attempt is not None and mine else None
+        facts = None
+        if attempt is not None and job is not None:
+            facts = AttemptFacts(
+                state=AttemptState(attempt.state),
+                report_digest=seen.get(report.attempt_id, attempt.report_digest),
+                job_state=JobState(job.state),
+                job_accepted=job.accepted_attempt is not None,
+            )
+        verdict = judge_report(facts, report_digest=report.digest(), outcome=report.outcome)
+        self.settled.answers.append(ReportAnswer(attempt_id=report.attempt_id, verdict=verdict))
+        if attempt is None or job is None:
+            self._suspicious(report, "report.foreign")
+            return
+        self.settled.over.append(attempt.id)
+        if verdict is Verdict.CONFLICT:
+            self._suspicious(report, "report.conflict")
+        if verdict in (Verdict.REPLAY, Verdict.CONFLICT):
+            return
+        seen[report.attempt_id] = report.digest()
+        self._record(report, attempt, verdict)
+        if verdict in (Verdict.ACCEPTED, Verdict.ACCEPTED_LATE):
+            self._apply(report, attempt, job, verdict)
+
+    def _record(self, report: Report, attempt: Row[Any], verdict: Verdict) -> None:
+        state = _ATTEMPT_STATE[report.outcome]
+        if verdict is Verdict.SUPERSEDED:
+            state = AttemptState.SUPERSEDED
+        elif verdict is Verdict.CANCELLED:
+            state = AttemptState.CANCELLED
+        finished = max(attempt.leased_at_ms, self.tx.now_ms - report.ended_ago_ms)
+        self.reported.append(
+            {
+                "attempt": attempt.id,
+                "new_state": state.value,
+                "why": report.reason.value,
+                "digest": report.digest(),
+                "code": report.exit_code,
+                "text": report.error,
+                "measured": None if report.usage is None else report.usage.model_dump_json(),
+                "started": max(attempt.leased_at_ms, finished - report.ran_ms),
+                "finished": finished,
+            }
+        )
+
+    def _apply(self, report: Report, attempt: Row[Any], job: Row[Any], verdict: Verdict) -> None:
+        if report.outcome is Outcome.SUCCEEDED:
+            self._accept(report, attempt, job, verdict)
+            return
+        if report.outcome is Outcome.FAILED:
+            self.bad += report.reason in NODE_FAULTS
+            self.failures.append((report, job))
+            return
+        # Given back, or stopped although the job was not cancelled: it simply waits again, at nobody's cost.
+        lifecycle.requeue(
+            self.tx, job, reason=report.reason, actor=self.node.node_id, effects=self.settled.effects,
+            ready_at_ms=self.tx.now_ms, avoid_node="",
+        )  # fmt: skip
+
+    def _accept(self, report: Report, attempt: Row[Any], job: Row[Any], verdict: Verdict) -> None:
+        self.good += 1
+        late = verdict is Verdict.ACCEPTED_LATE
+        reason = Reason.ACCEPTED_LATE if late else Reason.COMPLETED
+        times = self.reported[-1]
+        said = {"actor": self.node.node_id, "attempt": attempt.id}
+        before = JobState(job.state)
+        if before is JobState.LEASED:  # a short job: it started and ended between two words of its node
+            lifecycle.job_event(self.tx, job, JobState.RUNNING, reason=Reason.STARTED, **said)
+            before = JobState.RUNNING
+        lifecycle.job_event(self.tx, job, JobState.SUCCEEDED, reason=reason, before=before, **said)
+        self.accepted.append(
+            {
+                "job": job.id,
+                "why": reason.value,
+                "number": attempt.number,
+                "node": attempt.node_id,
+                "started": times["started"],
+                "finished": times["finished"],
+                "code": report.exit_code,
+                "value": report.result,
+                "artifact": report.result_artifact,
+            }
+        )
+        self.settled.effects.finished.append(job.id)
+        self._refer(report, job)
+        if late:
+            self._supersede_others(job, attempt)
+
+    def _supersede_others(self, job: Row[Any], attempt: Row[Any]) -> None:
+        for other in job_rows.live_attempts_of_job(self.tx.connection, job.id):
+            if other.id != attempt.id:
+                job_rows.end_attempt(self.tx, other.id, state=AttemptState.SUPERSEDED, reason=Reason.SUPERSEDED)
+                self.settled.effects.ended.append((other.node_id, other.id))
+                self.tx.touch(f"node:{other.node_id}")
+
+    def _refer(self, report: Report, job: Row[Any]) -> None:
+        files = [("output", output.name, output.digest) for output in report.outputs]
+        if report.result_artifact is not None:
+            files.append(("result", "result", report.result_artifact))
+        for role, name, digest in files:
+            self.outputs.append(
+                {"digest": digest, "account_id": job.account_id, "job_id": job.id, "role": role, "name": name}
+            )
+
+    def _record_outputs(self) -> None:
+        if not self.outputs:
+            return
+        known = records.get_artifacts(self.tx.connection, [row["digest"] for row in self.outputs])
+        missing = [row["digest"] for row in self.outputs if row["digest"] not in known]
+        if missing:
+            raise Forbidden(f"The report names an artifact that was not uploaded: {missing[0]}.")
+        records.refer(self.tx, self.outputs)
+
+    def _fail(self, report: Report, job: Row[Any]) -> None:
+        lifecycle.attempt_failed(
+            self.tx,
+            job,
+            reason=report.reason,
+            node_id=self.node.node_id,
+            actor=self.node.node_id,
+            limits=self.hub.settings.retry_limits(job.retries),
+            jitter=self.jitter,
+            effects=self.settled.effects,
+            error=report.error,
+            exit_code=report.exit_code,
+        )
+
+    def _update_health(self) -> None:
+        """Three node faults in a row and the node rests for a while; any success clears the count."""
+        if not self.good and not self.bad:
+            return
+        row = node_rows.get_node(self.tx.connection, self.node.node_id)
+        if row is None or (self.good and row.consecutive_faults == 0):
+            return
+        faults = 0 if self.good else row.consecutive_faults + self.bad
+        until_ms = cool_off_until(self.hub, faults, self.tx.now_ms)
+        node_rows.set_health(
+            self.tx, node_id=self.node.node_id, consecutive_faults=faults, cool_off_until_ms=until_ms
+        )
+        self.settled.cool_off = (faults, until_ms)
+
+    def _suspicious(self, report: Report, action: str) -> None:
+        self.tx.emit(actor=self.node.node_id, action=action, node_id=self.node.node_id, attempt_id=report.attempt_id)
+
+
+def cool_off_until(hub: Hub, faults: int, now_ms: int) -> int:
+    settings = hub.settings
+    if faults < settings.breaker_faults:
+        return 0
+    rest_s = min(settings.breaker_max_s, settings.breaker_base_s * 2 ** min(30, faults - settings.breaker_faults))
+    return now_ms + round(rest_s * 1000)

@@ -1,0 +1,148 @@
+"""Rows and values of the core turned into wire models. No decisions here but the wording."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Row
+
+from computepool.core.jobs import TERMINAL, JobKind, JobState, Reason
+from computepool.hub.services.access import Principal, may_manage
+from computepool.protocol.accounts import EventView
+from computepool.protocol.jobs import AttemptView, JobDetail, JobResult, JobSpec, JobView, OutputFile, Usage
+
+_SENTENCES: dict[Reason, str] = {
+    Reason.SUBMITTED: "waiting for a node",
+    Reason.WAITING_FOR_NODE: "waiting for a node",
+    Reason.WAITING_FOR_JOBS: "waiting for the jobs it comes after",
+    Reason.BACKING_OFF: "waiting before the next try",
+    Reason.PLACED: "given to {node}, about to start",
+    Reason.STARTED: "running on {node}",
+    Reason.COMPLETED: "done",
+    Reason.ACCEPTED_LATE: "done; the result came after the lease had ended and was still the first",
+    Reason.EXIT_NONZERO: "it exited with code {code}",
+    Reason.EXCEPTION: "it raised an exception",
+    Reason.SIGNAL: "it was killed by a signal",
+    Reason.TIMEOUT: "it ran longer than its time limit; raise it with --timeout",
+    Reason.OUT_OF_MEMORY: "it needed more memory than it asked for; raise it with --ram",
+    Reason.OUTPUT_LIMIT: "it printed or wrote more than the limit",
+    Reason.BAD_JOB: "it cannot be started on any node",
+    Reason.FAILED_EVERYWHERE: "it failed on nodes of several owners",
+    Reason.LEASE_LOST: "its node went silent",
+    Reason.NODE_ERROR: "its node could not run it",
+    Reason.STAGING_FAILED: "its node could not fetch the inputs",
+    Reason.NODE_RESTARTED: "its node restarted",
+    Reason.NODES_KEPT_FAILING: "too many nodes were lost under it",
+    Reason.GIVEN_BACK: "given back by a busy node",
+    Reason.NODE_DRAINING: "given back by a node that is going away",
+    Reason.CANCELLED_BY_USER: "cancelled",
+    Reason.DEPENDENCY_FAILED: "a job it comes after did not succeed",
+    Reason.QUEUED_TOO_LONG: "no node could take it before its time to live ended",
+    Reason.SUPERSEDED: "another attempt finished first",
+}
+_WAITING_AGAIN = "waiting for a node again: {sentence} (try {tries})"
+
+
+def sentence(state: JobState, reason: Reason, *, node: str | None, code: int | None, tries: int) -> str:
+    text = _SENTENCES[reason].format(node=node or "a node", code=code)
+    if state is JobState.QUEUED and tries:
+        return _WAITING_AGAIN.format(sentence=text, tries=tries + 1)
+    return text
+
+
+def job_view(row: Row[Any], *, node_name: str | None, principal: Principal | None) -> JobView:
+    return JobView(**_job_fields(row, node_name=node_name, principal=principal))
+
+
+def _job_fields(row: Row[Any], *, node_name: str | None, principal: Principal | None) -> dict[str, Any]:
+    state, reason = JobState(row.state), Reason(row.reason)
+    return {
+        "id": row.id,
+        "name": row.name,
+        "kind": JobKind(row.kind),
+        "state": state,
+        "reason": reason,
+        "status": sentence(state, reason, node=node_name, code=row.exit_code, tries=row.attempt_no),
+        "account_id": row.account_id,
+        "group_id": row.group_id,
+        "key": row.key,
+        "item": row.item,
+        "priority": row.priority,
+        "retries": row.retries,
+        "node_id": row.node_id,
+        "node_name": node_name,
+        "created_at_ms": row.created_at_ms,
+        "queued_at_ms": row.queued_at_ms,
+        "started_at_ms": row.started_at_ms,
+        "finished_at_ms": row.finished_at_ms,
+        "exit_code": row.exit_code,
+        "error": row.error,
+        "progress": row.progress,
+        "attempts": row.attempt_no,
+        "can_cancel": state not in TERMINAL and may_manage(principal, row.account_id),
+    }
+
+
+def job_detail(
+    row: Row[Any],
+    *,
+    spec: JobSpec,
+    after: Sequence[str],
+    attempts: Sequence[Row[Any]],
+    outputs: Sequence[Row[Any]],
+    principal: Principal | None,
+) -> JobDetail:
+    names = {attempt.node_id: attempt.node_name for attempt in attempts}
+    fields = _job_fields(row, node_name=names.get(row.node_id), principal=principal)
+    return JobDetail(
+        **fields,
+        spec=spec,
+        after=list(after),
+        tries=[attempt_view(attempt) for attempt in attempts],
+        outputs=output_files(outputs),
+    )
+
+
+def attempt_view(row: Row[Any]) -> AttemptView:
+    return AttemptView(
+        id=row.id,
+        number=row.number,
+        node_id=row.node_id,
+        node_name=row.node_name,
+        state=row.state,
+        reason=row.reason,
+        leased_at_ms=row.leased_at_ms,
+        started_at_ms=row.started_at_ms,
+        finished_at_ms=row.finished_at_ms,
+        exit_code=row.exit_code,
+        error=row.error,
+        usage=None if row.usage is None else Usage.model_validate_json(row.usage),
+    )
+
+
+def output_files(rows: Sequence[Row[Any]]) -> list[OutputFile]:
+    return [OutputFile(name=row.name, digest=row.digest, size=row.size) for row in rows]
+
+
+def job_result(row: Row[Any], *, seq: int, outputs: Mapping[str, Sequence[Row[Any]]]) -> JobResult:
+    return JobResult(
+        seq=seq,
+        job_id=row.id,
+        key=row.key,
+        item=row.item,
+        state=JobState(row.state),
+        reason=Reason(row.reason),
+        exit_code=row.exit_code,
+        error=row.error,
+        result=row.result,
+        result_artifact=row.result_artifact,
+        outputs=output_files(outputs.get(row.id, ())),
+    )
+
+
+def event_view(row: Row[Any]) -> EventView:
+    fields = dict(row._mapping)
+    fields["data"] = None if row.data is None else json.loads(row.data)
+    return EventView.model_validate(fields)

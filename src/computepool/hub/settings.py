@@ -1,0 +1,100 @@
+"""Every setting and every limit of a hub, each with a name and a default. Environment variables start with COMPUTEPOOL_."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from computepool.core.jobs import RetryLimits
+from computepool.core.leases import LeaseRules
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="COMPUTEPOOL_", extra="ignore")
+
+    name: str = "computepool"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    data_dir: Path = Path("data")
+    database_url: str = Field(default="", validation_alias="DATABASE_URL")  #: empty: SQLite in data_dir
+    public_url: str = ""  #: how others reach this hub; empty: http://host:port
+
+    # leases (see core/leases.py)
+    polls_per_s_max: int = 4_000
+    interval_min_s: float = 10
+    interval_max_s: float = 50
+    lease_min_s: float = 60
+    self_fence_s: float = 10
+    boot_grace_s: float = 120
+    sweep_s: float = 10
+
+    # retries (see core/jobs.py)
+    node_faults_max: int = 5
+    owners_max: int = 3
+    backoff_base_s: float = 1
+    backoff_max_s: float = 60
+
+    # dispatch
+    dispatch_batch_max: int = 512
+    lane_depth_max: int = 64
+    lane_work_ms: float = 40  #: how much work a lane may hold; keeps priorities meaningful
+    backlog_max: int = 200_000
+    resync_s: float = 5
+
+    # store
+    group_commit_max: int = 256
+    read_threads: int = 4
+    pool_size: int = 8
+
+    # limits
+    body_max_bytes: int = 8 * 1024 * 1024
+    artifact_max_bytes: int = 64 * 1024**3
+    artifact_chunk_bytes: int = 1024 * 1024
+    upload_idle_s: float = 24 * 3600
+    log_max_bytes: int = 5 * 1024 * 1024  #: kept per attempt
+    jobs_open_max: int = 1_000_000  #: per account
+    page_max: int = 500
+    wait_max_s: float = 60
+    registrations_per_s: float = 200
+    enrol_code_life_s: float = 900
+    signin_code_life_s: float = 900
+    cookie_life_s: float = 7 * 24 * 3600
+    idempotency_keep_s: float = 7 * 24 * 3600
+    events_keep_s: float = 0  #: 0: for ever
+    concurrency_max: int = 120_000  #: connections
+    breaker_faults: int = 3  #: node faults in a row before a node cools off
+    breaker_base_s: float = 300
+    breaker_max_s: float = 24 * 3600
+    shutdown_s: int = 1
+    log_level: str = "info"
+
+    @property
+    def url(self) -> str:
+        return self.database_url or f"sqlite:///{(self.data_dir / 'hub.sqlite').absolute()}"
+
+    @property
+    def address(self) -> str:
+        return self.public_url or f"http://{self.host}:{self.port}"
+
+    def lease_rules(self) -> LeaseRules:
+        return LeaseRules(
+            polls_per_s_max=self.polls_per_s_max,
+            interval_min_ms=round(self.interval_min_s * 1000),
+            interval_max_ms=round(self.interval_max_s * 1000),
+            lease_min_ms=round(self.lease_min_s * 1000),
+            suspect_slack_ms=round(self.interval_min_s * 1000),
+            self_fence_ms=round(self.self_fence_s * 1000),
+            boot_grace_min_ms=round(self.boot_grace_s * 1000),
+            sweep_ms=round(self.sweep_s * 1000),
+        )
+
+    def retry_limits(self, retries: int) -> RetryLimits:
+        return RetryLimits(
+            retries=retries,
+            node_faults_max=self.node_faults_max,
+            owners_max=self.owners_max,
+            backoff_base_ms=round(self.backoff_base_s * 1000),
+            backoff_max_ms=round(self.backoff_max_s * 1000),
+        )

@@ -1,0 +1,59 @@
+"""Wake-ups inside one hub: whoever waits for a topic (`job:…`, `group:…`, `events`) is told that it may have changed.
+
+A signal carries no data; the waiter looks at the store again. Losing one costs a little waiting, never a result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+
+class Signals:
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+
+    def fire(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            for future in self._waiting.pop(topic, ()):
+                if not future.done():
+                    future.set_result(None)
+
+    def fire_all(self) -> None:
+        self.fire(list(self._waiting))
+
+    def watch(self, *topics: str) -> Watch:
+        """Begin listening *before* looking at the store, so that nothing between the two is missed."""
+        return Watch(self._waiting, topics)
+
+
+class Watch:
+    def __init__(self, waiting: dict[str, set[asyncio.Future[None]]], topics: tuple[str, ...]) -> None:
+        self._waiting = waiting
+        self._topics = topics
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for topic in topics:
+            waiting.setdefault(topic, set()).add(self._future)
+
+    async def wait(self, timeout_s: float) -> bool:
+        """False when the time is over."""
+        try:
+            await asyncio.wait_for(self._future, timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._future.cancel()
+        for topic in self._topics:
+            futures = self._waiting.get(topic)
+            if futures is not None:
+                futures.discard(self._future)
+                if not futures:
+                    del self._waiting[topic]
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,143 @@
+"""Accounts, API keys, one-time codes, the hub's secrets, and idempotency records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, select, update
+
+from computepool.hub.store import dialect
+from computepool.hub.store.session import Tx
+from computepool.hub.store.tables import accounts, api_keys, codes, hubs, idempotency, secrets
+
+
+def insert_account(tx: Tx, *, account_id: str, name: str, roles: Sequence[str]) -> bool:
+    """False when the name is taken."""
+    taken = tx.connection.execute(select(accounts.c.id).where(accounts.c.name == name)).first()
+    if taken is not None:
+        return False
+    tx.connection.execute(
+        accounts.insert().values(id=account_id, name=name, roles=",".join(roles), created_at_ms=tx.now_ms)
+    )
+    return True
+
+
+def get_account(connection: Connection, account_id: str) -> Row[Any] | None:
+    return connection.execute(select(accounts).where(accounts.c.id == account_id)).first()
+
+
+def find_account(connection: Connection, name: str) -> Row[Any] | None:
+    return connection.execute(select(accounts).where(accounts.c.name == name)).first()
+
+
+def list_accounts(connection: Connection, *, after: str, limit: int) -> Sequence[Row[Any]]:
+    statement = select(accounts).where(accounts.c.id > after).order_by(accounts.c.id).limit(limit)
+    return connection.execute(statement).all()
+
+
+def insert_key(tx: Tx, **columns: Any) -> None:
+    tx.connection.execute(api_keys.insert().values(created_at_ms=tx.now_ms, **columns))
+
+
+def get_key(connection: Connection, key_id: str) -> Row[Any] | None:
+    statement = (
+        select(api_keys, accounts.c.name.label("account_name"), accounts.c.roles)
+        .join(accounts, accounts.c.id == api_keys.c.account_id)
+        .where(api_keys.c.id == key_id)
+    )
+    return connection.execute(statement).first()
+
+
+def list_keys(connection: Connection, *, account_id: str, after: str, limit: int) -> Sequence[Row[Any]]:
+    statement = (
+        select(api_keys)
+        .where(api_keys.c.account_id == account_id, api_keys.c.kind == "key", api_keys.c.id > after)
+        .order_by(api_keys.c.id)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+def revoke_key(tx: Tx, key_id: str) -> bool:
+    statement = (
+        update(api_keys)
+        .where(api_keys.c.id == key_id, api_keys.c.revoked_at_ms.is_(None))
+        .values(revoked_at_ms=tx.now_ms)
+    )
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def touch_keys(tx: Tx, used: dict[str, int]) -> None:
+    for key_id, at_ms in sorted(used.items()):
+        tx.connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(last_used_ms=at_ms))
+
+
+def insert_code(tx: Tx, *, code_hash: str, purpose: str, account_id: str, expires_at_ms: int) -> None:
+    tx.connection.execute(
+        codes.insert().values(hash=code_hash, purpose=purpose, account_id=account_id, expires_at_ms=expires_at_ms)
+    )
+
+
+def use_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
+    """The account the code stands for, once: a second use, a late use and a foreign purpose all give None."""
+    statement = (
+        update(codes)
+        .where(
+            codes.c.hash == code_hash,
+            codes.c.purpose == purpose,
+            codes.c.used_at_ms.is_(None),
+            codes.c.expires_at_ms > tx.now_ms,
+        )
+        .values(used_at_ms=tx.now_ms)
+        .returning(codes.c.account_id)
+    )
+    return tx.connection.execute(statement).scalar()
+
+
+def prune_codes(tx: Tx, *, before_ms: int) -> None:
+    tx.connection.execute(delete(codes).where(codes.c.expires_at_ms < before_ms))
+
+
+def get_secrets(connection: Connection) -> dict[str, str]:
+    return {row.name: row.value for row in connection.execute(select(secrets).order_by(secrets.c.created_at_ms))}
+
+
+def insert_secret(tx: Tx, *, name: str, value: str) -> None:
+    """Leaves an existing one alone: hubs that start together agree on whichever came first."""
+    tx.connection.execute(
+        dialect.insert_ignore(tx.connection, secrets).values(name=name, value=value, created_at_ms=tx.now_ms)
+    )
+
+
+def beat_hub(tx: Tx, *, hub_id: str, address: str) -> None:
+    statement = dialect.upsert(tx.connection, hubs, key=["id"], update=["address", "seen_at_ms"])
+    tx.connection.execute(statement.values(id=hub_id, address=address, seen_at_ms=tx.now_ms))
+
+
+def remove_hub(tx: Tx, *, hub_id: str) -> None:
+    tx.connection.execute(delete(hubs).where(hubs.c.id == hub_id))
+
+
+def other_hubs(connection: Connection, *, hub_id: str, since_ms: int) -> int:
+    statement = select(hubs.c.id).where(hubs.c.id != hub_id, hubs.c.seen_at_ms >= since_ms)
+    return len(connection.execute(statement).all())
+
+
+def get_reply(connection: Connection, *, account_id: str, route: str, key: str) -> Row[Any] | None:
+    statement = select(idempotency).where(
+        idempotency.c.account_id == account_id, idempotency.c.route == route, idempotency.c.key == key
+    )
+    return connection.execute(statement).first()
+
+
+def insert_reply(tx: Tx, *, account_id: str, route: str, key: str, request_hash: str, reply: str) -> None:
+    tx.connection.execute(
+        idempotency.insert().values(
+            account_id=account_id, route=route, key=key, request_hash=request_hash, reply=reply, created_at_ms=tx.now_ms
+        )
+    )
+
+
+def prune_replies(tx: Tx, *, before_ms: int) -> None:
+    tx.connection.execute(delete(idempotency).where(idempotency.c.created_at_ms < before_ms))

@@ -1,0 +1,20 @@
+"""Named places where a test can make the hub die as if by kill -9: COMPUTEPOOL_CRASH_AT=before_commit:3 dies at the third passing."""
+
+from __future__ import annotations
+
+import os
+
+_name, _, _count = os.environ.get("COMPUTEPOOL_CRASH_AT", "").partition(":")
+_left = int(_count or "1")
+
+
+def crash_point(name: str) -> None:
+    if _name and name == _name:
+        _countdown()
+
+
+def _countdown() -> None:
+    global _left
+    _left -= 1
+    if _left <= 0:
+        os._exit(137)

@@ -1,0 +1,402 @@
+"""Jobs, attempts and dependencies. Every write that ends something says in its WHERE what it believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, func, select, update
+
+from computepool.core.errors import InvariantViolation
+from computepool.core.jobs import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason
+from computepool.hub.store import dialect
+from computepool.hub.store.session import Tx
+from computepool.hub.store.tables import attempts, dependencies, jobs, nodes, specs
+
+_OPEN = [state.value for state in JobState if state not in TERMINAL]
+_LIVE = [state.value for state in LIVE_ATTEMPT]
+
+#: What the dispatcher needs of a queued job; the spec is looked up by digest and cached.
+_QUEUED = select(
+    jobs.c.id,
+    jobs.c.account_id,
+    jobs.c.spec_digest,
+    jobs.c.priority,
+    jobs.c.avoid_node,
+    jobs.c.ready_at_ms,
+    jobs.c.queued_at_ms,
+)
+
+_WITHOUT_BLOBS = [column for column in jobs.columns if column.name not in ("payload", "result")]
+
+
+def attempt_id(job_id: str, number: int) -> str:
+    return f"{job_id}-{number}"
+
+
+def insert_spec(tx: Tx, *, digest: str, body: str) -> None:
+    tx.connection.execute(
+        dialect.insert_ignore(tx.connection, specs).values(digest=digest, body=body, created_at_ms=tx.now_ms)
+    )
+
+
+def get_specs(connection: Connection, digests: Iterable[str]) -> dict[str, str]:
+    rows = connection.execute(select(specs.c.digest, specs.c.body).where(specs.c.digest.in_(list(digests))))
+    return {row.digest: row.body for row in rows}
+
+
+def insert_jobs(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    tx.connection.execute(jobs.insert(), list(rows))
+
+
+def insert_dependencies(tx: Tx, rows: Sequence[dict[str, str]]) -> None:
+    if rows:
+        tx.connection.execute(dependencies.insert(), list(rows))
+
+
+def count_open(connection: Connection, account_id: str) -> int:
+    statement = select(func.count()).where(jobs.c.state.in_(_OPEN), jobs.c.account_id == account_id)
+    return connection.execute(statement).scalar_one()
+
+
+def count_states(connection: Connection) -> dict[str, int]:
+    statement = select(jobs.c.state, func.count()).where(jobs.c.state.in_(_OPEN)).group_by(jobs.c.state)
+    return {state: count for state, count in connection.execute(statement)}
+
+
+def get_job(connection: Connection, job_id: str) -> Row[Any] | None:
+    return connection.execute(select(*_WITHOUT_BLOBS).where(jobs.c.id == job_id)).first()
+
+
+def get_job_full(connection: Connection, job_id: str) -> Row[Any] | None:
+    return connection.execute(select(jobs).where(jobs.c.id == job_id)).first()
+
+
+def get_jobs(connection: Connection, job_ids: Sequence[str]) -> Sequence[Row[Any]]:
+    return connection.execute(select(*_WITHOUT_BLOBS).where(jobs.c.id.in_(job_ids))).all()
+
+
+def lock_jobs(tx: Tx, job_ids: Iterable[str]) -> dict[str, Row[Any]]:
+    """Rows by id, locked in sorted order, so that two transactions never wait for each other in a circle."""
+    ids = sorted(set(job_ids))
+    statement = select(*_WITHOUT_BLOBS).where(jobs.c.id.in_(ids)).order_by(jobs.c.id)
+    rows = tx.connection.execute(dialect.for_update(tx.connection, statement)).all()
+    return {row.id: row for row in rows}
+
+
+def list_jobs(
+    connection: Connection,
+    *,
+    account_id: str | None,
+    state: str | None,
+    group_id: str | None,
+    before: str | None,
+    limit: int,
+) -> Sequence[Row[Any]]:
+    """Newest first; ids sort by time."""
+    statement = select(*_WITHOUT_BLOBS).order_by(jobs.c.id.desc()).limit(limit)
+    if account_id is not None:
+        statement = statement.where(jobs.c.account_id == account_id)
+    if state is not None:
+        statement = statement.where(jobs.c.state == state)
+    if group_id is not None:
+        statement = statement.where(jobs.c.group_id == group_id)
+    if before is not None:
+        statement = statement.where(jobs.c.id < before)
+    return connection.execute(statement).all()
+
+
+def count_group(connection: Connection, group_id: str) -> dict[str, int]:
+    statement = select(jobs.c.state, func.count()).where(jobs.c.group_id == group_id).group_by(jobs.c.state)
+    return {state: count for state, count in connection.execute(statement)}
+
+
+def open_in_group(connection: Connection, group_id: str) -> list[str]:
+    statement = select(jobs.c.id).where(jobs.c.group_id == group_id, jobs.c.state.in_(_OPEN)).order_by(jobs.c.id)
+    return list(connection.execute(statement).scalars())
+
+
+# the queue
+
+
+def list_queued(connection: Connection, *, since_ms: int, limit: int) -> Sequence[Row[Any]]:
+    """Jobs that may be given to a node, oldest first; those waiting for other jobs are not among them."""
+    statement = (
+        _QUEUED.where(
+            jobs.c.state == JobState.QUEUED.value, jobs.c.deps_pending == 0, jobs.c.queued_at_ms >= since_ms
+        )
+        .order_by(jobs.c.queued_at_ms, jobs.c.id)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+def get_queued(connection: Connection, job_ids: Sequence[str]) -> Sequence[Row[Any]]:
+    """Those of the given jobs that wait for a node."""
+    statement = _QUEUED.where(
+        jobs.c.id.in_(list(job_ids)), jobs.c.state == JobState.QUEUED.value, jobs.c.deps_pending == 0
+    )
+    return connection.execute(statement).all()
+
+
+def lease_jobs(tx: Tx, job_ids: Sequence[str]) -> dict[str, Row[Any]]:
+    """Queued → leased for whichever of these are still queued and not being taken by another hub. The losers are absent."""
+    wanted = select(jobs.c.id).where(
+        jobs.c.id.in_(job_ids), jobs.c.state == JobState.QUEUED.value, jobs.c.deps_pending == 0
+    )
+    wanted = dialect.skip_locked(tx.connection, wanted)
+    statement = (
+        update(jobs)
+        .where(jobs.c.id.in_(wanted), jobs.c.state == JobState.QUEUED.value)
+        .values(
+            state=JobState.LEASED.value,
+            reason=Reason.PLACED.value,
+            attempt_no=jobs.c.attempt_no + 1,
+        )
+        .returning(
+            jobs.c.id,
+            jobs.c.attempt_no,
+            jobs.c.account_id,
+            jobs.c.group_id,
+            jobs.c.spec_digest,
+            jobs.c.payload,
+            jobs.c.payload_artifact,
+            jobs.c.item,
+            jobs.c.items,
+        )
+    )
+    return {row.id: row for row in tx.connection.execute(statement)}
+
+
+_PLACE = update(jobs).where(jobs.c.id == bindparam("job")).values(node_id=bindparam("node"))
+
+
+def insert_attempts(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    tx.connection.execute(attempts.insert(), list(rows))
+    tx.connection.execute(_PLACE, [{"job": row["job_id"], "node": row["node_id"]} for row in rows])
+
+
+def requeue(tx: Tx, job_id: str, *, attempt_no: int, **changes: Any) -> bool:
+    """Back to the queue, unless the job moved on since `attempt_no`."""
+    statement = (
+        update(jobs)
+        .where(jobs.c.id == job_id, jobs.c.attempt_no == attempt_no, jobs.c.state.in_(["leased", "running"]))
+        .values(state=JobState.QUEUED.value, queued_at_ms=tx.now_ms, node_id=None, started_at_ms=None, **changes)
+    )
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def finish(tx: Tx, job_id: str, *, state: JobState, reason: Reason, **changes: Any) -> bool:
+    """To a state it never leaves, at most once."""
+    statement = (
+        update(jobs)
+        .where(jobs.c.id == job_id, jobs.c.state.in_(_OPEN))
+        .values(state=state.value, reason=reason.value, finished_at_ms=tx.now_ms, **changes)
+    )
+    return tx.connection.execute(statement).rowcount == 1
+
+
+_ACCEPT = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"), jobs.c.accepted_attempt.is_(None), jobs.c.state.in_(_OPEN))
+    .values(
+        state=JobState.SUCCEEDED.value,
+        reason=bindparam("why"),
+        accepted_attempt=bindparam("number"),
+        node_id=bindparam("node"),
+        started_at_ms=bindparam("started"),
+        finished_at_ms=bindparam("finished"),
+        exit_code=bindparam("code"),
+        result=bindparam("value"),
+        result_artifact=bindparam("artifact"),
+        progress=1.0,
+    )
+)
+
+
+def accept(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    """The jobs' one accepted result. The caller holds the row locks, so a row that no longer fits is a broken rule."""
+    if rows and tx.connection.execute(_ACCEPT, list(rows)).rowcount != len(rows):
+        raise InvariantViolation("a job would have been accepted twice")
+
+
+# attempts
+
+
+def get_attempts(connection: Connection, job_id: str) -> Sequence[Row[Any]]:
+    statement = (
+        select(attempts, nodes.c.name.label("node_name"))
+        .join(nodes, nodes.c.id == attempts.c.node_id)
+        .where(attempts.c.job_id == job_id)
+        .order_by(attempts.c.number)
+    )
+    return connection.execute(statement).all()
+
+
+def owners_failed(connection: Connection, job_id: str, reasons: Sequence[str]) -> set[str]:
+    """Owners of nodes on which the job failed by its own fault."""
+    statement = select(attempts.c.owner_id).where(
+        attempts.c.job_id == job_id, attempts.c.state == AttemptState.FAILED.value, attempts.c.reason.not_in(reasons)
+    )
+    return set(connection.execute(statement).scalars())
+
+
+def lock_attempts(tx: Tx, attempt_ids: Iterable[str]) -> dict[str, Row[Any]]:
+    statement = select(attempts).where(attempts.c.id.in_(sorted(set(attempt_ids)))).order_by(attempts.c.id)
+    return {row.id: row for row in tx.connection.execute(dialect.for_update(tx.connection, statement))}
+
+
+def live_attempts(connection: Connection, *, node_id: str) -> Sequence[Row[Any]]:
+    """What this node holds by the store's knowledge, with all that is needed to grant it once more."""
+    statement = (
+        select(
+            attempts,
+            jobs.c.account_id,
+            jobs.c.group_id,
+            jobs.c.spec_digest,
+            jobs.c.payload,
+            jobs.c.payload_artifact,
+            jobs.c.item,
+            jobs.c.items,
+        )
+        .join(jobs, jobs.c.id == attempts.c.job_id)
+        .where(attempts.c.node_id == node_id, attempts.c.state.in_(_LIVE))
+        .order_by(attempts.c.id)
+    )
+    return connection.execute(statement).all()
+
+
+def live_attempts_of_job(connection: Connection, job_id: str) -> Sequence[Row[Any]]:
+    statement = select(attempts).where(attempts.c.job_id == job_id, attempts.c.state.in_(_LIVE))
+    return connection.execute(statement).all()
+
+
+_REPORT = (
+    update(attempts)
+    .where(attempts.c.id == bindparam("attempt"), attempts.c.report_digest.is_(None))
+    .values(
+        state=bindparam("new_state"),
+        reason=bindparam("why"),
+        report_digest=bindparam("digest"),
+        exit_code=bindparam("code"),
+        error=bindparam("text"),
+        usage=bindparam("measured"),
+        started_at_ms=bindparam("started"),
+        finished_at_ms=bindparam("finished"),
+    )
+)
+
+
+def report_attempts(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    if rows and tx.connection.execute(_REPORT, list(rows)).rowcount != len(rows):
+        raise InvariantViolation("an attempt would have been reported twice")
+
+
+def end_attempt(tx: Tx, id_: str, *, state: AttemptState, reason: Reason) -> bool:
+    """A live attempt ends without a report of its own: expired, cancelled, superseded."""
+    statement = (
+        update(attempts)
+        .where(attempts.c.id == id_, attempts.c.state.in_(_LIVE))
+        .values(state=state.value, reason=reason.value, finished_at_ms=tx.now_ms)
+    )
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def start_attempts(tx: Tx, attempt_ids: Sequence[str]) -> Sequence[Row[Any]]:
+    """Leased → running, for attempt and job; returns those that changed."""
+    statement = (
+        update(attempts)
+        .where(attempts.c.id.in_(attempt_ids), attempts.c.state == AttemptState.LEASED.value)
+        .values(state=AttemptState.RUNNING.value, reason=Reason.STARTED.value, started_at_ms=tx.now_ms)
+        .returning(attempts.c.id, attempts.c.job_id, attempts.c.number, attempts.c.node_id)
+    )
+    started = tx.connection.execute(statement).all()
+    for row in sorted(started, key=lambda row: str(row.job_id)):
+        tx.connection.execute(
+            update(jobs)
+            .where(jobs.c.id == row.job_id, jobs.c.attempt_no == row.number, jobs.c.state == JobState.LEASED.value)
+            .values(state=JobState.RUNNING.value, reason=Reason.STARTED.value, started_at_ms=tx.now_ms)
+        )
+    return started
+
+
+def set_progress(tx: Tx, progress: dict[str, float]) -> None:
+    for id_, value in sorted(progress.items()):
+        job_id, _, number = id_.rpartition("-")
+        tx.connection.execute(
+            update(jobs).where(jobs.c.id == job_id, jobs.c.attempt_no == int(number)).values(progress=value)
+        )
+
+
+def renew_leases(tx: Tx, attempt_ids: Sequence[str], *, until_ms: int) -> set[str]:
+    """One statement for all nodes of an interval. Returns those that are still live; the rest must stop."""
+    statement = (
+        update(attempts)
+        .where(attempts.c.id.in_(attempt_ids), attempts.c.state.in_(_LIVE))
+        .values(lease_until_ms=until_ms)
+        .returning(attempts.c.id)
+    )
+    return set(tx.connection.execute(statement).scalars())
+
+
+def extend_all_leases(tx: Tx, *, until_ms: int) -> int:
+    """After a start: nobody loses a lease because the hub was away."""
+    statement = (
+        update(attempts)
+        .where(attempts.c.state.in_(_LIVE), attempts.c.lease_until_ms < until_ms)
+        .values(lease_until_ms=until_ms)
+    )
+    return tx.connection.execute(statement).rowcount
+
+
+def overdue_attempts(connection: Connection, *, now_ms: int, limit: int) -> Sequence[Row[Any]]:
+    statement = (
+        select(attempts.c.id, attempts.c.job_id, attempts.c.node_id)
+        .where(attempts.c.state.in_(_LIVE), attempts.c.lease_until_ms < now_ms)
+        .order_by(attempts.c.lease_until_ms)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+def overdue_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[str]:
+    """Queued longer than their time to live."""
+    statement = select(jobs.c.id).where(jobs.c.state == JobState.QUEUED.value, jobs.c.expires_at_ms < now_ms).limit(limit)
+    return list(connection.execute(statement).scalars())
+
+
+# dependencies
+
+
+def dependents(connection: Connection, job_ids: Iterable[str]) -> Sequence[Row[Any]]:
+    statement = select(dependencies).where(dependencies.c.after_id.in_(list(job_ids))).order_by(dependencies.c.job_id)
+    return connection.execute(statement).all()
+
+
+def get_dependencies(connection: Connection, job_id: str) -> list[str]:
+    return list(connection.execute(select(dependencies.c.after_id).where(dependencies.c.job_id == job_id)).scalars())
+
+
+def release_dependent(tx: Tx, job_id: str, count: int) -> int:
+    """One of its `after` jobs succeeded. Returns how many are still pending."""
+    statement = (
+        update(jobs)
+        .where(jobs.c.id == job_id, jobs.c.state == JobState.QUEUED.value)
+        .values(deps_pending=jobs.c.deps_pending - count, queued_at_ms=tx.now_ms)
+        .returning(jobs.c.deps_pending)
+    )
+    pending = tx.connection.execute(statement).scalar()
+    if pending == 0:
+        tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(reason=Reason.WAITING_FOR_NODE.value))
+    return -1 if pending is None else pending
+
+
+def running_on(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[Row[Any]]]:
+    """Live attempts by node, for the operator's view of the queue."""
+    statement = select(attempts.c.id, attempts.c.job_id, attempts.c.node_id, attempts.c.state).where(
+        attempts.c.state.in_(_LIVE), attempts.c.node_id.in_(node_ids)
+    )
+    found: dict[str, list[Row[Any]]] = {}
+    for row in connection.execute(statement):
+        found.setdefault(row.node_id, []).append(row)
+    return found

@@ -1,0 +1,69 @@
+"""Enrolled nodes. Whether one is online is soft state and not kept here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, select, update
+
+from computepool.hub.store.session import Tx
+from computepool.hub.store.tables import accounts, nodes
+
+_WITH_OWNER = select(nodes, accounts.c.name.label("owner_name")).join(accounts, accounts.c.id == nodes.c.account_id)
+
+
+def insert_node(tx: Tx, **columns: Any) -> None:
+    tx.connection.execute(nodes.insert().values(enrolled_at_ms=tx.now_ms, last_seen_ms=tx.now_ms, **columns))
+
+
+def get_node(connection: Connection, node_id: str) -> Row[Any] | None:
+    return connection.execute(_WITH_OWNER.where(nodes.c.id == node_id)).first()
+
+
+def find_node_by_key(connection: Connection, public_key: str) -> Row[Any] | None:
+    return connection.execute(_WITH_OWNER.where(nodes.c.public_key == public_key)).first()
+
+
+def list_nodes(connection: Connection, *, after: str, limit: int, account_id: str | None) -> Sequence[Row[Any]]:
+    statement = _WITH_OWNER.where(nodes.c.id > after).order_by(nodes.c.id).limit(limit)
+    if account_id is not None:
+        statement = statement.where(nodes.c.account_id == account_id)
+    return connection.execute(statement).all()
+
+
+def get_names(connection: Connection, node_ids: Sequence[str]) -> dict[str, str]:
+    rows = connection.execute(select(nodes.c.id, nodes.c.name).where(nodes.c.id.in_(node_ids)))
+    return {row.id: row.name for row in rows}
+
+
+def set_state(tx: Tx, *, node_id: str, before: str, after: str) -> bool:
+    statement = update(nodes).where(nodes.c.id == node_id, nodes.c.state == before).values(state=after)
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def set_profile(tx: Tx, *, node_id: str, name: str, profile: str, boot_id: str) -> None:
+    statement = (
+        update(nodes)
+        .where(nodes.c.id == node_id)
+        .values(name=name, profile=profile, boot_id=boot_id, last_seen_ms=tx.now_ms)
+    )
+    tx.connection.execute(statement)
+
+
+def set_health(tx: Tx, *, node_id: str, consecutive_faults: int, cool_off_until_ms: int) -> None:
+    statement = (
+        update(nodes)
+        .where(nodes.c.id == node_id)
+        .values(consecutive_faults=consecutive_faults, cool_off_until_ms=cool_off_until_ms)
+    )
+    tx.connection.execute(statement)
+
+
+_SEEN = update(nodes).where(nodes.c.id == bindparam("node")).values(last_seen_ms=bindparam("seen"))
+
+
+def touch_nodes(tx: Tx, seen: Mapping[str, int]) -> None:
+    if seen:
+        rows = [{"node": node_id, "seen": at_ms} for node_id, at_ms in sorted(seen.items())]
+        tx.connection.execute(_SEEN, rows)

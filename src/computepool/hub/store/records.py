@@ -1,0 +1,207 @@
+"""What is written once and read back in order: events, groups and their results, logs, artifact references."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, exists, func, select, update
+
+from computepool.hub.store import dialect
+from computepool.hub.store.session import Tx
+from computepool.hub.store.tables import artifact_refs, artifacts, attempts, events, groups, jobs, log_chunks
+
+# events
+
+
+def list_events(connection: Connection, *, after: int, limit: int, **filters: str | None) -> Sequence[Row[Any]]:
+    statement = select(events).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
+    for column, value in filters.items():
+        if value is not None:
+            statement = statement.where(events.c[column] == value)
+    return connection.execute(statement).all()
+
+
+def last_event(connection: Connection) -> int:
+    return connection.execute(select(func.coalesce(func.max(events.c.seq), 0))).scalar_one()
+
+
+def list_results(connection: Connection, *, group_id: str, after: int, limit: int) -> Sequence[Row[Any]]:
+    """Finished jobs of a group in the order in which they finished."""
+    statement = (
+        select(
+            events.c.seq,
+            jobs.c.id,
+            jobs.c.key,
+            jobs.c.item,
+            jobs.c.state,
+            jobs.c.reason,
+            jobs.c.exit_code,
+            jobs.c.error,
+            jobs.c.result,
+            jobs.c.result_artifact,
+        )
+        .join(jobs, jobs.c.id == events.c.job_id)
+        .where(events.c.final, events.c.group_id == group_id, events.c.seq > after)
+        .order_by(events.c.seq)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+# groups
+
+
+def insert_group(tx: Tx, *, group_id: str, account_id: str, name: str, kind: str) -> None:
+    tx.connection.execute(
+        groups.insert().values(id=group_id, account_id=account_id, name=name, kind=kind, created_at_ms=tx.now_ms)
+    )
+
+
+def get_group(connection: Connection, group_id: str) -> Row[Any] | None:
+    return connection.execute(select(groups).where(groups.c.id == group_id)).first()
+
+
+def list_groups(
+    connection: Connection, *, account_id: str | None, kinds: Sequence[str], before: str | None, limit: int
+) -> Sequence[Row[Any]]:
+    statement = select(groups).where(groups.c.kind.in_(kinds)).order_by(groups.c.id.desc()).limit(limit)
+    if account_id is not None:
+        statement = statement.where(groups.c.account_id == account_id)
+    if before is not None:
+        statement = statement.where(groups.c.id < before)
+    return connection.execute(statement).all()
+
+
+# logs
+
+
+def insert_logs(tx: Tx, rows: Sequence[dict[str, str]]) -> None:
+    tx.connection.execute(log_chunks.insert(), list(rows))
+
+
+def grow_log(tx: Tx, attempt_id: str, *, node_id: str, size: int) -> Row[Any] | None:
+    """Count the bytes before they are kept. None when this node never had such an attempt."""
+    statement = (
+        update(attempts)
+        .where(attempts.c.id == attempt_id, attempts.c.node_id == node_id)
+        .values(log_bytes=attempts.c.log_bytes + size)
+        .returning(attempts.c.job_id, attempts.c.log_bytes)
+    )
+    return tx.connection.execute(statement).first()
+
+
+def list_logs(connection: Connection, *, job_id: str, after: int, limit: int) -> Sequence[Row[Any]]:
+    statement = (
+        select(log_chunks)
+        .where(log_chunks.c.job_id == job_id, log_chunks.c.seq > after)
+        .order_by(log_chunks.c.seq)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+# artifacts
+
+
+def insert_artifact(tx: Tx, *, digest: str, size: int) -> None:
+    tx.connection.execute(
+        dialect.insert_ignore(tx.connection, artifacts).values(digest=digest, size=size, created_at_ms=tx.now_ms)
+    )
+
+
+def refer(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    """Who may read an artifact and why it is kept. The same reference twice is one reference."""
+    if rows:
+        statement = dialect.insert_ignore(tx.connection, artifact_refs)
+        tx.connection.execute(statement, [{"created_at_ms": tx.now_ms, **row} for row in rows])
+
+
+def get_artifacts(connection: Connection, digests: Sequence[str]) -> dict[str, int]:
+    rows = connection.execute(select(artifacts.c.digest, artifacts.c.size).where(artifacts.c.digest.in_(digests)))
+    return {row.digest: row.size for row in rows}
+
+
+def may_read(connection: Connection, *, digest: str, account_id: str) -> bool:
+    statement = select(
+        exists().where(artifact_refs.c.digest == digest, artifact_refs.c.account_id == account_id)
+    )
+    return bool(connection.execute(statement).scalar())
+
+
+def node_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
+    """A node may read what the jobs it holds refer to."""
+    statement = select(
+        exists().where(
+            artifact_refs.c.digest == digest,
+            artifact_refs.c.job_id == attempts.c.job_id,
+            attempts.c.node_id == node_id,
+            attempts.c.state.in_(["leased", "running"]),
+        )
+    )
+    return bool(connection.execute(statement).scalar())
+
+
+def list_artifacts(
+    connection: Connection, *, account_id: str | None, job_id: str | None, before: tuple[int, str] | None, limit: int
+) -> Sequence[Row[Any]]:
+    statement = (
+        select(artifact_refs, artifacts.c.size)
+        .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
+        .order_by(artifact_refs.c.created_at_ms.desc(), artifact_refs.c.digest.desc())
+        .limit(limit)
+    )
+    if account_id is not None:
+        statement = statement.where(artifact_refs.c.account_id == account_id)
+    if job_id is not None:
+        statement = statement.where(artifact_refs.c.job_id == job_id)
+    if before is not None:
+        at_ms, digest = before
+        older = artifact_refs.c.created_at_ms < at_ms
+        same = (artifact_refs.c.created_at_ms == at_ms) & (artifact_refs.c.digest < digest)
+        statement = statement.where(older | same)
+    return connection.execute(statement).all()
+
+
+def outputs_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Row[Any]]]:
+    statement = (
+        select(artifact_refs, artifacts.c.size)
+        .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
+        .where(artifact_refs.c.job_id.in_(job_ids), artifact_refs.c.role == "output")
+        .order_by(artifact_refs.c.name)
+    )
+    found: dict[str, list[Row[Any]]] = {}
+    for row in connection.execute(statement):
+        found.setdefault(row.job_id, []).append(row)
+    return found
+
+
+def open_jobs_using(connection: Connection, *, digest: str, account_id: str) -> list[str]:
+    """Unfinished jobs that still need an artifact; it must not vanish under them."""
+    statement = (
+        select(jobs.c.id)
+        .join(artifact_refs, artifact_refs.c.job_id == jobs.c.id)
+        .where(
+            artifact_refs.c.digest == digest,
+            artifact_refs.c.account_id == account_id,
+            artifact_refs.c.role.in_(["input", "payload", "function"]),
+            jobs.c.state.in_(["queued", "leased", "running"]),
+        )
+        .limit(1)
+    )
+    return list(connection.execute(statement).scalars())
+
+
+def drop_refs(tx: Tx, *, digest: str, account_id: str) -> int:
+    statement = delete(artifact_refs).where(
+        artifact_refs.c.digest == digest, artifact_refs.c.account_id == account_id
+    )
+    return tx.connection.execute(statement).rowcount
+
+
+def drop_if_unused(tx: Tx, digest: str) -> bool:
+    """True when nothing refers to it any more: the bytes may go after the commit."""
+    statement = delete(artifacts).where(
+        artifacts.c.digest == digest, ~exists().where(artifact_refs.c.digest == digest)
+    )
+    return tx.connection.execute(statement).rowcount == 1
