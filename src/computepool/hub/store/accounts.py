@@ -75,7 +75,9 @@ def touch_keys(tx: Tx, used: dict[str, int]) -> None:
 
 def insert_code(tx: Tx, *, code_hash: str, purpose: str, account_id: str, expires_at_ms: int) -> None:
     tx.connection.execute(
-        codes.insert().values(hash=code_hash, purpose=purpose, account_id=account_id, expires_at_ms=expires_at_ms)
+        codes.insert().values(
+            hash=code_hash, purpose=purpose, account_id=account_id, expires_at_ms=expires_at_ms
+        )
     )
 
 
@@ -100,7 +102,9 @@ def prune_codes(tx: Tx, *, before_ms: int) -> None:
 
 
 def get_secrets(connection: Connection) -> dict[str, str]:
-    return {row.name: row.value for row in connection.execute(select(secrets).order_by(secrets.c.created_at_ms))}
+    return {
+        row.name: row.value for row in connection.execute(select(secrets).order_by(secrets.c.created_at_ms))
+    }
 
 
 def insert_secret(tx: Tx, *, name: str, value: str) -> None:
@@ -134,7 +138,12 @@ def get_reply(connection: Connection, *, account_id: str, route: str, key: str) 
 def insert_reply(tx: Tx, *, account_id: str, route: str, key: str, request_hash: str, reply: str) -> None:
     tx.connection.execute(
         idempotency.insert().values(
-            account_id=account_id, route=route, key=key, request_hash=request_hash, reply=reply, created_at_ms=tx.now_ms
+            account_id=account_id,
+            route=route,
+            key=key,
+            request_hash=request_hash,
+            reply=reply,
+            created_at_ms=tx.now_ms,
         )
     )
 

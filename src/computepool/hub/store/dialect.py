@@ -13,11 +13,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.sql.dml import Insert
 
-from computepool.core.errors import Unavailable
+from computepool.core.errors import InvariantViolation, Unavailable
 
 CHANNEL = "computepool"
 #: Any two numbers; every hub of a pool takes the same lock before it numbers events (see order_events).
 _EVENT_ORDER_LOCK = 0x706F6F6C
+_SCHEMA_LOCK = 0x706F6F6D
 _BUSY_TIMEOUT_MS = 10_000
 
 
@@ -31,10 +32,19 @@ def make_writer(url: str) -> Engine:
     return create_engine(_psycopg(url), pool_size=1, max_overflow=0, pool_pre_ping=False, pool_recycle=3600)
 
 
+def make_migrator(url: str) -> Engine:
+    """Like the writer, but SQLite looks at foreign keys only at the end (check_foreign_keys): tables are copied and renamed."""
+    if is_sqlite(url):
+        return _sqlite_engine(url, begin="BEGIN IMMEDIATE", pool_size=1, foreign_keys="OFF")
+    return make_writer(url)
+
+
 def make_reader(url: str, threads: int) -> Engine:
     if is_sqlite(url):
         return _sqlite_engine(url, begin="BEGIN", pool_size=threads)
-    return create_engine(_psycopg(url), pool_size=threads, max_overflow=0, pool_pre_ping=True, pool_recycle=3600)
+    return create_engine(
+        _psycopg(url), pool_size=threads, max_overflow=0, pool_pre_ping=True, pool_recycle=3600
+    )
 
 
 def _psycopg(url: str) -> str:
@@ -45,16 +55,23 @@ def _psycopg(url: str) -> str:
     return parsed.render_as_string(hide_password=False)
 
 
-def _sqlite_engine(url: str, *, begin: str, pool_size: int) -> Engine:
-    engine = create_engine(url, pool_size=pool_size, max_overflow=0, connect_args={"check_same_thread": False})
+def _sqlite_engine(url: str, *, begin: str, pool_size: int, foreign_keys: str = "ON") -> Engine:
+    pragmas = {
+        "busy_timeout": _BUSY_TIMEOUT_MS,  # first: the next one may have to wait for another process
+        "journal_mode": "WAL",
+        "synchronous": "FULL",  # an acknowledged commit survives a power cut; NORMAL may roll it back
+        "foreign_keys": foreign_keys,
+    }
+    engine = create_engine(
+        url, pool_size=pool_size, max_overflow=0, connect_args={"check_same_thread": False}
+    )
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves, or the driver would delay it
         cursor = connection.cursor()
-        # FULL: an acknowledged commit survives a power cut; NORMAL may roll it back.
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_TIMEOUT_MS}"):
-            cursor.execute(f"PRAGMA {pragma}")
+        for name, value in pragmas.items():
+            cursor.execute(f"PRAGMA {name}={value}")
         cursor.close()
 
     @event.listens_for(engine, "begin")
@@ -96,6 +113,26 @@ class HubLock:
             self._file = None
 
 
+def make_folder(url: str) -> None:
+    """SQLite makes the file, not the folder it is in."""
+    if is_sqlite(url) and (database := make_url(url).database):
+        Path(database).parent.mkdir(parents=True, exist_ok=True)
+
+
+def lock_schema(connection: Connection) -> None:
+    """Until this transaction ends nobody else migrates. On SQLite the explicit BEGIN IMMEDIATE already says so."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
+
+
+def check_foreign_keys(connection: Connection) -> None:
+    """Before a migration commits: SQLite was not looking while it ran."""
+    if connection.dialect.name == "sqlite" and (
+        broken := connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+    ):
+        raise InvariantViolation(f"the migration broke {len(broken)} references, the first in {broken[0][0]}")
+
+
 def order_events(connection: Connection) -> None:
     """Hubs number events one after the other, so that a cursor never skips a number committed a moment later."""
     if connection.dialect.name == "postgresql":
@@ -105,12 +142,16 @@ def order_events(connection: Connection) -> None:
 def notify(connection: Connection, payload: str) -> None:
     """Tell the other hubs when (and only if) this transaction commits."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_notify(:channel, :payload)"), {"channel": CHANNEL, "payload": payload})
+        connection.execute(
+            text("SELECT pg_notify(:channel, :payload)"), {"channel": CHANNEL, "payload": payload}
+        )
 
 
 def skip_locked(connection: Connection, statement: Select[Any]) -> Select[Any]:
     """Rows another hub is taking at this moment are left to it. SQLite has one writer, which needs no row locks."""
-    return statement.with_for_update(skip_locked=True) if connection.dialect.name == "postgresql" else statement
+    return (
+        statement.with_for_update(skip_locked=True) if connection.dialect.name == "postgresql" else statement
+    )
 
 
 def for_update(connection: Connection, statement: Select[Any]) -> Select[Any]:
@@ -135,7 +176,9 @@ def is_transient(error: DBAPIError) -> bool:
     if error.connection_invalidated:
         return True
     state = getattr(error.orig, "sqlstate", None)
-    return state in {"40001", "40P01"} or (isinstance(error, OperationalError) and "server closed" in str(error))
+    return state in {"40001", "40P01"} or (
+        isinstance(error, OperationalError) and "server closed" in str(error)
+    )
 
 
 def is_disk_full(error: DBAPIError) -> bool:

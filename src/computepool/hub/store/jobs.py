@@ -112,7 +112,9 @@ def count_group(connection: Connection, group_id: str) -> dict[str, int]:
 
 
 def open_in_group(connection: Connection, group_id: str) -> list[str]:
-    statement = select(jobs.c.id).where(jobs.c.group_id == group_id, jobs.c.state.in_(_OPEN)).order_by(jobs.c.id)
+    statement = (
+        select(jobs.c.id).where(jobs.c.group_id == group_id, jobs.c.state.in_(_OPEN)).order_by(jobs.c.id)
+    )
     return list(connection.execute(statement).scalars())
 
 
@@ -181,7 +183,9 @@ def requeue(tx: Tx, job_id: str, *, attempt_no: int, **changes: Any) -> bool:
     statement = (
         update(jobs)
         .where(jobs.c.id == job_id, jobs.c.attempt_no == attempt_no, jobs.c.state.in_(["leased", "running"]))
-        .values(state=JobState.QUEUED.value, queued_at_ms=tx.now_ms, node_id=None, started_at_ms=None, **changes)
+        .values(
+            state=JobState.QUEUED.value, queued_at_ms=tx.now_ms, node_id=None, started_at_ms=None, **changes
+        )
     )
     return tx.connection.execute(statement).rowcount == 1
 
@@ -236,7 +240,9 @@ def get_attempts(connection: Connection, job_id: str) -> Sequence[Row[Any]]:
 def owners_failed(connection: Connection, job_id: str, reasons: Sequence[str]) -> set[str]:
     """Owners of nodes on which the job failed by its own fault."""
     statement = select(attempts.c.owner_id).where(
-        attempts.c.job_id == job_id, attempts.c.state == AttemptState.FAILED.value, attempts.c.reason.not_in(reasons)
+        attempts.c.job_id == job_id,
+        attempts.c.state == AttemptState.FAILED.value,
+        attempts.c.reason.not_in(reasons),
     )
     return set(connection.execute(statement).scalars())
 
@@ -314,7 +320,11 @@ def start_attempts(tx: Tx, attempt_ids: Sequence[str]) -> Sequence[Row[Any]]:
     for row in sorted(started, key=lambda row: str(row.job_id)):
         tx.connection.execute(
             update(jobs)
-            .where(jobs.c.id == row.job_id, jobs.c.attempt_no == row.number, jobs.c.state == JobState.LEASED.value)
+            .where(
+                jobs.c.id == row.job_id,
+                jobs.c.attempt_no == row.number,
+                jobs.c.state == JobState.LEASED.value,
+            )
             .values(state=JobState.RUNNING.value, reason=Reason.STARTED.value, started_at_ms=tx.now_ms)
         )
     return started
@@ -361,7 +371,11 @@ def overdue_attempts(connection: Connection, *, now_ms: int, limit: int) -> Sequ
 
 def overdue_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[str]:
     """Queued longer than their time to live."""
-    statement = select(jobs.c.id).where(jobs.c.state == JobState.QUEUED.value, jobs.c.expires_at_ms < now_ms).limit(limit)
+    statement = (
+        select(jobs.c.id)
+        .where(jobs.c.state == JobState.QUEUED.value, jobs.c.expires_at_ms < now_ms)
+        .limit(limit)
+    )
     return list(connection.execute(statement).scalars())
 
 
@@ -369,12 +383,16 @@ def overdue_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[str
 
 
 def dependents(connection: Connection, job_ids: Iterable[str]) -> Sequence[Row[Any]]:
-    statement = select(dependencies).where(dependencies.c.after_id.in_(list(job_ids))).order_by(dependencies.c.job_id)
+    statement = (
+        select(dependencies).where(dependencies.c.after_id.in_(list(job_ids))).order_by(dependencies.c.job_id)
+    )
     return connection.execute(statement).all()
 
 
 def get_dependencies(connection: Connection, job_id: str) -> list[str]:
-    return list(connection.execute(select(dependencies.c.after_id).where(dependencies.c.job_id == job_id)).scalars())
+    return list(
+        connection.execute(select(dependencies.c.after_id).where(dependencies.c.job_id == job_id)).scalars()
+    )
 
 
 def release_dependent(tx: Tx, job_id: str, count: int) -> int:
@@ -387,7 +405,9 @@ def release_dependent(tx: Tx, job_id: str, count: int) -> int:
     )
     pending = tx.connection.execute(statement).scalar()
     if pending == 0:
-        tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(reason=Reason.WAITING_FOR_NODE.value))
+        tx.connection.execute(
+            update(jobs).where(jobs.c.id == job_id).values(reason=Reason.WAITING_FOR_NODE.value)
+        )
     return -1 if pending is None else pending
 
 

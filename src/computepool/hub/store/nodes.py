@@ -10,7 +10,9 @@ from sqlalchemy import Connection, Row, bindparam, select, update
 from computepool.hub.store.session import Tx
 from computepool.hub.store.tables import accounts, nodes
 
-_WITH_OWNER = select(nodes, accounts.c.name.label("owner_name")).join(accounts, accounts.c.id == nodes.c.account_id)
+_WITH_OWNER = select(nodes, accounts.c.name.label("owner_name")).join(
+    accounts, accounts.c.id == nodes.c.account_id
+)
 
 
 def insert_node(tx: Tx, **columns: Any) -> None:
@@ -25,7 +27,9 @@ def find_node_by_key(connection: Connection, public_key: str) -> Row[Any] | None
     return connection.execute(_WITH_OWNER.where(nodes.c.public_key == public_key)).first()
 
 
-def list_nodes(connection: Connection, *, after: str, limit: int, account_id: str | None) -> Sequence[Row[Any]]:
+def list_nodes(
+    connection: Connection, *, after: str, limit: int, account_id: str | None
+) -> Sequence[Row[Any]]:
     statement = _WITH_OWNER.where(nodes.c.id > after).order_by(nodes.c.id).limit(limit)
     if account_id is not None:
         statement = statement.where(nodes.c.account_id == account_id)

@@ -14,7 +14,9 @@ from computepool.hub.store.tables import artifact_refs, artifacts, attempts, eve
 # events
 
 
-def list_events(connection: Connection, *, after: int, limit: int, **filters: str | None) -> Sequence[Row[Any]]:
+def list_events(
+    connection: Connection, *, after: int, limit: int, **filters: str | None
+) -> Sequence[Row[Any]]:
     statement = select(events).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
     for column, value in filters.items():
         if value is not None:
@@ -54,7 +56,9 @@ def list_results(connection: Connection, *, group_id: str, after: int, limit: in
 
 def insert_group(tx: Tx, *, group_id: str, account_id: str, name: str, kind: str) -> None:
     tx.connection.execute(
-        groups.insert().values(id=group_id, account_id=account_id, name=name, kind=kind, created_at_ms=tx.now_ms)
+        groups.insert().values(
+            id=group_id, account_id=account_id, name=name, kind=kind, created_at_ms=tx.now_ms
+        )
     )
 
 
@@ -106,7 +110,9 @@ def list_logs(connection: Connection, *, job_id: str, after: int, limit: int) ->
 
 def insert_artifact(tx: Tx, *, digest: str, size: int) -> None:
     tx.connection.execute(
-        dialect.insert_ignore(tx.connection, artifacts).values(digest=digest, size=size, created_at_ms=tx.now_ms)
+        dialect.insert_ignore(tx.connection, artifacts).values(
+            digest=digest, size=size, created_at_ms=tx.now_ms
+        )
     )
 
 
@@ -118,7 +124,9 @@ def refer(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def get_artifacts(connection: Connection, digests: Sequence[str]) -> dict[str, int]:
-    rows = connection.execute(select(artifacts.c.digest, artifacts.c.size).where(artifacts.c.digest.in_(digests)))
+    rows = connection.execute(
+        select(artifacts.c.digest, artifacts.c.size).where(artifacts.c.digest.in_(digests))
+    )
     return {row.digest: row.size for row in rows}
 
 
@@ -143,7 +151,12 @@ def node_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
 
 
 def list_artifacts(
-    connection: Connection, *, account_id: str | None, job_id: str | None, before: tuple[int, str] | None, limit: int
+    connection: Connection,
+    *,
+    account_id: str | None,
+    job_id: str | None,
+    before: tuple[int, str] | None,
+    limit: int,
 ) -> Sequence[Row[Any]]:
     statement = (
         select(artifact_refs, artifacts.c.size)

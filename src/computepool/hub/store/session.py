@@ -51,6 +51,7 @@ class Tx:
 
 _EVENT_COLUMNS = tuple(column.name for column in events.columns if column.name != "seq")
 
+
 @dataclass(slots=True)
 class _Job:
     unit: Callable[[Tx], Any]
@@ -62,7 +63,9 @@ class _Job:
 class Store:
     """Reads on a few threads, writes on one. `on_commit(topics)` is called on the event loop after each commit."""
 
-    def __init__(self, url: str, *, clock: Clock, hub_id: str, group_commit_max: int = 256, read_threads: int = 4) -> None:
+    def __init__(
+        self, url: str, *, clock: Clock, hub_id: str, group_commit_max: int = 256, read_threads: int = 4
+    ) -> None:
         self.url = url
         self.hub_id = hub_id
         self._clock = clock
@@ -211,7 +214,9 @@ def _as_refusal(error: DBAPIError) -> ComputePoolError:
     if dialect.is_disk_full(error):
         return OutOfSpace("The hub's disk is full; nothing was changed. Free some space and try again.")
     logger.error("store.failed: %s", error)
-    return Unavailable("The hub's database cannot be reached right now; nothing was changed.", retry_after_s=1)
+    return Unavailable(
+        "The hub's database cannot be reached right now; nothing was changed.", retry_after_s=1
+    )
 
 
 _PAYLOAD_MAX = 7_000

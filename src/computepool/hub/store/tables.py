@@ -135,7 +135,7 @@ jobs = Table(
     Column("attempt_no", Integer, nullable=False),  # the newest attempt; 0: none yet
     Column("accepted_attempt", Integer),
     Column("node_id", Text),  # where the newest attempt is
-    Column("avoid_node", Text, nullable=False, server_default=""),
+    Column("avoid_node", Text, nullable=False, server_default=text("''")),
     Column("job_faults", Integer, nullable=False),
     Column("node_faults", Integer, nullable=False),
     Column("deps_pending", Integer, nullable=False),
@@ -158,9 +158,7 @@ jobs = Table(
 Index("ix_jobs_account", jobs.c.account_id, jobs.c.id)
 Index("ix_jobs_group", jobs.c.group_id, jobs.c.id)
 _OPEN = text("state IN ('queued', 'leased', 'running')")
-Index(
-    "ix_jobs_open", jobs.c.state, jobs.c.queued_at_ms, sqlite_where=_OPEN, postgresql_where=_OPEN
-)
+Index("ix_jobs_open", jobs.c.state, jobs.c.queued_at_ms, sqlite_where=_OPEN, postgresql_where=_OPEN)
 
 dependencies = Table(
     "dependencies",

@@ -1,0 +1,81 @@
+"""The schema's version: bring a database to the newest one, and say which one it has.
+
+The migrations are part of the package, so an installed hub needs no files beside it. A migration runs in one
+transaction, DDL included, on both databases: a hub killed half-way leaves the old schema, never half of the new one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+from computepool.hub.store import dialect
+from computepool.hub.store.tables import metadata
+
+_SCRIPTS = Path(__file__).parent / "migrations"
+
+
+def migrate(url: str) -> None:
+    """Bring the database to the newest schema. Hubs that start together do it one after the other."""
+    dialect.make_folder(url)
+    engine = dialect.make_migrator(url)
+    try:
+        with engine.begin() as connection:
+            dialect.lock_schema(connection)
+            command.upgrade(_config(connection), "head")
+            dialect.check_foreign_keys(connection)
+    finally:
+        engine.dispose()
+
+
+def current(url: str) -> str | None:
+    """The schema's version; None for a database without one."""
+    engine = dialect.make_reader(url, 1)
+    try:
+        with engine.begin() as connection:
+            return MigrationContext.configure(connection).get_current_revision()
+    finally:
+        engine.dispose()
+
+
+def head() -> str | None:
+    """The version this program was written for. Raises when the migrations branch."""
+    return ScriptDirectory(str(_SCRIPTS)).get_current_head()
+
+
+def differences(url: str) -> list[object]:
+    """What a database has other than tables.py says; empty when they agree."""
+    engine = dialect.make_reader(url, 1)
+    try:
+        with engine.begin() as connection:
+            context = MigrationContext.configure(
+                connection, opts={"compare_type": True, "compare_server_default": True}
+            )
+            return list(compare_metadata(context, metadata))
+    finally:
+        engine.dispose()
+
+
+def new_revision(url: str, *, message: str, number: str) -> None:
+    """Write the next migration from the difference between a migrated database and tables.py. For developers."""
+    engine = dialect.make_writer(url)
+    try:
+        with engine.begin() as connection:
+            command.revision(_config(connection), message, autogenerate=True, rev_id=number)
+    finally:
+        engine.dispose()
+
+
+def _config(connection: Connection) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("file_template", "%%(rev)s_%%(slug)s")
+    config.attributes["connection"] = connection
+    return config
