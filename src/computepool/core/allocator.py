@@ -1,0 +1,273 @@
+"""Which node runs a job: hard gates first, then a ranking of the nodes that passed, and the reservation.
+
+`eligible()` never bends, `score()` never excludes. Every placement carries its score term by term. Jobs of
+one shape are matched as a batch; a batch places exactly what single calls in a row would.
+
+What load does not change (the static gates and the score) is kept per shape as one small column, a *ranking*,
+and repaired row by row when nodes change. A placement then only compares what is free: 100 000 nodes take
+about 0.2 ms.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computepool.core.features import Mask, Rows
+from computepool.core.fleet import Fleet, Ranking
+from computepool.core.gates import avoided_row, could_run, has_room
+from computepool.core.noderecord import Reservation, cards_needed
+from computepool.core.resources import Requirements, Shape
+
+Floats = NDArray[np.float32]
+
+#: No waste. Fit is measured against what the node has in all, not against what is free now: a node does not
+#: become a better home for a job by being half full, and equally good nodes stay equal and take turns. VRAM
+#: is what makes a node expensive, so a card that is just large enough counts twice as much as a fitting core
+#: count.
+FIT_VRAM_WEIGHT = 10.0
+FIT_CORES_WEIGHT = 5.0
+#: Per multiple of an unknown GPU's speed. Small beside the fit of VRAM, so that a 4090 wins a tie against a
+#: 3090 without being spent on a job that needs 8 GB.
+TIER_SPEED_WEIGHT = 2.0
+#: A node that fails half its jobs loses 3 points: more than a good fit of cores, less than a good fit of
+#: VRAM.
+RELIABILITY_WEIGHT = 6.0
+#: A stated wish outranks our own thrift (10 + 5), so that `--prefer-tag` visibly works.
+PREFERRED_TAGS_WEIGHT = 20.0
+
+#: Scores this close are equal, and the least recently used node goes first. Without bands a difference in the
+#: third decimal of a reliability would send every job to one node.
+SCORE_BAND = 0.5
+#: Shapes remembered between placements: 2 bytes a node each, so 13 MB at 100 000 nodes.
+RANKINGS_MAX = 64
+#: Term-by-term scores remembered per shape, for fleets where the same few nodes are chosen again and again.
+SCORES_MAX = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A job's place: reserved, not yet written anywhere."""
+
+    node_id: str
+    reservation: Reservation
+    score: float
+    terms: dict[str, float]
+
+
+def eligible(fleet: Fleet, shape: Shape) -> Mask:
+    """Which rows of the fleet (`fleet.node_at(row)`) may run the shape now. Hard gates only."""
+    rows = slice(0, fleet.rows)
+    mask = could_run(fleet, shape, rows) & has_room(fleet, shape, rows)
+    if (avoided := avoided_row(fleet, shape)) is not None:
+        mask[avoided] = False
+    return mask
+
+
+def score(fleet: Fleet, wanted: Requirements, rows: Rows) -> dict[str, Floats]:
+    """The weighted terms of each row's score, which is their sum. For rows that passed the static gates."""
+    terms = {
+        "fit_vram": _weighted(FIT_VRAM_WEIGHT, _fit_vram(fleet, wanted, rows)),
+        "fit_cores": _weighted(FIT_CORES_WEIGHT, _fit_cores(fleet, wanted, rows)),
+        "reliability": _weighted(RELIABILITY_WEIGHT, fleet.table.reliability[rows]),
+    }
+    if cards_needed(wanted):  # the speed of a card means nothing to a job that uses none
+        terms["tier_speed"] = _weighted(TIER_SPEED_WEIGHT, fleet.table.speed[rows])
+    if wanted.prefer_tags:
+        terms["preferred_tags"] = _weighted(PREFERRED_TAGS_WEIGHT, _preferred(fleet, wanted, rows))
+    return terms
+
+
+def place(fleet: Fleet, shape: Shape, count: int = 1) -> list[Placement]:
+    """Reserve places for up to `count` jobs of one shape, the best first; fewer if no more fit."""
+    search = Search(fleet, shape, count)
+    placements: list[Placement] = []
+    while len(placements) < count and (placement := search.place()):
+        placements.append(placement)
+    return placements
+
+
+class Search:
+    """Places jobs of one shape one by one, looking at the whole fleet once and then only at its candidates.
+
+    Valid while capacity is only taken (several searches may take turns) and not given back: for one round.
+    """
+
+    def __init__(self, fleet: Fleet, shape: Shape, expected: int) -> None:
+        self._fleet = fleet
+        self._shape = shape
+        self._expected = max(1, expected)  # a guess; no more candidates than this are prepared at once
+        self._ranking = _ranking(fleet, shape)
+        self._bands = self._open_bands()
+        self._candidates: deque[int] = deque()
+        self._take_turns = True
+
+    def place(self) -> Placement | None:
+        """The next job's place, or None: nothing more fits."""
+        fleet, wanted = self._fleet, self._shape.requirements
+        while self._candidates or self._next_candidates():
+            row = self._candidates.popleft()
+            node_id = fleet.node_at(row).profile.node_id
+            reservation = fleet.reserve(node_id, wanted)
+            if reservation is None:
+                self._bands[row] = -1
+                continue
+            if self._take_turns:
+                self._candidates.append(row)
+            total, terms = self._score_of(row)
+            return Placement(node_id, reservation, total, dict(terms))
+        return None
+
+    def _open_bands(self) -> NDArray[np.int16]:
+        """The score band of every row that may run the shape now, -1 elsewhere."""
+        fleet, ranking = self._fleet, self._ranking
+        room = has_room(fleet, self._shape, slice(0, fleet.rows))
+        avoided = fleet.row_of(self._shape.avoid_node) if self._shape.avoid_node else None
+        if avoided is not None and not (ranking.passing == 1 and ranking.bands[avoided] >= 0):
+            room[avoided] = False
+        return _banned(ranking.bands, room)
+
+    def _next_candidates(self) -> bool:
+        """Make the nodes of the best band the candidates, least recently used first."""
+        best = int(self._bands.max(initial=-1))
+        if best < 0:
+            return False
+        rows = np.flatnonzero(self._bands == best)
+        turn = self._fleet.table.last_used[rows] * self._fleet.rows + rows  # no two are equal
+        self._take_turns = rows.size <= self._expected
+        if self._take_turns:
+            self._bands[rows] = -1  # they go round until they are full
+        else:
+            soonest = np.argpartition(turn, self._expected - 1)[: self._expected]
+            rows, turn = rows[soonest], turn[soonest]
+        candidates = rows[np.argsort(turn)].tolist()
+        self._remember_scores(candidates)
+        self._candidates.extend(candidates)
+        return True
+
+    def _score_of(self, row: int) -> tuple[float, dict[str, float]]:
+        if row not in self._ranking.scores:  # another search of the same ranking made room for its own rows
+            self._remember_scores([row])
+        return self._ranking.scores[row]
+
+    def _remember_scores(self, rows: list[int]) -> None:
+        """Keep the terms of these rows ready: computing many together costs little more than one."""
+        scores = self._ranking.scores
+        missing = [row for row in rows if row not in scores]
+        if len(scores) + len(missing) > SCORES_MAX:
+            scores.clear()
+            missing = rows
+        if missing:
+            scores.update(zip(missing, scored(self._fleet, self._shape.requirements, missing), strict=True))
+
+
+def scored(fleet: Fleet, wanted: Requirements, rows: list[int]) -> list[tuple[float, dict[str, float]]]:
+    """The score of each of these rows, and its terms, as plain numbers for people."""
+    terms = score(fleet, wanted, np.array(rows, np.intp))
+    columns = [column.astype(np.float64).round(3).tolist() for column in terms.values()]
+    return [
+        (round(sum(values), 3), dict(zip(terms, values, strict=True)))
+        for values in zip(*columns, strict=True)
+    ]
+
+
+def _ranking(fleet: Fleet, shape: Shape) -> Ranking:
+    """The shape's ranking, up to date. Shapes that differ only in the node to avoid share one."""
+    key = (shape.requirements, shape.account)
+    ranking = fleet.rankings.get(key)
+    if ranking is not None:
+        fleet.rankings.move_to_end(key)
+        if ranking.version == fleet.version or _repair(fleet, shape, ranking):
+            return ranking
+    rows = slice(0, fleet.rows)
+    bands = _bands(fleet, shape, rows)
+    ranking = Ranking(version=fleet.version, bands=bands, passing=int(np.count_nonzero(bands >= 0)))
+    fleet.rankings[key] = ranking
+    if len(fleet.rankings) > RANKINGS_MAX:
+        fleet.rankings.popitem(last=False)
+    return ranking
+
+
+def _repair(fleet: Fleet, shape: Shape, ranking: Ranking) -> bool:
+    """Bring a ranking up to date at the rows that changed; False if that is not worth it."""
+    changed = fleet.changed_since(ranking.version)
+    if changed is None:
+        return False
+    if joined := fleet.rows - ranking.bands.size:
+        ranking.bands = np.append(ranking.bands, np.full(joined, -1, np.int16))
+    rows = np.array(changed, np.intp)
+    ranking.bands[rows] = _bands(fleet, shape, rows)
+    ranking.passing = int(np.count_nonzero(ranking.bands >= 0))
+    ranking.version = fleet.version
+    for row in changed:
+        ranking.scores.pop(row, None)
+    return True
+
+
+def _bands(fleet: Fleet, shape: Shape, rows: Rows) -> NDArray[np.int16]:
+    able = could_run(fleet, shape, rows)
+    if isinstance(rows, slice) and (some := np.flatnonzero(able)).size < able.size // 2:
+        bands = np.full(able.shape, -1, np.int16)  # gathering the few that passed is cheaper than scoring all
+        bands[some] = _band_of(score(fleet, shape.requirements, some))
+        return bands
+    return _banned(_band_of(score(fleet, shape.requirements, rows)), able)
+
+
+def _band_of(terms: dict[str, Floats]) -> NDArray[np.int16]:
+    first, *others = terms.values()
+    total = first.copy()
+    for term in others:
+        total += term
+    total *= np.float32(1 / SCORE_BAND)
+    return total.astype(np.int16)
+
+
+def _banned(bands: NDArray[np.int16], allowed: Mask) -> NDArray[np.int16]:
+    """The bands, -1 where not allowed."""
+    # OR with all ones is -1. On a mixed mask this is several times faster than `np.where`.
+    banned: NDArray[np.int16] = bands | (allowed.view(np.int8) - np.int8(1))
+    return banned
+
+
+def _fit_cores(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:
+    """The share of the node's cores that the job uses."""
+    return _share(wanted.cpu_milli, fleet.table.cpu_total[rows])
+
+
+def _fit_vram(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:
+    """The share of a card that the job uses, of the smallest one among the node's largest.
+
+    A job without a card fits best where there is none.
+    """
+    table, count = fleet.table, cards_needed(wanted)
+    if not count:
+        without: Floats = np.equal(table.cards[rows], 0).astype(np.float32)
+        return without
+    if not wanted.vram_mb:  # whole cards: nothing of them is wasted, but the cards beside them are
+        return _share(count, table.cards[rows])
+    if count > len(table.vram_total):
+        return np.zeros(table.cards[rows].shape, np.float32)
+    return _share(wanted.vram_mb, table.vram_total[count - 1][rows])
+
+
+def _preferred(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:
+    """The share of the preferred tags that the node has."""
+    present = np.zeros(fleet.table.live[rows].shape, np.float32)
+    for tag in wanted.prefer_tags:
+        present += fleet.features.has(tag, rows)
+    return _weighted(1 / len(wanted.prefer_tags), present)
+
+
+def _share(part: int, whole: NDArray[np.int16] | NDArray[np.int32]) -> Floats:
+    # Rows that failed a gate may be scored too, and thrown away later: they must not divide by zero.
+    share: Floats = np.maximum(whole, max(part, 1)).astype(np.float32)
+    np.divide(np.float32(part), share, out=share)
+    return share
+
+
+def _weighted(weight: float, values: Floats) -> Floats:
+    weighted: Floats = values * np.float32(weight)
+    return weighted

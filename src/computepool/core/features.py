@@ -1,0 +1,87 @@
+"""Tags and properties of nodes as bits, so that "has all of these" is one comparison over the whole fleet.
+
+A feature is a tag (`str`) or a property (`(key, value)`). Bits are handed out as features appear and come
+back when the last node with them leaves. Owners choose their tags freely, so the number of bits is bounded:
+features beyond it are kept as plain sets of rows, which is slower only for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Feature = str | tuple[str, str]
+Mask = NDArray[np.bool_]
+#: Rows to look at: an index array, or a slice when it is the whole table.
+Rows = slice | NDArray[np.intp]
+
+_WORD_BITS = 64
+#: 16 words of 64 bits are 128 bytes a node: 13 MB at 100 000 nodes.
+BITS_MAX = 1_024
+
+
+class Features:
+    """Which rows have which features."""
+
+    def __init__(self, rows: int) -> None:
+        self._size = rows
+        self._words: list[NDArray[np.uint64]] = []
+        self._bits: dict[Feature, int] = {}
+        self._holders: dict[Feature, set[int]] = {}
+        self._free_bits: list[int] = list(range(BITS_MAX - 1, -1, -1))
+
+    def grow(self, rows: int) -> None:
+        self._words = [np.append(word, np.zeros(rows - word.size, np.uint64)) for word in self._words]
+        self._size = rows
+
+    def add(self, row: int, features: Iterable[Feature]) -> None:
+        for feature in features:
+            holders = self._holders.setdefault(feature, set())
+            if not holders and self._free_bits:
+                self._bits[feature] = self._free_bits.pop()
+            holders.add(row)
+            if (bit := self._bits.get(feature)) is not None:
+                self._word(bit)[row] |= np.uint64(1 << bit % _WORD_BITS)
+
+    def discard(self, row: int, features: Iterable[Feature]) -> None:
+        for feature in features:
+            holders = self._holders[feature]
+            holders.discard(row)
+            if (bit := self._bits.get(feature)) is not None:
+                self._word(bit)[row] &= ~np.uint64(1 << bit % _WORD_BITS)
+            if not holders:
+                del self._holders[feature]
+                if feature in self._bits:
+                    self._free_bits.append(self._bits.pop(feature))
+
+    def has(self, feature: Feature, rows: Rows) -> Mask:
+        bit = self._bits.get(feature)
+        if bit is not None:
+            mask: Mask = (self._word(bit)[rows] & np.uint64(1 << bit % _WORD_BITS)) != 0
+            return mask
+        lookup = np.zeros(self._size, np.bool_)
+        lookup[list(self._holders.get(feature, ()))] = True
+        return lookup[rows]
+
+    def has_all(self, features: Iterable[Feature], rows: Rows) -> Mask | None:
+        """Which rows have every one of them; None if nothing was asked for."""
+        result: Mask | None = None
+        for feature in features:
+            mask = self.has(feature, rows)
+            result = mask if result is None else np.logical_and(result, mask, out=result)
+        return result
+
+    def has_none(self, features: Iterable[Feature], rows: Rows) -> Mask | None:
+        """Which rows have not one of them; None if nothing was asked for."""
+        result: Mask | None = None
+        for feature in features:
+            mask = ~self.has(feature, rows)
+            result = mask if result is None else np.logical_and(result, mask, out=result)
+        return result
+
+    def _word(self, bit: int) -> NDArray[np.uint64]:
+        while len(self._words) <= bit // _WORD_BITS:
+            self._words.append(np.zeros(self._size, np.uint64))
+        return self._words[bit // _WORD_BITS]

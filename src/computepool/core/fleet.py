@@ -1,0 +1,304 @@
+"""The live fleet: one row a node, what it has, what is free of it, and what is reserved.
+
+Owns capacity: nothing is handed out twice, and nothing is given back twice. Soft state only. Synchronous,
+without a clock and without randomness, so that every method is atomic and the simulator runs the same code.
+
+Columns answer "which of 100 000 nodes fit?"; a record per node answers "does it still fit?" exactly and
+cheaply, and is what the columns are written from. Heartbeats do not come here: only a change does.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computepool.core.features import Feature, Features
+from computepool.core.noderecord import Free, NodeRecord, Reservation, cards_needed, cards_of
+from computepool.core.resources import NodeProfile, Requirements
+from computepool.core.table import INT32_MAX, Interner, Table, write_ranked
+from computepool.core.tiers import region_of, speed_of
+
+RELIABILITY_DEFAULT = 0.8
+#: Reliability is kept in steps: a smaller change could not move a node in the ranking, yet would cost every
+#: cached ranking a repair after every single job.
+RELIABILITY_STEPS = 64
+#: Stands in a node's `trusted` for every account.
+EVERYONE = "*"
+#: Changes remembered for the repair of cached rankings; a ranking older than these is computed anew.
+JOURNAL_MAX = 4_096
+_ROWS_MIN = 64
+
+
+@dataclass(slots=True)
+class Ranking:
+    """What the allocator remembers of a shape between placements: filled there, gone with the fleet."""
+
+    version: int  #: of the fleet, when this was last brought up to date
+    bands: NDArray[np.int16]  #: score band of each row, -1 where the row can never run the shape
+    passing: int  #: rows with a band
+    scores: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
+
+
+class Fleet:
+    """The nodes of this hub. `version` counts changes of what nodes are, `supply` when more became free."""
+
+    def __init__(self) -> None:
+        self.table = Table(_ROWS_MIN)
+        self.features = Features(_ROWS_MIN)
+        self.words = Interner()
+        self.accounts = Interner()
+        self.rows = 0  #: rows ever used; the columns beyond are empty
+        self.version = 0
+        self.supply = 0
+        self.rankings: OrderedDict[tuple[Requirements, str], Ranking] = OrderedDict()
+        self._nodes: dict[str, NodeRecord] = {}
+        self._by_row: list[NodeRecord | None] = []
+        self._free_rows: list[int] = []
+        self._called: dict[str, set[int]] = {}  # rows by node id, name and URL
+        self._trusting: dict[str, set[int]] = {}  # rows by trusted account
+        self._journal: list[int] = []  # the rows that changed last, one entry a version
+        self._reservations = 0
+        self._uses = 0
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, node_id: object) -> bool:
+        return node_id in self._nodes
+
+    def __iter__(self) -> Iterator[NodeProfile]:
+        return (node.profile for node in self._nodes.values())
+
+    def upsert(self, profile: NodeProfile) -> bool:
+        """Add a node (available, nothing reserved), or renew what is known of one and keep its reservations.
+
+        False if it now has less than its jobs hold: nothing more fits there until enough of them end.
+        """
+        node = self._nodes.get(profile.node_id)
+        if node is not None and node.profile == profile:
+            return not node.overcommitted
+        if node is None:
+            node = self._add(profile)
+        else:
+            self._unlink(node)
+            node.renew(profile)
+        self._link(node)
+        self._write_profile(node)
+        self._write_free(node, cards=True)
+        self._changed(node.row)
+        self.supply += 1
+        return not node.overcommitted
+
+    def remove(self, node_id: str) -> bool:
+        """Forget a node and what was reserved there. Giving such a share back later changes nothing."""
+        node = self._nodes.pop(node_id, None)
+        if node is None:
+            return False
+        self._unlink(node)
+        self.table.live[node.row] = False
+        self.table.available[node.row] = False
+        self._by_row[node.row] = None
+        self._free_rows.append(node.row)
+        self._changed(node.row)
+        self.supply += 1  # the node a job must avoid may now be the only one left
+        return True
+
+    def set_available(self, node_id: str, available: bool) -> None:
+        """Whether it takes new work now: online, active and not cooling off."""
+        node = self._nodes.get(node_id)
+        if node is None or bool(self.table.available[node.row]) == available:
+            return
+        self.table.available[node.row] = available
+        self.supply += available
+
+    def set_reliability(self, node_id: str, value: float) -> None:
+        """How far to rely on it, from 0 to 1."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            return
+        stepped = _stepped(value)
+        if self.table.reliability[node.row] != stepped:
+            self.table.reliability[node.row] = stepped
+            self._changed(node.row)
+
+    def reserve(self, node_id: str, wanted: Requirements) -> Reservation | None:
+        """Set a job's share of a node aside; None if it does not fit. Checks capacity only, and exactly."""
+        node = self._nodes.get(node_id)
+        if node is None or not node.fits(wanted):
+            return None
+        cards = node.pick_cards(wanted)
+        return None if cards is None else self._hold(node, wanted, cards)
+
+    def adopt(self, node_id: str, wanted: Requirements) -> Reservation | None:
+        """Count a job that runs there already, whether it fits or not; None if there is no such node.
+
+        For a restarted hub, whose nodes come back with their jobs.
+        """
+        node = self._nodes.get(node_id)
+        if node is None:
+            return None
+        cards = node.pick_cards(wanted)
+        if cards is None:
+            cards = node.emptiest_cards(cards_needed(wanted))
+        return self._hold(node, wanted, cards)
+
+    def release(self, node_id: str, reservation: Reservation) -> bool:
+        """Give a share back. False, and no change, if it is not held: it was given back, or the node left."""
+        node = self._nodes.get(node_id)
+        if node is None or not node.let_go(reservation):
+            return False
+        self._write_free(node, cards=bool(reservation.cards))
+        self.supply += 1
+        return True
+
+    def free(self, node_id: str) -> Free:
+        """What is left of a node. Raises KeyError if it is not in the fleet."""
+        return self._nodes[node_id].free()
+
+    def profile(self, node_id: str) -> NodeProfile:
+        """Raises KeyError if it is not in the fleet."""
+        return self._nodes[node_id].profile
+
+    def is_available(self, node_id: str) -> bool:
+        node = self._nodes.get(node_id)
+        return node is not None and bool(self.table.available[node.row])
+
+    def row_of(self, node_id: str) -> int | None:
+        node = self._nodes.get(node_id)
+        return None if node is None else node.row
+
+    def node_at(self, row: int) -> NodeRecord:
+        node = self._by_row[row]
+        if node is None:
+            raise LookupError(f"row {row} is empty")
+        return node
+
+    def rows_called(self, *words: str) -> list[int]:
+        """The rows of the nodes that have one of these as id, name or URL."""
+        return list(chain.from_iterable(self._called.get(word, ()) for word in words))
+
+    def rows_trusting(self, account: str) -> list[int]:
+        """The rows of the nodes that name this account as trusted; owners and `*` are columns."""
+        return list(self._trusting.get(account, ()))
+
+    def changed_since(self, version: int) -> list[int] | None:
+        """Rows whose profile or reliability changed after `version`; None if that is too long ago."""
+        count = self.version - version
+        if count > len(self._journal):
+            return None
+        return list(dict.fromkeys(self._journal[len(self._journal) - count :]))
+
+    def _hold(self, node: NodeRecord, wanted: Requirements, cards: Sequence[int]) -> Reservation:
+        whole = bool(cards) and not wanted.vram_mb
+        self._reservations += 1
+        held = Reservation(
+            number=self._reservations,
+            cpu_milli=wanted.cpu_milli,
+            ram_mb=wanted.ram_mb,
+            disk_mb=wanted.disk_mb,
+            cards=tuple((index, node.cards[index].total_mb if whole else wanted.vram_mb) for index in cards),
+            whole_cards=whole,
+        )
+        node.hold(held)
+        self._write_free(node, cards=bool(cards))
+        self._uses += 1
+        self.table.last_used[node.row] = self._uses
+        return held
+
+    def _add(self, profile: NodeProfile) -> NodeRecord:
+        row = self._free_rows.pop() if self._free_rows else self._new_row()
+        node = NodeRecord(row=row, profile=profile, cards=cards_of(profile.capacity.gpus))
+        self._nodes[profile.node_id] = node
+        self._by_row[row] = node
+        self.table.live[row] = True
+        self.table.available[row] = True
+        self.table.reliability[row] = _stepped(RELIABILITY_DEFAULT)
+        self.table.last_used[row] = 0
+        return node
+
+    def _new_row(self) -> int:
+        row = self.rows
+        self.rows += 1
+        self._by_row.append(None)
+        if self.rows > len(self.table):
+            self.table.grow(2 * len(self.table))
+            self.features.grow(len(self.table))
+        return row
+
+    def _link(self, node: NodeRecord) -> None:
+        for word in _names(node.profile):
+            self._called.setdefault(word, set()).add(node.row)
+        for account in node.profile.trusted:
+            self._trusting.setdefault(account, set()).add(node.row)
+        self.features.add(node.row, _features(node.profile))
+
+    def _unlink(self, node: NodeRecord) -> None:
+        for word in _names(node.profile):
+            _discard(self._called, word, node.row)
+        for account in node.profile.trusted:
+            _discard(self._trusting, account, node.row)
+        self.features.discard(node.row, _features(node.profile))
+
+    def _write_profile(self, node: NodeRecord) -> None:
+        table, row, profile = self.table, node.row, node.profile
+        capacity = profile.capacity
+        table.cpu_total[row] = min(capacity.cpu_milli, INT32_MAX)
+        table.ram_total[row] = min(capacity.ram_mb, INT32_MAX)
+        table.disk_total[row] = min(capacity.disk_mb, INT32_MAX)
+        table.make_ranks(len(node.cards))
+        for ranked in (*table.vram_total, *table.vram_free):
+            ranked[row] = 0
+        write_ranked(table.vram_total, row, [card.total_mb for card in node.cards])
+        table.cards[row] = len(node.cards)
+        table.mixed[row] = len({card.tier for card in node.cards}) > 1
+        table.tier[row] = self.words.number(capacity.tier)
+        table.speed[row] = speed_of(capacity.tier) / 100
+        table.region[row] = self.words.number(region_of(profile.region))
+        table.mesh_version[row] = self.words.number(profile.mesh_version)
+        table.python[row] = self.words.number(minor_version(profile.python))
+        table.owner[row] = self.accounts.number(profile.owner)
+        table.level[row] = profile.level
+        table.trusts_everyone[row] = EVERYONE in profile.trusted
+
+    def _write_free(self, node: NodeRecord, *, cards: bool) -> None:
+        table, row, total = self.table, node.row, node.profile.capacity
+        table.cpu_free[row] = min(max(-1, total.cpu_milli - node.cpu_milli), INT32_MAX)
+        table.ram_free[row] = min(max(-1, total.ram_mb - node.ram_mb), INT32_MAX)
+        table.disk_free[row] = min(max(-1, total.disk_mb - node.disk_mb), INT32_MAX)
+        if cards:
+            write_ranked(table.vram_free, row, [card.free_mb for card in node.cards])
+            table.cards_idle[row] = sum(card.jobs == 0 for card in node.cards)
+
+    def _changed(self, row: int) -> None:
+        self.version += 1
+        self._journal.append(row)
+        if len(self._journal) > 2 * JOURNAL_MAX:
+            del self._journal[:-JOURNAL_MAX]
+
+
+def minor_version(python: str) -> str:
+    """`3.11.7` → `3.11`: what two interpreters must share to run the same function."""
+    return ".".join(python.split(".")[:2])
+
+
+def _stepped(reliability: float) -> np.float32:
+    return np.float32(round(min(1.0, max(0.0, reliability)) * RELIABILITY_STEPS) / RELIABILITY_STEPS)
+
+
+def _names(profile: NodeProfile) -> set[str]:
+    return {profile.node_id, profile.name, profile.url} - {""}
+
+
+def _features(profile: NodeProfile) -> set[Feature]:
+    return {*profile.tags, *profile.properties}
+
+
+def _discard(index: dict[str, set[int]], key: str, row: int) -> None:
+    index[key].discard(row)
+    if not index[key]:
+        del index[key]

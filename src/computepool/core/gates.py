@@ -1,0 +1,231 @@
+"""The hard gates: what a node must have before it may be ranked for a job. Nothing here weighs anything.
+
+A gate is evaluated over many rows at once. It has up to two forms: `idle` judges what the node is (the gate
+fails for ever), `now` judges what is free of it at this moment. A gate that the job does not ask about
+returns None and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computepool.core.features import Mask, Rows
+from computepool.core.fleet import Fleet, minor_version
+from computepool.core.isolation import Level
+from computepool.core.noderecord import cards_needed
+from computepool.core.resources import Requirements, Shape
+from computepool.core.tiers import region_of
+
+Test = Callable[[Fleet, Shape, Rows], Mask | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    name: str
+    idle: Test | None = None
+    now: Test | None = None
+
+    def passes(self, fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+        """At this moment: a gate without a `now` form does not depend on the moment."""
+        test = self.now or self.idle
+        return test(fleet, shape, rows) if test else None
+
+
+def _available(fleet: Fleet, _shape: Shape, rows: Rows) -> Mask:
+    return fleet.table.available[rows]
+
+
+def _cores_total(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
+    return fleet.table.cpu_total[rows] >= shape.requirements.cpu_milli
+
+
+def _cores_free(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
+    return fleet.table.cpu_free[rows] >= shape.requirements.cpu_milli
+
+
+def _ram_total(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
+    return fleet.table.ram_total[rows] >= shape.requirements.ram_mb
+
+
+def _ram_free(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
+    return fleet.table.ram_free[rows] >= shape.requirements.ram_mb
+
+
+def _disk_total(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
+    return fleet.table.disk_total[rows] >= shape.requirements.disk_mb
+
+
+def _disk_free(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
+    return fleet.table.disk_free[rows] >= shape.requirements.disk_mb
+
+
+def _cards_total(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    return _cards(fleet, shape.requirements, rows, idle=True)
+
+
+def _cards_free(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    return _cards(fleet, shape.requirements, rows, idle=False)
+
+
+def _cards(fleet: Fleet, wanted: Requirements, rows: Rows, *, idle: bool) -> Mask | None:
+    """Enough cards, each with the VRAM; a job that names no amount needs cards nobody is on."""
+    count = cards_needed(wanted)
+    if not count:
+        return None
+    table = fleet.table
+    ranked = table.vram_total if idle else table.vram_free
+    mask: Mask
+    if not wanted.vram_mb:
+        mask = (table.cards if idle else table.cards_idle)[rows] >= count
+    elif count > len(ranked):
+        mask = np.zeros_like(table.live[rows])
+    else:
+        mask = ranked[count - 1][rows] >= wanted.vram_mb
+    if wanted.tiers:
+        # The columns count all cards of a node. Where they differ in tier, only those of the wanted tiers
+        # count.
+        for position, row in _mixed(fleet, rows):
+            mask[position] = fleet.node_at(row).pick_cards(wanted, idle=idle) is not None
+    return mask
+
+
+def _tier(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    tiers = shape.requirements.tiers
+    mask = _any_word(fleet, fleet.table.tier[rows], tiers)
+    if mask is not None:
+        for position, row in _mixed(fleet, rows):
+            mask[position] = any(card.tier in tiers for card in fleet.node_at(row).cards)
+    return mask
+
+
+def _region(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    regions = {region_of(region) for region in shape.requirements.regions}
+    return _any_word(fleet, fleet.table.region[rows], regions)
+
+
+def _tags(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    return fleet.features.has_all(shape.requirements.tags, rows)
+
+
+def _excluded_tags(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    return fleet.features.has_none(shape.requirements.exclude_tags, rows)
+
+
+def _properties(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    return fleet.features.has_all(shape.requirements.properties, rows)
+
+
+def _excluded_nodes(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    excluded = shape.requirements.exclude_nodes
+    return ~_chosen(fleet, fleet.rows_called(*excluded), rows) if excluded else None
+
+
+def _pinned(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    pinned = shape.requirements.node
+    return _chosen(fleet, fleet.rows_called(pinned), rows) if pinned else None
+
+
+def _mesh_version(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    wanted = shape.requirements.mesh_version
+    return fleet.table.mesh_version[rows] == fleet.words.find(wanted) if wanted else None
+
+
+def _python(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    wanted = minor_version(shape.requirements.python)
+    return fleet.table.python[rows] == fleet.words.find(wanted) if wanted else None
+
+
+def _isolation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    wanted = shape.requirements.isolation
+    return fleet.table.level[rows] >= int(wanted) if wanted is not None else None
+
+
+def _trust(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
+    """The owner's protection, whatever the job asks for: a stranger's job needs a sandbox around it."""
+    table = fleet.table
+    mask: Mask = table.level[rows] >= int(Level.NAMESPACE)
+    mask |= table.trusts_everyone[rows]
+    mask |= table.owner[rows] == fleet.accounts.find(shape.account)
+    if trusting := fleet.rows_trusting(shape.account):
+        mask |= _chosen(fleet, trusting, rows)
+    return mask
+
+
+#: In the order in which people read them. `avoid` (see `avoided_row`) is the one gate that is not here:
+#: whether it holds for a node depends on the others.
+GATES: tuple[Gate, ...] = (
+    Gate("available", now=_available),
+    Gate("cores", idle=_cores_total, now=_cores_free),
+    Gate("ram", idle=_ram_total, now=_ram_free),
+    Gate("disk", idle=_disk_total, now=_disk_free),
+    Gate("gpu", idle=_cards_total, now=_cards_free),
+    Gate("tier", idle=_tier),
+    Gate("region", idle=_region),
+    Gate("tags", idle=_tags),
+    Gate("excluded_tags", idle=_excluded_tags),
+    Gate("properties", idle=_properties),
+    Gate("excluded_nodes", idle=_excluded_nodes),
+    Gate("node", idle=_pinned),
+    Gate("mesh_version", idle=_mesh_version),
+    Gate("python", idle=_python),
+    Gate("isolation", idle=_isolation),
+    Gate("trust", idle=_trust),
+)
+AVOID = "avoid"
+
+
+def could_run(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
+    """Which rows could run the shape if they were online and idle."""
+    mask = fleet.table.live[rows].copy()
+    for gate in GATES:
+        if gate.idle and (passed := gate.idle(fleet, shape, rows)) is not None:
+            mask &= passed
+    return mask
+
+
+def has_room(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
+    """Which rows take work now and have enough free; says nothing of the gates that load does not change."""
+    mask = fleet.table.available[rows].copy()
+    for gate in _LOAD_GATES:
+        if gate.now and (passed := gate.now(fleet, shape, rows)) is not None:
+            mask &= passed
+    return mask
+
+
+def avoided_row(fleet: Fleet, shape: Shape) -> int | None:
+    """The row of the node that failed the job last, unless no other node of the fleet could ever run it."""
+    row = fleet.row_of(shape.avoid_node) if shape.avoid_node else None
+    if row is None:
+        return None
+    able = could_run(fleet, shape, slice(0, fleet.rows))
+    return None if able[row] and np.count_nonzero(able) == 1 else row
+
+
+_LOAD_GATES = tuple(gate for gate in GATES if gate.now and gate.idle)
+
+
+def _any_word(fleet: Fleet, column: NDArray[np.int32], words: Collection[str]) -> Mask | None:
+    mask: Mask | None = None
+    for word in words:
+        equal = column == fleet.words.find(word)
+        mask = equal if mask is None else mask | equal
+    return mask
+
+
+def _chosen(fleet: Fleet, chosen: list[int], rows: Rows) -> Mask:
+    lookup = np.zeros(len(fleet.table), np.bool_)
+    lookup[chosen] = True
+    return lookup[rows]
+
+
+def _mixed(fleet: Fleet, rows: Rows) -> list[tuple[int, int]]:
+    """(position in the mask, row) of the live nodes whose cards differ in tier. They are rare."""
+    positions = np.flatnonzero(fleet.table.mixed[rows] & fleet.table.live[rows])
+    return [
+        (position, position if isinstance(rows, slice) else int(rows[position]))
+        for position in positions.tolist()
+    ]

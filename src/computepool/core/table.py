@@ -1,0 +1,90 @@
+"""The columns behind the fleet: NumPy arrays that grow together, and small numbers for words.
+
+Dumb storage: the fleet writes it, the gates and the score read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+#: Columns are 32 bits wide: 2 PB of disk and two million cores. A node that claims more is cut off there.
+INT32_MAX = 2**31 - 1
+
+
+class Table:
+    """One entry a row in every column. A row that is not live means nothing."""
+
+    def __init__(self, rows: int) -> None:
+        self.live = np.zeros(rows, np.bool_)
+        self.available = np.zeros(rows, np.bool_)
+        # What is free is -1 where jobs hold more than the node has, so that not even a job that asks for 0
+        # fits.
+        self.cpu_total = np.zeros(rows, np.int32)
+        self.cpu_free = np.zeros(rows, np.int32)
+        self.ram_total = np.zeros(rows, np.int32)
+        self.ram_free = np.zeros(rows, np.int32)
+        self.disk_total = np.zeros(rows, np.int32)
+        self.disk_free = np.zeros(rows, np.int32)
+        self.cards = np.zeros(rows, np.int16)
+        self.cards_idle = np.zeros(rows, np.int16)
+        self.mixed = np.zeros(rows, np.bool_)  # cards of more than one tier
+        self.tier = np.zeros(rows, np.int32)
+        self.speed = np.zeros(rows, np.float32)
+        self.region = np.zeros(rows, np.int32)
+        self.mesh_version = np.zeros(rows, np.int32)
+        self.python = np.zeros(rows, np.int32)
+        self.owner = np.zeros(rows, np.int32)
+        self.level = np.zeros(rows, np.int8)
+        self.trusts_everyone = np.zeros(rows, np.bool_)
+        self.reliability = np.zeros(rows, np.float32)
+        self.last_used = np.zeros(rows, np.int64)
+        # Entry k holds the (k+1)-th largest card of every node: "two cards of 16 GB" is one comparison with
+        # entry 1.
+        self.vram_total: list[NDArray[np.int32]] = []
+        self.vram_free: list[NDArray[np.int32]] = []
+
+    def __len__(self) -> int:
+        return self.live.size
+
+    def grow(self, rows: int) -> None:
+        for name, column in vars(self).items():
+            grown = [_grown(c, rows) for c in column] if isinstance(column, list) else _grown(column, rows)
+            setattr(self, name, grown)
+
+    def make_ranks(self, cards: int) -> None:
+        """Have entries for nodes with this many cards."""
+        while len(self.vram_free) < cards:
+            self.vram_total.append(np.zeros(len(self), np.int32))
+            self.vram_free.append(np.zeros(len(self), np.int32))
+
+
+class Interner:
+    """Small numbers for words, so that a column can hold them."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, word: str) -> int:
+        return self._numbers.setdefault(word, len(self._numbers))
+
+    def find(self, word: str) -> int:
+        """The number of a word, or -1, which no column holds, if no node ever brought it."""
+        return self._numbers.get(word, -1)
+
+
+def write_ranked(columns: list[NDArray[np.int32]], row: int, values: Sequence[int]) -> None:
+    """The largest into the first column, and so on; the columns beyond are left alone."""
+    for column, value in zip(columns, sorted(values, reverse=True), strict=False):
+        column[row] = min(value, INT32_MAX)
+
+
+def _grown(column: NDArray[Scalar], rows: int) -> NDArray[Scalar]:
+    grown = np.zeros(rows, column.dtype)
+    grown[: column.size] = column
+    return grown

@@ -1,0 +1,122 @@
+"""Cards and places are named as their makers and drivers really spell them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from computepool.core.tiers import GPU_PATTERNS, TIER_SPEED, region_of, speed_of, tier_of
+
+CARDS = [
+    ("NVIDIA GeForce RTX 5090", "rtx-5090"),
+    ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+    ("NVIDIA GeForce RTX 4090 Laptop GPU", "rtx-4090"),
+    ("NVIDIA GeForce RTX 4070 Ti SUPER", "rtx-4070"),
+    ("GeForce RTX3090", "rtx-3090"),
+    ("NVIDIA GeForce RTX 3060 Ti", "rtx-3060"),
+    ("NVIDIA GeForce RTX 2070 SUPER", "rtx-2070"),
+    ("NVIDIA GeForce GTX 1080 Ti", "gtx-1080ti"),
+    ("GeForce GTX 1080", "gtx-1080"),
+    ("NVIDIA GeForce GTX 1660 SUPER", "gtx-1660"),
+    ("NVIDIA A100-SXM4-80GB", "a100"),
+    ("NVIDIA A100 80GB PCIe", "a100"),
+    ("NVIDIA A10", "a10"),
+    ("NVIDIA A10G", "a10"),
+    ("NVIDIA H100 80GB HBM3", "h100"),
+    ("NVIDIA H200", "h200"),
+    ("NVIDIA GH200 480GB", "gh200"),
+    ("NVIDIA GB200", "b200"),
+    ("NVIDIA L4", "l4"),
+    ("NVIDIA L40S", "l40s"),
+    ("NVIDIA L40", "l40"),
+    ("Tesla T4", "t4"),
+    ("Tesla V100-SXM2-16GB", "v100"),
+    ("Tesla P100-PCIE-16GB", "p100"),
+    ("NVIDIA RTX A6000", "rtx-a6000"),
+    ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
+    ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"),
+    ("Quadro RTX 5000", "quadro-rtx-5000"),
+    ("AMD Instinct MI300X", "mi300x"),
+    ("AMD Instinct MI250X / MI250", "mi250x"),
+    ("AMD Radeon(TM) RX 7900 XTX", "rx-7900xtx"),
+    ("Radeon RX 6800", "rx-6800"),
+    ("Intel(R) Arc(TM) A770 Graphics", "arc-a770"),
+    ("Apple M2 Max", "apple-m2-max"),
+    ("Apple M1", "apple-m1"),
+    ("Matrox G200eR2", "gpu"),
+    ("NVIDIA T400 4GB", "gpu"),
+    ("", "cpu"),
+    ("  ", "cpu"),
+]
+
+
+@pytest.mark.parametrize(("name", "tier"), CARDS)
+def test_a_card_gets_its_tier(name: str, tier: str) -> None:
+    assert tier_of(name) == tier
+    assert tier_of(name.upper()) == tier
+
+
+PRICE_TABLE = {
+    "rtx-5090": 300,
+    "rtx-4090": 300,
+    "rtx-3090": 250,
+    "rtx-4070": 250,
+    "rtx-3080": 200,
+    "rtx-3060": 200,
+    "rtx-2070": 200,
+    "gtx-1080ti": 150,
+    "gtx-1080": 150,
+    "gtx-1660": 130,
+    "gpu": 100,
+    "cpu": 80,
+}
+
+
+def test_the_speeds_of_the_price_table_hold() -> None:
+    assert {tier: TIER_SPEED[tier] for tier in PRICE_TABLE} == PRICE_TABLE
+
+
+def test_speeds_are_positive_whole_numbers() -> None:
+    assert all(type(speed) is int and speed > 0 for speed in TIER_SPEED.values())
+
+
+def test_data_centre_cards_are_faster_than_any_desktop_card() -> None:
+    desktop = max(speed for tier, speed in TIER_SPEED.items() if tier.startswith(("rtx-50", "rtx-40", "rx-")))
+    assert min(TIER_SPEED[tier] for tier in ("a100", "h100", "h200", "mi300x")) > desktop
+
+
+def test_an_unlisted_tier_counts_as_an_unknown_gpu() -> None:
+    assert speed_of("apple-m1") == speed_of("gpu") == 100
+
+
+def test_every_tier_with_a_speed_can_be_reached_by_a_card_name() -> None:
+    """A speed for a tier that no pattern produces would be a typing error."""
+    for tier in TIER_SPEED.keys() - {"cpu", "gpu"}:
+        spoken = re.sub(r"(?<=\d)(xtx|xt|ti)$", r" \1", tier)
+        assert tier_of(spoken) == tier
+
+
+def test_patterns_compile() -> None:
+    assert all(re.compile(pattern) for pattern, _ in GPU_PATTERNS)
+
+
+PLACES = [
+    ("india", "in"),
+    ("IN", "in"),
+    ("gb", "uk"),
+    ("UK", "uk"),
+    ("de", "eu"),
+    ("France", "eu"),
+    ("EU", "eu"),
+    ("us", "us"),
+    ("JP", "jp"),
+    (" br ", "br"),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("place", "region"), PLACES)
+def test_a_place_gets_its_region(place: str, region: str) -> None:
+    assert region_of(place) == region
+    assert region_of(region) == region, "looking up a region again changes nothing"
