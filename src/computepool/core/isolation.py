@@ -1,7 +1,7 @@
 """Isolation levels: how strongly a node separates a job from its owner's machine.
 
-Owns the names and their order. Hub, protocol and agent compare levels, so the order is the meaning: a job that
-asks for a level runs at that level or a stronger one. Knows nothing about how a level is made.
+Owns the names and their order. Hub, protocol and agent compare levels, so the order is the meaning: a job
+that asks for a level runs at that level or a stronger one. Knows nothing about how a level is made.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Level(IntEnum):
         try:
             return cls[text.strip().upper()]
         except KeyError:
-            raise ValueError(f"unknown isolation level {text!r}; choose one of {', '.join(names())}") from None
+            raise ValueError(
+                f"unknown isolation level {text!r}; choose one of {', '.join(names())}"
+            ) from None
 
 
 def names() -> tuple[str, ...]:

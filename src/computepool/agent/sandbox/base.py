@@ -68,7 +68,8 @@ class Policy:
     #: Host path -> absolute path in the sandbox, all read-only. At level `process` nothing is mounted:
     #: ask `Sandbox.inside` for the path that the job can open.
     mounts: Mapping[Path, str] = field(default_factory=dict)
-    #: Added to (and overriding) PATH, HOME, LANG and TMPDIR, which the sandbox sets. Nothing else is inherited.
+    #: Added to (and overriding) PATH, HOME, LANG and TMPDIR, which the sandbox sets. Nothing else is
+    #: inherited.
     env: Mapping[str, str] = field(default_factory=dict)
     #: Number in the job -> descriptor of the agent. Numbers from 3 on.
     fds: Mapping[int, int] = field(default_factory=dict)
@@ -119,21 +120,22 @@ class Process(Protocol):
         """Host pid of the process that holds the tree (the parent of the job's first process)."""
 
     def fileno(self) -> int:
-        """Becomes readable when the tree has ended; made for `loop.add_reader`. Then `wait(0)` gives the Exit."""
+        """Becomes readable when the tree has ended (for `loop.add_reader`); then `wait(0)` gives the Exit."""
 
     def wait(self, timeout_s: float | None = None) -> Exit | None:
         """Block until the end and say how it was; None after `timeout_s`. Enforces limits meanwhile."""
 
     def kill(self, status: Status = Status.CANCELLED) -> None:
-        """End the whole tree with SIGKILL, daemons included; `status` becomes the Exit's status. Never blocks long."""
+        """SIGKILL the whole tree, daemons included; `status` becomes the Exit's. Blocks some ms at most."""
 
     def usage(self) -> Usage:
         """What the tree used up to now."""
 
     def patrol(self) -> Usage:
-        """`usage()`, and kill if a limit that the kernel does not enforce (wall, disk, maybe memory) is exceeded.
+        """`usage()`, and kill if a limit is exceeded that the kernel does not enforce.
 
-        Call it about once a second from the event loop while the job runs.
+        Those are the wall clock, the disk and, without cgroups, memory. Call it about once a second from the
+        event loop while the job runs.
         """
 
     def freeze(self) -> None:
@@ -153,7 +155,7 @@ class Sandbox(Protocol):
         """Whether this machine can make this sandbox at all. Starts one `true`; does not attack."""
 
     def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
-        """The path under which the job sees `host` (the work folder, something in it, or something mounted)."""
+        """The path under which the job sees `host`: the work folder, something in it, or a mount."""
 
     def spawn(
         self,
@@ -168,8 +170,9 @@ class Sandbox(Protocol):
     ) -> Process:
         """Start `argv` in `workdir`; returns in well under a millisecond when a slot is warm.
 
-        Descriptors are duplicated, the caller closes its own; None means /dev/null. `argv[0]` is searched on the
-        job's PATH. As root the work folder is given to the job's uid. Raises SandboxError when it cannot start.
+        Descriptors are duplicated, the caller closes its own; None means /dev/null. `argv[0]` is searched
+        on the job's PATH. As root the work folder is given to the job's uid. Raises SandboxError when it
+        cannot start.
         """
 
     def close(self) -> None:

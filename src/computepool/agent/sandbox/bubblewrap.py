@@ -1,0 +1,231 @@
+"""Level `namespace`: bubblewrap with namespaces, a seccomp filter and an unprivileged uid.
+
+Owns bubblewrap's arguments and what the job's file system looks like. Never runs bubblewrap as uid 0: there
+the uid inside is only a name, and the job could write /proc/sys/kernel/core_pattern, which is root on the
+host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from computepool.agent.sandbox import seccomp
+from computepool.agent.sandbox.base import MIB, Limits, Policy, Probe, SandboxError, Status
+from computepool.agent.sandbox.launcher import FIRST_OWN_FD
+from computepool.agent.sandbox.probing import run_true
+from computepool.agent.sandbox.runtime import INSIDE as PYTHON
+from computepool.agent.sandbox.scratch import give, require_reachable
+from computepool.agent.sandbox.slots import SandboxConfig, Slot, SlotPool
+from computepool.agent.sandbox.supervise import Ending, SlotProcess, read_wait_status
+from computepool.core.isolation import Level
+
+#: The work folder inside.
+WORK = "/job"
+#: The last numbers that the launcher leaves to the job's side; bubblewrap closes them before the job starts.
+_SECCOMP_FD, _STATUS_FD, _ARGS_FD = FIRST_OWN_FD - 3, FIRST_OWN_FD - 2, FIRST_OWN_FD - 1
+_NOBODY = "65534"
+
+_ISOLATION = (
+    "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
+    "--cap-drop", "ALL", "--clearenv", "--hostname", "job", "--uid", _NOBODY, "--gid", _NOBODY,
+)  # fmt: skip
+
+_ETC = {
+    "passwd": f"root:x:0:0:root:/:/bin/false\njob:x:{_NOBODY}:{_NOBODY}:job:{WORK}:/bin/sh\n",
+    "group": f"root:x:0:\njob:x:{_NOBODY}:\n",
+    "hosts": "127.0.0.1 localhost job\n::1 localhost job\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+
+
+class BubblewrapSandbox:
+    """Implements base.Sandbox."""
+
+    level = Level.NAMESPACE
+
+    def __init__(self, config: SandboxConfig) -> None:
+        if not seccomp.supported():
+            raise SandboxError(f"there is no seccomp filter for {os.uname().machine}")
+        self._config = config
+        self._bwrap = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin") or ""
+        self._filter = seccomp.program()
+        self._fixed = [*_ISOLATION, *_system_mounts(_etc_folder(config.cache_dir))]
+        self._pool = SlotPool(config, own_pids=3)  # the launcher, bubblewrap's monitor and its init
+        self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+
+    @property
+    def limits_kind(self) -> str:
+        """cgroup1, cgroup2 or rlimit."""
+        return self._pool.limits_kind
+
+    def probe(self) -> Probe:
+        if not self._bwrap:
+            return Probe(ok=False, reason="bubblewrap is not installed", fix="sudo apt install bubblewrap")
+        return run_true(
+            self,
+            self._config.cache_dir,
+            found=f"{self._bwrap}, limits by {self.limits_kind}, disk by watching",
+        )
+
+    def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
+        places = {**policy.mounts, workdir: WORK}
+        if self._config.runtime is not None:
+            places[self._config.runtime.path] = PYTHON
+        for outside, inside in places.items():
+            if host.is_relative_to(outside):
+                return os.path.join(inside, host.relative_to(outside)).rstrip("/.") or "/"
+        if host.is_relative_to("/usr"):
+            return str(host)
+        raise SandboxError(f"the job does not see {host}")
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        workdir: Path,
+        limits: Limits,
+        policy: Policy,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> SlotProcess:
+        if not self._bwrap:
+            raise SandboxError("bubblewrap is not installed: sudo apt install bubblewrap")
+        require_reachable(workdir)
+        slot = self._pool.take(limits)
+        try:
+            _refuse_root(slot)
+            if slot.uid is not None:
+                give(workdir, slot.uid)
+            status = slot.memory_file("status")
+            process = SlotProcess(
+                self._pool,
+                slot,
+                limits=limits,
+                workdir=workdir,
+                read_ending=lambda ended: _read_ending(ended, status),
+            )
+            fds = {0: stdin, 1: stdout, 2: stderr} | dict(policy.fds)
+            fds |= {_SECCOMP_FD: slot.memory_file("seccomp", self._filter), _STATUS_FD: status}
+            settings = slot.memory_file("arguments")
+            # Not on the command line: everybody on the host can read that, and the job can read bubblewrap's.
+            arguments = "".join(f"{argument}\0" for argument in self._arguments(workdir, limits, policy))
+            os.pwrite(settings, arguments.encode(), 0)
+            fds[_ARGS_FD] = settings
+            command = [self._bwrap, "--args", str(_ARGS_FD), "--", *argv]
+            slot.start(
+                command,
+                {},
+                fds={number: self._null if fd is None else fd for number, fd in fds.items()},
+                cwd=None,
+            )
+        except (OSError, SandboxError) as error:
+            self._pool.give_back(slot, clean=False)
+            raise SandboxError(f"cannot start the job: {error}") from error
+        return process
+
+    def close(self) -> None:
+        self._pool.close()
+        if self._null >= 0:
+            os.close(self._null)
+            self._null = -1
+
+    def _arguments(self, workdir: Path, limits: Limits, policy: Policy) -> Iterator[str]:
+        """In the order of the mounts; the last word on / and /dev is that they are read-only."""
+        yield from self._fixed
+        tmp_bytes = str(limits.tmp_mb * MIB)
+        yield from ("--size", tmp_bytes, "--tmpfs", "/tmp", "--size", tmp_bytes, "--tmpfs", "/dev/shm")
+        runtime = self._config.runtime
+        if runtime is not None:
+            yield from ("--ro-bind", str(runtime.path), PYTHON)
+        for outside, inside in policy.mounts.items():
+            yield from ("--ro-bind", str(outside), inside)
+        for node in policy.gpus:
+            yield from ("--dev-bind", node, node)
+        if policy.gpus:
+            yield from ("--ro-bind", "/sys", "/sys")  # Drivers find their devices there.
+        yield from (
+            "--bind",
+            str(workdir),
+            WORK,
+            "--chdir",
+            WORK,
+            "--remount-ro",
+            "/",
+            "--remount-ro",
+            "/dev",
+        )
+        for name, value in self._env(policy).items():
+            yield from ("--setenv", name, value)
+        yield from ("--seccomp", str(_SECCOMP_FD), "--json-status-fd", str(_STATUS_FD))
+
+    def _env(self, policy: Policy) -> dict[str, str]:
+        runtime = self._config.runtime
+        env = runtime.env(PYTHON) if runtime else {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+        return env | {"HOME": WORK, "LANG": "C.UTF-8", "TMPDIR": "/tmp"} | dict(policy.env)
+
+
+def _refuse_root(slot: Slot) -> None:
+    if (os.geteuid() if slot.uid is None else slot.uid) == 0:
+        raise SandboxError(
+            "bubblewrap is never run as uid 0; set uid_base to the first of the jobs' own uids"
+        )
+
+
+def _read_ending(wait_status: int, status_fd: int) -> Ending:
+    """bubblewrap exits with the job's code, or 128 + its signal; if it failed before that, it left no
+    note.
+    """
+    ending = read_wait_status(wait_status)
+    if b'"exit-code"' not in os.pread(status_fd, 4096, 0):
+        return Ending(
+            Status.SANDBOX_ERROR, ending.code, "bubblewrap could not make the sandbox; see the job's stderr"
+        )
+    if 128 < ending.code <= 128 + 64:
+        return Ending(Status.SIGNAL, ending.code - 128)
+    return ending
+
+
+def _system_mounts(etc: Path) -> Iterator[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        path = Path("/", name)
+        if path.is_symlink():
+            yield from ("--symlink", os.readlink(path), str(path))
+        elif path.is_dir():
+            yield from ("--ro-bind", str(path), str(path))
+    yield from ("--ro-bind", str(etc), "/etc")
+    # Debian's commands are links through here; they tell a job nothing that /usr does not.
+    if Path("/etc/alternatives").is_dir():
+        yield from ("--ro-bind", "/etc/alternatives", "/etc/alternatives")
+    yield from ("--proc", "/proc", "--dev", "/dev")
+
+
+def _etc_folder(cache_dir: Path) -> Path:
+    """A small /etc that names no one on the host. Built aside and renamed, named by its content."""
+    files = {name: text.encode() for name, text in _ETC.items()}
+    for name in ("ld.so.cache", "localtime"):
+        with contextlib.suppress(OSError):
+            files[name] = Path("/etc", name).read_bytes()
+    digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
+    final = cache_dir / f"etc-{digest}"
+    if final.is_dir():
+        return final
+    cache_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=".etc-", dir=cache_dir))
+    (building / "alternatives").mkdir(mode=0o755)
+    for name, content in files.items():
+        (building / name).write_bytes(content)
+        (building / name).chmod(0o644)
+    building.chmod(0o755)
+    try:
+        building.rename(final)
+    except OSError:
+        shutil.rmtree(building)  # Another agent was quicker; its folder has the same content.
+    return final

@@ -1,0 +1,399 @@
+"""The agent's own cgroups, one per slot: limits, counters, freeze and kill, on cgroup v1 and v2 alike.
+
+Owns every path under /sys/fs/cgroup that the agent touches, all below a directory called `computepool`.
+Backends never use the cgroup features of their tools: those differ, and lose the counters at exit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+BASE = "computepool"
+_CPU_PERIOD_US = 100_000
+_V1_NEEDED = ("memory", "pids", "freezer")
+_V1_OPTIONAL = ("cpu", "cpuacct")
+_V2_NEEDED = ("memory", "pids")
+_FREEZE_TIMEOUT_S = 0.2
+_names = itertools.count()
+
+
+class Cgroup:
+    """One slot's cgroup. The launcher lives in it for good, so kills can spare it."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, folders: dict[str, Path]) -> None:
+        self._folders = folders
+        self._fds: dict[str, int] = {}
+        self._limits: tuple[int, int, float] | None = None
+
+    @property
+    def procs_files(self) -> list[str]:
+        """Where a process writes itself in."""
+        return [str(folder / "cgroup.procs") for folder in dict.fromkeys(self._folders.values())]
+
+    def limit(self, *, memory_bytes: int, pids: int, cpus: float) -> None:
+        """Set the limits; free when they are the same as before. Raises OSError if the kernel refuses."""
+        wanted = (memory_bytes, pids, cpus)
+        if wanted == self._limits:
+            return
+        self._limits = None
+        self._limit_memory(memory_bytes)
+        self._write("pids", "pids.max", str(pids))
+        if "cpu" in self._folders:
+            unlimited = cpus <= 0 or cpus >= (os.cpu_count() or 1)
+            self._limit_cpu(-1 if unlimited else max(1_000, int(cpus * _CPU_PERIOD_US)))
+        self._limits = wanted
+
+    def members(self) -> list[int]:
+        return [int(pid) for pid in self._read("pids", "cgroup.procs").split()]
+
+    def kill(self, *, spare: Collection[int] = ()) -> bool:
+        """SIGKILL to every member but the spared, while none can fork away; True if there was any."""
+        self.freeze()
+        victims = [pid for pid in self.members() if pid not in spare]
+        for pid in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.thaw()
+        return bool(victims)
+
+    def remove(self, *, timeout_s: float = 2.0) -> bool:
+        """Kill everything and remove the directories; False if something would not die in time."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with contextlib.suppress(OSError):
+                self.kill()
+            if self._remove_folders():
+                self.close()
+                return True
+            if time.monotonic() > deadline:
+                self.close()
+                return False
+            time.sleep(0.002)
+
+    def close(self) -> None:
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+    def _remove_folders(self) -> bool:
+        for folder in dict.fromkeys(self._folders.values()):
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return False
+        return True
+
+    def _await_frozen(self) -> None:
+        # A process in an uninterruptible sleep freezes late. The caller repeats its kill, so giving up is
+        # safe.
+        deadline = time.monotonic() + _FREEZE_TIMEOUT_S
+        while not self._frozen() and time.monotonic() < deadline:
+            time.sleep(0.0005)
+
+    def _read(self, controller: str, name: str) -> str:
+        """Read through a descriptor that stays open: half the cost of opening each time."""
+        key = f"{controller}/{name}"
+        fd = self._fds.get(key)
+        if fd is None:
+            fd = self._fds[key] = os.open(self._folders[controller] / name, os.O_RDONLY | os.O_CLOEXEC)
+        content = b""
+        while part := os.pread(fd, 16384, len(content)):
+            content += part
+        return content.decode()
+
+    def _write(self, controller: str, name: str, text: str) -> None:
+        write(self._folders[controller] / name, text)
+
+    def _field(self, controller: str, name: str, field: str) -> int:
+        for line in self._read(controller, name).splitlines():
+            key, _, value = line.partition(" ")
+            if key == field:
+                return int(value)
+        return 0
+
+    # What differs between the versions.
+    def freeze(self) -> None:
+        raise NotImplementedError
+
+    def thaw(self) -> None:
+        raise NotImplementedError
+
+    def cpu_us(self) -> int | None:
+        """CPU time of all members since the cgroup was made; None without a counter."""
+        raise NotImplementedError
+
+    def oom_kills(self) -> int:
+        raise NotImplementedError
+
+    def resident_bytes(self) -> int:
+        """Anonymous memory and tmpfs. Page cache is left out: the kernel takes it back at need."""
+        raise NotImplementedError
+
+    def _frozen(self) -> bool:
+        raise NotImplementedError
+
+    def _limit_memory(self, limit_bytes: int) -> None:
+        raise NotImplementedError
+
+    def _limit_cpu(self, quota_us: int) -> None:
+        raise NotImplementedError
+
+
+class CgroupV1(Cgroup):
+    kind = "cgroup1"
+
+    def freeze(self) -> None:
+        self._write("freezer", "freezer.state", "FROZEN")
+        self._await_frozen()
+
+    def thaw(self) -> None:
+        self._write("freezer", "freezer.state", "THAWED")
+
+    def cpu_us(self) -> int | None:
+        if "cpuacct" not in self._folders:
+            return None
+        return int(self._read("cpuacct", "cpuacct.usage")) // 1000
+
+    def oom_kills(self) -> int:
+        return self._field("memory", "memory.oom_control", "oom_kill")
+
+    def resident_bytes(self) -> int:
+        fields = dict(line.split() for line in self._read("memory", "memory.stat").splitlines())
+        return int(fields.get("rss", 0)) + int(fields.get("shmem", 0))
+
+    def _frozen(self) -> bool:
+        return self._read("freezer", "freezer.state").strip() == "FROZEN"
+
+    def _limit_memory(self, limit_bytes: int) -> None:
+        # memory + swap may never be below memory, so the order depends on the direction. Try one, then the
+        # other.
+        names = ["memory.limit_in_bytes"]
+        if (self._folders["memory"] / "memory.memsw.limit_in_bytes").exists():
+            names.append("memory.memsw.limit_in_bytes")
+        try:
+            for name in names:
+                self._write("memory", name, str(limit_bytes))
+        except OSError:
+            for name in reversed(names):
+                self._write("memory", name, str(limit_bytes))
+
+    def _limit_cpu(self, quota_us: int) -> None:
+        self._write("cpu", "cpu.cfs_period_us", str(_CPU_PERIOD_US))
+        self._write("cpu", "cpu.cfs_quota_us", str(quota_us))
+
+
+class CgroupV2(Cgroup):
+    kind = "cgroup2"
+
+    def freeze(self) -> None:
+        self._write("pids", "cgroup.freeze", "1")
+        self._await_frozen()
+
+    def thaw(self) -> None:
+        self._write("pids", "cgroup.freeze", "0")
+
+    def cpu_us(self) -> int | None:
+        return self._field("pids", "cpu.stat", "usage_usec")
+
+    def oom_kills(self) -> int:
+        return self._field("memory", "memory.events", "oom_kill")
+
+    def resident_bytes(self) -> int:
+        fields = dict(line.split() for line in self._read("memory", "memory.stat").splitlines())
+        return int(fields.get("anon", 0)) + int(fields.get("shmem", 0))
+
+    def _frozen(self) -> bool:
+        return self._field("pids", "cgroup.events", "frozen") == 1
+
+    def _limit_memory(self, limit_bytes: int) -> None:
+        self._write("memory", "memory.max", str(limit_bytes))
+        # Absent where the kernel has no swap. oom.group ends the whole job, launcher included: no half-dead
+        # jobs.
+        for name, text in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
+            if (self._folders["memory"] / name).exists():
+                self._write("memory", name, text)
+
+    def _limit_cpu(self, quota_us: int) -> None:
+        self._write("cpu", "cpu.max", f"{'max' if quota_us < 0 else quota_us} {_CPU_PERIOD_US}")
+
+
+class CgroupMaker(Protocol):
+    @property
+    def kind(self) -> str: ...
+
+    def make(self) -> Cgroup:
+        """A new, empty cgroup with a name of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    reason: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes cgroups below `bases` (controller -> directory)."""
+
+    version: type[Cgroup]
+    bases: dict[str, Path]
+
+    @property
+    def kind(self) -> str:
+        return self.version.kind
+
+    def make(self) -> Cgroup:
+        name = f"{_own_prefix()}-{next(_names)}"
+        folders = {controller: base / name for controller, base in self.bases.items()}
+        for folder in dict.fromkeys(folders.values()):
+            folder.mkdir(parents=True, exist_ok=True)
+        return self.version(folders)
+
+    def sweep(self) -> int:
+        """Kill and remove what agents left behind that died without cleaning up; how many cgroups."""
+        names = {entry.name for base in self.bases.values() for entry in _subfolders(base)}
+        stale = [name for name in names if _is_stale(name)]
+        for name in stale:
+            folders = {key: base / name for key, base in self.bases.items() if (base / name).is_dir()}
+            if set(folders) >= {"pids"}:
+                self.version(folders).remove()
+            else:
+                for folder in folders.values():
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()
+        return len(stale)
+
+
+def detect() -> Maker | Unavailable:
+    """Find out whether this process can make cgroups, by making one."""
+    mounts = list(_mounts())
+    v1 = {
+        c: path
+        for path, kind, options in mounts
+        if kind == "cgroup"
+        for c in options
+        if c in _V1_NEEDED + _V1_OPTIONAL
+    }
+    if set(v1) >= set(_V1_NEEDED):
+        return _verified(Maker(CgroupV1, {controller: root / BASE for controller, root in v1.items()}))
+    roots = [path for path, kind, _ in mounts if kind == "cgroup2"]
+    if not roots:
+        return Unavailable("no cgroup file system is mounted", "mount cgroup2 on /sys/fs/cgroup")
+    tried: list[str] = []
+    for parent in dict.fromkeys((_own_v2(roots[0]), roots[0])):
+        try:
+            return _verified(_v2_maker(parent))
+        except OSError as error:
+            tried.append(f"{parent}: {error.strerror}")
+    return Unavailable(
+        "; ".join(tried),
+        "run the agent as a systemd service with Delegate=yes, "
+        "or with `systemd-run --user --scope -p Delegate=yes`",
+    )
+
+
+def _verified(maker: Maker) -> Maker | Unavailable:
+    try:
+        probe = maker.make()
+        probe.limit(memory_bytes=1 << 28, pids=16, cpus=0.5)
+        probe.members()
+        probe.remove()
+    except OSError as error:
+        if maker.version is CgroupV2:
+            raise
+        return Unavailable(
+            f"{error.filename}: {error.strerror}",
+            f"as root: for c in {' '.join(maker.bases)}; do mkdir -p /sys/fs/cgroup/$c/{BASE}; "
+            f"chown -R AGENT_USER /sys/fs/cgroup/$c/{BASE}; done",
+        )
+    maker.sweep()
+    return maker
+
+
+def _v2_maker(parent: Path) -> Maker:
+    available = (parent / "cgroup.controllers").read_text().split()
+    missing = [controller for controller in _V2_NEEDED if controller not in available]
+    if missing:
+        raise OSError(0, f"controllers not delegated: {', '.join(missing)}")
+    controllers = [c for c in (*_V2_NEEDED, "cpu") if c in available]
+    enable = " ".join(f"+{controller}" for controller in controllers)
+    try:
+        write(parent / "cgroup.subtree_control", enable)
+    except OSError:
+        # A cgroup with processes cannot have limited children: this process steps aside into a leaf of its
+        # own.
+        leaf = parent / f"{BASE}-agent"
+        leaf.mkdir(exist_ok=True)
+        write(leaf / "cgroup.procs", "0")
+        write(parent / "cgroup.subtree_control", enable)
+    base = parent / BASE
+    base.mkdir(exist_ok=True)
+    write(base / "cgroup.subtree_control", enable)
+    return Maker(CgroupV2, dict.fromkeys(controllers, base))
+
+
+def _own_v2(root: Path) -> Path:
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        if line.startswith("0::"):
+            return root / line[3:].strip().removesuffix(f"/{BASE}-agent").lstrip("/")
+    return root
+
+
+def _mounts() -> Iterator[tuple[Path, str, list[str]]]:
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, path, kind, options, *_ = line.split()
+        yield Path(path), kind, options.split(",")
+
+
+def _own_prefix() -> str:
+    return f"{_pid_namespace()}.{os.getpid()}.{_start_time(os.getpid())}"
+
+
+def _is_stale(name: str) -> bool:
+    """Whether `name` was given by an agent of this pid namespace that no longer runs."""
+    namespace, _, rest = name.partition(".")
+    pid, _, started = rest.partition("-")[0].partition(".")
+    if namespace != str(_pid_namespace()) or not pid.isdigit():
+        return False
+    return started != str(_start_time(int(pid)))
+
+
+def _pid_namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def _start_time(pid: int) -> int | None:
+    """In clock ticks since boot; tells two processes with one pid apart. None if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    return int(stat.rpartition(b")")[2].split()[19])
+
+
+def _subfolders(base: Path) -> Iterable[Path]:
+    with contextlib.suppress(FileNotFoundError):
+        yield from (entry for entry in base.iterdir() if entry.is_dir())
+
+
+def write(path: Path, text: str) -> None:
+    """Write without creating or truncating; the OSError names the file."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        os.close(fd)

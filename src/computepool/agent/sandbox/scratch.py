@@ -1,0 +1,259 @@
+"""Work folders: making, filling, measuring and removing a directory that a stranger's program writes into.
+
+Owns every file operation on such a folder except collecting (collect.py). Nothing here follows a link,
+trusts a name or recurses: a job can nest folders deeper than any stack and name files as it likes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from computepool.agent.sandbox.base import MIB, OUTPUTS, SandboxError
+
+NAME_BYTES_MAX = 1024
+NAME_PARTS_MAX = 32
+_DEPTH_MAX = 256
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: A file costs an inode however small it is: this many per MB of the disk limit, and some for small limits.
+_FILES_PER_MB = 256
+_FILES_MIN = 20_000
+_STEP_S = 0.004
+_SCAN_PAUSE_S = 0.5
+_HIDDEN_FDS_MAX = 4096
+#: Parents of work folders that passed the check once: looking again costs a tenth of a small job's start.
+_known_reachable: set[Path] = set()
+
+
+def make_workdir(parent: Path, name: str) -> Path:
+    """A new, private folder for one attempt, with an empty outputs folder. `parent` becomes traversable."""
+    check_name(name)
+    parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+    workdir = parent / name
+    workdir.mkdir(mode=0o700)
+    (workdir / OUTPUTS).mkdir(mode=0o755)
+    return workdir
+
+
+def check_name(name: str) -> list[str]:
+    """The parts of a relative file name that is safe to create or send on; else ValueError says why not."""
+    parts = name.split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"{name!r} is not a plain relative path")
+    if any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 or 0xD800 <= ord(char) < 0xE000 for char in name):
+        raise ValueError(f"{name!r} has control characters or is not UTF-8")
+    if (
+        len(parts) > NAME_PARTS_MAX
+        or len(name.encode()) > NAME_BYTES_MAX
+        or any(len(p.encode()) > 255 for p in parts)
+    ):
+        raise ValueError(f"{name[:80]!r}… is too long")
+    return parts
+
+
+def stage(workdir: Path, name: str, *, executable: bool = False) -> BinaryIO:
+    """Open the new file `name` under `workdir` for writing, making its folders; never through a link."""
+    *folders, last = check_name(name)
+    here = os.open(workdir, _OPEN_FOLDER)
+    try:
+        for folder in folders:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, 0o755, dir_fd=here)
+            below = os.open(folder, _OPEN_FOLDER, dir_fd=here)
+            os.close(here)
+            here = below
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.fdopen(os.open(last, flags, 0o755 if executable else 0o644, dir_fd=here), "wb")
+    finally:
+        os.close(here)
+
+
+def give(workdir: Path, uid: int) -> None:
+    """Make `uid` the owner of everything in `workdir`. Only before a job runs there."""
+    for _, folders, files, fd in os.fwalk(workdir, follow_symlinks=False):
+        os.fchown(fd, uid, uid)
+        for name in (*files, *folders):
+            os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
+
+
+def unreachable(path: Path) -> Path | None:
+    """The first folder on the way to `path` that other users may not pass; None if they can get there."""
+    resolved = path.resolve()
+    for folder in reversed((resolved, *resolved.parents)):
+        mode = folder.stat().st_mode
+        if folder != resolved and not mode & stat.S_IXOTH:
+            return folder
+    return None
+
+
+def require_reachable(path: Path) -> None:
+    """Raise SandboxError if the uid of a root agent's jobs cannot get to `path`."""
+    if os.geteuid() != 0 or path.parent in _known_reachable:
+        return
+    blocked = unreachable(path)
+    if blocked is not None:
+        raise SandboxError(
+            f"jobs cannot reach {path}: {blocked} is closed to other users. "
+            "Put the node's data elsewhere, for example in /var/lib/computepool."
+        )
+    _known_reachable.add(path.parent)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove `path` and all below it, whatever a job built there.
+
+    Each folder found is first moved up to the top and worked on from there, so neither depth nor path
+    length nor the number of open descriptors grows with what the job nested.
+    """
+    try:
+        _open_up(path)
+        top = os.open(path, _OPEN_FOLDER)
+    except FileNotFoundError:
+        return
+    try:
+        pending = _unlink_files(top)
+        while pending:
+            name = pending.pop()
+            here = os.open(name, _OPEN_FOLDER, dir_fd=top)
+            try:
+                for below in _unlink_files(here):
+                    lifted = secrets.token_hex(8)
+                    os.rename(below, lifted, src_dir_fd=here, dst_dir_fd=top)
+                    pending.append(lifted)
+            finally:
+                os.close(here)
+            os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    path.rmdir()
+
+
+def _unlink_files(folder: int) -> list[str]:
+    """Unlink all but the folders in `folder`; the names of those, made accessible."""
+    folders = []
+    with os.scandir(folder) as entries:
+        for entry in list(entries):
+            if entry.is_dir(follow_symlinks=False):
+                _open_up(entry.name, dir_fd=folder)
+                folders.append(entry.name)
+            else:
+                os.unlink(entry.name, dir_fd=folder)
+    return folders
+
+
+def _open_up(name: str | Path, *, dir_fd: int | None = None) -> None:
+    # Without root the agent owns these folders, but the job may have taken the permissions away.
+    if os.geteuid() != 0:
+        os.chmod(name, 0o700, dir_fd=dir_fd)
+
+
+class DiskMeter:
+    """Watches how much a running job has in its work folder, a few milliseconds at a time.
+
+    A quota of the file system would be exact, but needs root and 16 ms to mount per job. RLIMIT_FSIZE stops
+    single files at once; this stops the sum within about a second. It sees files that were unlinked while
+    open, but not those that are only mapped.
+    """
+
+    def __init__(self, folder: Path, *, limit_mb: int) -> None:
+        self._folder = folder
+        self._limit_bytes = limit_mb * MIB
+        self._files_max = max(_FILES_MIN, limit_mb * _FILES_PER_MB)
+        self._scan: Iterator[str] | None = None
+        self._scan_s = 0.0
+        self._not_before = time.monotonic() + _SCAN_PAUSE_S
+
+    def step(self, pids: Sequence[int] = ()) -> str:
+        """Go on measuring; says what was exceeded, or ''."""
+        started = time.monotonic()
+        if started < self._not_before:
+            return ""
+        if self._scan is None:
+            self._scan = self._measure(pids)
+            self._scan_s = 0.0
+        verdict = ""
+        for verdict in self._scan:
+            if verdict or time.monotonic() - started > _STEP_S:
+                self._scan_s += time.monotonic() - started
+                return verdict
+        self._scan = None
+        self._not_before = time.monotonic() + max(_SCAN_PAUSE_S, 20 * self._scan_s)
+        return verdict
+
+    def _measure(self, pids: Sequence[int]) -> Iterator[str]:
+        """Yields '' after each entry, and at last maybe the excess. What is unreadable counts as excess."""
+        used = _hidden_bytes(pids, self._folder)
+        for count, info in enumerate(_entries(self._folder)):
+            if info is None:
+                yield "the work folder has a folder that is unreadable or nested too deep"
+                return
+            # Links to one file from inside the folder share its size.
+            used += info.st_blocks * 512 // max(1, info.st_nlink if stat.S_ISREG(info.st_mode) else 1)
+            if used > self._limit_bytes:
+                yield f"the work folder holds more than {self._limit_bytes // MIB} MB"
+                return
+            if count >= self._files_max:
+                yield f"the work folder holds more than {self._files_max} files"
+                return
+            yield ""
+
+
+def _entries(folder: Path) -> Iterator[os.stat_result | None]:
+    """Status of everything below `folder`, depth first; None for a folder that cannot be entered."""
+    stack: list[tuple[int, Iterator[str]]] = []
+    try:
+        if not _enter(stack, str(folder), None):
+            return
+        while stack:
+            here, names = stack[-1]
+            name = next(names, None)
+            if name is None:
+                os.close(stack.pop()[0])
+                continue
+            try:
+                info = os.stat(name, dir_fd=here, follow_symlinks=False)
+            except OSError:
+                continue  # Gone already: the job is running.
+            yield info
+            if stat.S_ISDIR(info.st_mode) and (len(stack) > _DEPTH_MAX or not _enter(stack, name, here)):
+                yield None
+                return
+    finally:
+        for fd, _ in stack:
+            os.close(fd)
+
+
+def _enter(stack: list[tuple[int, Iterator[str]]], name: str, parent: int | None) -> bool:
+    try:
+        fd = os.open(name, _OPEN_FOLDER, dir_fd=parent)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    stack.append((fd, iter(os.listdir(fd))))
+    return True
+
+
+def _hidden_bytes(pids: Sequence[int], folder: Path) -> int:
+    """Size of files of the work folder's file system that the processes hold open but have unlinked."""
+    try:
+        device = folder.stat().st_dev
+    except OSError:
+        return 0
+    seen: dict[int, int] = {}
+    budget = _HIDDEN_FDS_MAX
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for fd in os.listdir(f"/proc/{pid}/fd")[:budget]:
+                budget -= 1
+                with contextlib.suppress(OSError):
+                    info = os.stat(f"/proc/{pid}/fd/{fd}")
+                    if stat.S_ISREG(info.st_mode) and info.st_nlink == 0 and info.st_dev == device:
+                        seen[info.st_ino] = info.st_blocks * 512
+    return sum(seen.values())

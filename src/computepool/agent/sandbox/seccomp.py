@@ -1,0 +1,141 @@
+"""The seccomp filter of a job: a classic BPF program built with the standard library alone.
+
+Owns the list of refused system calls and their numbers. It is a deny-list on purpose: jobs are arbitrary
+programs, and what is listed is what reaches outside the namespaces (keyrings, VSOCK, bpf, mounts, tracing)
+or is a known source of kernel holes. A denied call fails with an errno instead of killing, because programs
+probe.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+#: name -> (x86_64, aarch64); None where the architecture has no such call.
+DENIED: dict[str, tuple[int | None, int | None]] = {
+    "_sysctl": (156, None), "acct": (163, 89), "add_key": (248, 217), "adjtimex": (159, 171),
+    "bpf": (321, 280), "chroot": (161, 51), "clock_adjtime": (305, 266), "clock_settime": (227, 112),
+    "create_module": (174, None), "delete_module": (176, 106), "fanotify_init": (300, 262),
+    "finit_module": (313, 273), "fsconfig": (431, 431), "fsmount": (432, 432), "fsopen": (430, 430),
+    "fspick": (433, 433), "get_kernel_syms": (177, None), "init_module": (175, 105),
+    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "io_uring_setup": (425, 425),
+    "ioperm": (173, None), "iopl": (172, None), "kcmp": (312, 272), "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104), "keyctl": (250, 219), "listmount": (458, 458), "lookup_dcookie": (212, 18),
+    "mbind": (237, 235), "memfd_secret": (447, 447), "migrate_pages": (256, 238), "modify_ldt": (154, None),
+    "mount": (165, 40), "mount_setattr": (442, 442), "move_mount": (429, 429), "move_pages": (279, 239),
+    "name_to_handle_at": (303, 264), "nfsservctl": (180, 42), "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428), "open_tree_attr": (467, 467), "perf_event_open": (298, 241),
+    "personality": (135, 92), "pidfd_getfd": (438, 438), "pivot_root": (155, 41),
+    "process_madvise": (440, 440), "process_mrelease": (448, 448), "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271), "ptrace": (101, 117), "query_module": (178, None),
+    "quotactl": (179, 60), "quotactl_fd": (443, 443), "reboot": (169, 142), "request_key": (249, 218),
+    "set_mempolicy": (238, 237), "set_mempolicy_home_node": (450, 450), "setdomainname": (171, 162),
+    "sethostname": (170, 161), "setns": (308, 268), "settimeofday": (164, 170), "statmount": (457, 457),
+    "swapoff": (168, 225), "swapon": (167, 224), "sysfs": (139, None), "syslog": (103, 116),
+    "umount2": (166, 39), "unshare": (272, 97), "uselib": (134, None), "userfaultfd": (323, 282),
+    "ustat": (136, None), "vhangup": (153, 58),
+}  # fmt: skip
+
+#: Families a job may open. NETLINK, VSOCK (the hypervisor's channel), PACKET, ALG and the rest are refused.
+SOCKET_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
+
+#: Terminal ioctls that type into the owner's terminal or load line disciplines.
+DENIED_IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423}
+
+#: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. (NEWTIME exists only for unshare and
+#: clone3.)
+CLONE_NEW_MASK = (
+    0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arch:
+    audit: int
+    column: int
+    clone: int
+    socket: int
+    socketpair: int
+    ioctl: int
+
+
+ARCHES = {
+    "x86_64": Arch(audit=0xC000_003E, column=0, clone=56, socket=41, socketpair=53, ioctl=16),
+    "aarch64": Arch(audit=0xC000_00B7, column=1, clone=220, socket=198, socketpair=199, ioctl=29),
+}
+_CLONE3 = 435
+#: x32 calls carry this bit; they would slip past a filter that compares x86_64 numbers.
+_X32_BIT = 0x4000_0000
+
+_LOAD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF_0000, 0x8000_0000, 0x0005_0000
+#: Offsets in struct seccomp_data; arguments are 64 bit, little-endian, of which int arguments use the low
+#: half.
+_NR, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24
+
+_Instruction = tuple[int, int, int, int]
+
+
+def supported() -> bool:
+    return platform.machine() in ARCHES
+
+
+def program(machine: str | None = None) -> bytes:
+    """The filter for `machine` (default: this one) as an array of struct sock_filter."""
+    arch = ARCHES[machine or platform.machine()]
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in _instructions(arch))
+
+
+def _instructions(arch: Arch) -> Iterator[_Instruction]:
+    yield (_LOAD, 0, 0, _ARCH)
+    yield from _unless_equal(arch.audit, _KILL_PROCESS)
+    yield (_LOAD, 0, 0, _NR)
+    if arch.column == 0:
+        yield (_JGE, 0, 1, _X32_BIT)
+        yield _refuse(errno.ENOSYS)
+    for numbers in DENIED.values():
+        number = numbers[arch.column]
+        if number is not None:
+            yield (_JEQ, 0, 1, number)
+            yield _refuse(errno.EPERM)
+    # glibc falls back from clone3 to clone on ENOSYS, and clone's flags are in a register, where BPF can
+    # see them.
+    yield (_JEQ, 0, 1, _CLONE3)
+    yield _refuse(errno.ENOSYS)
+    yield from _checked_arguments(arch)
+    yield (_RET, 0, 0, _ALLOW)
+
+
+def _checked_arguments(arch: Arch) -> Iterator[_Instruction]:
+    yield (_JEQ, 0, 4, arch.clone)
+    yield (_LOAD, 0, 0, _ARG0)
+    yield (_JSET, 0, 1, CLONE_NEW_MASK)
+    yield _refuse(errno.EPERM)
+    yield (_RET, 0, 0, _ALLOW)
+    for number in (arch.socket, arch.socketpair):
+        count = len(SOCKET_FAMILIES)
+        yield (_JEQ, 0, count + 3, number)
+        yield (_LOAD, 0, 0, _ARG0)
+        for index, family in enumerate(SOCKET_FAMILIES):
+            yield (_JEQ, count - index, 0, family)
+        yield _refuse(errno.EAFNOSUPPORT)
+        yield (_RET, 0, 0, _ALLOW)
+    count = len(DENIED_IOCTLS)
+    yield (_JEQ, 0, count + 3, arch.ioctl)
+    yield (_LOAD, 0, 0, _ARG1)
+    for index, command in enumerate(DENIED_IOCTLS.values()):
+        yield (_JEQ, count - index, 0, command)
+    yield (_RET, 0, 0, _ALLOW)
+    yield _refuse(errno.EPERM)
+
+
+def _unless_equal(value: int, action: int) -> Iterator[_Instruction]:
+    yield (_JEQ, 1, 0, value)
+    yield (_RET, 0, 0, action)
+
+
+def _refuse(number: int) -> _Instruction:
+    return (_RET, 0, 0, _ERRNO | number)

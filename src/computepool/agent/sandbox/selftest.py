@@ -1,0 +1,208 @@
+"""The node's self-test: which isolation levels really hold on this machine, found out by attacking them.
+
+Owns what a level must withstand to be advertised. Runs at the start of the agent and for `pool node
+doctor`. A level that fails is not offered at all: a sandbox that is believed in and leaks is worse than
+none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import psutil
+
+from computepool.agent.sandbox import attacks
+from computepool.agent.sandbox.base import Limits, Policy, Process, Sandbox, SandboxError, Status
+from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.probing import explain
+from computepool.agent.sandbox.process import ProcessSandbox
+from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
+from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.core.isolation import Level
+
+_LIMITS = Limits(memory_mb=64, pids=16, cpus=0, wall_s=10, disk_mb=64, tmp_mb=8)
+_WAIT_S = 15.0
+_FIX = (
+    "this is a fault of the sandbox on this machine; please report it with the output of `pool node doctor`"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelReport:
+    level: Level
+    ok: bool
+    #: What was found, or the first thing that is wrong.
+    reason: str
+    #: What the owner can do; empty when ok.
+    fix: str
+    #: cgroup1, cgroup2 or rlimit; empty if the level does not start at all.
+    limits: str
+    #: Attack -> what it achieved; empty text means that it was held off.
+    attacks: tuple[tuple[str, str], ...] = ()
+
+
+def levels(config: SandboxConfig) -> list[LevelReport]:
+    """A report for each level this agent can make, weakest first. Takes about a second."""
+    return [report(ProcessSandbox, config), report(BubblewrapSandbox, config)]
+
+
+def report(backend: type[ProcessSandbox] | type[BubblewrapSandbox], config: SandboxConfig) -> LevelReport:
+    """Probe one backend and attack it."""
+    level = backend.level
+    try:
+        sandbox = backend(config)
+    except (SandboxError, OSError) as error:
+        return LevelReport(level=level, ok=False, reason=str(error), fix=explain(str(error)), limits="")
+    with contextlib.closing(sandbox):
+        probe = sandbox.probe()
+        if not probe.ok:
+            return LevelReport(level=level, ok=False, reason=probe.reason, fix=probe.fix, limits="")
+        try:
+            achieved = _attack(sandbox, config.cache_dir)
+        except (SandboxError, OSError) as error:
+            return LevelReport(level=level, ok=False, reason=str(error), fix=_FIX, limits=sandbox.limits_kind)
+        broken = {name: text for name, text in achieved.items() if text}
+        return LevelReport(
+            level=level,
+            ok=not broken,
+            reason=f"broken by {json.dumps(broken)}" if broken else probe.reason,
+            fix=_FIX if broken else "",
+            limits=sandbox.limits_kind,
+            attacks=tuple(achieved.items()),
+        )
+
+
+def _attack(sandbox: Sandbox, scratch: Path) -> dict[str, str]:
+    """Run every attack that the level must withstand, all at once; attack -> what it achieved."""
+    with contextlib.ExitStack() as cleanup:
+        canaries = _Canaries(cleanup, scratch)
+        plans: list[dict[str, list[Any]]] = [
+            {"memory": [_LIMITS.memory_mb]},
+            {"forks": [_LIMITS.pids]},
+            {"daemon": [canaries.marker]},
+        ]
+        if sandbox.level >= Level.NAMESPACE:
+            plans.append(canaries.plan())
+        jobs = [_Job(sandbox, scratch, plan, cleanup) for plan in plans]
+        achieved: dict[str, str] = {}
+        for job in jobs:
+            achieved |= job.result()
+        return achieved | canaries.traces()
+
+
+class _Job:
+    """One hostile process and what it says it achieved."""
+
+    def __init__(
+        self, sandbox: Sandbox, scratch: Path, plan: dict[str, list[Any]], cleanup: contextlib.ExitStack
+    ) -> None:
+        self._plan = plan
+        workdir = make_workdir(scratch, f"selftest-{secrets.token_hex(6)}")
+        cleanup.callback(remove_tree, workdir)
+        with stage(workdir, "attacks.py") as script:
+            script.write(Path(attacks.__file__).read_bytes())
+        self._output = cleanup.enter_context(_temporary_file())
+        self._process: Process = sandbox.spawn(
+            ["python3", "-I", "attacks.py", json.dumps(plan)],
+            workdir=workdir,
+            limits=_LIMITS,
+            policy=Policy(),
+            stdout=self._output.fileno(),
+            stderr=self._output.fileno(),
+        )
+        cleanup.callback(self._process.close)
+
+    def result(self) -> dict[str, str]:
+        ended = self._process.wait(_WAIT_S)
+        self._process.close()
+        if ended is None:
+            return dict.fromkeys(self._plan, "did not end in time")
+        if ended.status is Status.OOM and "memory" in self._plan:
+            return {"memory": ""}
+        self._output.seek(0)
+        said = self._output.read(8192).decode(errors="replace").strip()
+        try:
+            found = json.loads(said.splitlines()[-1])
+        except (ValueError, IndexError):
+            return dict.fromkeys(self._plan, f"could not be tried: {ended.status} {ended.code} {said[-200:]}")
+        return {name: json.dumps(found[name]) if found[name] else "" for name in self._plan}
+
+
+@contextlib.contextmanager
+def _temporary_file() -> Iterator[BinaryIO]:
+    with tempfile.TemporaryFile() as opened:
+        yield opened
+
+
+class _Canaries:
+    """Things on the host that a job must not reach, and the traces it would leave if it did."""
+
+    def __init__(self, cleanup: contextlib.ExitStack, scratch: Path) -> None:
+        self.marker = f"computepool-daemon-{secrets.token_hex(6)}"
+        folder = make_workdir(scratch, f"canary-{secrets.token_hex(6)}")
+        folder.chmod(0o755)
+        cleanup.callback(remove_tree, folder)
+        self._secret = folder / "secret"
+        self._secret.write_text(self.marker)
+        self._written = [folder / "outputs" / "written", Path("/usr", self.marker), Path("/etc", self.marker)]
+        (folder / "outputs").chmod(0o777)
+        self._abstract = self.marker
+        self._listeners = list(_listeners(self._abstract))
+        for listener in self._listeners:
+            cleanup.enter_context(listener)
+        sleeper = subprocess.Popen(["computepool-canary", "60"], executable="/bin/sleep")
+        self._sleeper = psutil.Process(sleeper.pid)
+        cleanup.callback(sleeper.wait)
+        cleanup.callback(sleeper.kill)
+
+    def plan(self) -> dict[str, list[Any]]:
+        return {
+            "files": [str(self._secret)],
+            "processes": [self._sleeper.pid],
+            "network": [self._listeners[0].getsockname()[1], self._abstract],
+            "calls": [],
+            "privileges": [],
+            "writes": [str(path) for path in self._written],
+        }
+
+    def traces(self) -> dict[str, str]:
+        """What is seen on the host, whatever the job said."""
+        found = {}
+        for listener in self._listeners:
+            with contextlib.suppress(BlockingIOError):
+                listener.accept()[0].close()
+                found["network"] = f"connected to {listener.getsockname()!r}"
+        if written := [str(path) for path in self._written if path.exists()]:
+            found["writes"] = ", ".join(written)
+        if not self._sleeper.is_running():
+            found["processes"] = "killed a process of the host"
+        if _runs(self.marker):
+            found["daemon"] = "a process outlived its job"
+        return found
+
+
+def _listeners(abstract: str) -> Iterator[socket.socket]:
+    for family, address in ((socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_UNIX, f"\0{abstract}")):
+        listener = socket.socket(family)
+        listener.bind(address)
+        listener.listen()
+        listener.setblocking(False)
+        yield listener
+
+
+def _runs(marker: str) -> bool:
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            if marker.encode() in Path(f"/proc/{pid}/cmdline").read_bytes() and pid != os.getpid():
+                return True
+    return False

@@ -1,0 +1,331 @@
+"""Slots: warm places to run a job in, each with a launcher process, a cgroup and (for a root agent) a uid.
+
+Owns the launchers and hands slots out. Making a slot costs some 40 ms (a Python start, entering cgroups,
+changing uid); using a warm one costs a message. That is what makes 600 jobs a second possible: `subprocess`
+with a uid or a preexec function forks the whole agent (1-2 ms and growing with its memory), and entering a
+cgroup per job can wait 18 ms for the kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import marshal
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from computepool.agent.sandbox import cgroups, launcher
+from computepool.agent.sandbox.base import MIB, Limits, SandboxError
+from computepool.agent.sandbox.runtime import Runtime
+
+#: What the launcher and bubblewrap may use of memory on top of the job's limit.
+OVERHEAD_MB = 16
+
+UID_COUNT = 1024
+_UID_LOCKS = Path("/run/computepool/uids")
+#: RLIMIT_FSIZE is rounded up to a power of two of at least this, so that jobs of many sizes share warm slots.
+_FSIZE_STEP_MB = 64
+
+Rlimits = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxConfig:
+    #: Where the sandbox keeps what it builds once. As root every parent must be o+x.
+    cache_dir: Path
+    #: The Python that jobs see; None leaves the host's /usr/bin on PATH.
+    runtime: Runtime | None = None
+    #: A root agent runs its jobs as uid_base + n.
+    uid_base: int = 200_000
+    slots_max: int = 256
+    idle_slots_max: int = 16
+    #: Off only for tests of the fallback.
+    cgroups: bool = True
+
+
+class Slot:
+    """One launcher. Runs one job at a time; not usable again once it is dead or dirty."""
+
+    def __init__(self, *, uid: _UidLease | None, cgroup: cgroups.Cgroup | None, rlimits: Rlimits) -> None:
+        self.cgroup = cgroup
+        self.rlimits = rlimits
+        self._uid = uid
+        self._files: dict[str, int] = {}
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channel.setblocking(False)
+        with theirs:
+            self._process = subprocess.Popen(
+                [_python(), "-I", "-S", launcher.__file__, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={},
+                cwd="/",
+                start_new_session=True,
+            )
+        self._send(
+            {"cgroup_procs": cgroup.procs_files if cgroup else [], "rlimits": list(rlimits), "uid": self.uid},
+            (),
+        )
+
+    @property
+    def uid(self) -> int | None:
+        return self._uid.uid if self._uid else None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def start(
+        self, argv: Sequence[str], env: Mapping[str, str], *, fds: Mapping[int, int], cwd: int | None
+    ) -> None:
+        """Ask the launcher to start a job. `fds`: number in the job -> own descriptor; 0, 1 and 2 first."""
+        request = {"argv": list(argv), "env": dict(env), "targets": list(fds), "has_cwd": cwd is not None}
+        self._send(request, [*fds.values(), *(() if cwd is None else (cwd,))])
+
+    def memory_file(self, name: str, content: bytes | None = None) -> int:
+        """A file in memory that belongs to the slot, rewound; with `content` it is written once and sealed.
+
+        Kept from job to job because making and closing descriptors is a large part of starting a small job.
+        """
+        fd = self._files.get(name)
+        if fd is None:
+            fd = self._files[name] = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            if content is not None:
+                os.write(fd, content)
+                seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        if content is None:
+            os.ftruncate(fd, 0)
+        os.lseek(fd, 0, os.SEEK_SET)
+        return fd
+
+    def cancel(self) -> None:
+        with contextlib.suppress(OSError):
+            self._send("cancel", ())
+
+    def descendants(self) -> list[psutil.Process]:
+        """The job's processes, where there is no cgroup to ask."""
+        try:
+            return psutil.Process(self.pid).children(recursive=True)
+        except psutil.Error:
+            return []
+
+    def kill_tree(self) -> None:
+        """End all but the launcher. It is told too, in case it has not started anything yet."""
+        self.cancel()
+        if self.cgroup is not None:
+            self.cgroup.kill(spare=(self.pid,))
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def destroy(self) -> None:
+        """End the launcher and everything below it, and give cgroup and uid back."""
+        self.channel.close()  # The launcher takes this as: end your job, then yourself.
+        if self.cgroup is not None:
+            self.cgroup.remove()
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for fd in self._files.values():
+            os.close(fd)
+        self._files.clear()
+        if self._uid is not None:
+            self._uid.release()
+
+    def _send(self, value: dict[str, Any] | str, fds: Sequence[int]) -> None:
+        data = marshal.dumps(value)
+        if len(data) > launcher.REQUEST_BYTES_MAX:
+            raise SandboxError(
+                f"arguments and environment take {len(data)} bytes of {launcher.REQUEST_BYTES_MAX} allowed"
+            )
+        try:
+            socket.send_fds(self.channel, [data], fds)
+        except OSError as error:
+            raise SandboxError(f"the slot's launcher is gone: {error.strerror}") from error
+
+
+class SlotPool:
+    """Hands out slots by their resource limits and keeps some warm."""
+
+    def __init__(self, config: SandboxConfig, *, own_pids: int) -> None:
+        self._config = config
+        #: Processes in a slot that are not the job's.
+        self._own_pids = own_pids
+        self._idle: list[Slot] = []
+        self._busy: set[Slot] = set()
+        found = cgroups.detect() if config.cgroups else cgroups.Unavailable("switched off", "")
+        self._maker = found if isinstance(found, cgroups.Maker) else None
+        #: Why there are no cgroups, if there are none.
+        self.cgroups_missing = found if isinstance(found, cgroups.Unavailable) else None
+
+    @property
+    def limits_kind(self) -> str:
+        return self._maker.kind if self._maker else "rlimit"
+
+    def take(self, limits: Limits) -> Slot:
+        rlimits = self._rlimits(limits)
+        warm = self._warm(rlimits)
+        if warm is not None and self._limited(warm, limits):
+            slot = warm
+        else:
+            if warm is not None:
+                warm.destroy()
+            slot = self._make(rlimits)
+            if not self._limited(slot, limits):
+                slot.destroy()
+                raise SandboxError("the kernel refuses the job's limits")
+        self._busy.add(slot)
+        return slot
+
+    def _limited(self, slot: Slot, limits: Limits) -> bool:
+        """Set the cgroup's limits. A memory limit below what the last job left charged is refused (EBUSY)."""
+        if slot.cgroup is None:
+            return True
+        try:
+            slot.cgroup.limit(
+                memory_bytes=(limits.memory_mb + OVERHEAD_MB) * MIB,
+                pids=limits.pids + self._own_pids,
+                cpus=limits.cpus,
+            )
+        except OSError:
+            return False
+        return True
+
+    def give_back(self, slot: Slot, *, clean: bool) -> None:
+        """`clean`: the launcher has said that the tree is gone."""
+        self._busy.discard(slot)
+        if not clean or not slot.alive() or len(self._idle) >= self._config.idle_slots_max:
+            slot.destroy()
+        else:
+            self._idle.append(slot)
+
+    def close(self) -> None:
+        for slot in [*self._busy, *self._idle]:
+            slot.destroy()
+        self._busy.clear()
+        self._idle.clear()
+
+    def _warm(self, rlimits: Rlimits) -> Slot | None:
+        # The most recently used first: its memory is in the caches, and the others may be dropped one day.
+        for slot in reversed(self._idle):
+            if slot.rlimits == rlimits:
+                self._idle.remove(slot)
+                if slot.alive():
+                    return slot
+                slot.destroy()
+                return None
+        return None
+
+    def _make(self, rlimits: Rlimits) -> Slot:
+        if len(self._busy) >= self._config.slots_max:
+            raise SandboxError(f"all {self._config.slots_max} slots of this node are in use")
+        if self._idle and len(self._busy) + len(self._idle) >= self._config.slots_max:
+            self._idle.pop(0).destroy()
+        uid = _UidLease.take(self._config.uid_base) if os.geteuid() == 0 else None
+        try:
+            return Slot(uid=uid, cgroup=self._maker.make() if self._maker else None, rlimits=rlimits)
+        except OSError as error:
+            if uid is not None:
+                uid.release()
+            raise SandboxError(f"cannot make a slot: {error}") from error
+
+    def _rlimits(self, limits: Limits) -> Rlimits:
+        size_mb = _FSIZE_STEP_MB
+        while size_mb < limits.disk_mb:
+            size_mb *= 2
+        chosen = [
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_FSIZE, size_mb * MIB),
+            (resource.RLIMIT_NOFILE, max(64, limits.open_files)),
+        ]
+        if self._maker is None:
+            # RLIMIT_DATA counts what a process can really write; RLIMIT_AS would also count address space
+            # that language runtimes and GPU drivers only reserve. Per process: the sum is left to the RSS
+            # patrol.
+            chosen.append((resource.RLIMIT_DATA, (limits.memory_mb + OVERHEAD_MB) * MIB))
+            chosen.append((resource.RLIMIT_NPROC, self._processes_of_user() + limits.pids + self._own_pids))
+        return tuple(chosen)
+
+    @staticmethod
+    def _processes_of_user() -> int:
+        """RLIMIT_NPROC counts every thread of a user, so without root add what this user runs already."""
+        if os.geteuid() == 0:
+            return 0
+        threads = 0
+        for process in psutil.process_iter(["uids", "num_threads"]):
+            uids = process.info["uids"]
+            if uids is not None and uids.real == os.getuid():
+                threads += process.info["num_threads"] or 1
+        # In steps, because the number is part of what makes two slots alike.
+        return (threads // 256 + 1) * 256
+
+
+class _UidLease:
+    """A uid that no other slot on this machine uses, not even one of another agent: a lock file says so."""
+
+    def __init__(self, uid: int, lock: int) -> None:
+        self.uid = uid
+        self._lock = lock
+
+    @classmethod
+    def take(cls, base: int) -> _UidLease:
+        _UID_LOCKS.mkdir(mode=0o755, parents=True, exist_ok=True)
+        reserved = _subordinate_ranges()
+        for uid in range(base, base + UID_COUNT):
+            if any(uid in taken for taken in reserved):
+                continue
+            lock = os.open(
+                _UID_LOCKS / str(uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                continue
+            return cls(uid, lock)
+        raise SandboxError(
+            f"no free uid for a job from {base} to {base + UID_COUNT - 1}; set another uid_base"
+        )
+
+    def release(self) -> None:
+        os.close(self._lock)
+
+
+def _subordinate_ranges() -> list[range]:
+    """Uids that /etc/subuid gives to users' own containers. A job must not be able to signal those."""
+    ranges = []
+    with contextlib.suppress(OSError):
+        for line in Path("/etc/subuid").read_text().splitlines():
+            _, _, numbers = line.partition(":")
+            first, _, count = numbers.partition(":")
+            if first.isdigit() and count.isdigit():
+                ranges.append(range(int(first), int(first) + int(count)))
+    return ranges
+
+
+def sweep_uid(uid: int) -> None:
+    """Kill what a launcher left that died before its job. Only for a leased uid: nobody else has it."""
+    for process in psutil.process_iter(["uids"]):
+        uids = process.info["uids"]
+        if uids is not None and uids.real == uid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def _python() -> str:
+    """The interpreter without the virtual environment: quicker to start, and nothing of it is needed."""
+    return os.path.realpath(sys.executable)

@@ -1,0 +1,266 @@
+"""A running attempt in a slot: the `Process` that both built-in backends return.
+
+Owns the reading of the launcher's answers, the enforcement of what the kernel does not enforce, and how an
+end is named. The backend supplies only how to read a wait status, because bubblewrap stands between it and
+the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from computepool.agent.sandbox import launcher
+from computepool.agent.sandbox.base import MIB, Exit, Limits, SandboxError, Status, Usage
+from computepool.agent.sandbox.scratch import DiskMeter
+from computepool.agent.sandbox.slots import Slot, SlotPool, sweep_uid
+
+#: How often `wait` looks at the limits that it enforces itself.
+PATROL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the first process ended, as the backend reads it."""
+
+    status: Status
+    code: int
+    detail: str = ""
+
+
+def read_wait_status(wait_status: int) -> Ending:
+    if os.WIFSIGNALED(wait_status):
+        return Ending(Status.SIGNAL, os.WTERMSIG(wait_status))
+    return Ending(Status.EXIT, os.WEXITSTATUS(wait_status))
+
+
+class SlotProcess:
+    """Implements base.Process."""
+
+    def __init__(
+        self,
+        pool: SlotPool,
+        slot: Slot,
+        *,
+        limits: Limits,
+        workdir: Path,
+        read_ending: Callable[[int], Ending],
+    ) -> None:
+        self._pool = pool
+        self._slot: Slot | None = slot
+        self._limits = limits
+        self._read_ending = read_ending
+        self._disk = DiskMeter(workdir, limit_mb=limits.disk_mb)
+        self._started = time.monotonic()
+        self._frozen_since: float | None = None
+        self._frozen_s = 0.0
+        self._killed: Ending | None = None
+        self._exit: Exit | None = None
+        self._clean = False
+        self._peak_mb = 0
+        self._cpu_seen_us = 0
+        self._cpu_base_us = (slot.cgroup.cpu_us() or 0) if slot.cgroup else 0
+        self._oom_base = slot.cgroup.oom_kills() if slot.cgroup else 0
+
+    @property
+    def pid(self) -> int:
+        return self._open_slot().pid
+
+    def fileno(self) -> int:
+        return self._open_slot().channel.fileno()
+
+    def wait(self, timeout_s: float | None = None) -> Exit | None:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._read_channel()
+        if self._exit is None and timeout_s != 0:
+            poller = select.poll()
+            poller.register(self.fileno(), select.POLLIN)
+            while self._exit is None:
+                left_s = PATROL_S if deadline is None else min(PATROL_S, deadline - time.monotonic())
+                if left_s < 0:
+                    break
+                if not poller.poll(left_s * 1000):
+                    self.patrol()
+                self._read_channel()
+        return self._exit
+
+    def kill(self, status: Status = Status.CANCELLED) -> None:
+        self._kill(Ending(status, 9))
+
+    def usage(self) -> Usage:
+        if self._exit is not None:
+            return self._exit.usage
+        resident_mb = self._resident_bytes() // MIB
+        self._peak_mb = max(self._peak_mb, resident_mb)
+        self._sample_cpu()
+        return Usage(
+            wall_ms=self._wall_ms(),
+            cpu_ms=self._cpu_seen_us // 1000,
+            rss_mb=resident_mb,
+            peak_rss_mb=self._peak_mb,
+        )
+
+    def patrol(self) -> Usage:
+        used = self.usage()
+        if self._exit is not None:
+            return used
+        slot = self._open_slot()
+        if self._killed is not None:
+            slot.kill_tree()  # Whatever could not be frozen the first time.
+        elif used.wall_ms > self._limits.wall_s * 1000:
+            self._kill(Ending(Status.TIMEOUT, 9, f"ran longer than {self._limits.wall_s:g} s"))
+        elif slot.cgroup is None and used.rss_mb > self._limits.memory_mb:
+            self._kill(Ending(Status.OOM, 9, f"used {used.rss_mb} MB of {self._limits.memory_mb} MB"))
+        elif excess := self._disk.step(self._members()):
+            self._kill(Ending(Status.DISK_LIMIT, 9, excess))
+        return used
+
+    def freeze(self) -> None:
+        if self._exit is not None or self._frozen_since is not None:
+            return
+        slot = self._open_slot()
+        if slot.cgroup is not None:
+            slot.cgroup.freeze()
+        else:
+            for process in slot.descendants():
+                with contextlib.suppress(psutil.Error):
+                    process.suspend()
+        self._frozen_since = time.monotonic()
+
+    def thaw(self) -> None:
+        if self._frozen_since is None:
+            return
+        self._frozen_s += time.monotonic() - self._frozen_since
+        self._frozen_since = None
+        slot = self._open_slot()
+        if slot.cgroup is not None:
+            slot.cgroup.thaw()
+        else:
+            for process in slot.descendants():
+                with contextlib.suppress(psutil.Error):
+                    process.resume()
+
+    def close(self) -> None:
+        if self._slot is None:
+            return
+        self._read_channel()
+        if self._exit is None:
+            self._kill(Ending(Status.CANCELLED, 9))
+            self.wait(2.0)
+        if self._exit is None:
+            self._end(Ending(Status.SANDBOX_ERROR, -1, "the job did not die within 2 s of SIGKILL"))
+        slot, self._slot = self._slot, None
+        self._pool.give_back(slot, clean=self._clean)
+
+    def _open_slot(self) -> Slot:
+        if self._slot is None:
+            raise SandboxError("this process is closed")
+        return self._slot
+
+    def _kill(self, ending: Ending) -> None:
+        if self._exit is not None:
+            return
+        self._killed = self._killed or ending
+        self.thaw()
+        with contextlib.suppress(OSError):  # The cgroup is gone only with everything in it.
+            self._open_slot().kill_tree()
+
+    def _read_channel(self) -> None:
+        if self._exit is not None or self._slot is None:
+            return
+        try:
+            while self._exit is None:
+                self._on_reply(self._slot.channel.recv(8192))
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            self._on_launcher_lost()
+
+    def _on_reply(self, data: bytes) -> None:
+        if not data:
+            self._on_launcher_lost()
+            return
+        kind, wait_status, cpu_us, peak_kb = launcher.REPLY.unpack_from(data)
+        if kind == launcher.FAILED:
+            text = data[launcher.REPLY.size :].decode(errors="replace")
+            self._end(Ending(Status.SANDBOX_ERROR, -1, f"the launcher could not set itself up: {text}"))
+        elif kind == launcher.LEFTOVERS:
+            with contextlib.suppress(OSError):
+                self._open_slot().kill_tree()
+        elif kind == launcher.ENDED:
+            self._clean = True
+            self._peak_mb = max(self._peak_mb, peak_kb // 1024)
+            self._cpu_seen_us = max(self._cpu_seen_us, cpu_us)
+            self._end(self._named(self._read_ending(wait_status)))
+
+    def _on_launcher_lost(self) -> None:
+        """The kernel's OOM killer took it along, or a job of level `process` killed it."""
+        slot = self._open_slot()
+        if slot.uid is not None and slot.cgroup is None:
+            sweep_uid(slot.uid)
+        self._end(self._named(Ending(Status.SANDBOX_ERROR, -1, "the job's launcher was killed")))
+
+    def _named(self, ending: Ending) -> Ending:
+        """Put what this side knows over what the wait status says."""
+        if ending.status is Status.EXIT and ending.code == 0:
+            return ending  # It was done before any kill arrived.
+        if self._oom_killed():
+            return Ending(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory")
+        return self._killed or ending
+
+    def _oom_killed(self) -> bool:
+        cgroup = self._open_slot().cgroup
+        try:
+            return cgroup is not None and cgroup.oom_kills() > self._oom_base
+        except OSError:
+            return False
+
+    def _end(self, ending: Ending) -> None:
+        if ending.status is Status.OOM:
+            self._peak_mb = max(self._peak_mb, self._limits.memory_mb)
+        if self._open_slot().cgroup is not None:
+            self._sample_cpu()
+        used = Usage(wall_ms=self._wall_ms(), cpu_ms=self._cpu_seen_us // 1000, peak_rss_mb=self._peak_mb)
+        self._exit = Exit(status=ending.status, code=ending.code, usage=used, detail=ending.detail)
+
+    def _wall_ms(self) -> int:
+        now = self._frozen_since if self._frozen_since is not None else time.monotonic()
+        return int((now - self._started - self._frozen_s) * 1000)
+
+    def _sample_cpu(self) -> None:
+        slot = self._open_slot()
+        if slot.cgroup is not None:
+            with contextlib.suppress(OSError):
+                self._cpu_seen_us = max(self._cpu_seen_us, (slot.cgroup.cpu_us() or 0) - self._cpu_base_us)
+            return
+        total_s = 0.0
+        for process in slot.descendants():
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                total_s += times.user + times.system + times.children_user + times.children_system
+        self._cpu_seen_us = max(self._cpu_seen_us, int(total_s * 1e6))
+
+    def _members(self) -> list[int]:
+        slot = self._open_slot()
+        if slot.cgroup is not None:
+            with contextlib.suppress(OSError):
+                return slot.cgroup.members()
+        return [process.pid for process in slot.descendants()]
+
+    def _resident_bytes(self) -> int:
+        slot = self._open_slot()
+        if slot.cgroup is not None:
+            with contextlib.suppress(OSError):
+                return slot.cgroup.resident_bytes()
+        total = 0
+        for process in slot.descendants():
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_info().rss
+        return total
