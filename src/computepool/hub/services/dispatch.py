@@ -139,6 +139,10 @@ class Dispatcher:
 
     # one round
 
+    async def rounds(self) -> None:
+        while await self.round():
+            pass
+
     async def round(self) -> bool:
         """Place what can be placed. True when another round may place more."""
         hub = self._hub

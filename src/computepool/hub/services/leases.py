@@ -135,3 +135,8 @@ def _expire_jobs(tx: Tx, job_ids: list[str]) -> Effects:
                 tx, job, JobState.EXPIRED, actor="hub", reason=Reason.QUEUED_TOO_LONG, effects=effects
             )
     return effects
+
+
+async def on_stop(hub: Hub) -> None:
+    """A hub that stops on purpose says so: others need not wait to miss it."""
+    await hub.store.write(lambda tx: accounts.remove_hub(tx, hub_id=hub.hub_id))

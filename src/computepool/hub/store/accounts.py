@@ -150,3 +150,12 @@ def insert_reply(tx: Tx, *, account_id: str, route: str, key: str, request_hash:
 
 def prune_replies(tx: Tx, *, before_ms: int) -> None:
     tx.connection.execute(delete(idempotency).where(idempotency.c.created_at_ms < before_ms))
+
+
+def revoke_keys_named(tx: Tx, *, account_id: str, name: str) -> None:
+    statement = (
+        update(api_keys)
+        .where(api_keys.c.account_id == account_id, api_keys.c.name == name, api_keys.c.revoked_at_ms.is_(None))
+        .values(revoked_at_ms=tx.now_ms)
+    )
+    tx.connection.execute(statement)

@@ -1,0 +1,137 @@
+"""Routes of accounts, keys, sign-in, events and the hub itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from computepool.hub.api import deps
+from computepool.hub.api.deps import Admin, Anyone, Cursor, HubDep, Limit, RememberedDep, Seq, SignedIn, WaitMs, for_body
+from computepool.hub.services import events, identity
+from computepool.protocol.accounts import (
+    AccountPage,
+    AccountRequest,
+    AccountView,
+    EventPage,
+    EventView,
+    HubInfo,
+    KeyPage,
+    KeyRequest,
+    NewKeyReply,
+    SignInReply,
+    SignInRequest,
+)
+from computepool.protocol.version import PROTOCOL
+
+router = APIRouter()
+
+
+@router.get("/hub", tags=["hub"], summary="Name, version and size of the pool, and who you are")
+async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
+    sessions = hub.registry.sessions
+    running = sum(len(session.attempts) for session in sessions)
+    account = None if principal is None else await identity.get_account(hub, principal.account_id)
+    return HubInfo(
+        name=hub.settings.name,
+        version=version("computepool"),
+        protocol=PROTOCOL,
+        time_ms=hub.now_ms(),
+        nodes_online=len(sessions),
+        nodes=len(sessions),
+        queued=len(hub.backlog),
+        running=running,
+        account=account,
+    )
+
+
+@router.get("/hub/keys", tags=["agent"], summary="The hub's public signing keys")
+async def hub_keys(hub: HubDep, _caller: Anyone) -> dict[str, dict[str, str]]:
+    return {"keys": hub.secrets.public_keys()}
+
+
+@router.get("/me", tags=["accounts"], summary="The account of this key")
+async def me(principal: SignedIn, hub: HubDep) -> AccountView:
+    return await identity.get_account(hub, principal.account_id)
+
+
+@router.get("/accounts", tags=["accounts"], summary="List accounts")
+async def list_accounts(_admin: Admin, hub: HubDep, *, after: Cursor = None, limit: Limit = 100) -> AccountPage:
+    return await identity.list_accounts(hub, after=after, limit=limit)
+
+
+@router.post("/accounts", status_code=201, tags=["accounts"], summary="Create an account")
+async def create_account(
+    request: Request, body: AccountRequest, admin: Admin, hub: HubDep, key: RememberedDep
+) -> AccountView:
+    return await identity.create_account(hub, admin, body, for_body(key, admin, await request.body()))
+
+
+@router.get("/keys", tags=["accounts"], summary="List your API keys")
+async def list_keys(principal: SignedIn, hub: HubDep, *, after: Cursor = None, limit: Limit = 100) -> KeyPage:
+    return await identity.list_keys(hub, principal, after=after, limit=limit)
+
+
+@router.post("/keys", status_code=201, tags=["accounts"], summary="Make an API key; it is shown once")
+async def create_key(
+    request: Request, body: KeyRequest, principal: SignedIn, hub: HubDep, key: RememberedDep
+) -> NewKeyReply:
+    return await identity.create_key(hub, principal, body, for_body(key, principal, await request.body()))
+
+
+@router.delete("/keys/{key_id}", status_code=204, tags=["accounts"], summary="Revoke a key; it stops working at once")
+async def revoke_key(request: Request, key_id: str, principal: SignedIn, hub: HubDep) -> None:
+    await identity.revoke_key(hub, principal, key_id)
+    deps.get_authenticator(request).forget()
+
+
+@router.post("/signin", tags=["accounts"], summary="Exchange a one-time code for a key or a browser session")
+async def sign_in(request: Request, response: Response, body: SignInRequest, hub: HubDep, _caller: Anyone) -> SignInReply:
+    reply = await identity.sign_in(hub, body)
+    if body.kind == "key":
+        return reply
+    set_cookie(request, response, reply.key or "", hub.settings.cookie_life_s)
+    return reply.model_copy(update={"key": None})
+
+
+def set_cookie(request: Request, response: Response, key: str, life_s: float) -> None:
+    response.set_cookie(
+        deps.COOKIE,
+        key,
+        max_age=round(life_s),
+        httponly=True,
+        samesite="lax",
+        secure=request.url.scheme == "https",
+        path="/",
+    )
+
+
+@router.get("/events", tags=["events"], summary="Every state transition, oldest first")
+async def list_events(
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    after: Seq = 0,
+    limit: Limit = 100,
+    job_id: Annotated[str | None, Query(max_length=64)] = None,
+    node_id: Annotated[str | None, Query(max_length=64)] = None,
+    wait_ms: WaitMs = 0,
+) -> EventPage:
+    return await events.page(
+        hub, principal, after=after, limit=limit, job_id=job_id, node_id=node_id, wait_ms=wait_ms
+    )
+
+
+@router.get(
+    "/events/stream", tags=["events"], response_class=EventSourceResponse, summary="The same, live (server-sent events)"
+)
+async def stream_events(
+    principal: SignedIn, hub: HubDep, last_event_id: Annotated[int | None, Header(ge=0)] = None
+) -> AsyncIterator[EventView]:
+    after = await events.newest(hub) if last_event_id is None else last_event_id
+    async for batch in events.stream(hub, principal, after=after):
+        for event in batch:
+            yield ServerSentEvent(data=event, event=event.action, id=str(event.seq), retry=1000)  # type: ignore[misc]

@@ -1,0 +1,130 @@
+"""What routes ask for: the hub, and who is calling. Every route names its policy here; one that does not fails the tests."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Header, Query, Request
+
+from computepool.core.errors import Forbidden, Unauthenticated
+from computepool.hub.services.access import Action, NodePrincipal, Principal, check_action
+from computepool.hub.services.context import Hub
+from computepool.hub.services.dispatch import Dispatcher
+from computepool.hub.services.idempotency import Remembered
+from computepool.hub.services.identity import Authenticator
+
+COOKIE = "computepool_session"
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def get_hub(request: Request) -> Hub:
+    hub: Hub = request.app.state.hub
+    return hub
+
+
+def get_dispatcher(request: Request) -> Dispatcher:
+    dispatcher: Dispatcher = request.app.state.dispatcher
+    return dispatcher
+
+
+def get_authenticator(request: Request) -> Authenticator:
+    authenticator: Authenticator = request.app.state.authenticator
+    return authenticator
+
+
+def bearer(request: Request) -> str | None:
+    header = request.headers.get("authorization", "")
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+
+
+class Allow:
+    """A route's policy: who may call it at all. Object-level checks follow in services/access.py."""
+
+    def __init__(self, action: Action) -> None:
+        self.action = action
+
+    async def __call__(self, request: Request) -> Principal | NodePrincipal | None:
+        if self.action is Action.ANYONE:
+            return await self._optional(request)
+        if self.action is Action.NODE:
+            return await self._node(request)
+        if self.action is Action.SIGNED_IN_OR_NODE and _is_node_token(bearer(request)):
+            return await self._node(request)
+        principal = await self._person(request)
+        check_action(principal, self.action)
+        return principal
+
+    async def _optional(self, request: Request) -> Principal | None:
+        if bearer(request) is None and COOKIE not in request.cookies:
+            return None
+        try:
+            return await self._person(request)
+        except Unauthenticated:
+            return None
+
+    async def _node(self, request: Request) -> NodePrincipal:
+        token = bearer(request)
+        if token is None:
+            raise Unauthenticated("A node's token is needed here.")
+        return await get_authenticator(request).node(token)
+
+    async def _person(self, request: Request) -> Principal:
+        key = bearer(request)
+        if key is None:
+            key = request.cookies.get(COOKIE)
+            if key is not None:
+                _refuse_cross_site(request)
+        if key is None:
+            raise Unauthenticated()
+        return await get_authenticator(request).person(key)
+
+
+def _is_node_token(token: str | None) -> bool:
+    return token is not None and not token.startswith("cp_")
+
+
+def _refuse_cross_site(request: Request) -> None:
+    """A browser sends cookies by itself, so a cookie alone does not prove that the person meant this request."""
+    if request.method in _SAFE_METHODS:
+        return
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        trusted = site in ("same-origin", "none")
+    else:
+        origin = request.headers.get("origin")
+        trusted = origin is not None and urlsplit(origin).netloc == request.headers.get("host")
+    if not trusted:
+        raise Forbidden("This request came from another site.")
+
+
+def remembered(
+    request: Request, idempotency_key: Annotated[str, Header(max_length=200)] = ""
+) -> Remembered:
+    """Filled in by the routes that create something; the account and the body's hash are added by `for_body`."""
+    return Remembered(account_id="", route=request.scope["path"], key=idempotency_key, request_hash="")
+
+
+def for_body(base: Remembered, principal: Principal, body: bytes) -> Remembered:
+    return Remembered(
+        account_id=principal.account_id, route=base.route, key=base.key, request_hash=hashlib.sha256(body).hexdigest()
+    )
+
+
+HubDep = Annotated[Hub, Depends(get_hub)]
+DispatcherDep = Annotated[Dispatcher, Depends(get_dispatcher)]
+Anyone = Annotated[Principal | None, Depends(Allow(Action.ANYONE))]
+SignedIn = Annotated[Principal, Depends(Allow(Action.SIGNED_IN))]
+Submitter = Annotated[Principal, Depends(Allow(Action.SUBMIT))]
+Provider = Annotated[Principal, Depends(Allow(Action.PROVIDE))]
+Admin = Annotated[Principal, Depends(Allow(Action.ADMIN))]
+Node = Annotated[NodePrincipal, Depends(Allow(Action.NODE))]
+Either = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE))]
+RememberedDep = Annotated[Remembered, Depends(remembered)]
+
+Limit = Annotated[int, Query(ge=1, le=500)]
+WaitMs = Annotated[int, Query(ge=0, le=60_000, description="How long to wait for news before answering")]
+Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
+Seq = Annotated[int, Query(ge=0, le=2**62)]

@@ -1,0 +1,85 @@
+"""Errors as RFC 9457 problem details: one table from code to HTTP status, and the last resort for what nobody expected."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from computepool.core.errors import ComputePoolError
+from computepool.protocol.accounts import Problem
+
+logger = logging.getLogger(__name__)
+
+STATUS = {
+    "bad_request": 422,
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "conflict": 409,
+    "gone": 410,
+    "too_large": 413,
+    "rate_limited": 429,
+    "unavailable": 503,
+    "out_of_space": 507,
+    "invariant_violation": 500,
+}
+_CODES_BY_STATUS = {400: "bad_request", 404: "not_found", 405: "bad_request", 413: "too_large"}
+_TITLES = {code: code.replace("_", " ").capitalize() for code in STATUS}
+
+
+def problem(code: str, detail: str, *, status: int | None = None, field: str | None = None, retry_after_s: float | None = None) -> Response:
+    status = status or STATUS.get(code, 500)
+    body = Problem(
+        title=_TITLES.get(code, "Error"),
+        status=status,
+        code=code,
+        detail=detail,
+        field=field,
+        retry_after_s=retry_after_s,
+    )
+    headers = {} if retry_after_s is None else {"Retry-After": str(math.ceil(retry_after_s))}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return Response(
+        body.model_dump_json(exclude_none=True), status, headers, media_type="application/problem+json"
+    )
+
+
+def refusal(error: ComputePoolError) -> Response:
+    return problem(error.code, error.detail, field=error.field, retry_after_s=error.retry_after_s)
+
+
+def invalid(error: ValidationError | RequestValidationError) -> Response:
+    """The first complaint, in words; the field by its path."""
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path", "header"))
+    return problem("bad_request", f"{path or 'body'}: {first['msg']}", field=path or None)
+
+
+def install(app: FastAPI) -> None:
+    @app.exception_handler(ComputePoolError)
+    async def on_refusal(_request: Request, error: ComputePoolError) -> Response:
+        if error.code == "invariant_violation":
+            logger.error("invariant.violated: %s", error.detail, exc_info=error)
+        return refusal(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(_request: Request, error: RequestValidationError) -> Response:
+        return invalid(error)
+
+    @app.exception_handler(HTTPException)
+    async def on_http(_request: Request, error: HTTPException) -> Response:
+        answer = problem(_CODES_BY_STATUS.get(error.status_code, "bad_request"), str(error.detail), status=error.status_code)
+        answer.headers.update(error.headers or {})
+        return answer
+
+    @app.exception_handler(Exception)
+    async def on_surprise(request: Request, error: Exception) -> Response:
+        logger.error("api.failed: %s %s", request.method, request.scope["path"], exc_info=error)
+        return problem("error", "The hub failed to answer; nothing more is known. Its log has the details.", status=500)

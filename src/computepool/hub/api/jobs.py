@@ -1,0 +1,157 @@
+"""Routes of jobs, groups and the queue."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from computepool.core.jobs import JobState
+from computepool.hub.api.deps import (
+    Cursor,
+    DispatcherDep,
+    HubDep,
+    Limit,
+    RememberedDep,
+    Seq,
+    SignedIn,
+    Submitter,
+    WaitMs,
+    for_body,
+)
+from computepool.hub.services import explanations, groups, jobs, logs
+from computepool.protocol.jobs import (
+    GroupPage,
+    GroupRequest,
+    GroupView,
+    JobDetail,
+    JobPage,
+    JobResult,
+    JobView,
+    LogPage,
+    PreviewRequest,
+    PreviewView,
+    QueueView,
+    ResultPage,
+    SubmitReply,
+    SubmitRequest,
+    WhyView,
+    spec_digest,
+)
+
+router = APIRouter()
+
+
+@router.post("/jobs", status_code=201, tags=["jobs"], summary="Submit one job, or many of one spec")
+async def submit(
+    request: Request, body: SubmitRequest, principal: Submitter, hub: HubDep, dispatcher: DispatcherDep, key: RememberedDep
+) -> SubmitReply:
+    reply = await jobs.submit(hub, principal, body, for_body(key, principal, await request.body()))
+    if not body.after:
+        dispatcher.submitted(
+            reply.job_ids,
+            spec_digest=spec_digest(body.spec.body()),
+            account_id=principal.account_id,
+            priority=body.priority,
+        )
+    else:
+        await dispatcher.load()
+    return reply
+
+
+@router.get("/jobs", tags=["jobs"], summary="List jobs, newest first")
+async def list_jobs(
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    state: JobState | None = None,
+    group_id: Annotated[str | None, Query(max_length=64)] = None,
+    after: Cursor = None,
+    limit: Limit = 50,
+) -> JobPage:
+    return await jobs.page(hub, principal, state=state, group_id=group_id, after=after, limit=limit)
+
+
+@router.post("/jobs/preview", tags=["jobs"], summary="Which nodes would take such a job, and why the others would not")
+async def preview(body: PreviewRequest, principal: SignedIn, hub: HubDep) -> PreviewView:
+    return explanations.preview(hub, principal, body)
+
+
+@router.get("/jobs/{job_id}", tags=["jobs"], summary="One job in full; waits for a change if asked to")
+async def get_job(
+    job_id: str,
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    wait_ms: WaitMs = 0,
+    seen: Annotated[str | None, Query(max_length=20, description="The state you know; answered when it differs")] = None,
+) -> JobDetail:
+    return await jobs.get(hub, principal, job_id, wait_ms=wait_ms, seen=seen)
+
+
+@router.get("/jobs/{job_id}/result", tags=["jobs"], summary="How a finished job ended, with its result")
+async def get_result(job_id: str, principal: SignedIn, hub: HubDep, wait_ms: WaitMs = 0) -> JobResult:
+    return await jobs.result(hub, principal, job_id, wait_ms=wait_ms)
+
+
+@router.get("/jobs/{job_id}/logs", tags=["jobs"], summary="What the job printed, live by long poll")
+async def get_logs(
+    job_id: str, principal: SignedIn, hub: HubDep, *, after: Seq = 0, wait_ms: WaitMs = 0, limit: Limit = 200
+) -> LogPage:
+    await jobs.check_visible(hub, principal, job_id)
+    return await logs.page(hub, job_id, after=after, limit=limit, wait_ms=wait_ms)
+
+
+@router.post("/jobs/{job_id}/cancel", tags=["jobs"], summary="Cancel a job; a finished one stays as it is")
+async def cancel(job_id: str, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep) -> JobView:
+    view, effects = await jobs.cancel(hub, principal, job_id)
+    await dispatcher.follow(effects)
+    return view
+
+
+@router.get("/jobs/{job_id}/why", tags=["jobs"], summary="Why the job is in its state, with numbers and what would change it")
+async def why(job_id: str, principal: SignedIn, hub: HubDep) -> WhyView:
+    return await explanations.why(hub, principal, job_id)
+
+
+@router.get("/queue", tags=["jobs"], summary="What waits and what each node holds")
+async def queue(principal: SignedIn, hub: HubDep) -> QueueView:
+    return explanations.queue(hub, principal)
+
+
+@router.post("/groups", status_code=201, tags=["groups"], summary="Make a group for jobs that belong together")
+async def create_group(
+    request: Request, body: GroupRequest, principal: Submitter, hub: HubDep, key: RememberedDep
+) -> GroupView:
+    return await groups.create(hub, principal, body, for_body(key, principal, await request.body()))
+
+
+@router.get("/groups", tags=["groups"], summary="List groups, newest first")
+async def list_groups(
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    kind: Annotated[str | None, Query(pattern="^(map|slices|session|group)$")] = None,
+    after: Cursor = None,
+    limit: Limit = 50,
+) -> GroupPage:
+    return await groups.page(hub, principal, kind=kind, after=after, limit=limit)
+
+
+@router.get("/groups/{group_id}", tags=["groups"], summary="A group and how many of its jobs are in which state")
+async def get_group(group_id: str, principal: SignedIn, hub: HubDep) -> GroupView:
+    return await groups.get(hub, principal, group_id)
+
+
+@router.get("/groups/{group_id}/results", tags=["groups"], summary="Finished jobs in the order they finished, live by long poll")
+async def get_results(
+    group_id: str, principal: SignedIn, hub: HubDep, *, after: Seq = 0, wait_ms: WaitMs = 0, limit: Limit = 500
+) -> ResultPage:
+    return await groups.results(hub, principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
+
+
+@router.post("/groups/{group_id}/cancel", tags=["groups"], summary="Cancel every unfinished job of the group")
+async def cancel_group(group_id: str, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep) -> GroupView:
+    view, effects = await groups.cancel(hub, principal, group_id)
+    await dispatcher.follow(effects)
+    return view

@@ -1,0 +1,39 @@
+"""Bounds on what a client may send: body size, checked by declared length and while it arrives. Pure ASGI, so streams pass."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from computepool.core.errors import TooLarge
+from computepool.hub.api.errors import refusal
+
+_UPLOAD = re.compile(r"/artifacts/[0-9a-f]{64}$")  # streamed to disk, with a limit of its own
+
+
+class BodyLimit:
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or (scope["method"] == "PUT" and _UPLOAD.search(scope["path"])):
+            await self._app(scope, receive, send)
+            return
+        error = TooLarge(f"A request body may have {self._max_bytes} bytes at most.")
+        declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if declared.isdigit() and int(declared) > self._max_bytes:
+            await refusal(error)(scope, receive, send)
+            return
+        seen = 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self._max_bytes:
+                raise error
+            return message
+
+        await self._app(scope, counted, send)

@@ -1,0 +1,86 @@
+"""The few things outside /api/v1: health, metrics, and the page a sign-in link leads to."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from computepool.core.errors import ComputePoolError
+from computepool.hub.api.accounts import set_cookie
+from computepool.hub.api.deps import Anyone, HubDep
+from computepool.hub.services import identity, queries
+from computepool.hub.services.context import Hub
+from computepool.protocol.accounts import SignInRequest
+
+router = APIRouter(include_in_schema=False)
+
+_CSP = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+_PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width,initial-scale=1">
+<style>body{{font:16px/1.6 system-ui,sans-serif;max-width:44rem;margin:12vh auto;padding:0 1.5rem;color:#1c2733;background:#fbfcfd}}
+h1{{font-size:1.7rem;margin:0 0 .3rem}}code,pre{{font:14px ui-monospace,monospace;background:#eef2f6;border-radius:6px}}
+code{{padding:.1em .35em}}pre{{padding:1rem;overflow:auto}}button{{font:inherit;padding:.55rem 1.4rem;border:0;border-radius:8px;
+background:#1857d6;color:#fff;cursor:pointer}}dl{{display:flex;gap:2.5rem;flex-wrap:wrap}}dt{{color:#5b6b7c}}dd{{margin:0;font-size:1.8rem;font-weight:600}}
+@media(prefers-color-scheme:dark){{body{{background:#10161d;color:#dde5ee}}code,pre{{background:#1b2530}}dt{{color:#93a4b5}}button{{background:#3d7bf0}}}}
+</style></head><body>{body}</body></html>"""
+
+
+def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
+    headers = {"Content-Security-Policy": _CSP, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+    return HTMLResponse(_PAGE.format(title=escape(title), body=body), status, headers)
+
+
+@router.get("/")
+async def home(principal: Anyone, hub: HubDep) -> HTMLResponse:
+    counts = await queries.counts(hub)
+    numbers = "".join(f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in counts.items())
+    who = f"Signed in as <strong>{escape(principal.name)}</strong>." if principal else "You are not signed in."
+    body = f"""<h1>{escape(hub.settings.name)}</h1><p>{who}</p><dl>{numbers}</dl>
+<pre>pool submit examples/hello.py --wait
+pool nodes
+pool node code        # lend another machine</pre>
+<p>The API is described at <a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>"""
+    return _page(hub.settings.name, body)
+
+
+@router.get("/signin")
+async def sign_in_page(code: str, hub: HubDep, _caller: Anyone) -> HTMLResponse:
+    """A button, not an instant sign-in: programs that preview links must not use the code up."""
+    body = f"""<h1>Sign in to {escape(hub.settings.name)}</h1><p>This link works once.</p>
+<form method="post" action="/signin"><input type="hidden" name="code" value="{escape(code, quote=True)}"><button>Sign in</button></form>"""
+    return _page("Sign in", body)
+
+
+@router.post("/signin")
+async def sign_in(request: Request, hub: HubDep, _caller: Anyone, code: Annotated[str, Form(max_length=128)]) -> Response:
+    try:
+        reply = await identity.sign_in(hub, SignInRequest(code=code, kind="cookie", name="browser"))
+    except (ComputePoolError, ValueError):
+        retry = "<h1>This link no longer works</h1><p>It was used or has expired. Make a new one with <code>pool hub link</code>.</p>"
+        return _page("Sign in", retry, 422)
+    response = RedirectResponse("/", 303)
+    set_cookie(request, response, reply.key or "", hub.settings.cookie_life_s)
+    return response
+
+
+@router.get("/healthz")
+async def healthz(hub: HubDep, _caller: Anyone) -> dict[str, str]:
+    await queries.ping(hub)
+    return {"status": "ok"}
+
+
+@router.get("/metrics")
+async def metrics(hub: HubDep, _caller: Anyone) -> Response:
+    return Response(generate_latest(await _collect(hub)), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _collect(hub: Hub) -> CollectorRegistry:
+    """Gauges made at the moment they are asked for: nothing to keep in step."""
+    registry = CollectorRegistry()
+    for name, value in (await queries.measures(hub)).items():
+        Gauge(f"computepool_{name}", queries.MEASURES[name], registry=registry).set(value)
+    return registry

@@ -1,0 +1,155 @@
+"""The only place where the hub's parts are built and wired together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from computepool.core.backlog import Backlog
+from computepool.hub.api import accounts, artifacts, errors, jobs, nodes, pages
+from computepool.hub.api.limits import BodyLimit
+from computepool.hub.api.ratelimit import TokenBucket
+from computepool.hub.blobs.disk import DiskBlobs
+from computepool.hub.clock import Clock, SystemClock
+from computepool.hub.loops import dispatch as dispatch_loop
+from computepool.hub.loops import upkeep as upkeep_loop
+from computepool.hub.registry import Registry
+from computepool.hub.services import follow, leases
+from computepool.hub.services.context import Hub
+from computepool.hub.services.dispatch import Dispatcher
+from computepool.hub.services.identity import Authenticator
+from computepool.hub.services.secrets import load_secrets
+from computepool.hub.settings import Settings
+from computepool.hub.signals import Signals
+from computepool.hub.store.dialect import HubLock
+from computepool.hub.store.listen import Listener
+from computepool.hub.store.schema import migrate
+from computepool.hub.store.session import Store
+
+logger = logging.getLogger(__name__)
+#: Threads of the store and the event loop share one interpreter; the default of 5 ms would be felt in every reply.
+_SWITCH_INTERVAL_S = 0.0005
+
+_DESCRIPTION = """Rent, lend and share idle machines as one computer.
+
+People sign in with `Authorization: Bearer cp_…`; nodes with a token they sign themselves. Errors are RFC 9457 problem
+details with a stable `code`. Lists are pages: ask again with `after=next`. Times are milliseconds since the epoch."""
+
+
+def build_hub(settings: Settings, clock: Clock) -> Hub:
+    hub_id = clock.entropy(6).hex()
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    migrate(settings.url)
+    store = Store(
+        settings.url,
+        clock=clock,
+        hub_id=hub_id,
+        group_commit_max=settings.group_commit_max,
+        read_threads=settings.read_threads,
+    )
+    return Hub(
+        hub_id=hub_id,
+        settings=settings,
+        clock=clock,
+        store=store,
+        registry=Registry(settings.lease_rules()),
+        backlog=Backlog(),
+        signals=Signals(),
+        secrets=load_secrets(store, clock),
+        blobs=DiskBlobs(settings.data_dir),
+    )
+
+
+def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
+    clock = clock or SystemClock()
+    api = create_api()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        lock = HubLock(settings.url)
+        try:
+            async with running(build_hub(settings, clock), on_ready=lambda hub, parts: _publish(app, api, hub, *parts)):
+                yield
+        finally:
+            lock.release()
+
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.mount("/api/v1", api)
+    app.include_router(pages.router)
+    errors.install(app)
+    app.add_middleware(BodyLimit, max_bytes=settings.body_max_bytes)
+    return app
+
+
+def create_api() -> FastAPI:
+    """The API alone; its OpenAPI document needs no running hub."""
+    api = FastAPI(
+        title="ComputePool",
+        version=version("computepool"),
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        servers=[{"url": "/api/v1"}],
+    )
+    nodes.add_hot_routes(api)
+    for router in (jobs.router, nodes.router, artifacts.router, accounts.router):
+        api.include_router(router)
+    errors.install(api)
+    return api
+
+
+def _publish(app: FastAPI, api: FastAPI, hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> None:
+    registrations = TokenBucket(hub.clock, per_s=hub.settings.registrations_per_s)
+    for target in (app, api):
+        target.state.hub = hub
+        target.state.dispatcher = dispatcher
+        target.state.authenticator = authenticator
+        target.state.registrations = registrations
+
+
+@asynccontextmanager
+async def running(
+    hub: Hub, *, on_ready: Callable[[Hub, tuple[Dispatcher, Authenticator]], None]
+) -> AsyncIterator[tuple[Dispatcher, Authenticator]]:
+    """A hub at work: store threads, boot, loops; everything stopped in order at the end."""
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    hub.store.start()
+    dispatcher, authenticator = Dispatcher(hub), Authenticator(hub)
+    hub.store.on_commit = lambda topics: follow.own_commit(hub, authenticator, topics)
+    others = follow.OtherHubs(hub, dispatcher, authenticator)
+    listener = Listener(hub.settings.url, hub_id=hub.hub_id, heard=others.heard)
+    await leases.on_boot(hub)
+    await dispatcher.load(everything=True)
+    on_ready(hub, (dispatcher, authenticator))
+    listener.start()
+    duties = [
+        dispatch_loop.run(hub, dispatcher),
+        others.run(),
+        *upkeep_loop.duties(hub, dispatcher, authenticator),
+    ]
+    tasks = [asyncio.create_task(duty) for duty in duties]
+    logger.info("hub.started: %s", hub.hub_id)
+    try:
+        yield dispatcher, authenticator
+    finally:
+        await _stop(hub, tasks, listener)
+
+
+async def _stop(hub: Hub, tasks: list[asyncio.Task[None]], listener: Listener) -> None:
+    hub.stopping = True
+    for session in hub.registry.sessions:
+        session.wake()
+    hub.signals.fire_all()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await listener.stop()
+    await leases.on_stop(hub)
+    await hub.store.stop()
+    logger.info("hub.stopped: %s", hub.hub_id)

@@ -1,0 +1,27 @@
+"""Places queued jobs whenever something changed: a submission, free capacity, a node, the end of a back-off."""
+
+from __future__ import annotations
+
+import asyncio
+
+from computepool.hub.loops.runner import guarded, pause_after_failure
+from computepool.hub.services.context import Hub
+from computepool.hub.services.dispatch import Dispatcher
+
+
+async def run(hub: Hub, dispatcher: Dispatcher) -> None:
+    while True:
+        await _wait(hub, dispatcher)
+        dispatcher.wanted.clear()
+        if not await guarded("dispatch", dispatcher.rounds):
+            await pause_after_failure()
+            dispatcher.kick()
+
+
+async def _wait(hub: Hub, dispatcher: Dispatcher) -> None:
+    due_ms = hub.backlog.next_due_ms()
+    timeout_s = hub.settings.resync_s if due_ms is None else max(0.0, (due_ms - hub.now_ms()) / 1000)
+    try:
+        await asyncio.wait_for(dispatcher.wanted.wait(), min(timeout_s, hub.settings.resync_s))
+    except TimeoutError:
+        await guarded("dispatch.load", dispatcher.load)

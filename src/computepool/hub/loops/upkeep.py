@@ -1,0 +1,40 @@
+"""The slow duties: renew leases, take back what silent nodes held, follow other hubs, prune."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from computepool.hub.loops.runner import every
+from computepool.hub.services import leases, upkeep
+from computepool.hub.services.context import Hub
+from computepool.hub.services.dispatch import Dispatcher
+from computepool.hub.services.identity import Authenticator
+
+_PRUNE_S = 600.0
+
+
+def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> list[Coroutine[Any, Any, None]]:
+    settings = hub.settings
+    renew_s = min(settings.interval_min_s, settings.lease_min_s / 4)
+
+    async def sweep() -> None:
+        await upkeep.drop_silent(hub)
+        await dispatcher.follow(await leases.expire_overdue(hub))
+
+    async def renew() -> None:
+        await leases.renew(hub)
+
+    async def beat() -> None:
+        await asyncio.gather(leases.beat(hub), upkeep.note_key_use(hub, authenticator))
+
+    async def prune() -> None:
+        await upkeep.prune(hub)
+
+    return [
+        every(settings.sweep_s, "sweep", sweep),
+        every(renew_s, "renew", renew),
+        every(leases.HUB_BEAT_MS / 1000, "beat", beat),
+        every(_PRUNE_S, "prune", prune),
+    ]

@@ -1,0 +1,55 @@
+"""Keeping memory in step with commits: this hub's own, and those of the other hubs on the same PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+
+from computepool.hub.services import nodes
+from computepool.hub.services.context import Hub
+from computepool.hub.services.dispatch import Dispatcher
+from computepool.hub.services.identity import KEYS_TOPIC, Authenticator
+
+_ANYTHING = "*"
+_NODE = "node:"
+
+
+def own_commit(hub: Hub, authenticator: Authenticator, topics: set[str]) -> None:
+    hub.signals.fire(topics)
+    if KEYS_TOPIC in topics:
+        authenticator.forget()
+
+
+class OtherHubs:
+    """Collects what was heard and works through it at its own pace: a burst of notifications is one round of work."""
+
+    def __init__(self, hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> None:
+        self._hub, self._dispatcher, self._authenticator = hub, dispatcher, authenticator
+        self._heard: set[str] = set()
+        self._wanted = asyncio.Event()
+
+    def heard(self, topics: set[str]) -> None:
+        if _ANYTHING in topics:
+            self._hub.signals.fire_all()
+        else:
+            self._hub.signals.fire(topics)
+        if KEYS_TOPIC in topics or _ANYTHING in topics:
+            self._authenticator.forget()
+        self._heard |= {topic for topic in topics if topic in ("queue", _ANYTHING) or topic.startswith(_NODE)}
+        if self._heard:
+            self._wanted.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            topics, self._heard = self._heard, set()
+            await self._catch_up(topics)
+
+    async def _catch_up(self, topics: set[str]) -> None:
+        if "queue" in topics or _ANYTHING in topics:
+            await self._dispatcher.load()
+        here = {session.node_id for session in self._hub.registry.sessions}
+        named = {topic.removeprefix(_NODE) for topic in topics if topic.startswith(_NODE)}
+        for node_id in sorted(here if _ANYTHING in topics else here & named):
+            await nodes.reconcile(self._hub, node_id)
+        self._dispatcher.kick()

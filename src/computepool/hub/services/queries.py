@@ -1,0 +1,49 @@
+"""Small read-only questions about the hub as a whole: health, counts, measures."""
+
+from __future__ import annotations
+
+from computepool.hub.services.context import Hub
+from computepool.hub.store import jobs as job_rows
+from computepool.hub.store import records
+
+#: name → help text; the metrics endpoint offers exactly these.
+MEASURES = {
+    "nodes_online": "Nodes that poll this hub",
+    "nodes_available": "Of these, nodes that take new work",
+    "attempts_live": "Attempts leased or running on them",
+    "polls_parked": "Long polls waiting",
+    "jobs_queued": "Jobs waiting for a node",
+    "jobs_leased": "Jobs given to a node",
+    "jobs_running": "Jobs running",
+    "backlog_delayed": "Jobs waiting for a later moment",
+    "events_last": "Number of the newest event",
+}
+
+
+async def ping(hub: Hub) -> None:
+    await hub.store.read(records.last_event)
+
+
+async def measures(hub: Hub) -> dict[str, int]:
+    states = await hub.store.read(job_rows.count_states)
+    sessions = hub.registry.sessions
+    return {
+        "nodes_online": len(sessions),
+        "nodes_available": sum(1 for session in sessions if hub.registry.fleet.is_available(session.node_id)),
+        "attempts_live": sum(len(session.attempts) for session in sessions),
+        "polls_parked": sum(1 for session in sessions if session.waiter is not None),
+        "jobs_queued": states.get("queued", 0),
+        "jobs_leased": states.get("leased", 0),
+        "jobs_running": states.get("running", 0),
+        "backlog_delayed": hub.backlog.delayed,
+        "events_last": await hub.store.read(records.last_event),
+    }
+
+
+async def counts(hub: Hub) -> dict[str, int]:
+    states = await hub.store.read(job_rows.count_states)
+    return {
+        "nodes": len(hub.registry),
+        "waiting": states.get("queued", 0),
+        "running": states.get("leased", 0) + states.get("running", 0),
+    }

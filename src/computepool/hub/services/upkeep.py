@@ -1,0 +1,44 @@
+"""Housekeeping: silent nodes leave the registry, old codes and replies go, stale uploads are dropped."""
+
+from __future__ import annotations
+
+import asyncio
+
+from computepool.hub.services.context import Hub
+from computepool.hub.services.identity import Authenticator
+from computepool.hub.store import accounts
+from computepool.hub.store.session import Tx
+
+
+async def drop_silent(hub: Hub) -> None:
+    """Offline by silence. Its attempts are taken back when their leases end, which is no earlier."""
+    lost = hub.registry.silent(hub.now_ms())
+    if not lost:
+        return
+
+    def unit(tx: Tx) -> None:
+        for session in lost:
+            tx.emit(
+                actor="hub", action="node.offline", node_id=session.node_id, account_id=session.profile.owner, reason="silent"
+            )
+        tx.touch("events")
+
+    await hub.store.write(unit)
+    for session in lost:
+        hub.registry.on_node_lost(session.node_id)
+
+
+async def note_key_use(hub: Hub, authenticator: Authenticator) -> None:
+    used = authenticator.take_used()
+    if used:
+        await hub.store.write(lambda tx: accounts.touch_keys(tx, used))
+
+
+async def prune(hub: Hub) -> None:
+    def unit(tx: Tx) -> None:
+        accounts.prune_codes(tx, before_ms=tx.now_ms - round(hub.settings.idempotency_keep_s * 1000))
+        accounts.prune_replies(tx, before_ms=tx.now_ms - round(hub.settings.idempotency_keep_s * 1000))
+
+    await hub.store.write(unit)
+    before_s = hub.now_ms() / 1000 - hub.settings.upload_idle_s
+    await asyncio.to_thread(hub.blobs.drop_stale_uploads, before_s=before_s)
