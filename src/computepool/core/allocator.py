@@ -263,7 +263,8 @@ def _preferred(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:
 
 def _share(part: int, whole: NDArray[np.int16] | NDArray[np.int32]) -> Floats:
     # Rows that failed a gate may be scored too, and thrown away later: they must not divide by zero.
-    share: Floats = np.maximum(whole, max(part, 1)).astype(np.float32)
+    share = whole.astype(np.float32)
+    np.maximum(share, np.float32(max(part, 1)), out=share)
     np.divide(np.float32(part), share, out=share)
     return share
 

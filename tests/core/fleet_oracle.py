@@ -1,0 +1,240 @@
+"""The allocator's rules a second time, in the plainest Python, and random fleets and shapes to hold the two together.
+
+Slow and obvious on purpose. Nothing here may be shared with the code under test but the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+
+from computepool.core.fleet import Fleet
+from computepool.core.isolation import Level
+from computepool.core.noderecord import Reservation
+from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
+
+ACCOUNTS = ("ann", "bob", "eve")
+TAGS = ("linux", "gpu", "lab")
+PROPERTIES = (("os", "debian"), ("os", "macos"), ("net", "fast"))
+TIERS = ("rtx-4090", "rtx-3060", "h100")
+REGIONS = {"in": "in", "india": "in", "DE": "eu", "fr": "eu", "us": "us", "": ""}
+
+
+@dataclass
+class PlainNode:
+    """A node as the oracle keeps it: what it said of itself, and what was handed out."""
+
+    profile: NodeProfile
+    available: bool = True
+    held: list[Reservation] = field(default_factory=list)
+
+    def used(self, what: str) -> int:
+        return sum(getattr(reservation, what) for reservation in self.held)
+
+    def card_users(self, index: int) -> list[tuple[int, bool]]:
+        return [(mb, held.whole_cards) for held in self.held for card, mb in held.cards if card == index]
+
+    def card_free_mb(self, index: int) -> int:
+        users = self.card_users(index)
+        if any(whole for _, whole in users):
+            return 0
+        return self.profile.capacity.gpus[index].vram_mb - sum(mb for mb, _ in users)
+
+    def fitting_cards(self, wanted: Requirements, *, idle: bool, tiers: Iterable[str]) -> list[int]:
+        found = []
+        for index, gpu in enumerate(self.profile.capacity.gpus):
+            if tiers and gpu.tier not in tiers:
+                continue
+            if wanted.vram_mb:
+                fits = (gpu.vram_mb if idle else self.card_free_mb(index)) >= wanted.vram_mb
+            else:
+                fits = idle or not self.card_users(index)
+            if fits:
+                found.append(index)
+        return found
+
+
+def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
+    """Gate by gate, whether the node passes: now, or with `idle` as if it were online and had nothing to do."""
+    wanted, profile, total = shape.requirements, node.profile, node.profile.capacity
+    free = {
+        "cores": total.cpu_milli - (0 if idle else node.used("cpu_milli")),
+        "ram": total.ram_mb - (0 if idle else node.used("ram_mb")),
+        "disk": total.disk_mb - (0 if idle else node.used("disk_mb")),
+    }
+    cards = wanted.gpus if wanted.gpus else (1 if wanted.vram_mb else 0)
+    own_tiers = {gpu.tier for gpu in total.gpus} or {"cpu"}
+    # Where all cards are alike, the tier is the tier gate's business alone.
+    card_tiers = wanted.tiers if len(own_tiers) > 1 else ()
+    trusted = (
+        profile.level >= Level.NAMESPACE
+        or profile.owner == shape.account
+        or shape.account in profile.trusted
+        or "*" in profile.trusted
+    )
+    return {
+        "available": idle or node.available,
+        "cores": free["cores"] >= wanted.cpu_milli,
+        "ram": free["ram"] >= wanted.ram_mb,
+        "disk": free["disk"] >= wanted.disk_mb,
+        "gpu": len(node.fitting_cards(wanted, idle=idle, tiers=card_tiers)) >= cards,
+        "tier": not wanted.tiers or bool(own_tiers & wanted.tiers),
+        "region": not wanted.regions or REGIONS[profile.region] in {REGIONS[r] for r in wanted.regions},
+        "tags": all(tag in profile.tags for tag in wanted.tags),
+        "excluded_tags": not any(tag in profile.tags for tag in wanted.exclude_tags),
+        "properties": all(item in profile.properties for item in wanted.properties),
+        "excluded_nodes": not {profile.node_id, profile.name, profile.url} & wanted.exclude_nodes,
+        "node": not wanted.node or wanted.node in (profile.node_id, profile.name, profile.url),
+        "mesh_version": not wanted.mesh_version or wanted.mesh_version == profile.mesh_version,
+        "python": not wanted.python or wanted.python.split(".")[:2] == profile.python.split(".")[:2],
+        "isolation": wanted.isolation is None or profile.level >= wanted.isolation,
+        "trust": trusted,
+    }
+
+
+def could_ever_run(nodes: Iterable[PlainNode], shape: Shape) -> set[str]:
+    return {node.profile.node_id for node in nodes if all(gates(node, shape, idle=True).values())}
+
+
+def may_start(nodes: Iterable[PlainNode], shape: Shape) -> set[str]:
+    """The ids of the nodes that may run the shape now."""
+    nodes = list(nodes)
+    passing = {node.profile.node_id for node in nodes if all(gates(node, shape, idle=False).values())}
+    if could_ever_run(nodes, shape) != {shape.avoid_node}:
+        passing.discard(shape.avoid_node)
+    return passing
+
+
+def check_reservation(node: PlainNode, wanted: Requirements, reservation: Reservation) -> None:
+    """The reservation gives the job what it asked for. The node as it was before."""
+    assert reservation.cpu_milli == wanted.cpu_milli
+    assert reservation.ram_mb == wanted.ram_mb
+    assert reservation.disk_mb == wanted.disk_mb
+    indexes = [index for index, _ in reservation.cards]
+    assert len(set(indexes)) == len(indexes) == (wanted.gpus or int(wanted.vram_mb > 0))
+    assert set(indexes) <= set(node.fitting_cards(wanted, idle=False, tiers=wanted.tiers))
+    for _, mb in reservation.cards:
+        assert mb >= wanted.vram_mb
+
+
+def check_not_overcommitted(node: PlainNode) -> None:
+    total = node.profile.capacity
+    assert node.used("cpu_milli") <= total.cpu_milli
+    assert node.used("ram_mb") <= total.ram_mb
+    assert node.used("disk_mb") <= total.disk_mb
+    for index, gpu in enumerate(total.gpus):
+        users = node.card_users(index)
+        assert sum(mb for mb, _ in users) <= gpu.vram_mb
+        assert len(users) <= 1 or not any(whole for _, whole in users)
+
+
+def subsets(values: Iterable[object]) -> st.SearchStrategy[frozenset[object]]:
+    return st.frozensets(st.sampled_from(list(values)), max_size=2)
+
+
+def mostly_empty(values: Iterable[object]) -> st.SearchStrategy[frozenset[object]]:
+    return st.just(frozenset()) | subsets(values)
+
+
+gpus = st.builds(
+    lambda tier, vram_mb: Gpu(name=tier, tier=tier, vram_mb=vram_mb),
+    st.sampled_from(TIERS),
+    st.sampled_from([8_000, 16_000, 24_000]),
+)
+capacities = st.builds(
+    Capacity,
+    cpu_milli=st.sampled_from([500, 1_000, 2_000, 4_000]),
+    ram_mb=st.sampled_from([256, 1_000, 4_000]),
+    disk_mb=st.sampled_from([256, 1_000, 9_000]),
+    gpus=st.lists(gpus, max_size=3).map(tuple),
+)
+
+
+def profiles() -> st.SearchStrategy[NodeProfile]:
+    return st.builds(
+        NodeProfile,
+        node_id=st.sampled_from([f"n{number}" for number in range(8)]),
+        name=st.sampled_from(["alpha", "beta", "gamma"]),
+        owner=st.sampled_from(ACCOUNTS),
+        capacity=capacities,
+        region=st.sampled_from(list(REGIONS)),
+        tags=subsets(TAGS),
+        properties=subsets(PROPERTIES).map(tuple),
+        mesh_version=st.sampled_from(["", "1", "2"]),
+        python=st.sampled_from(["", "3.11", "3.11.7", "3.12"]),
+        level=st.sampled_from(list(Level)),
+        trusted=mostly_empty([*ACCOUNTS, "*"]),
+        url=st.sampled_from(["", "http://one", "http://two"]),
+    )
+
+
+requirements = st.builds(
+    Requirements,
+    cpu_milli=st.sampled_from([0, 500, 1_000, 2_000, 8_000]),
+    ram_mb=st.sampled_from([0, 256, 1_000]),
+    disk_mb=st.sampled_from([0, 256, 1_000]),
+    gpus=st.sampled_from([0, 0, 0, 1, 2]),
+    vram_mb=st.sampled_from([0, 0, 6_000, 16_000]),
+    tiers=mostly_empty([*TIERS, "cpu"]),
+    regions=mostly_empty([*REGIONS.keys() - {""}]),
+    tags=mostly_empty(TAGS),
+    prefer_tags=mostly_empty(TAGS),
+    exclude_tags=mostly_empty(TAGS),
+    properties=mostly_empty(PROPERTIES),
+    exclude_nodes=mostly_empty(["n0", "n1", "alpha", "http://one"]),
+    node=st.sampled_from(["", "", "", "n2", "beta"]),
+    mesh_version=st.sampled_from(["", "", "1"]),
+    python=st.sampled_from(["", "", "3.11"]),
+    isolation=st.sampled_from([None, None, *Level]),
+)
+#: Most random requirements fail everywhere; these usually do not.
+light_requirements = st.builds(
+    Requirements,
+    cpu_milli=st.sampled_from([500, 1_000]),
+    ram_mb=st.sampled_from([0, 256]),
+    disk_mb=st.just(0),
+    gpus=st.sampled_from([0, 0, 1]),
+    vram_mb=st.sampled_from([0, 0, 6_000]),
+    tags=st.sampled_from([frozenset(), frozenset({"linux"})]),
+    prefer_tags=mostly_empty(TAGS),
+)
+shapes = st.builds(
+    Shape,
+    requirements | light_requirements,
+    account=st.sampled_from(ACCOUNTS),
+    avoid_node=st.sampled_from(["", "", "n0", "n3"]),
+)
+
+
+@dataclass
+class Pair:
+    """A fleet and the oracle's copy of it."""
+
+    fleet: Fleet
+    nodes: dict[str, PlainNode]
+
+    def eligible_ids(self, mask: Iterable[bool]) -> set[str]:
+        return {self.fleet.node_at(row).profile.node_id for row, passed in enumerate(mask) if passed}
+
+
+@st.composite
+def loaded_fleets(draw: st.DrawFn) -> Pair:
+    """Nodes of every kind, some busy, some unavailable, some gone and their rows used again."""
+    pair = Pair(Fleet(), {})
+    for profile in draw(st.lists(profiles(), max_size=8)):
+        if profile.node_id in pair.nodes and draw(st.booleans()):
+            pair.fleet.remove(profile.node_id)
+            del pair.nodes[profile.node_id]
+        elif profile.node_id not in pair.nodes:
+            pair.fleet.upsert(profile)
+            pair.nodes[profile.node_id] = PlainNode(profile)
+    for node_id, node in pair.nodes.items():
+        for wanted in draw(st.lists(light_requirements, max_size=3)):
+            if reservation := pair.fleet.reserve(node_id, wanted):
+                node.held.append(reservation)
+        node.available = draw(st.integers(0, 5)) > 0
+        pair.fleet.set_available(node_id, node.available)
+        pair.fleet.set_reliability(node_id, draw(st.sampled_from([0.0, 0.5, 0.8, 1.0])))
+    return pair

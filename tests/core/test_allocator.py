@@ -1,0 +1,229 @@
+"""What the ranking prefers, and the gates that need a story to be understood."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from computepool.core import allocator
+from computepool.core.allocator import eligible, place, score
+from computepool.core.fleet import Fleet
+from computepool.core.isolation import Level
+from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
+
+TERMS = {"fit_vram", "fit_cores", "reliability", "tier_speed", "preferred_tags"}
+
+
+def gpu(vram_gb: int = 24, tier: str = "rtx-4090") -> Gpu:
+    return Gpu(name=tier, tier=tier, vram_mb=vram_gb * 1_000)
+
+
+def node(node_id: str, *gpus: Gpu, cores: int = 8, **fields: object) -> NodeProfile:
+    capacity = Capacity(cpu_milli=cores * 1_000, ram_mb=64_000, disk_mb=500_000, gpus=gpus)
+    defaults = {"name": node_id, "owner": "owner", "level": Level.NAMESPACE}
+    return NodeProfile(node_id=node_id, capacity=capacity, **{**defaults, **fields})  # type: ignore[arg-type]
+
+
+def fleet_of(*profiles: NodeProfile) -> Fleet:
+    fleet = Fleet()
+    for profile in profiles:
+        fleet.upsert(profile)
+    return fleet
+
+
+def shape(account: str = "ann", avoid_node: str = "", **wanted: object) -> Shape:
+    return Shape(Requirements(**wanted), account, avoid_node)  # type: ignore[arg-type]
+
+
+def chosen(fleet: Fleet, wanted: Shape, count: int = 1) -> list[str]:
+    return [placement.node_id for placement in place(fleet, wanted, count)]
+
+
+def test_nothing_fits_an_empty_fleet() -> None:
+    assert place(Fleet(), shape()) == []
+    assert not eligible(Fleet(), shape()).any()
+
+
+def test_a_card_that_fits_goes_before_a_larger_one() -> None:
+    fleet = fleet_of(node("large", gpu(80, "h100")), node("fitting", gpu(24)), node("none"))
+    assert chosen(fleet, shape(vram_mb=24_000)) == ["fitting"]
+
+
+def test_the_faster_card_wins_a_tie() -> None:
+    fleet = fleet_of(node("slow", gpu(24, "rtx-3090")), node("fast", gpu(24, "rtx-4090")))
+    assert chosen(fleet, shape(vram_mb=16_000)) == ["fast"]
+
+
+def test_a_job_without_a_gpu_leaves_the_gpus_alone() -> None:
+    fleet = fleet_of(node("gpu", gpu()), node("cpu"))
+    assert chosen(fleet, shape()) == ["cpu"]
+
+
+def test_a_small_job_leaves_the_large_node_alone() -> None:
+    fleet = fleet_of(node("large", cores=64), node("small", cores=4))
+    assert chosen(fleet, shape(cpu_milli=2_000)) == ["small"]
+
+
+def test_the_reliable_node_wins() -> None:
+    fleet = fleet_of(node("shaky"), node("solid"))
+    fleet.set_reliability("shaky", 0.3)
+    fleet.set_reliability("solid", 0.95)
+    assert chosen(fleet, shape()) == ["solid"]
+
+
+def test_a_preferred_tag_outranks_a_better_fit() -> None:
+    fleet = fleet_of(node("fits", cores=1), node("preferred", gpu(), cores=64, tags=frozenset({"lab"})))
+    assert chosen(fleet, shape(prefer_tags=frozenset({"lab"}))) == ["preferred"]
+
+
+def test_a_preferred_tag_never_excludes() -> None:
+    assert chosen(fleet_of(node("plain")), shape(prefer_tags=frozenset({"nobody-has-it"}))) == ["plain"]
+
+
+def test_no_score_outweighs_a_gate() -> None:
+    """The rule that gave 5 points for cores and let a node win that had failed on VRAM."""
+    fleet = fleet_of(node("many-cores", gpu(8), cores=64), node("enough-vram", gpu(24), cores=1))
+    assert chosen(fleet, shape(vram_mb=24_000), 5) == ["enough-vram"]
+
+
+def test_equally_good_nodes_take_turns() -> None:
+    fleet = fleet_of(*(node(f"n{number}", cores=8) for number in range(4)))
+    assert Counter(chosen(fleet, shape(), 8)) == {f"n{number}": 2 for number in range(4)}
+    assert sorted(chosen(fleet, shape(), 4)) == ["n0", "n1", "n2", "n3"]
+
+
+def test_single_placements_take_turns_too() -> None:
+    fleet = fleet_of(*(node(f"n{number}", cores=8) for number in range(3)))
+    assert [chosen(fleet, shape())[0] for _ in range(6)] == ["n0", "n1", "n2"] * 2
+
+
+def test_several_jobs_share_a_node_and_a_card() -> None:
+    fleet = fleet_of(node("one", gpu(24)))
+    placements = place(fleet, shape(vram_mb=8_000), 5)
+    assert len(placements) == 3
+    assert {placement.reservation.cards for placement in placements} == {((0, 8_000),)}
+
+
+def test_two_gpus_means_two_different_cards() -> None:
+    two = shape(gpus=2, vram_mb=16_000)
+    assert not chosen(fleet_of(node("one-large", gpu(80))), two)
+    (placement,) = place(fleet_of(node("pair", gpu(24), gpu(8), gpu(24))), two)
+    assert [index for index, _ in placement.reservation.cards] == [0, 2]
+
+
+def test_the_tightest_card_is_taken() -> None:
+    fleet = fleet_of(node("mixed", gpu(80), gpu(16)))
+    (placement,) = place(fleet, shape(vram_mb=12_000))
+    assert placement.reservation.cards == ((1, 12_000),)
+
+
+def test_a_gpu_without_an_amount_is_a_whole_card() -> None:
+    fleet = fleet_of(node("one", gpu(24)))
+    (placement,) = place(fleet, shape(gpus=1), 2)
+    assert placement.reservation.whole_cards
+    assert not chosen(fleet, shape(vram_mb=1))
+    fleet.release("one", placement.reservation)
+    assert chosen(fleet, shape(vram_mb=1))
+    assert not chosen(fleet, shape(gpus=1)), "somebody is on the card"
+
+
+def test_only_cards_of_the_wanted_tier_count() -> None:
+    fleet = fleet_of(node("mixed", gpu(24, "rtx-3090"), gpu(12, "rtx-3060")))
+    assert not chosen(fleet, shape(vram_mb=16_000, tiers=frozenset({"rtx-3060"})))
+    (placement,) = place(fleet, shape(vram_mb=8_000, tiers=frozenset({"rtx-3060"})))
+    assert placement.reservation.cards == ((1, 8_000),)
+    assert chosen(fleet, shape(tiers=frozenset({"rtx-3060"}))), "a job without a card asks what the node is"
+
+
+def test_regions_go_by_their_aliases() -> None:
+    fleet = fleet_of(node("mumbai", region="in"), node("berlin", region="de"))
+    assert chosen(fleet, shape(regions=frozenset({"India"}))) == ["mumbai"]
+    assert chosen(fleet, shape(regions=frozenset({"eu"}))) == ["berlin"]
+
+
+@pytest.mark.parametrize(
+    ("account", "isolation", "level", "trusted", "runs"),
+    [
+        ("ann", None, Level.NAMESPACE, "", True),
+        ("ann", None, Level.PROCESS, "", False),
+        ("ann", None, Level.PROCESS, "ann", True),
+        ("ann", None, Level.PROCESS, "*", True),
+        ("owner", None, Level.PROCESS, "", True),
+        ("ann", Level.GVISOR, Level.NAMESPACE, "ann", False),
+        ("ann", Level.GVISOR, Level.GVISOR, "", True),
+        ("owner", Level.NAMESPACE, Level.PROCESS, "", False),
+        # A submitter cannot waive the owner's protection.
+        ("ann", Level.PROCESS, Level.PROCESS, "", False),
+        ("ann", Level.PROCESS, Level.PROCESS, "ann", True),
+    ],
+)
+def test_isolation(account: str, isolation: Level | None, level: Level, trusted: str, runs: bool) -> None:
+    fleet = fleet_of(node("n", level=level, trusted=frozenset({trusted} - {""})))
+    assert bool(chosen(fleet, shape(account, isolation=isolation))) == runs
+
+
+def test_the_node_that_failed_last_is_avoided() -> None:
+    fleet = fleet_of(node("bad"), node("other"))
+    assert set(chosen(fleet, shape(avoid_node="bad"), 100)) == {"other"}
+
+
+def test_the_avoided_node_is_not_used_while_the_other_is_busy() -> None:
+    fleet = fleet_of(node("bad"), node("other"))
+    assert len(chosen(fleet, shape(node="other"), 100)) == 8
+    assert not chosen(fleet, shape(avoid_node="bad"))
+
+
+def test_the_avoided_node_runs_it_again_if_no_other_ever_could() -> None:
+    fleet = fleet_of(node("bad", gpu()), node("cpu"))
+    retry = shape(avoid_node="bad", vram_mb=8_000)
+    assert chosen(fleet, retry) == ["bad"]
+    fleet.upsert(node("new", gpu()))
+    assert chosen(fleet, retry) == ["new"]
+    fleet.remove("new")
+    assert chosen(fleet, retry) == ["bad"]
+
+
+def test_terms_are_named_and_add_up() -> None:
+    fleet = fleet_of(node("n", gpu(24), tags=frozenset({"lab"})))
+    (placement,) = place(fleet, shape(vram_mb=12_000, prefer_tags=frozenset({"lab", "fast"})))
+    assert placement.terms.keys() == TERMS
+    assert sum(placement.terms.values()) == pytest.approx(placement.score)
+    assert placement.terms["fit_vram"] == pytest.approx(allocator.FIT_VRAM_WEIGHT / 2)
+    assert placement.terms["preferred_tags"] == pytest.approx(allocator.PREFERRED_TAGS_WEIGHT / 2)
+    assert placement.terms["tier_speed"] == pytest.approx(allocator.TIER_SPEED_WEIGHT * 3)
+
+
+def test_a_placement_is_the_callers_own() -> None:
+    fleet = fleet_of(node("n"))
+    first, second = place(fleet, shape(), 2)
+    first.terms.clear()
+    assert second.terms
+    assert place(fleet, shape())[0].terms
+
+
+def test_absurd_amounts_overflow_nothing() -> None:
+    huge = 10**12
+    capacity = Capacity(cpu_milli=huge, ram_mb=huge, disk_mb=huge, gpus=(replace(gpu(), vram_mb=huge),))
+    fleet = fleet_of(replace(node("braggart"), capacity=capacity))
+    assert chosen(fleet, shape(vram_mb=1_000))
+    assert not chosen(fleet, shape(cpu_milli=huge))
+    assert not chosen(fleet, shape(ram_mb=huge, vram_mb=huge, gpus=40))
+    assert score(fleet, Requirements(cpu_milli=huge, vram_mb=huge), slice(0, 1))
+
+
+def test_remembered_shapes_are_bounded() -> None:
+    fleet = fleet_of(node("n", cores=10_000))
+    for number in range(2 * allocator.RANKINGS_MAX):
+        assert chosen(fleet, shape(ram_mb=number))
+    assert len(fleet.rankings) == allocator.RANKINGS_MAX
+
+
+def test_remembered_scores_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator, "SCORES_MAX", 3)
+    fleet = fleet_of(*(node(f"n{number}") for number in range(8)))
+    assert len(chosen(fleet, shape(), 8)) == 8
+    for _ in range(8):
+        assert chosen(fleet, shape())
+        assert all(len(ranking.scores) <= 8 for ranking in fleet.rankings.values())
