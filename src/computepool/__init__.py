@@ -1,0 +1,58 @@
+"""ComputePool: `from computepool import connect`.
+
+Names are loaded when they are used, so that importing the agent or the core never loads the SDK.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from computepool.sdk import (
+        ComputePoolError,
+        HubUnreachable,
+        JobCancelled,
+        JobError,
+        JobExpired,
+        JobFailed,
+        JobFuture,
+        JobOptions,
+        JobOutcome,
+        Pool,
+        PoolExecutor,
+        connect,
+        job_slice,
+        outputs,
+        progress,
+    )
+
+__all__ = [
+    "ComputePoolError",
+    "HubUnreachable",
+    "JobCancelled",
+    "JobError",
+    "JobExpired",
+    "JobFailed",
+    "JobFuture",
+    "JobOptions",
+    "JobOutcome",
+    "Pool",
+    "PoolExecutor",
+    "connect",
+    "job_slice",
+    "outputs",
+    "progress",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'computepool' has no attribute {name!r}")
+    value = getattr(importlib.import_module("computepool.sdk"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,8 +2,8 @@
 
 Owns the format of results. It is copied into sandboxes by itself, so it uses the standard library only; NumPy
 is touched only when a value needs it. What comes back is equal to what went in and of the same type. A
-subclass of a plain type (IntEnum, namedtuple, Counter …) arrives as that plain type, unless pickle is allowed;
-then it is pickled.
+subclass of a plain type (IntEnum, namedtuple, Counter …) arrives as that plain type, unless pickle is
+allowed; then it is pickled.
 
 Decoding is safe for text from a stranger: nothing is called but constructors of the types listed here. A
 `{"$pickle": …}` value is refused unless the caller opts in.

@@ -1,0 +1,58 @@
+"""The SDK's public names. Everything else in this package may change."""
+
+from __future__ import annotations
+
+from computepool.sdk.errors import (
+    BadRequest,
+    ChecksumMismatch,
+    ComputePoolError,
+    Conflict,
+    Forbidden,
+    HubUnreachable,
+    JobCancelled,
+    JobError,
+    JobExpired,
+    JobFailed,
+    NotFound,
+    ResultUnreadable,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+from computepool.sdk.executor import PoolExecutor
+from computepool.sdk.futures import JobFuture
+from computepool.sdk.mapping import MapRun
+from computepool.sdk.options import JobOptions
+from computepool.sdk.outcome import JobOutcome
+from computepool.sdk.pool import Pool, connect
+from computepool.sdk.running import job_slice, outputs, progress
+from computepool.sdk.submitter import Submitter
+
+__all__ = [
+    "BadRequest",
+    "ChecksumMismatch",
+    "ComputePoolError",
+    "Conflict",
+    "Forbidden",
+    "HubUnreachable",
+    "JobCancelled",
+    "JobError",
+    "JobExpired",
+    "JobFailed",
+    "JobFuture",
+    "JobOptions",
+    "JobOutcome",
+    "MapRun",
+    "NotFound",
+    "Pool",
+    "PoolExecutor",
+    "ResultUnreadable",
+    "Submitter",
+    "TooLarge",
+    "Unauthenticated",
+    "Unavailable",
+    "connect",
+    "job_slice",
+    "outputs",
+    "progress",
+]

@@ -1,0 +1,68 @@
+"""`pool.accounts` and `pool.keys`: who may use the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from computepool.protocol.accounts import (
+    AccountPage,
+    AccountRequest,
+    AccountView,
+    HubInfo,
+    KeyPage,
+    KeyRequest,
+    KeyView,
+    NewKeyReply,
+    SignInReply,
+    SignInRequest,
+)
+from computepool.sdk.options import validated
+from computepool.sdk.paging import pages
+from computepool.sdk.transport import Transport
+
+Accounts: TypeAlias = list[AccountView]
+Keys: TypeAlias = list[KeyView]
+
+
+class AccountApi:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def me(self) -> AccountView:
+        return self._transport.get("/me", AccountView)
+
+    def hub(self) -> HubInfo:
+        return self._transport.get("/hub", HubInfo)
+
+    def sign_in(self, code: str, *, name: str) -> SignInReply:
+        """Exchange a one-time code for a key of one's own."""
+        request = validated(SignInRequest, code=code, kind="key", name=name)
+        return self._transport.post("/signin", SignInReply, body=request)
+
+    def list(self, *, limit: int = 100) -> Accounts:
+        found = pages(self._transport, "/accounts", AccountPage, limit=limit)
+        return [account for page in found for account in page.accounts][:limit]
+
+    def create(self, name: str, *, roles: Sequence[str] | None = None) -> AccountView:
+        request = validated(AccountRequest, name=name, roles=None if roles is None else [*roles])
+        return self._transport.post("/accounts", AccountView, body=request)
+
+
+class KeyApi:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, *, limit: int = 100) -> Keys:
+        found = pages(self._transport, "/keys", KeyPage, limit=limit)
+        return [key for page in found for key in page.keys][:limit]
+
+    def create(
+        self, name: str, *, expires_in_s: float | None = None, account_id: str | None = None
+    ) -> NewKeyReply:
+        """The reply is the only place where the key itself is ever shown."""
+        request = validated(KeyRequest, name=name, expires_in_s=expires_in_s, account_id=account_id)
+        return self._transport.post("/keys", NewKeyReply, body=request)
+
+    def revoke(self, key_id: str) -> None:
+        self._transport.call("DELETE", f"/keys/{key_id}")

@@ -1,0 +1,131 @@
+"""A job's result to come. Works with everything that takes a concurrent.futures.Future."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from computepool.core.jobs import JobState
+from computepool.protocol.jobs import JobResult, WhyView
+from computepool.sdk.errors import ComputePoolError, JobCancelled, job_error
+
+if TYPE_CHECKING:
+    from computepool.sdk.pool import Pool
+
+#: Turns a finished job into what `result()` returns; raises ComputePoolError when it cannot.
+Reader = Callable[[JobResult], Any]
+
+_cancelling = threading.Lock()
+
+
+class Source(Protocol):
+    """Where a future's news come from."""
+
+    pool: Pool
+
+    def wait_for_id(self, future: JobFuture) -> None: ...
+
+    def withdraw(self, future: JobFuture) -> bool: ...
+
+
+class JobFuture(Future[Any]):
+    """`result()`, `done()`, `cancel()` … as everywhere; `job_id` finds the job again from another process."""
+
+    def __init__(self, source: Source, read: Reader) -> None:
+        super().__init__()
+        self._source = source
+        self._read = read
+        self._id: str | None = None
+        self._told = False
+
+    @property
+    def assigned(self) -> bool:
+        """The hub has acknowledged the job."""
+        return self._id is not None
+
+    @property
+    def job_id(self) -> str:
+        """The job's id; waits until the hub has acknowledged the job."""
+        if self._id is None:
+            self._source.wait_for_id(self)
+        if self._id is None:
+            error = self.exception()
+            raise error if error is not None else JobCancelled("It was never sent.", job_id="")
+        return self._id
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The value. Raises JobFailed, JobCancelled or JobExpired when there is none, or TimeoutError."""
+        try:
+            return super().result(timeout)
+        except CancelledError as error:
+            raise self._as_cancelled(error) from None
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        try:
+            return super().exception(timeout)
+        except CancelledError as error:
+            raise self._as_cancelled(error) from None
+
+    def cancel(self) -> bool:
+        """Stop the job wherever it is, running or not. False when it was over before."""
+        if self.done():
+            return self.cancelled()
+        if self._source.withdraw(self):
+            return self._cancelled()
+        view = self._source.pool.jobs.cancel(self.job_id)
+        return self._cancelled() if view.state is JobState.CANCELLED else False
+
+    def logs(self) -> str:
+        """What the job has printed so far."""
+        return self._source.pool.jobs.log_text(self.job_id)
+
+    def why(self) -> WhyView:
+        """Why the job is where it is, and what would change that."""
+        return self._source.pool.jobs.why(self.job_id)
+
+    def assign(self, job_id: str) -> None:
+        self._id = job_id
+
+    def finish(self, result: JobResult) -> None:
+        """Called once, by the thread that receives results."""
+        error = job_error(result)
+        if isinstance(error, JobCancelled):
+            self._cancelled()
+        elif error is not None:
+            self.fail(error)
+        else:
+            self._read_result(result)
+
+    def fail(self, error: ComputePoolError) -> None:
+        with suppress(InvalidStateError):  # cancelled in the same moment: the first end holds
+            self.set_exception(error)
+
+    def drop(self) -> None:
+        """It was never sent, and never will be."""
+        self._cancelled()
+
+    def _read_result(self, result: JobResult) -> None:
+        try:
+            value = self._read(result)
+        except ComputePoolError as unreadable:
+            self.fail(unreadable)
+            return
+        with suppress(InvalidStateError):
+            self.set_result(value)
+
+    def _cancelled(self) -> bool:
+        """Both the caller of cancel() and the hub's news may come here; waiters are told once."""
+        with _cancelling:
+            if super().cancel() and not self._told:
+                self._told = True
+                self.set_running_or_notify_cancel()
+        return self.cancelled()
+
+    def _as_cancelled(self, error: CancelledError) -> BaseException:
+        if isinstance(error, JobCancelled):
+            return error
+        name = "The job" if self._id is None else f"Job {self._id}"
+        return JobCancelled(f"{name} was cancelled.", job_id=self._id or "", reason="cancelled_by_user")

@@ -1,0 +1,48 @@
+"""`pool.groups`: jobs that belong together, and their results in the order they finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from computepool.protocol.jobs import GroupPage, GroupRequest, GroupView, JobResult, ResultPage
+from computepool.sdk.options import validated
+from computepool.sdk.paging import PAGE_MAX, pages
+from computepool.sdk.transport import WAIT_MS, Transport
+
+Groups: TypeAlias = list[GroupView]
+
+
+class GroupApi:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, name: str, *, kind: str = "group") -> GroupView:
+        request = validated(GroupRequest, name=name, kind=kind)
+        return self._transport.post("/groups", GroupView, body=request)
+
+    def list(self, *, kind: str | None = None, limit: int = 100) -> Groups:
+        found = pages(self._transport, "/groups", GroupPage, limit=limit, params={"kind": kind})
+        return [group for page in found for group in page.groups][:limit]
+
+    def get(self, group_id: str) -> GroupView:
+        return self._transport.get(f"/groups/{group_id}", GroupView)
+
+    def results(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
+        """Finished jobs; with `follow` until none is open."""
+        while True:
+            page = self._transport.get(
+                f"/groups/{group_id}/results",
+                ResultPage,
+                params={"after": after, "limit": PAGE_MAX},
+                wait_ms=WAIT_MS if follow else 0,
+            )
+            yield from page.results
+            after = page.cursor
+            if not page.results and (page.open == 0 or not follow):
+                return
+            if follow and page.open == 0 and len(page.results) < PAGE_MAX:
+                return
+
+    def cancel(self, group_id: str) -> GroupView:
+        return self._transport.post(f"/groups/{group_id}/cancel", GroupView)

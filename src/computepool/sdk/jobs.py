@@ -1,0 +1,126 @@
+"""`pool.jobs`: look at jobs, follow, explain and cancel them; and submit a ready-made spec."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from computepool.core.jobs import TERMINAL, JobState
+from computepool.protocol.jobs import (
+    Item,
+    JobDetail,
+    JobPage,
+    JobResult,
+    JobSpec,
+    JobView,
+    LogChunk,
+    LogPage,
+    Needs,
+    PreviewRequest,
+    PreviewView,
+    QueueView,
+    SubmitReply,
+    SubmitRequest,
+    WhyView,
+)
+from computepool.sdk.errors import Conflict
+from computepool.sdk.paging import PAGE_MAX, pages
+from computepool.sdk.transport import WAIT_MS, Transport
+
+Jobs: TypeAlias = list[JobView]
+
+
+class JobApi:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def submit(
+        self,
+        spec: JobSpec,
+        *,
+        items: Sequence[Item] = (Item(),),
+        group_id: str | None = None,
+        **terms: object,
+    ) -> SubmitReply:
+        """One job per item. `terms`: priority, retries, after, ttl_s."""
+        request = SubmitRequest.model_validate(
+            {"spec": spec, "items": list(items), "group_id": group_id, **terms}
+        )
+        return self._transport.post("/jobs", SubmitReply, body=request)
+
+    def list(
+        self, *, state: JobState | str | None = None, group_id: str | None = None, limit: int = 100
+    ) -> Jobs:
+        """The newest first."""
+        wanted = None if state is None else JobState(state).value
+        found = pages(
+            self._transport, "/jobs", JobPage, limit=limit, params={"state": wanted, "group_id": group_id}
+        )
+        return [job for page in found for job in page.jobs][:limit]
+
+    def get(self, job_id: str, *, seen: JobState | None = None, wait_ms: int = 0) -> JobDetail:
+        """The job; with `wait_ms` as soon as it is no longer in the state `seen`."""
+        params = {"seen": seen.value} if seen is not None and wait_ms else None
+        return self._transport.get(f"/jobs/{job_id}", JobDetail, params=params, wait_ms=wait_ms)
+
+    def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobDetail:
+        """The job when it is over; raises TimeoutError."""
+        job = self.get(job_id)
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while job.state not in TERMINAL:
+            job = self.get(job_id, seen=job.state, wait_ms=_wait_ms(end, f"job {job_id}"))
+        return job
+
+    def result(self, job_id: str, *, timeout_s: float | None = None) -> JobResult:
+        """The result when the job is over; raises TimeoutError."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            try:
+                return self.result_now(job_id, wait_ms=_wait_ms(end, f"job {job_id}"))
+            except Conflict:
+                continue
+
+    def result_now(self, job_id: str, *, wait_ms: int = 0) -> JobResult:
+        """The result; raises Conflict while there is none."""
+        return self._transport.get(f"/jobs/{job_id}/result", JobResult, wait_ms=wait_ms)
+
+    def cancel(self, job_id: str) -> JobView:
+        return self._transport.post(f"/jobs/{job_id}/cancel", JobView)
+
+    def logs(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogChunk]:
+        """What the job printed, in order; with `follow` until its end."""
+        while True:
+            page = self.log_page(job_id, after=after, wait_ms=WAIT_MS if follow else 0)
+            yield from page.chunks
+            after = page.cursor
+            if page.ended or not (follow or page.chunks):
+                return
+
+    def log_page(self, job_id: str, *, after: int = 0, wait_ms: int = 0) -> LogPage:
+        params = {"after": after, "limit": PAGE_MAX}
+        return self._transport.get(f"/jobs/{job_id}/logs", LogPage, params=params, wait_ms=wait_ms)
+
+    def log_text(self, job_id: str) -> str:
+        return "".join(chunk.text for chunk in self.logs(job_id))
+
+    def why(self, job_id: str) -> WhyView:
+        return self._transport.get(f"/jobs/{job_id}/why", WhyView)
+
+    def preview(self, needs: Needs, *, limit: int = 100) -> PreviewView:
+        """Where a job with these needs would run, and why not elsewhere."""
+        return self._transport.post(
+            "/jobs/preview", PreviewView, body=PreviewRequest(needs=needs, limit=limit)
+        )
+
+    def queue(self) -> QueueView:
+        return self._transport.get("/queue", QueueView)
+
+
+def _wait_ms(end: float | None, what: str) -> int:
+    if end is None:
+        return WAIT_MS
+    left_ms = round((end - time.monotonic()) * 1000)
+    if left_ms <= 0:
+        raise TimeoutError(f"{what} is not finished yet")
+    return min(WAIT_MS, left_ms)

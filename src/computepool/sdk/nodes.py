@@ -1,0 +1,66 @@
+"""`pool.nodes`: the machines of the pool, and the owner's wishes for them."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from computepool.core.resources import NodeState
+from computepool.protocol.nodes import EnrolCodeReply, NodePage, NodeStateRequest, NodeView, NodeWhyView
+from computepool.sdk.errors import BadRequest, NotFound
+from computepool.sdk.paging import pages
+from computepool.sdk.transport import Transport
+
+Nodes: TypeAlias = list[NodeView]
+NODES_MAX = 100_000
+
+
+class NodeApi:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, *, mine: bool = False, limit: int = 100) -> Nodes:
+        params = {"mine": "true" if mine else None}
+        found = pages(self._transport, "/nodes", NodePage, limit=limit, params=params)
+        return [node for page in found for node in page.nodes][:limit]
+
+    def get(self, node_id: str) -> NodeView:
+        return self._transport.get(f"/nodes/{node_id}", NodeView)
+
+    def find(self, name_or_id: str) -> NodeView:
+        """By id, or by a name that only one node has."""
+        try:
+            return self.get(name_or_id)
+        except (NotFound, BadRequest):
+            named = [node for node in self.list(limit=NODES_MAX) if node.name == name_or_id]
+        if len(named) == 1:
+            return named[0]
+        if not named:
+            raise NotFound(f"There is no node called {name_or_id!r}; `pool nodes` lists them.")
+        raise BadRequest(f"{len(named)} nodes are called {name_or_id!r}; use an id: {named[0].id} …")
+
+    def why(self, node_id: str) -> NodeWhyView:
+        """Why a node gets no work, or which work it gets."""
+        return self._transport.get(f"/nodes/{node_id}/why", NodeWhyView)
+
+    def pause(self, node_id: str) -> NodeView:
+        """No new jobs; running ones go on."""
+        return self._become(node_id, NodeState.PAUSED)
+
+    def resume(self, node_id: str) -> NodeView:
+        return self._become(node_id, NodeState.ACTIVE)
+
+    def drain(self, node_id: str) -> NodeView:
+        """As pause, and the agent stops when its last job ends."""
+        return self._become(node_id, NodeState.DRAINING)
+
+    def revoke(self, node_id: str) -> NodeView:
+        """Its key is no longer accepted."""
+        return self._transport.post(f"/nodes/{node_id}/revoke", NodeView)
+
+    def code(self) -> EnrolCodeReply:
+        """A one-time code for a new machine."""
+        return self._transport.post("/nodes/codes", EnrolCodeReply)
+
+    def _become(self, node_id: str, state: NodeState) -> NodeView:
+        body = NodeStateRequest(state=state.value)
+        return self._transport.post(f"/nodes/{node_id}/state", NodeView, body=body)

@@ -1,0 +1,153 @@
+"""What a person may ask for with a job (vram=16, timeout="2h" …), turned into the wire's spec and terms."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from computepool.core.jobs import JobKind
+from computepool.protocol.jobs import InputFile, JobSpec, Needs, SubmitRequest
+from computepool.sdk.errors import BadRequest
+from computepool.sdk.sizes import megabytes, seconds
+
+if TYPE_CHECKING:
+    from computepool.sdk.futures import JobFuture
+
+Model = TypeVar("Model", bound=BaseModel)
+Size = float | str
+Words = str | Sequence[str]
+PathLike = str | os.PathLike[str]
+#: Files for the job: paths, or a mapping of the names they shall have there, or what `artifacts.put` gave.
+Inputs = Sequence[PathLike | InputFile] | Mapping[str, PathLike | InputFile]
+
+
+class JobOptions(TypedDict, total=False):
+    """Everything is optional. Sizes without a unit are in GB, durations without one in seconds."""
+
+    name: str
+    cores: float
+    ram: Size
+    disk: Size
+    gpus: int
+    vram: Size  #: per GPU; implies one GPU
+    tier: Words  #: any of these
+    region: Words  #: any of these
+    tags: Words  #: all of these
+    prefer_tags: Words
+    exclude_tags: Words
+    exclude_hosts: Words
+    host: str  #: this node and no other: its id or name
+    properties: Mapping[str, str]
+    mesh_version: str
+    isolation: str
+    priority: int
+    timeout: float | str
+    ttl: float | str  #: how long it may wait in the queue
+    retries: int
+    inputs: Inputs
+    env: Mapping[str, str]
+    dependencies: Words
+    after: Sequence[str | JobFuture]  #: jobs that must succeed first
+    group: str  #: id of a group of yours to put it in
+    labels: Words
+    allow_pickle: bool  #: accept results that need pickle: only from nodes you trust
+
+
+_KNOWN = frozenset(JobOptions.__annotations__)
+
+
+def check_known(options: Mapping[str, Any]) -> None:
+    """An unknown word is refused at once: a requirement that is silently dropped would be worse."""
+    for word in options:
+        if word not in _KNOWN:
+            close = difflib.get_close_matches(word, _KNOWN, n=1)
+            meant = f"; did you mean {close[0]!r}?" if close else "."
+            raise TypeError(
+                f"{word!r} is not a job option{meant} The function's own keywords go into kwargs={{...}},"
+                " or use pool.options(...).submit(fn, ...)."
+            )
+
+
+def needs(options: JobOptions, *, python: str | None = None) -> Needs:
+    plain: Mapping[str, Any] = options
+    given: dict[str, Any] = {word: plain[word] for word in _SAME_IN_NEEDS if word in plain}
+    given |= {field: megabytes(plain[word], what=word) for word, field in _SIZES.items() if word in plain}
+    given |= {field: words(plain[word]) for word, field in _WORD_LISTS.items() if word in plain}
+    if "properties" in plain:
+        given["properties"] = dict(plain["properties"])
+    return validated(Needs, python=python, **given)
+
+
+_SAME_IN_NEEDS = ("cores", "gpus", "host", "mesh_version", "isolation")
+_SIZES = {"ram": "ram_mb", "disk": "disk_mb", "vram": "vram_mb"}
+_WORD_LISTS = {
+    "tier": "tiers",
+    "region": "regions",
+    "tags": "tags",
+    "prefer_tags": "prefer_tags",
+    "exclude_tags": "exclude_tags",
+    "exclude_hosts": "exclude_hosts",
+}
+
+
+def spec(
+    options: JobOptions, *, inputs: Sequence[InputFile], python: str | None = None, **what: Any
+) -> JobSpec:
+    """`what` is the work itself: kind, source, argv, function …"""
+    plain: Mapping[str, Any] = options
+    fields: dict[str, Any] = {"needs": needs(options, python=python), "inputs": list(inputs), **what}
+    fields |= {word: plain[word] for word in ("name", "allow_pickle") if word in plain}
+    fields |= {word: words(plain[word]) for word in ("dependencies", "labels") if word in plain}
+    if "timeout" in plain:
+        fields["timeout_s"] = seconds(plain["timeout"], what="timeout")
+    if "env" in plain:
+        fields["env"] = dict(plain["env"])
+    return validated(JobSpec, **fields)
+
+
+def terms(options: JobOptions) -> dict[str, Any]:
+    """The fields of a SubmitRequest beside spec, items and group."""
+    plain: Mapping[str, Any] = options
+    fields = {word: plain[word] for word in ("priority", "retries") if word in plain}
+    if "ttl" in plain:
+        fields["ttl_s"] = seconds(plain["ttl"], what="ttl")
+    if "after" in plain:
+        fields["after"] = [job if isinstance(job, str) else job.job_id for job in plain["after"]]
+    validated(SubmitRequest, spec=_ANY_SPEC, **fields)
+    return fields
+
+
+def words(value: Words) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def validated(model: type[Model], **fields: Any) -> Model:
+    """The model, or a BadRequest that names the field as the person wrote it."""
+    try:
+        return model(**{name: value for name, value in fields.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or model.__name__
+        message = first["msg"].removeprefix("Value error, ")
+        raise BadRequest(f"{_AS_WRITTEN.get(field, field)}: {message}", field=field) from error
+
+
+_AS_WRITTEN = {"ram_mb": "ram", "disk_mb": "disk", "vram_mb": "vram", "timeout_s": "timeout", "ttl_s": "ttl"}
+_ANY_SPEC = JobSpec(kind=JobKind.COMMAND, name="any", argv=["true"])
+
+
+def readable_file(path: PathLike, *, what: str = "file") -> Path:
+    """The path, after a look at it: a wrong name is answered by a sentence, before anything is sent."""
+    file = Path(path).expanduser()
+    try:
+        if file.is_dir():
+            raise BadRequest(f"{what}: {file} is a folder, not a file.")
+        with file.open("rb"):
+            return file
+    except OSError as error:
+        raise BadRequest(f"{what}: cannot read {file}: {error.strerror or error}.") from error

@@ -1,0 +1,290 @@
+"""`connect()` and the Pool: everything a submitter can do, gathered in one object."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal, Unpack, overload
+
+from computepool.core.jobs import JobKind
+from computepool.protocol.accounts import AccountView, EventPage, EventView
+from computepool.protocol.jobs import GroupRequest, JobResult
+from computepool.sdk.accounts import AccountApi, KeyApi
+from computepool.sdk.artifacts import ArtifactApi
+from computepool.sdk.config import hub_url, load_config
+from computepool.sdk.errors import Conflict
+from computepool.sdk.executor import PoolExecutor
+from computepool.sdk.functions import FunctionCache
+from computepool.sdk.futures import JobFuture
+from computepool.sdk.groups import GroupApi
+from computepool.sdk.jobs import JobApi
+from computepool.sdk.lone import LoneJob
+from computepool.sdk.mapping import MapRun
+from computepool.sdk.nodes import NodeApi
+from computepool.sdk.options import JobOptions, PathLike
+from computepool.sdk.outcome import JobOutcome
+from computepool.sdk.paging import PAGE_MAX
+from computepool.sdk.session import CLOSE_TIMEOUT_S, Session
+from computepool.sdk.submitter import Submitter, read_value
+from computepool.sdk.transport import PATIENCE_S, WAIT_MS, Transport
+
+#: Combinations of options remembered, so that a loop of `pool.submit(fn, x, vram=16)` builds its spec once.
+SUBMITTERS_MAX = 64
+#: Options whose meaning may change between two calls: files change, and futures get their ids.
+_NEVER_REMEMBERED = frozenset({"inputs", "after"})
+
+
+def connect(url: str | None = None, key: str | None = None, *, patience_s: float = PATIENCE_S) -> Pool:
+    """The pool at `url`; by default COMPUTEPOOL_HUB and COMPUTEPOOL_KEY, or what `pool login` stored.
+
+    >>> pool = connect()
+    >>> pool.submit(pow, 2, 10).result()
+    1024
+    """
+    config = load_config()
+    address = config.hub if url is None else hub_url(url)
+    stored = config.key if address == config.hub else None
+    return Pool(Transport(address, key or stored, patience_s=patience_s))
+
+
+class Pool:
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.jobs = JobApi(transport)
+        self.groups = GroupApi(transport)
+        self.nodes = NodeApi(transport)
+        self.artifacts = ArtifactApi(transport)
+        self.accounts = AccountApi(transport)
+        self.keys = KeyApi(transport)
+        self.functions = FunctionCache()
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._by_group: dict[str, Session] = {}
+        self._others: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._submitters: OrderedDict[object, Submitter] = OrderedDict()
+        # A script that submits and ends must not lose what is still in the queue.
+        reference = weakref.ref(self)
+        self._at_exit: Callable[[], None] = lambda: _close(reference)
+        atexit.register(self._at_exit)
+
+    # ------------------------------------------------------------ work
+    def options(self, **options: Unpack[JobOptions]) -> Submitter:
+        """Work with these requirements: `pool.options(vram=16).submit(fn, x, keyword=1)`."""
+        return Submitter(self, options)
+
+    def submit(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[JobOptions],
+    ) -> JobFuture:
+        """Run `fn(*args, **kwargs)` on a node that satisfies the options.
+
+        >>> pool.submit(train, "data.csv", kwargs={"epochs": 3}, vram=16, timeout="2h")
+        """
+        return self._with(options).submit(fn, *args, **(kwargs or {}))
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *iterables: Iterable[Any],
+        progress: bool | None = None,
+        return_exceptions: bool = False,
+        in_flight_max: int | None = None,
+        **options: Unpack[JobOptions],
+    ) -> MapRun:
+        """The results of `fn` over the items, in order, as they come; with a bar on a terminal.
+
+        >>> for picture in pool.map(render, range(1000), cores=2): ...
+        """
+        return self._with(options).map(
+            fn,
+            *iterables,
+            progress=progress,
+            return_exceptions=return_exceptions,
+            in_flight_max=in_flight_max,
+        )
+
+    @overload
+    def run(
+        self,
+        path: PathLike,
+        args: Sequence[object] = (),
+        *,
+        wait: Literal[True] = True,
+        **options: Unpack[JobOptions],
+    ) -> JobOutcome: ...
+    @overload
+    def run(
+        self,
+        path: PathLike,
+        args: Sequence[object] = (),
+        *,
+        wait: Literal[False],
+        **options: Unpack[JobOptions],
+    ) -> JobFuture: ...
+    def run(
+        self,
+        path: PathLike,
+        args: Sequence[object] = (),
+        *,
+        wait: bool = True,
+        **options: Unpack[JobOptions],
+    ) -> JobOutcome | JobFuture:
+        """Run a script file; what it writes to `outputs/` comes back.
+
+        >>> pool.run("train.py", ["--epochs", 3], inputs=["data.csv"], vram=16).download("results")
+        """
+        work = self._with(options)
+        return work.start(work.script(path, args), wait=wait)
+
+    @overload
+    def command(
+        self, argv: Sequence[object], *, wait: Literal[True] = True, **options: Unpack[JobOptions]
+    ) -> JobOutcome: ...
+    @overload
+    def command(
+        self, argv: Sequence[object], *, wait: Literal[False], **options: Unpack[JobOptions]
+    ) -> JobFuture: ...
+    def command(
+        self, argv: Sequence[object], *, wait: bool = True, **options: Unpack[JobOptions]
+    ) -> JobOutcome | JobFuture:
+        """Run a program with arguments, no shell between.
+
+        >>> pool.command(["ffmpeg", "-i", "in.mp4", "outputs/out.webm"], inputs=["in.mp4"])
+        """
+        work = self._with(options)
+        return work.start(work.program(argv), wait=wait)
+
+    def slices(
+        self, path: PathLike, count: int, *, args: Sequence[object] = (), **options: Unpack[JobOptions]
+    ) -> list[JobFuture]:
+        """The same script `count` times as one group; COMPUTEPOOL_SLICE tells each which one it is."""
+        return self._with(options).slices(path, count, args=args)
+
+    def executor(self, **options: Unpack[JobOptions]) -> PoolExecutor:
+        """A concurrent.futures.Executor: `with pool.executor(cores=2) as executor: …`."""
+        return self._with(options).executor()
+
+    def future(self, job_id: str, *, allow_pickle: bool = False) -> JobFuture:
+        """The future of a job that was submitted anywhere, by this process or another."""
+        job = self.jobs.get(job_id)
+
+        def read(result: JobResult) -> Any:
+            if job.kind is JobKind.FUNCTION:
+                return read_value(self, result, allow_pickle=allow_pickle)
+            return JobOutcome.of(self, result)
+
+        if job.group_id is None:
+            return LoneJob(self, job_id).future(read)
+        session = self.session(job.group_id)
+        future = session.attach(job_id, read)
+        with suppress(Conflict):  # not over yet: its result will come through the group
+            session.settle(self.jobs.result_now(job_id))
+        return future
+
+    def events(
+        self,
+        *,
+        follow: bool = False,
+        after: int = 0,
+        limit: int | None = None,
+        job_id: str | None = None,
+        node_id: str | None = None,
+    ) -> Iterator[EventView]:
+        """State transitions, oldest first; with `follow` for ever."""
+        while limit is None or limit > 0:
+            params = {
+                "after": after,
+                "limit": min(limit or PAGE_MAX, PAGE_MAX),
+                "job_id": job_id,
+                "node_id": node_id,
+            }
+            page = self.transport.get("/events", EventPage, params=params, wait_ms=WAIT_MS if follow else 0)
+            yield from page.events
+            if not page.events and not follow:
+                return
+            after = page.cursor
+            limit = None if limit is None else limit - len(page.events)
+
+    def whoami(self) -> AccountView:
+        return self.accounts.me()
+
+    # ------------------------------------------------------------ life
+    def flush(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+        """Wait until the hub has acknowledged every job submitted so far; then this process may end."""
+        return not [session for session in self._sessions() if not session.flush(timeout_s)]
+
+    def close(self) -> None:
+        """Hand over what is still queued, then stop listening. The jobs themselves go on."""
+        atexit.unregister(self._at_exit)
+        for session in self._sessions():
+            session.close()
+        self.transport.close()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ inside
+    def session(self, group_id: str | None = None) -> Session:
+        """The session of a group; by default the one that this process's submits share."""
+        with self._lock:
+            if group_id is not None:
+                if group_id not in self._by_group:
+                    self._by_group[group_id] = Session(self, group_id=group_id)
+                return self._by_group[group_id]
+            if self._session is None:
+                name = f"{platform.node() or 'somewhere'} {os.getpid()}"
+                self._session = Session(self, request=GroupRequest(name=name, kind="session"))
+            return self._session
+
+    def new_session(self, request: GroupRequest) -> Session:
+        session = Session(self, request=request)
+        with self._lock:
+            self._others.add(session)
+        return session
+
+    def _sessions(self) -> list[Session]:
+        with self._lock:
+            shared = [] if self._session is None else [self._session]
+            return [*shared, *self._by_group.values(), *self._others]
+
+    def _with(self, given: JobOptions) -> Submitter:
+        key = _frozen(given)
+        if key is None:
+            return Submitter(self, given)
+        known = self._submitters.get(key)
+        if known is None:
+            known = Submitter(self, given)
+            with self._lock:
+                self._submitters[key] = known
+                if len(self._submitters) > SUBMITTERS_MAX:
+                    self._submitters.popitem(last=False)
+        return known
+
+
+def _frozen(given: JobOptions) -> object | None:
+    """The options as a key, or None where they must be looked at anew."""
+    if not given:
+        return ()
+    if _NEVER_REMEMBERED & given.keys():
+        return None
+    return repr(sorted(given.items()))
+
+
+def _close(reference: weakref.ref[Pool]) -> None:
+    pool = reference()
+    if pool is not None:
+        pool.close()

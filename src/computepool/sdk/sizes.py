@@ -1,0 +1,36 @@
+"""Sizes and durations as people write them: 16, "16GB", "512MB"; 90, "10m", "2h"."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from computepool.core.errors import BadRequest
+
+#: Nodes count in units of 1024² and call them MB. Without a unit a size is in GB, and a GB is 1000 of them,
+#: so that a "24 GB" card, which has 24 564, satisfies vram=24; who needs every byte writes GiB.
+_MB_PER_UNIT = {
+    "": 1000.0, "b": 1e-6, "kb": 1e-3, "mb": 1.0, "m": 1.0, "gb": 1000.0, "g": 1000.0, "tb": 1e6, "t": 1e6,
+    "kib": 1 / 1024, "mib": 1.0, "gib": 1024.0, "tib": 1024.0**2,
+}  # fmt: skip
+_SECONDS_PER_UNIT = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
+
+
+def megabytes(size: float | str, *, what: str = "size") -> int:
+    """In whole MB, rounded up: asking for less than was written would be a lie."""
+    return math.ceil(round(_parsed(size, _MB_PER_UNIT, what=what, example="16, 16GB or 512MB"), 6))
+
+
+def seconds(duration: float | str, *, what: str = "timeout") -> float:
+    return _parsed(duration, _SECONDS_PER_UNIT, what=what, example="90, 10m or 2h")
+
+
+def _parsed(
+    value: float | str, units: dict[str, float] | dict[str, int], *, what: str, example: str
+) -> float:
+    match = _NUMBER_AND_UNIT.fullmatch(str(value))
+    factor = None if match is None else units.get(match[2].lower())
+    if match is None or factor is None:
+        raise BadRequest(f"{what}: {value!r} is not understood; write {example}.", field=what)
+    return float(match[1]) * factor

@@ -1,0 +1,221 @@
+"""Work with its options: `pool.options(vram=16)` gives one; the pool's own methods make one per call."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence, Sized
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from computepool.core.jobs import JobKind
+from computepool.protocol import values
+from computepool.protocol.jobs import (
+    PAYLOAD_MAX,
+    SOURCE_MAX,
+    GroupRequest,
+    InputFile,
+    JobResult,
+    JobSpec,
+)
+from computepool.sdk import functions, options
+from computepool.sdk.errors import BadRequest, ResultUnreadable
+from computepool.sdk.executor import PoolExecutor
+from computepool.sdk.futures import JobFuture
+from computepool.sdk.mapping import MapRun
+from computepool.sdk.options import JobOptions, PathLike, readable_file
+from computepool.sdk.outcome import JobOutcome
+from computepool.sdk.session import Session, Submission
+
+if TYPE_CHECKING:
+    from computepool.sdk.pool import Pool
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+SLICES_MAX = 1_000
+FUNCTIONS_MAX = 128
+_EMPTY_ITEM = "{}"
+
+
+class Submitter:
+    """Every job made here has the same options. Cheap to make, safe to share between threads."""
+
+    def __init__(self, pool: Pool, given: JobOptions) -> None:
+        options.check_known(given)
+        self._pool = pool
+        self._given = given
+        self._functions: dict[bytes, Submission] = {}
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> JobFuture:
+        """Run `fn(*args, **kwargs)` on some node. All keywords are the function's own."""
+        return self._session.submit(self.function(fn), self.item(args, kwargs))
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *iterables: Iterable[Any],
+        progress: bool | None = None,
+        return_exceptions: bool = False,
+        in_flight_max: int | None = None,
+    ) -> MapRun:
+        """The results of `fn` over the items, in order, as they come. Reads items only as needed."""
+        submission = self.function(fn)
+        session = self._own_session("map", name=self._given.get("name") or _name(fn))
+        return MapRun(
+            session,
+            submission,
+            (self.item(args, {}) for args in zip(*iterables, strict=False)),
+            total=min((len(items) for items in iterables if isinstance(items, Sized)), default=None),
+            progress=progress,
+            return_exceptions=return_exceptions,
+            in_flight_max=in_flight_max,
+        )
+
+    @overload
+    def run(
+        self, path: PathLike, args: Sequence[object] = (), *, wait: Literal[True] = True
+    ) -> JobOutcome: ...
+    @overload
+    def run(self, path: PathLike, args: Sequence[object] = (), *, wait: Literal[False]) -> JobFuture: ...
+    def run(
+        self, path: PathLike, args: Sequence[object] = (), *, wait: bool = True
+    ) -> JobOutcome | JobFuture:
+        """Run a script. Waits for its end and raises JobFailed if it fails; or returns its future."""
+        return self.start(self.script(path, args), wait=wait)
+
+    @overload
+    def command(self, argv: Sequence[object], *, wait: Literal[True] = True) -> JobOutcome: ...
+    @overload
+    def command(self, argv: Sequence[object], *, wait: Literal[False]) -> JobFuture: ...
+    def command(self, argv: Sequence[object], *, wait: bool = True) -> JobOutcome | JobFuture:
+        """Run a program with arguments, no shell between."""
+        return self.start(self.program(argv), wait=wait)
+
+    def slices(self, path: PathLike, count: int, *, args: Sequence[object] = ()) -> list[JobFuture]:
+        """The same script `count` times, as one group; each sees its number in COMPUTEPOOL_SLICE."""
+        if not 1 <= count <= SLICES_MAX:
+            raise BadRequest(f"slices: between 1 and {SLICES_MAX}, not {count}.")
+        spec = self.script(path, args)
+        session = self._own_session("slices", name=spec.name)
+        submission = self._submission(spec, self._outcome)
+        return [session.submit(submission, _EMPTY_ITEM) for _ in range(count)]
+
+    def executor(self) -> PoolExecutor:
+        """A concurrent.futures.Executor whose workers are the pool's nodes."""
+        return PoolExecutor(self, self._own_session("session", name="executor"))
+
+    # ------------------------------------------------------------ parts, also used by the CLI
+    def start(self, spec: JobSpec, *, wait: bool) -> JobOutcome | JobFuture:
+        future = self._session.submit(self._submission(spec, self._outcome), _EMPTY_ITEM)
+        if not wait:
+            return future
+        outcome: JobOutcome = future.result()
+        return outcome
+
+    def script(self, path: PathLike, args: Sequence[object] = ()) -> JobSpec:
+        file = readable_file(path, what="script")
+        data = file.read_bytes()
+        try:
+            source = data.decode()
+        except UnicodeDecodeError:
+            raise BadRequest(
+                f"script: {file} is not text; send a program with inputs= and command()."
+            ) from None
+        if len(source) > SOURCE_MAX:
+            raise BadRequest(f"script: {file} is longer than {SOURCE_MAX} characters; send it with inputs=.")
+        if not source.strip():
+            raise BadRequest(f"script: {file} is empty.")
+        return self._spec(file.name, kind=JobKind.SCRIPT, source=source, argv=[str(arg) for arg in args])
+
+    def program(self, argv: Sequence[object]) -> JobSpec:
+        words = [str(word) for word in argv]
+        if isinstance(argv, str) or not words or not words[0]:
+            raise BadRequest(f"command: pass the program and its arguments as a list, not {argv!r}.")
+        return self._spec(words[0].rpartition("/")[2] or words[0], kind=JobKind.COMMAND, argv=words)
+
+    def function(self, fn: Callable[..., Any]) -> Submission:
+        pickled = self._pool.functions.pickled(fn)
+        known = self._functions.get(pickled)
+        if known is None:
+            known = self._submission(self._function_spec(pickled, _name(fn)), self._value)
+            if len(self._functions) >= FUNCTIONS_MAX:
+                self._functions.clear()
+            self._functions[pickled] = known
+        return known
+
+    def item(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """The JSON of one Item, by hand: this runs once per job, and base64 needs no escaping."""
+        data = functions.pickle_arguments(args, kwargs)
+        if len(data) <= PAYLOAD_MAX:
+            return f'{{"payload":"{functions.text(data)}"}}'
+        stored = self._pool.artifacts.put_bytes(data, name="arguments.pickle")
+        return f'{{"payload_artifact":"{stored.digest}"}}'
+
+    @cached_property
+    def inputs(self) -> tuple[InputFile, ...]:
+        """Uploaded once, however many jobs use them."""
+        given = self._given.get("inputs")
+        return () if given is None else self._pool.artifacts.inputs(given)
+
+    @cached_property
+    def terms(self) -> dict[str, Any]:
+        return options.terms(self._given)
+
+    @property
+    def allow_pickle(self) -> bool:
+        return self._given.get("allow_pickle", False)
+
+    # ------------------------------------------------------------ inside
+    @property
+    def _session(self) -> Session:
+        return self._pool.session(self._given.get("group"))
+
+    def _own_session(self, kind: str, *, name: str) -> Session:
+        """A group of its own, unless the person named one."""
+        if "group" in self._given:
+            return self._session
+        return self._pool.new_session(options.validated(GroupRequest, name=name, kind=kind))
+
+    def _function_spec(self, pickled: bytes, name: str) -> JobSpec:
+        if len(pickled) <= SOURCE_MAX:
+            return self._spec(name, kind=JobKind.FUNCTION, function=functions.text(pickled), python=PYTHON)
+        stored = self._pool.artifacts.put_bytes(pickled, name="function.pickle")
+        return self._spec(name, kind=JobKind.FUNCTION, function_artifact=stored.digest, python=PYTHON)
+
+    def _spec(self, name: str, **what: Any) -> JobSpec:
+        given: JobOptions = {"name": name, **self._given}
+        return options.spec(given, inputs=self.inputs, **what)
+
+    def _submission(self, spec: JobSpec, read: Callable[[JobResult], Any]) -> Submission:
+        extra = "".join(f",{json.dumps(name)}:{json.dumps(value)}" for name, value in self.terms.items())
+        return Submission(spec=spec.body(), terms=extra, read=read)
+
+    def _value(self, result: JobResult) -> Any:
+        return read_value(self._pool, result, allow_pickle=self.allow_pickle)
+
+    def _outcome(self, result: JobResult) -> JobOutcome:
+        return JobOutcome.of(self._pool, result)
+
+
+def read_value(pool: Pool, result: JobResult, *, allow_pickle: bool) -> Any:
+    """What the function returned."""
+    text = result.result
+    if result.result_artifact is not None:
+        text = pool.artifacts.get_bytes(result.result_artifact).decode()
+    if text is None:
+        return None
+    try:
+        return values.decode(text, allow_pickle=allow_pickle)
+    except Exception as error:
+        # A pickled value runs its own code while it loads, and may raise anything.
+        raise ResultUnreadable(
+            f"The result of job {result.job_id} cannot be read: {error}", job_id=result.job_id
+        ) from error
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    inner: Any = fn
+    while not hasattr(inner, "__qualname__") and hasattr(inner, "func"):
+        inner = inner.func  # functools.partial
+    name: str = getattr(inner, "__qualname__", type(inner).__qualname__)
+    return name.rpartition("<locals>.")[2][:200] or "function"

@@ -1,0 +1,215 @@
+"""Requests to one hub: retried through restarts and overload, every one with a deadline, none done twice.
+
+Owns the connection pool and the retry rules. Knows paths and bytes, not what they mean. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import httpx2
+from pydantic import BaseModel, ValidationError
+
+from computepool.protocol.accounts import Problem
+from computepool.sdk.errors import ComputePoolError, HubUnreachable, RateLimited, Unavailable, hub_error
+
+API = "/api/v1"
+CONNECT_TIMEOUT_S = 5.0
+REPLY_TIMEOUT_S = 30.0
+#: How long a call keeps trying while the hub is away: a restart takes seconds, an upgrade a minute.
+PATIENCE_S = 60.0
+#: How long a long poll is parked at the hub.
+WAIT_MS = 20_000
+CONNECTIONS_MAX = 32
+_BACKOFF_BASE_S = 0.05
+_BACKOFF_MAX_S = 5.0
+_OUTAGE_WORTH_A_WARNING_S = 10.0
+_PROXY_SAYS_NOT_NOW = frozenset({502, 503, 504})
+
+_log = logging.getLogger("computepool.sdk")
+Model = TypeVar("Model", bound=BaseModel)
+Params = Mapping[str, str | int | float | None]
+
+
+class Transport:
+    def __init__(self, url: str, key: str | None, *, patience_s: float = PATIENCE_S) -> None:
+        self.url = url
+        self.patience_s = patience_s
+        self.closed = threading.Event()
+        self._lock = threading.Lock()
+        self._calls = 0
+        headers = {"Accept": "application/json"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        self._client = httpx2.Client(
+            base_url=url,
+            headers=headers,
+            # Loading the certificate store takes longer than most commands; plain http does not need it.
+            verify=url.startswith("https:"),
+            timeout=httpx2.Timeout(REPLY_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            limits=httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
+        )
+
+    def close(self) -> None:
+        """Ends retries at once; the connections close with the last call that is still under way."""
+        self.closed.set()
+        self._leave(0)
+
+    @contextmanager
+    def _under_way(self) -> Iterator[None]:
+        with self._lock:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            self._leave(1)
+
+    def _leave(self, calls: int) -> None:
+        with self._lock:
+            self._calls -= calls
+            last = self._calls == 0 and self.closed.is_set()
+        if last:
+            self._client.close()
+
+    def get(self, path: str, model: type[Model], *, params: Params | None = None, wait_ms: int = 0) -> Model:
+        if wait_ms:
+            params = {**(params or {}), "wait_ms": wait_ms}
+        return _parsed(model, self.call("GET", path, params=params, wait_s=wait_ms / 1000))
+
+    def post(self, path: str, model: type[Model], *, body: BaseModel | None = None) -> Model:
+        content = b"{}" if body is None else body.model_dump_json(exclude_unset=True).encode()
+        return _parsed(model, self.call("POST", path, body=content))
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: bytes | None = None,
+        wait_s: float = 0,
+        patience_s: float | None = None,
+    ) -> bytes:
+        """The reply's body. Retries while the hub is away or busy, for `patience_s`; raises its errors."""
+        headers = _headers(method, body)
+        for attempt in self._attempts(patience_s):
+            with attempt, self._under_way():
+                reply = self._client.request(
+                    method,
+                    API + path,
+                    params=_given(params),
+                    content=body,
+                    headers=headers,
+                    timeout=httpx2.Timeout(REPLY_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S),
+                )
+                raise_for_problem(reply)
+                return reply.content
+        raise AssertionError("the loop returns or raises")
+
+    @contextmanager
+    def stream(
+        self, method: str, path: str, *, params: Params | None = None, **request: Any
+    ) -> Iterator[httpx2.Response]:
+        """One try of a transfer; the caller resumes it. An outage raises HubUnreachable."""
+        try:
+            with (
+                self._under_way(),
+                self._client.stream(method, API + path, params=_given(params), **request) as reply,
+            ):
+                if reply.is_error:
+                    reply.read()
+                raise_for_problem(reply)
+                yield reply
+        except httpx2.TransportError as error:
+            raise self.unreachable(error) from error
+
+    def _attempts(self, patience_s: float | None) -> Iterator[_Attempt]:
+        """Attempts until one succeeds, with jittered pauses. Each swallows what may be retried."""
+        patience_s = self.patience_s if patience_s is None else patience_s
+        start = time.monotonic()
+        warned = False
+        for number in range(1_000_000):
+            attempt = _Attempt()
+            yield attempt
+            assert attempt.error is not None  # it did not return and did not raise
+            pause_s = attempt.pause_s(number)
+            away_s = time.monotonic() - start
+            if away_s + pause_s > patience_s or self.closed.is_set():
+                raise self._given_up(attempt.error)
+            if away_s > _OUTAGE_WORTH_A_WARNING_S and not warned:
+                warned = True
+                _log.warning("the hub at %s is away (%s); still trying", self.url, attempt.error)
+            self.closed.wait(pause_s)
+
+    def _given_up(self, error: Exception) -> Exception:
+        return error if isinstance(error, ComputePoolError) else self.unreachable(error)
+
+    def unreachable(self, error: Exception) -> HubUnreachable:
+        cause = str(error) or type(error).__name__
+        return HubUnreachable(f"Cannot reach the hub at {self.url}: {cause}.")
+
+
+class _Attempt:
+    """Keeps the error of a try that may be repeated, and lets every other error pass."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, httpx2.TransportError | Unavailable | RateLimited):
+            return False
+        self.error = error
+        return True
+
+    def pause_s(self, number: int) -> float:
+        asked_s = self.error.retry_after_s if isinstance(self.error, ComputePoolError) else None
+        if asked_s is not None:
+            return asked_s * random.uniform(1.0, 1.2)  # not all clients at the same moment
+        return random.uniform(0, min(_BACKOFF_MAX_S, _BACKOFF_BASE_S * 2 ** min(number, 16)))
+
+
+def raise_for_problem(reply: httpx2.Response) -> None:
+    if reply.is_success:
+        return
+    try:
+        raise hub_error(Problem.model_validate_json(reply.content))
+    except ValidationError:
+        text = f"The hub answered {reply.status_code} {reply.reason_phrase}: {reply.text[:200]}"
+        kind = Unavailable if reply.status_code in _PROXY_SAYS_NOT_NOW else ComputePoolError
+        raise kind(text, retry_after_s=_seconds(reply.headers.get("retry-after"))) from None
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isdigit() else None
+
+
+def _headers(method: str, body: bytes | None) -> dict[str, str]:
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    if method == "POST":
+        # One key for all tries of this call: when the reply was lost, the hub answers again what it did once.
+        headers["Idempotency-Key"] = uuid.uuid4().hex
+    return headers
+
+
+def _given(params: Params | None) -> dict[str, str | int | float] | None:
+    return None if params is None else {name: value for name, value in params.items() if value is not None}
+
+
+def _parsed(model: type[Model], body: bytes) -> Model:
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise ComputePoolError(
+            f"The hub's answer is not understood ({error.error_count()} faults in {model.__name__});"
+            " hub and client may be of different versions."
+        ) from error
