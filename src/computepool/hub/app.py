@@ -74,7 +74,9 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         lock = HubLock(settings.url)
         try:
-            async with running(build_hub(settings, clock), on_ready=lambda hub, parts: _publish(app, api, hub, *parts)):
+            async with running(
+                build_hub(settings, clock), on_ready=lambda hub, parts: _publish(app, api, hub, *parts)
+            ):
                 yield
         finally:
             lock.release()
@@ -104,7 +106,9 @@ def create_api() -> FastAPI:
     return api
 
 
-def _publish(app: FastAPI, api: FastAPI, hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> None:
+def _publish(
+    app: FastAPI, api: FastAPI, hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator
+) -> None:
     registrations = TokenBucket(hub.clock, per_s=hub.settings.registrations_per_s)
     for target in (app, api):
         target.state.hub = hub

@@ -23,7 +23,9 @@ _ROLES = ("admin", "submitter", "provider")
 
 def serve(settings: Settings) -> None:
     """Blocks until the process is told to stop."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
     # Refused here, with a sentence, rather than inside the server's start-up.
     HubLock(settings.url).release()
     uvicorn.run(
@@ -64,10 +66,17 @@ def bootstrap(settings: Settings) -> Bootstrap:
             accounts.revoke_keys_named(tx, account_id=account_id, name=_LOCAL_KEY_NAME)
             key_id, secret = clock.entropy(8).hex(), clock.entropy(32)
             accounts.insert_key(
-                tx, id=key_id, account_id=account_id, kind="key", name=_LOCAL_KEY_NAME, hash=hub.secrets.digest(secret.hex())
+                tx,
+                id=key_id,
+                account_id=account_id,
+                kind="key",
+                name=_LOCAL_KEY_NAME,
+                hash=hub.secrets.digest(secret.hex()),
             )
             codes = {
-                purpose: identity.issue_code(hub, tx, purpose=purpose, account_id=account_id, life_s=life_s)[0]
+                purpose: identity.issue_code(hub, tx, purpose=purpose, account_id=account_id, life_s=life_s)[
+                    0
+                ]
                 for purpose, life_s in (
                     ("enrol", settings.enrol_code_life_s),
                     ("signin", settings.signin_code_life_s),

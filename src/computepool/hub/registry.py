@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from computepool.core.fleet import Fleet, Reservation
+from computepool.core.fleet import Fleet
 from computepool.core.leases import LeaseRules
+from computepool.core.noderecord import Reservation
 from computepool.core.resources import NodeProfile, NodeState, Shape
 from computepool.protocol.nodes import Grant
 
@@ -23,6 +24,10 @@ class Lane:
     shape: Shape
     reservation: Reservation | None
     attempts: set[str] = field(default_factory=set)
+
+    @property
+    def gpus(self) -> list[int]:
+        return [index for index, _ in self.reservation.cards] if self.reservation is not None else []
 
 
 @dataclass(slots=True)
@@ -117,10 +122,17 @@ class Registry:
 
     # attempts
 
-    def hold(self, session: Session, lane: Lane, grant: Grant, *, delivered: bool = False, running: bool = False) -> None:
+    def hold(
+        self, session: Session, lane: Lane, grant: Grant, *, delivered: bool = False, running: bool = False
+    ) -> None:
         lane.attempts.add(grant.attempt_id)
         session.attempts[grant.attempt_id] = LiveAttempt(
-            id=grant.attempt_id, job_id=grant.job_id, lane=lane, grant=grant, delivered=delivered, running=running
+            id=grant.attempt_id,
+            job_id=grant.job_id,
+            lane=lane,
+            grant=grant,
+            delivered=delivered,
+            running=running,
         )
         if not delivered:
             session.outgoing.append(grant.attempt_id)
@@ -155,5 +167,8 @@ class Registry:
     def adopt_lane(self, node_id: str, lane_id: str, *, shape: Shape) -> Lane:
         """A lane that outlived the hub's memory gets its reservation back (or none, when the node shrank meanwhile)."""
         return Lane(
-            id=lane_id, node_id=node_id, shape=shape, reservation=self.fleet.adopt(node_id, shape.requirements)
+            id=lane_id,
+            node_id=node_id,
+            shape=shape,
+            reservation=self.fleet.adopt(node_id, shape.requirements),
         )

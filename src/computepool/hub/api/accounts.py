@@ -10,7 +10,18 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from computepool.hub.api import deps
-from computepool.hub.api.deps import Admin, Anyone, Cursor, HubDep, Limit, RememberedDep, Seq, SignedIn, WaitMs, for_body
+from computepool.hub.api.deps import (
+    Admin,
+    Anyone,
+    Cursor,
+    HubDep,
+    Limit,
+    RememberedDep,
+    Seq,
+    SignedIn,
+    WaitMs,
+    for_body,
+)
 from computepool.hub.services import events, identity
 from computepool.protocol.accounts import (
     AccountPage,
@@ -59,7 +70,9 @@ async def me(principal: SignedIn, hub: HubDep) -> AccountView:
 
 
 @router.get("/accounts", tags=["accounts"], summary="List accounts")
-async def list_accounts(_admin: Admin, hub: HubDep, *, after: Cursor = None, limit: Limit = 100) -> AccountPage:
+async def list_accounts(
+    _admin: Admin, hub: HubDep, *, after: Cursor = None, limit: Limit = 100
+) -> AccountPage:
     return await identity.list_accounts(hub, after=after, limit=limit)
 
 
@@ -82,14 +95,18 @@ async def create_key(
     return await identity.create_key(hub, principal, body, for_body(key, principal, await request.body()))
 
 
-@router.delete("/keys/{key_id}", status_code=204, tags=["accounts"], summary="Revoke a key; it stops working at once")
+@router.delete(
+    "/keys/{key_id}", status_code=204, tags=["accounts"], summary="Revoke a key; it stops working at once"
+)
 async def revoke_key(request: Request, key_id: str, principal: SignedIn, hub: HubDep) -> None:
     await identity.revoke_key(hub, principal, key_id)
     deps.get_authenticator(request).forget()
 
 
 @router.post("/signin", tags=["accounts"], summary="Exchange a one-time code for a key or a browser session")
-async def sign_in(request: Request, response: Response, body: SignInRequest, hub: HubDep, _caller: Anyone) -> SignInReply:
+async def sign_in(
+    request: Request, response: Response, body: SignInRequest, hub: HubDep, _caller: Anyone
+) -> SignInReply:
     reply = await identity.sign_in(hub, body)
     if body.kind == "key":
         return reply
@@ -126,7 +143,10 @@ async def list_events(
 
 
 @router.get(
-    "/events/stream", tags=["events"], response_class=EventSourceResponse, summary="The same, live (server-sent events)"
+    "/events/stream",
+    tags=["events"],
+    response_class=EventSourceResponse,
+    summary="The same, live (server-sent events)",
 )
 async def stream_events(
     principal: SignedIn, hub: HubDep, last_event_id: Annotated[int | None, Header(ge=0)] = None

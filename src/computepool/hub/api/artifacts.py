@@ -40,7 +40,9 @@ async def upload_state(digest: DigestPath, asker: Either, hub: HubDep) -> Upload
     "/artifacts/{digest}",
     summary="Send (the rest of) an artifact",
     openapi_extra={
-        "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+        "requestBody": {
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        }
     },
 )
 async def upload(
@@ -77,7 +79,9 @@ async def head(digest: DigestPath, asker: Either, hub: HubDep) -> Response:
     return Response(headers={**_HEADERS, "Content-Length": str(size), "Accept-Ranges": "bytes"})
 
 
-@router.delete("/artifacts/{digest}", status_code=204, summary="Drop your references; the bytes go with the last one")
+@router.delete(
+    "/artifacts/{digest}", status_code=204, summary="Drop your references; the bytes go with the last one"
+)
 async def remove(digest: DigestPath, principal: SignedIn, hub: HubDep) -> None:
     await artifacts.remove(hub, principal, digest)
 

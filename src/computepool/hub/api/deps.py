@@ -100,16 +100,17 @@ def _refuse_cross_site(request: Request) -> None:
         raise Forbidden("This request came from another site.")
 
 
-def remembered(
-    request: Request, idempotency_key: Annotated[str, Header(max_length=200)] = ""
-) -> Remembered:
+def remembered(request: Request, idempotency_key: Annotated[str, Header(max_length=200)] = "") -> Remembered:
     """Filled in by the routes that create something; the account and the body's hash are added by `for_body`."""
     return Remembered(account_id="", route=request.scope["path"], key=idempotency_key, request_hash="")
 
 
 def for_body(base: Remembered, principal: Principal, body: bytes) -> Remembered:
     return Remembered(
-        account_id=principal.account_id, route=base.route, key=base.key, request_hash=hashlib.sha256(body).hexdigest()
+        account_id=principal.account_id,
+        route=base.route,
+        key=base.key,
+        request_hash=hashlib.sha256(body).hexdigest(),
     )
 
 

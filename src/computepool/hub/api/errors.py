@@ -33,7 +33,14 @@ _CODES_BY_STATUS = {400: "bad_request", 404: "not_found", 405: "bad_request", 41
 _TITLES = {code: code.replace("_", " ").capitalize() for code in STATUS}
 
 
-def problem(code: str, detail: str, *, status: int | None = None, field: str | None = None, retry_after_s: float | None = None) -> Response:
+def problem(
+    code: str,
+    detail: str,
+    *,
+    status: int | None = None,
+    field: str | None = None,
+    retry_after_s: float | None = None,
+) -> Response:
     status = status or STATUS.get(code, 500)
     body = Problem(
         title=_TITLES.get(code, "Error"),
@@ -75,11 +82,17 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def on_http(_request: Request, error: HTTPException) -> Response:
-        answer = problem(_CODES_BY_STATUS.get(error.status_code, "bad_request"), str(error.detail), status=error.status_code)
+        answer = problem(
+            _CODES_BY_STATUS.get(error.status_code, "bad_request"),
+            str(error.detail),
+            status=error.status_code,
+        )
         answer.headers.update(error.headers or {})
         return answer
 
     @app.exception_handler(Exception)
     async def on_surprise(request: Request, error: Exception) -> Response:
         logger.error("api.failed: %s %s", request.method, request.scope["path"], exc_info=error)
-        return problem("error", "The hub failed to answer; nothing more is known. Its log has the details.", status=500)
+        return problem(
+            "error", "The hub failed to answer; nothing more is known. Its log has the details.", status=500
+        )

@@ -44,7 +44,12 @@ router = APIRouter()
 
 @router.post("/jobs", status_code=201, tags=["jobs"], summary="Submit one job, or many of one spec")
 async def submit(
-    request: Request, body: SubmitRequest, principal: Submitter, hub: HubDep, dispatcher: DispatcherDep, key: RememberedDep
+    request: Request,
+    body: SubmitRequest,
+    principal: Submitter,
+    hub: HubDep,
+    dispatcher: DispatcherDep,
+    key: RememberedDep,
 ) -> SubmitReply:
     reply = await jobs.submit(hub, principal, body, for_body(key, principal, await request.body()))
     if not body.after:
@@ -72,7 +77,9 @@ async def list_jobs(
     return await jobs.page(hub, principal, state=state, group_id=group_id, after=after, limit=limit)
 
 
-@router.post("/jobs/preview", tags=["jobs"], summary="Which nodes would take such a job, and why the others would not")
+@router.post(
+    "/jobs/preview", tags=["jobs"], summary="Which nodes would take such a job, and why the others would not"
+)
 async def preview(body: PreviewRequest, principal: SignedIn, hub: HubDep) -> PreviewView:
     return explanations.preview(hub, principal, body)
 
@@ -84,7 +91,9 @@ async def get_job(
     hub: HubDep,
     *,
     wait_ms: WaitMs = 0,
-    seen: Annotated[str | None, Query(max_length=20, description="The state you know; answered when it differs")] = None,
+    seen: Annotated[
+        str | None, Query(max_length=20, description="The state you know; answered when it differs")
+    ] = None,
 ) -> JobDetail:
     return await jobs.get(hub, principal, job_id, wait_ms=wait_ms, seen=seen)
 
@@ -109,7 +118,11 @@ async def cancel(job_id: str, principal: SignedIn, hub: HubDep, dispatcher: Disp
     return view
 
 
-@router.get("/jobs/{job_id}/why", tags=["jobs"], summary="Why the job is in its state, with numbers and what would change it")
+@router.get(
+    "/jobs/{job_id}/why",
+    tags=["jobs"],
+    summary="Why the job is in its state, with numbers and what would change it",
+)
 async def why(job_id: str, principal: SignedIn, hub: HubDep) -> WhyView:
     return await explanations.why(hub, principal, job_id)
 
@@ -119,7 +132,9 @@ async def queue(principal: SignedIn, hub: HubDep) -> QueueView:
     return explanations.queue(hub, principal)
 
 
-@router.post("/groups", status_code=201, tags=["groups"], summary="Make a group for jobs that belong together")
+@router.post(
+    "/groups", status_code=201, tags=["groups"], summary="Make a group for jobs that belong together"
+)
 async def create_group(
     request: Request, body: GroupRequest, principal: Submitter, hub: HubDep, key: RememberedDep
 ) -> GroupView:
@@ -138,20 +153,34 @@ async def list_groups(
     return await groups.page(hub, principal, kind=kind, after=after, limit=limit)
 
 
-@router.get("/groups/{group_id}", tags=["groups"], summary="A group and how many of its jobs are in which state")
+@router.get(
+    "/groups/{group_id}", tags=["groups"], summary="A group and how many of its jobs are in which state"
+)
 async def get_group(group_id: str, principal: SignedIn, hub: HubDep) -> GroupView:
     return await groups.get(hub, principal, group_id)
 
 
-@router.get("/groups/{group_id}/results", tags=["groups"], summary="Finished jobs in the order they finished, live by long poll")
+@router.get(
+    "/groups/{group_id}/results",
+    tags=["groups"],
+    summary="Finished jobs in the order they finished, live by long poll",
+)
 async def get_results(
-    group_id: str, principal: SignedIn, hub: HubDep, *, after: Seq = 0, wait_ms: WaitMs = 0, limit: Limit = 500
+    group_id: str,
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    after: Seq = 0,
+    wait_ms: WaitMs = 0,
+    limit: Limit = 500,
 ) -> ResultPage:
     return await groups.results(hub, principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
 
 
 @router.post("/groups/{group_id}/cancel", tags=["groups"], summary="Cancel every unfinished job of the group")
-async def cancel_group(group_id: str, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep) -> GroupView:
+async def cancel_group(
+    group_id: str, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep
+) -> GroupView:
     view, effects = await groups.cancel(hub, principal, group_id)
     await dispatcher.follow(effects)
     return view

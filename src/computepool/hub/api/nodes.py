@@ -68,7 +68,9 @@ async def _node(request: Request) -> deps.NodePrincipal:
     return authenticator.peek_node(token) or await authenticator.node(token)
 
 
-async def _complete(hub: HubDep, dispatcher: DispatcherDep, node: Node, body: CompleteRequest) -> CompleteReply:
+async def _complete(
+    hub: HubDep, dispatcher: DispatcherDep, node: Node, body: CompleteRequest
+) -> CompleteReply:
     reply, settled = await settlement.complete(hub, node, body)
     dispatcher.settled(node.node_id, body, settled.over)
     session = hub.registry.get(node.node_id)
@@ -85,12 +87,18 @@ async def next_(body: NextRequest, node: Node, hub: HubDep) -> NextReply:
     return reply
 
 
-@router.post("/complete", tags=["agent"], summary="Report how attempts ended; every report gets a definite answer")
-async def complete(body: CompleteRequest, node: Node, hub: HubDep, dispatcher: DispatcherDep) -> CompleteReply:
+@router.post(
+    "/complete", tags=["agent"], summary="Report how attempts ended; every report gets a definite answer"
+)
+async def complete(
+    body: CompleteRequest, node: Node, hub: HubDep, dispatcher: DispatcherDep
+) -> CompleteReply:
     return await _complete(hub, dispatcher, node, body)
 
 
-@router.post("/heartbeat", tags=["agent"], summary="Renew leases and tell what runs, without waiting or claiming")
+@router.post(
+    "/heartbeat", tags=["agent"], summary="Renew leases and tell what runs, without waiting or claiming"
+)
 async def heartbeat(body: NextRequest, node: Node, hub: HubDep, dispatcher: DispatcherDep) -> NextReply:
     reply, effects = await nodes.next_(hub, node, body, poll=False)
     await dispatcher.follow(effects)
@@ -103,12 +111,16 @@ async def receive_logs(body: LogsRequest, node: Node, hub: HubDep) -> None:
 
 
 @router.post("/nodes/register", status_code=201, tags=["agent"], summary="Enrol a node with a one-time code")
-async def register(request: Request, body: RegisterRequest, hub: HubDep, _caller: deps.Anyone) -> RegisterReply:
+async def register(
+    request: Request, body: RegisterRequest, hub: HubDep, _caller: deps.Anyone
+) -> RegisterReply:
     registrations(request).take()
     return await nodes.register(hub, body)
 
 
-@router.post("/nodes/codes", status_code=201, tags=["nodes"], summary="A one-time code to enrol a node of yours")
+@router.post(
+    "/nodes/codes", status_code=201, tags=["nodes"], summary="A one-time code to enrol a node of yours"
+)
 async def enrol_code(principal: Provider, hub: HubDep) -> EnrolCodeReply:
     return await nodes.enrol_code(hub, principal)
 
@@ -144,7 +156,11 @@ async def set_state(
     return view
 
 
-@router.post("/nodes/{node_id}/revoke", tags=["nodes"], summary="Refuse the node's key from now on; its jobs run elsewhere")
+@router.post(
+    "/nodes/{node_id}/revoke",
+    tags=["nodes"],
+    summary="Refuse the node's key from now on; its jobs run elsewhere",
+)
 async def revoke(node_id: str, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep) -> NodeView:
     view, effects = await nodes.revoke(hub, principal, node_id)
     await dispatcher.follow(effects)

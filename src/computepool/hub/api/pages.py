@@ -30,7 +30,11 @@ background:#1857d6;color:#fff;cursor:pointer}}dl{{display:flex;gap:2.5rem;flex-w
 
 
 def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
-    headers = {"Content-Security-Policy": _CSP, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+    headers = {
+        "Content-Security-Policy": _CSP,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+    }
     return HTMLResponse(_PAGE.format(title=escape(title), body=body), status, headers)
 
 
@@ -38,7 +42,9 @@ def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
 async def home(principal: Anyone, hub: HubDep) -> HTMLResponse:
     counts = await queries.counts(hub)
     numbers = "".join(f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in counts.items())
-    who = f"Signed in as <strong>{escape(principal.name)}</strong>." if principal else "You are not signed in."
+    who = (
+        f"Signed in as <strong>{escape(principal.name)}</strong>." if principal else "You are not signed in."
+    )
     body = f"""<h1>{escape(hub.settings.name)}</h1><p>{who}</p><dl>{numbers}</dl>
 <pre>pool submit examples/hello.py --wait
 pool nodes
@@ -56,7 +62,9 @@ async def sign_in_page(code: str, hub: HubDep, _caller: Anyone) -> HTMLResponse:
 
 
 @router.post("/signin")
-async def sign_in(request: Request, hub: HubDep, _caller: Anyone, code: Annotated[str, Form(max_length=128)]) -> Response:
+async def sign_in(
+    request: Request, hub: HubDep, _caller: Anyone, code: Annotated[str, Form(max_length=128)]
+) -> Response:
     try:
         reply = await identity.sign_in(hub, SignInRequest(code=code, kind="cookie", name="browser"))
     except (ComputePoolError, ValueError):

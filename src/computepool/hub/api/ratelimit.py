@@ -22,7 +22,9 @@ class TokenBucket:
         self._tokens = min(self._burst, self._tokens + max(0, now_ms - self._at_ms) / 1000 * self._per_s)
         self._at_ms = now_ms
         if self._tokens < 1:
-            raise Unavailable("Many nodes are registering at once; try again shortly.", retry_after_s=1 + 1 / self._per_s)
+            raise Unavailable(
+                "Many nodes are registering at once; try again shortly.", retry_after_s=1 + 1 / self._per_s
+            )
         self._tokens -= 1
 
 

@@ -49,7 +49,9 @@ class DiskBlobs:
             with part.open("ab") as handle:
                 have = handle.tell()
                 if have != offset:
-                    raise Conflict(f"The upload is at byte {have}, not {offset}; continue from there.", field="offset")
+                    raise Conflict(
+                        f"The upload is at byte {have}, not {offset}; continue from there.", field="offset"
+                    )
                 handle.write(data)
             return have + len(data)
         except OSError as error:
@@ -65,7 +67,9 @@ class DiskBlobs:
         actual = _sha256(part)
         if actual != digest or part.stat().st_size != size:
             part.unlink(missing_ok=True)
-            raise BadRequest(f"The bytes have SHA-256 {actual}, not {digest}; the upload was dropped.", field="digest")
+            raise BadRequest(
+                f"The bytes have SHA-256 {actual}, not {digest}; the upload was dropped.", field="digest"
+            )
         final = self.path(digest)
         final.parent.mkdir(exist_ok=True)
         with part.open("rb") as handle:

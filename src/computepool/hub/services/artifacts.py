@@ -7,14 +7,12 @@ import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
-
 from computepool.core.errors import BadRequest, Conflict, NotFound, TooLarge
 from computepool.hub.services import access
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import records
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import Connection, Tx
 from computepool.protocol.accounts import ArtifactPage, ArtifactView, UploadState
 
 _CHUNK_BYTES = 1024 * 1024
@@ -64,7 +62,9 @@ async def receive(
 
 async def _keep(hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming) -> None:
     def unit(tx: Tx) -> None:
-        records.insert_artifact(tx, digest=incoming.digest, size=hub.blobs.path(incoming.digest).stat().st_size)
+        records.insert_artifact(
+            tx, digest=incoming.digest, size=hub.blobs.path(incoming.digest).stat().st_size
+        )
         if isinstance(asker, Principal):  # a node's upload is referred to by the report that names it
             row = {"digest": incoming.digest, "account_id": asker.account_id, "job_id": "", "role": "upload"}
             records.refer(tx, [{**row, "name": incoming.name}])
@@ -99,7 +99,9 @@ async def _already_here(
         if incoming.offset:
             return UploadState(digest=incoming.digest, offset=0, complete=False)
         if hasher.hexdigest() != incoming.digest:
-            raise BadRequest(f"The bytes have SHA-256 {hasher.hexdigest()}, not {incoming.digest}.", field="digest")
+            raise BadRequest(
+                f"The bytes have SHA-256 {hasher.hexdigest()}, not {incoming.digest}.", field="digest"
+            )
     await _keep(hub, asker, incoming)
     return UploadState(digest=incoming.digest, offset=incoming.size, complete=True)
 

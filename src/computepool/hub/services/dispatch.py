@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row
-
 from computepool.core.gates import could_run
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.resources import Shape
@@ -21,7 +19,7 @@ from computepool.hub.registry import Lane
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import jobs as job_rows
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.nodes import CompleteRequest, Grant
 
 _RUNTIME_WEIGHT = 0.2
@@ -67,14 +65,16 @@ class Dispatcher:
         if len(rows) < room:
             self._synced_ms = started_ms
 
-    async def add(self, rows: Iterable[Row[Any]]) -> None:
+    async def add(self, rows: Iterable[AnyRow]) -> None:
         fresh = [row for row in rows if row.id not in self._hub.backlog]
         specs = await self._hub.specs.load({row.spec_digest for row in fresh})
         now_ms = self._hub.now_ms()
         for row in fresh:
             shape = Shape(specs[row.spec_digest].requirements, row.account_id, row.avoid_node)
             self._spec_of[row.id] = row.spec_digest
-            self._hub.backlog.add(row.id, shape, priority=row.priority, age_key=f"{row.queued_at_ms:015d}{row.id}")
+            self._hub.backlog.add(
+                row.id, shape, priority=row.priority, age_key=f"{row.queued_at_ms:015d}{row.id}"
+            )
             if row.ready_at_ms > now_ms:
                 self._hub.backlog.delay(row.id, row.ready_at_ms)
         if fresh:
@@ -160,7 +160,9 @@ class Dispatcher:
 
     def _new_lanes(self) -> list[_Place]:
         places: list[_Place] = []
-        for job_id, placement in self._hub.backlog.take(self._hub.registry.fleet, self._hub.settings.dispatch_batch_max):
+        for job_id, placement in self._hub.backlog.take(
+            self._hub.registry.fleet, self._hub.settings.dispatch_batch_max
+        ):
             self._lane_no += 1
             lane = Lane(
                 id=f"{self._hub.hub_id}-{self._lane_no}",
@@ -207,7 +209,7 @@ class Dispatcher:
             for shape in self._hub.backlog.shapes()
         )
 
-    def _lease(self, tx: Tx, places: Sequence[_Place]) -> dict[str, Row[Any]]:
+    def _lease(self, tx: Tx, places: Sequence[_Place]) -> dict[str, AnyRow]:
         """Queued → leased for those that are still queued, with an attempt row each."""
         hub = self._hub
         leased = job_rows.lease_jobs(tx, [place.job_id for place in places])
@@ -219,7 +221,6 @@ class Dispatcher:
             if job is None:
                 continue
             attempt_id = job_rows.attempt_id(job.id, job.attempt_no)
-            cards = place.lane.reservation.cards if place.lane.reservation is not None else ()
             rows.append(
                 {
                     "id": attempt_id,
@@ -228,7 +229,7 @@ class Dispatcher:
                     "node_id": place.lane.node_id,
                     "owner_id": session.profile.owner if session is not None else "",
                     "lane": place.lane.id,
-                    "gpus": ",".join(map(str, cards)),
+                    "gpus": ",".join(map(str, place.lane.gpus)),
                     "state": AttemptState.LEASED.value,
                     "reason": Reason.PLACED.value,
                     "lease_until_ms": until_ms,
@@ -253,7 +254,7 @@ class Dispatcher:
             tx.touch("events")
         return leased
 
-    def _hand_over(self, places: Sequence[_Place], leased: dict[str, Row[Any]]) -> None:
+    def _hand_over(self, places: Sequence[_Place], leased: dict[str, AnyRow]) -> None:
         """Leased attempts go to their nodes; a job that another hub took simply leaves our backlog."""
         registry = self._hub.registry
         woken = set()
@@ -262,7 +263,6 @@ class Dispatcher:
             job, session = leased.get(place.job_id), registry.get(place.lane.node_id)
             if job is None or session is None:
                 continue  # lost to another hub; or the node left this instant, and its lease will run out
-            cards = list(place.lane.reservation.cards) if place.lane.reservation is not None else []
             grant = Grant.model_construct(
                 attempt_id=job_rows.attempt_id(job.id, job.attempt_no),
                 attempt_no=job.attempt_no,
@@ -273,8 +273,8 @@ class Dispatcher:
                 payload=job.payload,
                 payload_artifact=job.payload_artifact,
                 item=job.item,
-                items=job.items,
-                gpus=cards,
+                items=job.item_count,
+                gpus=place.lane.gpus,
             )
             registry.hold(session, place.lane, grant)
             woken.add(session.node_id)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row
-
 from computepool.core.jobs import TERMINAL, JobState, Reason
 from computepool.hub.clock import new_id
 from computepool.hub.services import access, lifecycle, views
@@ -15,7 +13,7 @@ from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import records
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.jobs import GroupPage, GroupRequest, GroupView, ResultPage
 
 #: Groups a person made on purpose; an SDK client's own session is listed only when asked for.
@@ -23,7 +21,7 @@ _SHOWN = ("group", "map", "slices")
 _CANCEL_BATCH = 500
 
 
-def _view(row: Row[Any], counts: dict[str, int]) -> GroupView:
+def _view(row: AnyRow, counts: dict[str, int]) -> GroupView:
     return GroupView(
         id=row.id,
         name=row.name,
@@ -55,7 +53,7 @@ async def create(hub: Hub, principal: Principal, request: GroupRequest, remember
     return await hub.store.write(lambda tx: once(tx, remembered, GroupView, lambda: effect(tx)))
 
 
-async def _owned(hub: Hub, principal: Principal, group_id: str) -> Row[Any]:
+async def _owned(hub: Hub, principal: Principal, group_id: str) -> AnyRow:
     row = await hub.store.read(lambda connection: records.get_group(connection, group_id))
     access.check_owner(principal, row.account_id if row is not None else None, what="group")
     assert row is not None
@@ -67,7 +65,9 @@ async def get(hub: Hub, principal: Principal, group_id: str) -> GroupView:
     return _view(row, await hub.store.read(lambda connection: job_rows.count_group(connection, group_id)))
 
 
-async def page(hub: Hub, principal: Principal, *, kind: str | None, after: str | None, limit: int) -> GroupPage:
+async def page(
+    hub: Hub, principal: Principal, *, kind: str | None, after: str | None, limit: int
+) -> GroupPage:
     def load(connection: Connection) -> list[GroupView]:
         rows = records.list_groups(
             connection,
@@ -106,9 +106,7 @@ async def results(
                 break
             await watch.wait(left_ms / 1000)
     found = [views.job_result(row, seq=row.seq, outputs=outputs) for row in rows]
-    return ResultPage(
-        results=found, cursor=found[-1].seq if found else after, open=unfinished
-    )
+    return ResultPage(results=found, cursor=found[-1].seq if found else after, open=unfinished)
 
 
 async def cancel(hub: Hub, principal: Principal, group_id: str) -> tuple[GroupView, Effects]:

@@ -60,7 +60,11 @@ class Authenticator:
     def peek_node(self, token: str) -> NodePrincipal | None:
         """The hot path of polls: no await, no cryptography."""
         known = self._known.get(token)
-        if known is None or known.until_ms < self._hub.now_ms() or not isinstance(known.principal, NodePrincipal):
+        if (
+            known is None
+            or known.until_ms < self._hub.now_ms()
+            or not isinstance(known.principal, NodePrincipal)
+        ):
             return None
         return known.principal
 
@@ -81,7 +85,10 @@ class Authenticator:
         if row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
             raise Unauthenticated("This key has expired; make a new one with `pool keys create`.")
         principal = Principal(
-            account_id=row.account_id, name=row.account_name, roles=frozenset(row.roles.split(",")), key_id=row.id
+            account_id=row.account_id,
+            name=row.account_name,
+            roles=frozenset(row.roles.split(",")),
+            key_id=row.id,
         )
         self._used[row.id] = now_ms
         self._remember(key, principal, min(now_ms + _CACHE_MS, row.expires_at_ms or now_ms + _CACHE_MS))
@@ -93,9 +100,13 @@ class Authenticator:
         node_id = node_token_subject(token)
         row = await self._hub.store.read(lambda connection: node_rows.get_node(connection, node_id))
         if row is None:
-            raise Unauthenticated("This node is not enrolled here; enrol it with a code from `pool node code`.")
+            raise Unauthenticated(
+                "This node is not enrolled here; enrol it with a code from `pool node code`."
+            )
         now_ms = self._hub.now_ms()
-        expires_s = verify_node_token(token, key=public_key(row.public_key), hub=HUB_AUDIENCE, now_s=now_ms // 1000)
+        expires_s = verify_node_token(
+            token, key=public_key(row.public_key), hub=HUB_AUDIENCE, now_s=now_ms // 1000
+        )
         if row.state == NodeState.REVOKED:
             raise Unauthenticated("This node's key was revoked by its owner or the operator.")
         principal = NodePrincipal(node_id=node_id, owner=row.account_id, public_key=row.public_key)
@@ -124,7 +135,9 @@ def account_view(row: object) -> AccountView:
     )
 
 
-async def create_account(hub: Hub, principal: Principal, request: AccountRequest, remembered: Remembered) -> AccountView:
+async def create_account(
+    hub: Hub, principal: Principal, request: AccountRequest, remembered: Remembered
+) -> AccountView:
     account_id = new_id(hub.clock, "acc")
 
     def unit(tx: Tx) -> AccountView:
@@ -141,7 +154,9 @@ def _insert_account(tx: Tx, account_id: str, request: AccountRequest, principal:
 
 
 async def list_accounts(hub: Hub, *, after: str | None, limit: int) -> AccountPage:
-    rows = await hub.store.read(lambda connection: accounts.list_accounts(connection, after=after or "", limit=limit))
+    rows = await hub.store.read(
+        lambda connection: accounts.list_accounts(connection, after=after or "", limit=limit)
+    )
     views = [account_view(row) for row in rows]
     return AccountPage(accounts=views, next=views[-1].id if len(views) == limit else None)
 
@@ -153,16 +168,27 @@ async def get_account(hub: Hub, account_id: str) -> AccountView:
     return account_view(row)
 
 
-async def create_key(hub: Hub, principal: Principal, request: KeyRequest, remembered: Remembered) -> NewKeyReply:
+async def create_key(
+    hub: Hub, principal: Principal, request: KeyRequest, remembered: Remembered
+) -> NewKeyReply:
     owner = request.account_id or principal.account_id
     access.check_owner(principal, owner, what="account")
-    expires_at_ms = None if request.expires_in_s is None else hub.now_ms() + round(request.expires_in_s * 1000)
+    expires_at_ms = (
+        None if request.expires_in_s is None else hub.now_ms() + round(request.expires_in_s * 1000)
+    )
     key_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
 
     def unit(tx: Tx) -> NewKeyReply:
         if accounts.get_account(tx.connection, owner) is None:
             raise NotFound("There is no such account.", field="account_id")
-        return once(tx, remembered, NewKeyReply, lambda: _insert_key(hub, tx, key_id, secret, owner, request.name, expires_at_ms, principal.account_id))
+        return once(
+            tx,
+            remembered,
+            NewKeyReply,
+            lambda: _insert_key(
+                hub, tx, key_id, secret, owner, request.name, expires_at_ms, principal.account_id
+            ),
+        )
 
     return await hub.store.write(unit)
 
@@ -192,7 +218,9 @@ def _insert_key(
 
 async def list_keys(hub: Hub, principal: Principal, *, after: str | None, limit: int) -> KeyPage:
     rows = await hub.store.read(
-        lambda connection: accounts.list_keys(connection, account_id=principal.account_id, after=after or "", limit=limit)
+        lambda connection: accounts.list_keys(
+            connection, account_id=principal.account_id, after=after or "", limit=limit
+        )
     )
     views = [KeyView.model_validate(row._mapping) for row in rows]
     return KeyPage(keys=views, next=views[-1].id if len(views) == limit else None)
@@ -203,7 +231,9 @@ async def revoke_key(hub: Hub, principal: Principal, key_id: str) -> None:
         row = accounts.get_key(tx.connection, key_id)
         access.check_owner(principal, row.account_id if row is not None else None, what="key")
         if accounts.revoke_key(tx, key_id):
-            tx.emit(actor=principal.account_id, action="key.revoked", account_id=row.account_id if row else None)
+            tx.emit(
+                actor=principal.account_id, action="key.revoked", account_id=row.account_id if row else None
+            )
         tx.touch(KEYS_TOPIC)
 
     await hub.store.write(unit)
@@ -217,7 +247,11 @@ def issue_code(hub: Hub, tx: Tx, *, purpose: str, account_id: str, life_s: float
     code = hub.clock.entropy(16).hex()
     expires_at_ms = tx.now_ms + round(life_s * 1000)
     accounts.insert_code(
-        tx, code_hash=hub.secrets.digest(code), purpose=purpose, account_id=account_id, expires_at_ms=expires_at_ms
+        tx,
+        code_hash=hub.secrets.digest(code),
+        purpose=purpose,
+        account_id=account_id,
+        expires_at_ms=expires_at_ms,
     )
     return code, expires_at_ms
 

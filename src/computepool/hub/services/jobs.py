@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row
-
 from computepool.core.errors import BadRequest, Conflict, RateLimited
 from computepool.core.jobs import TERMINAL, JobState, Reason
 from computepool.hub.clock import new_ids
@@ -17,7 +15,7 @@ from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import records
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.jobs import (
     JobDetail,
     JobPage,
@@ -29,7 +27,9 @@ from computepool.protocol.jobs import (
 )
 
 
-async def submit(hub: Hub, principal: Principal, request: SubmitRequest, remembered: Remembered) -> SubmitReply:
+async def submit(
+    hub: Hub, principal: Principal, request: SubmitRequest, remembered: Remembered
+) -> SubmitReply:
     """One spec, one job per item; all of them or none."""
     body = request.spec.body()
     digest = spec_digest(body)
@@ -45,7 +45,13 @@ class _Submission:
     """The rows of one submission; `insert` may run more than once (see store/session.py)."""
 
     def __init__(
-        self, hub: Hub, principal: Principal, request: SubmitRequest, digest: str, body: str, job_ids: list[str]
+        self,
+        hub: Hub,
+        principal: Principal,
+        request: SubmitRequest,
+        digest: str,
+        body: str,
+        job_ids: list[str],
     ) -> None:
         self.hub, self.principal, self.request = hub, principal, request
         self.digest, self.body, self.job_ids = digest, body, job_ids
@@ -59,7 +65,8 @@ class _Submission:
         job_rows.insert_spec(tx, digest=self.digest, body=self.body)
         job_rows.insert_jobs(tx, self._rows(tx, pending=len(pending)))
         job_rows.insert_dependencies(
-            tx, [{"job_id": job_id, "after_id": after} for job_id in self.job_ids for after in sorted(pending)]
+            tx,
+            [{"job_id": job_id, "after_id": after} for job_id in self.job_ids for after in sorted(pending)],
         )
         reason = Reason.WAITING_FOR_JOBS if pending else Reason.SUBMITTED
         for job_id in self.job_ids:
@@ -80,7 +87,7 @@ class _Submission:
         shared = {
             "account_id": self.principal.account_id,
             "group_id": request.group_id,
-            "items": len(request.items),
+            "item_count": len(request.items),
             "name": request.spec.name,
             "kind": request.spec.kind.value,
             "spec_digest": self.digest,
@@ -131,14 +138,23 @@ class _Submission:
             if row is None or (row.account_id != self.principal.account_id and not self.principal.is_admin):
                 raise BadRequest(f"There is no job {job_id} of yours to wait for.", field="after")
             if JobState(row.state) in TERMINAL and row.state != JobState.SUCCEEDED:
-                raise Conflict(f"Job {job_id} has {row.state}; what comes after it could never start.", field="after")
+                raise Conflict(
+                    f"Job {job_id} has {row.state}; what comes after it could never start.", field="after"
+                )
         return {job_id for job_id, row in rows.items() if row.state != JobState.SUCCEEDED}
 
     def _check_artifacts(self, tx: Tx) -> None:
         """Every artifact a job needs is here, readable by its submitter, and kept for the job from now on."""
-        needed = [("input", file.name, file.digest, job_id) for file in self.request.spec.inputs for job_id in self.job_ids]
+        needed = [
+            ("input", file.name, file.digest, job_id)
+            for file in self.request.spec.inputs
+            for job_id in self.job_ids
+        ]
         if self.request.spec.function_artifact:
-            needed += [("function", "function", self.request.spec.function_artifact, job_id) for job_id in self.job_ids]
+            needed += [
+                ("function", "function", self.request.spec.function_artifact, job_id)
+                for job_id in self.job_ids
+            ]
         for job_id, item in zip(self.job_ids, self.request.items, strict=True):
             if item.payload_artifact:
                 needed.append(("payload", "payload", item.payload_artifact, job_id))
@@ -158,7 +174,7 @@ class _Submission:
 # looking
 
 
-def _owned(principal: Principal, row: Row[Any] | None) -> Row[Any]:
+def _owned(principal: Principal, row: AnyRow | None) -> AnyRow:
     access.check_owner(principal, row.account_id if row is not None else None, what="job")
     assert row is not None
     return row
@@ -169,7 +185,9 @@ async def get(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int, seen
     deadline_ms = hub.now_ms() + wait_ms
     while True:
         with hub.signals.watch(f"job:{job_id}") as watch:
-            row = _owned(principal, await hub.store.read(lambda connection: job_rows.get_job(connection, job_id)))
+            row = _owned(
+                principal, await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
+            )
             left_ms = deadline_ms - hub.now_ms()
             if left_ms <= 0 or JobState(row.state) in TERMINAL or (seen is not None and row.state != seen):
                 return await _detail(hub, principal, job_id)
@@ -201,7 +219,9 @@ async def result(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int) -
     deadline_ms = hub.now_ms() + wait_ms
     while True:
         with hub.signals.watch(f"job:{job_id}") as watch:
-            row = _owned(principal, await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id)))
+            row = _owned(
+                principal, await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id))
+            )
             if JobState(row.state) in TERMINAL:
                 break
             left_ms = deadline_ms - hub.now_ms()
@@ -213,7 +233,13 @@ async def result(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int) -
 
 
 async def page(
-    hub: Hub, principal: Principal, *, state: JobState | None, group_id: str | None, after: str | None, limit: int
+    hub: Hub,
+    principal: Principal,
+    *,
+    state: JobState | None,
+    group_id: str | None,
+    after: str | None,
+    limit: int,
 ) -> JobPage:
     def load(connection: Connection) -> tuple[Any, dict[str, str]]:
         rows = job_rows.list_jobs(
@@ -237,7 +263,7 @@ async def page(
 async def cancel(hub: Hub, principal: Principal, job_id: str) -> tuple[JobView, Effects]:
     """Cancelling a finished job changes nothing and says how it ended."""
 
-    def unit(tx: Tx) -> tuple[Row[Any], Effects]:
+    def unit(tx: Tx) -> tuple[AnyRow, Effects]:
         effects = Effects()
         row = _owned(principal, job_rows.lock_jobs(tx, [job_id]).get(job_id))
         if JobState(row.state) not in TERMINAL:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Row
-
 from computepool.core.jobs import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason
 from computepool.hub.services import lifecycle
 from computepool.hub.services.context import Hub
@@ -11,7 +9,7 @@ from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import accounts
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Tx
 
 _BATCH = 1_000
 _HUB_FRESH_MS = 30_000
@@ -32,9 +30,7 @@ async def on_boot(hub: Hub) -> None:
 
 
 async def beat(hub: Hub) -> None:
-    await hub.store.write(
-        lambda tx: accounts.beat_hub(tx, hub_id=hub.hub_id, address=hub.settings.address)
-    )
+    await hub.store.write(lambda tx: accounts.beat_hub(tx, hub_id=hub.hub_id, address=hub.settings.address))
 
 
 async def renew(hub: Hub) -> None:
@@ -42,7 +38,9 @@ async def renew(hub: Hub) -> None:
     seen = {session.node_id: session.seen_ms for session in hub.registry.sessions}
     await hub.store.write(lambda tx: node_rows.touch_nodes(tx, seen))
     by_node = [
-        (session.node_id, session.seen_ms, list(session.attempts)) for session in hub.registry.sessions if session.attempts
+        (session.node_id, session.seen_ms, list(session.attempts))
+        for session in hub.registry.sessions
+        if session.attempts
     ]
     for start in range(0, len(by_node), _BATCH):
         dead = await hub.store.write(lambda tx, part=by_node[start : start + _BATCH]: _renew(hub, tx, part))  # type: ignore[misc]
@@ -74,7 +72,9 @@ async def expire_overdue(hub: Hub) -> Effects:
     if rows:
         ids = [row.id for row in rows]
         effects = await hub.store.write(lambda tx: end_attempts(hub, tx, ids, reason=Reason.LEASE_LOST))
-    stale = await hub.store.read(lambda connection: job_rows.overdue_jobs(connection, now_ms=now_ms, limit=_BATCH))
+    stale = await hub.store.read(
+        lambda connection: job_rows.overdue_jobs(connection, now_ms=now_ms, limit=_BATCH)
+    )
     if stale:
         late = await hub.store.write(lambda tx: _expire_jobs(tx, stale))
         effects.finished += late.finished
@@ -96,7 +96,12 @@ def end_attempts(hub: Hub, tx: Tx, attempt_ids: list[str], *, reason: Reason) ->
 
 
 def _end_attempt(
-    hub: Hub, tx: Tx, attempt: Row[tuple[object, ...]], job: Row[tuple[object, ...]], reason: Reason, effects: Effects
+    hub: Hub,
+    tx: Tx,
+    attempt: AnyRow,
+    job: AnyRow,
+    reason: Reason,
+    effects: Effects,
 ) -> None:
     if not job_rows.end_attempt(tx, attempt.id, state=AttemptState.EXPIRED, reason=reason):
         return

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Row
-
 from computepool.core.jobs import (
     NODE_FAULTS,
     AttemptState,
@@ -18,7 +16,7 @@ from computepool.core.jobs import (
     after_failure,
 )
 from computepool.hub.store import jobs as job_rows
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Tx
 
 
 @dataclass(slots=True)
@@ -32,7 +30,7 @@ class Effects:
 
 def job_event(
     tx: Tx,
-    job: Row[Any],
+    job: AnyRow,
     after: JobState,
     *,
     actor: str,
@@ -61,7 +59,7 @@ def job_event(
 
 
 def finish(
-    tx: Tx, job: Row[Any], state: JobState, *, actor: str, reason: Reason, effects: Effects, **changes: Any
+    tx: Tx, job: AnyRow, state: JobState, *, actor: str, reason: Reason, effects: Effects, **changes: Any
 ) -> bool:
     """End a job that did not succeed; what depends on it ends too."""
     if not job_rows.finish(tx, job.id, state=state, reason=reason, **changes):
@@ -73,7 +71,7 @@ def finish(
     return True
 
 
-def _end_attempts(tx: Tx, job: Row[Any], effects: Effects) -> None:
+def _end_attempts(tx: Tx, job: AnyRow, effects: Effects) -> None:
     for attempt in job_rows.live_attempts_of_job(tx.connection, job.id):
         job_rows.end_attempt(tx, attempt.id, state=AttemptState.CANCELLED, reason=Reason.CANCELLED_BY_USER)
         effects.ended.append((attempt.node_id, attempt.id))
@@ -107,7 +105,7 @@ def release_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None
 
 def attempt_failed(
     tx: Tx,
-    job: Row[Any],
+    job: AnyRow,
     *,
     reason: Reason,
     node_id: str,
@@ -129,7 +127,16 @@ def attempt_failed(
     decision = after_failure(reason, history, limits, jitter=jitter)
     counts = {"job_faults": history.job_faults, "node_faults": history.node_faults}
     if decision.state is JobState.FAILED:
-        finish(tx, job, JobState.FAILED, actor=actor, reason=decision.reason, effects=effects, **counts, **details)
+        finish(
+            tx,
+            job,
+            JobState.FAILED,
+            actor=actor,
+            reason=decision.reason,
+            effects=effects,
+            **counts,
+            **details,
+        )
         return
     requeue(
         tx,
@@ -143,7 +150,7 @@ def attempt_failed(
     )
 
 
-def requeue(tx: Tx, job: Row[Any], *, reason: Reason, actor: str, effects: Effects, **changes: Any) -> None:
+def requeue(tx: Tx, job: AnyRow, *, reason: Reason, actor: str, effects: Effects, **changes: Any) -> None:
     if job_rows.requeue(tx, job.id, attempt_no=job.attempt_no, reason=reason.value, **changes):
         job_event(tx, job, JobState.QUEUED, actor=actor, reason=reason)
         effects.requeued.append(job.id)

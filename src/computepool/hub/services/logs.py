@@ -27,7 +27,9 @@ def append(hub: Hub, tx: Tx, node_id: str, chunks: Sequence[LogText]) -> None:
         grown = records.grow_log(tx, chunk.attempt_id, node_id=node_id, size=size)
         if grown is None or grown.log_bytes - size >= hub.settings.log_max_bytes:
             continue
-        rows.append({"job_id": grown.job_id, "attempt_id": chunk.attempt_id, "stream": chunk.stream, "text": text})
+        rows.append(
+            {"job_id": grown.job_id, "attempt_id": chunk.attempt_id, "stream": chunk.stream, "text": text}
+        )
         tx.touch(f"log:{grown.job_id}")
     if rows:
         records.insert_logs(tx, rows)
@@ -48,5 +50,9 @@ async def page(hub: Hub, job_id: str, *, after: int, limit: int, wait_ms: int) -
             if rows or over or left_ms <= 0:
                 break
             await watch.wait(left_ms / 1000)
-    chunks = [LogChunk(seq=row.seq, attempt_id=row.attempt_id, stream=row.stream, text=row.text) for row in rows]
-    return LogPage(chunks=chunks, cursor=chunks[-1].seq if chunks else after, ended=over and len(chunks) < limit)
+    chunks = [
+        LogChunk(seq=row.seq, attempt_id=row.attempt_id, stream=row.stream, text=row.text) for row in rows
+    ]
+    return LogPage(
+        chunks=chunks, cursor=chunks[-1].seq if chunks else after, ended=over and len(chunks) < limit
+    )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from sqlalchemy import Connection, Row
-
 from computepool.core import explain
 from computepool.core.errors import BadRequest, Conflict, Forbidden, NotFound
 from computepool.core.jobs import AttemptState, JobState, Reason
@@ -20,7 +18,7 @@ from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import accounts
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.nodes import (
     EnrolCodeReply,
     Grant,
@@ -68,9 +66,13 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
     def unit(tx: Tx) -> tuple[str, str]:
         owner = accounts.use_code(tx, code_hash=hub.secrets.digest(request.code), purpose="enrol")
         if owner is None:
-            raise BadRequest("The enrolment code is wrong, used or expired; make one with `pool node code`.", field="code")
+            raise BadRequest(
+                "The enrolment code is wrong, used or expired; make one with `pool node code`.", field="code"
+            )
         if node_rows.find_node_by_key(tx.connection, request.public_key) is not None:
-            raise Conflict("This key is enrolled already; start the agent without a code.", field="public_key")
+            raise Conflict(
+                "This key is enrolled already; start the agent without a code.", field="public_key"
+            )
         node_rows.insert_node(
             tx,
             id=node_id,
@@ -80,7 +82,13 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
             state=NodeState.ACTIVE.value,
             profile=request.profile.model_dump_json(),
         )
-        tx.emit(actor=node_id, action="node.enrolled", account_id=owner, node_id=node_id, after=NodeState.ACTIVE.value)
+        tx.emit(
+            actor=node_id,
+            action="node.enrolled",
+            account_id=owner,
+            node_id=node_id,
+            after=NodeState.ACTIVE.value,
+        )
         return node_id, owner
 
     enrolled, owner = await hub.store.write(unit)
@@ -154,12 +162,16 @@ async def _arrive(
 ) -> tuple[Session, Effects | None]:
     """First word of a node to this hub (or since its restart): learn its profile and what it should be holding."""
 
-    def unit(tx: Tx) -> tuple[Row[Any], Any, Effects | None]:
+    def unit(tx: Tx) -> tuple[AnyRow, Any, Effects | None]:
         row = node_rows.get_node(tx.connection, node.node_id)
         if row is None:
             raise NotFound("This node is not enrolled here.")
         node_rows.set_profile(
-            tx, node_id=node.node_id, name=profile.name, profile=profile.model_dump_json(), boot_id=request.boot_id
+            tx,
+            node_id=node.node_id,
+            name=profile.name,
+            profile=profile.model_dump_json(),
+            boot_id=request.boot_id,
         )
         effects = None
         if row.boot_id != request.boot_id:
@@ -174,7 +186,10 @@ async def _arrive(
 
     row, live, effects = await hub.store.write(unit)
     specs = await hub.specs.load({attempt.spec_digest for attempt in live})
-    if hub.registry.get(node.node_id) is not None and request.boot_id != hub.registry.get(node.node_id).boot_id:  # type: ignore[union-attr]
+    if (
+        hub.registry.get(node.node_id) is not None
+        and request.boot_id != hub.registry.get(node.node_id).boot_id
+    ):  # type: ignore[union-attr]
         hub.registry.on_node_lost(node.node_id)
     known = hub.registry.get(node.node_id)
     session = hub.registry.on_node_seen(
@@ -206,7 +221,7 @@ def _adopt(hub: Hub, session: Session, live: Any, specs: dict[str, Any], holding
         )
 
 
-def grant_from_row(row: Row[Any]) -> Grant:
+def grant_from_row(row: AnyRow) -> Grant:
     """From an attempt joined with its job."""
     return Grant(
         attempt_id=row.id,
@@ -218,7 +233,7 @@ def grant_from_row(row: Row[Any]) -> Grant:
         payload=row.payload,
         payload_artifact=row.payload_artifact,
         item=row.item,
-        items=row.items,
+        items=row.item_count,
         gpus=[int(index) for index in row.gpus.split(",") if index],
     )
 
@@ -262,7 +277,9 @@ def _write_running(tx: Tx, started: list[str], progress: dict[str, float]) -> No
             tx.touch(f"job:{attempt_id.rpartition('-')[0]}")
 
 
-def _reply(hub: Hub, session: Session | None, *, deliver: bool = False, reregister: bool = False) -> NextReply:
+def _reply(
+    hub: Hub, session: Session | None, *, deliver: bool = False, reregister: bool = False
+) -> NextReply:
     registry = hub.registry
     interval_ms = registry.interval_ms
     base = {
@@ -282,7 +299,9 @@ def _reply(hub: Hub, session: Session | None, *, deliver: bool = False, reregist
             if (attempt := session.attempts.get(attempt_id)) is not None:
                 attempt.delivered = True
                 grants.append(attempt.grant)
-    return NextReply(**base, cancel=cancel, state=session.state.value, **_granted(hub, session.node_id, grants))
+    return NextReply(
+        **base, cancel=cancel, state=session.state.value, **_granted(hub, session.node_id, grants)
+    )
 
 
 def _granted(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]:
@@ -296,7 +315,9 @@ def _granted(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]:
         issued_s=now_s,
         expires_s=now_s + _TOKEN_LIFE_S,
     )
-    specs = {known.digest: known.body for grant in grants if (known := hub.specs.peek(grant.spec)) is not None}
+    specs = {
+        known.digest: known.body for grant in grants if (known := hub.specs.peek(grant.spec)) is not None
+    }
     signed = sign_job_token(token, key=hub.secrets.signing_key, kid=hub.secrets.kid)
     return {"grants": grants, "specs": specs, "token": signed}
 
@@ -304,7 +325,7 @@ def _granted(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]:
 # what people see and want
 
 
-def _view(hub: Hub, row: Row[Any], principal: Principal | None) -> NodeView:
+def _view(hub: Hub, row: AnyRow, principal: Principal | None) -> NodeView:
     profile = Profile.model_validate_json(row.profile)
     session = hub.registry.get(row.id)
     free = hub.registry.fleet.free(row.id) if session is not None else None
@@ -335,7 +356,9 @@ def _view(hub: Hub, row: Row[Any], principal: Principal | None) -> NodeView:
 async def page(hub: Hub, principal: Principal, *, mine: bool, after: str | None, limit: int) -> NodePage:
     account_id = principal.account_id if mine else None
     rows = await hub.store.read(
-        lambda connection: node_rows.list_nodes(connection, after=after or "", limit=limit, account_id=account_id)
+        lambda connection: node_rows.list_nodes(
+            connection, after=after or "", limit=limit, account_id=account_id
+        )
     )
     views = [_view(hub, row, principal) for row in rows]
     return NodePage(nodes=views, next=views[-1].id if len(views) == limit else None)
@@ -355,7 +378,10 @@ async def set_state(hub: Hub, principal: Principal, node_id: str, state: NodeSta
         row = _manageable(tx.connection, principal, node_id)
         if row.state == NodeState.REVOKED:
             raise Conflict("This node was revoked; enrol it again.")
-        if node_rows.set_state(tx, node_id=node_id, before=row.state, after=state.value) and row.state != state:
+        if (
+            node_rows.set_state(tx, node_id=node_id, before=row.state, after=state.value)
+            and row.state != state
+        ):
             tx.emit(
                 actor=principal.account_id,
                 action=f"node.{state.value}",
@@ -382,7 +408,7 @@ def follow_state(hub: Hub, node_id: str, state: NodeState) -> None:
         hub.registry.on_node_lost(node_id)
 
 
-def _manageable(connection: Connection, principal: Principal, node_id: str) -> Row[Any]:
+def _manageable(connection: Connection, principal: Principal, node_id: str) -> AnyRow:
     row = node_rows.get_node(connection, node_id)
     access.check_owner(principal, row.account_id if row is not None else None, what="node")
     assert row is not None
@@ -419,7 +445,7 @@ async def reconcile(hub: Hub, node_id: str) -> None:
     if session is None:
         return
 
-    def load(connection: Connection) -> tuple[Row[Any] | None, set[str]]:
+    def load(connection: Connection) -> tuple[AnyRow | None, set[str]]:
         live = {attempt.id for attempt in job_rows.live_attempts(connection, node_id=node_id)}
         return node_rows.get_node(connection, node_id), live
 
@@ -435,15 +461,21 @@ async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
     """Why this node has (no) work: its own state, then each waiting shape and what it lacks for it."""
     view = await get(hub, principal, node_id)
     if not view.online:
-        return NodeWhyView(node_id=node_id, sentence="The node is offline: the hub has not heard from it.", rows=[])
+        return NodeWhyView(
+            node_id=node_id, sentence="The node is offline: the hub has not heard from it.", rows=[]
+        )
     if view.state != NodeState.ACTIVE:
-        return NodeWhyView(node_id=node_id, sentence=f"The node is {view.state}: it takes no new work.", rows=[])
+        return NodeWhyView(
+            node_id=node_id, sentence=f"The node is {view.state}: it takes no new work.", rows=[]
+        )
     if view.cool_off_until_ms and view.cool_off_until_ms > hub.now_ms():
         rest_s = (view.cool_off_until_ms - hub.now_ms()) // 1000
         sentence = f"The node failed {view.consecutive_faults} jobs in a row by its own fault and rests for {rest_s} s."
         return NodeWhyView(node_id=node_id, sentence=sentence, rows=[])
     if hub.registry.get(node_id) is None:
-        return NodeWhyView(node_id=node_id, sentence="The node polls another hub of this pool; ask there.", rows=[])
+        return NodeWhyView(
+            node_id=node_id, sentence="The node polls another hub of this pool; ask there.", rows=[]
+        )
     rows = explain.explain_node(hub.registry.fleet, node_id, hub.backlog.shapes())
     said = [NodeWhyRow(shape=row.shape, queued=row.queued, reason=row.reason) for row in rows]
     busy = view.running + view.leased

@@ -19,7 +19,11 @@ _KEY_PREFIX = "key:"
 class Secrets:
     def __init__(self, values: dict[str, str]) -> None:
         self._pepper = unb64(values["pepper"])
-        keys = {name.removeprefix(_KEY_PREFIX): value for name, value in values.items() if name.startswith(_KEY_PREFIX)}
+        keys = {
+            name.removeprefix(_KEY_PREFIX): value
+            for name, value in values.items()
+            if name.startswith(_KEY_PREFIX)
+        }
         self._keys = {kid: Ed25519PrivateKey.from_private_bytes(unb64(value)) for kid, value in keys.items()}
         self.kid = list(self._keys)[-1]  #: newest last; it signs
 

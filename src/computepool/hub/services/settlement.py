@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Row
-
 from computepool.core.errors import Forbidden
 from computepool.core.jobs import (
     NODE_FAULTS,
@@ -26,7 +24,7 @@ from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import records
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.nodes import CompleteReply, CompleteRequest, Report, ReportAnswer
 from computepool.protocol.tokens import signed_by
 
@@ -70,7 +68,7 @@ class _Settling:
         self.settled = Settled()
         self.reported: list[dict[str, Any]] = []
         self.accepted: list[dict[str, Any]] = []
-        self.failures: list[tuple[Report, Row[Any]]] = []
+        self.failures: list[tuple[Report, AnyRow]] = []
         self.outputs: list[dict[str, Any]] = []
         self.good = self.bad = 0
 
@@ -93,7 +91,7 @@ class _Settling:
         return self.settled
 
     def _settle_one(
-        self, report: Report, attempt: Row[Any] | None, jobs: dict[str, Row[Any]], seen: dict[str, str]
+        self, report: Report, attempt: AnyRow | None, jobs: dict[str, AnyRow], seen: dict[str, str]
     ) -> None:
         mine = attempt is not None and attempt.node_id == self.node.node_id
         job = jobs.get(attempt.job_id) if attempt is not None and mine else None
@@ -120,7 +118,7 @@ class _Settling:
         if verdict in (Verdict.ACCEPTED, Verdict.ACCEPTED_LATE):
             self._apply(report, attempt, job, verdict)
 
-    def _record(self, report: Report, attempt: Row[Any], verdict: Verdict) -> None:
+    def _record(self, report: Report, attempt: AnyRow, verdict: Verdict) -> None:
         state = _ATTEMPT_STATE[report.outcome]
         if verdict is Verdict.SUPERSEDED:
             state = AttemptState.SUPERSEDED
@@ -141,7 +139,7 @@ class _Settling:
             }
         )
 
-    def _apply(self, report: Report, attempt: Row[Any], job: Row[Any], verdict: Verdict) -> None:
+    def _apply(self, report: Report, attempt: AnyRow, job: AnyRow, verdict: Verdict) -> None:
         if report.outcome is Outcome.SUCCEEDED:
             self._accept(report, attempt, job, verdict)
             return
@@ -155,7 +153,7 @@ class _Settling:
             ready_at_ms=self.tx.now_ms, avoid_node="",
         )  # fmt: skip
 
-    def _accept(self, report: Report, attempt: Row[Any], job: Row[Any], verdict: Verdict) -> None:
+    def _accept(self, report: Report, attempt: AnyRow, job: AnyRow, verdict: Verdict) -> None:
         self.good += 1
         late = verdict is Verdict.ACCEPTED_LATE
         reason = Reason.ACCEPTED_LATE if late else Reason.COMPLETED
@@ -184,14 +182,16 @@ class _Settling:
         if late:
             self._supersede_others(job, attempt)
 
-    def _supersede_others(self, job: Row[Any], attempt: Row[Any]) -> None:
+    def _supersede_others(self, job: AnyRow, attempt: AnyRow) -> None:
         for other in job_rows.live_attempts_of_job(self.tx.connection, job.id):
             if other.id != attempt.id:
-                job_rows.end_attempt(self.tx, other.id, state=AttemptState.SUPERSEDED, reason=Reason.SUPERSEDED)
+                job_rows.end_attempt(
+                    self.tx, other.id, state=AttemptState.SUPERSEDED, reason=Reason.SUPERSEDED
+                )
                 self.settled.effects.ended.append((other.node_id, other.id))
                 self.tx.touch(f"node:{other.node_id}")
 
-    def _refer(self, report: Report, job: Row[Any]) -> None:
+    def _refer(self, report: Report, job: AnyRow) -> None:
         files = [("output", output.name, output.digest) for output in report.outputs]
         if report.result_artifact is not None:
             files.append(("result", "result", report.result_artifact))
@@ -209,7 +209,7 @@ class _Settling:
             raise Forbidden(f"The report names an artifact that was not uploaded: {missing[0]}.")
         records.refer(self.tx, self.outputs)
 
-    def _fail(self, report: Report, job: Row[Any]) -> None:
+    def _fail(self, report: Report, job: AnyRow) -> None:
         lifecycle.attempt_failed(
             self.tx,
             job,
@@ -238,12 +238,16 @@ class _Settling:
         self.settled.cool_off = (faults, until_ms)
 
     def _suspicious(self, report: Report, action: str) -> None:
-        self.tx.emit(actor=self.node.node_id, action=action, node_id=self.node.node_id, attempt_id=report.attempt_id)
+        self.tx.emit(
+            actor=self.node.node_id, action=action, node_id=self.node.node_id, attempt_id=report.attempt_id
+        )
 
 
 def cool_off_until(hub: Hub, faults: int, now_ms: int) -> int:
     settings = hub.settings
     if faults < settings.breaker_faults:
         return 0
-    rest_s = min(settings.breaker_max_s, settings.breaker_base_s * 2 ** min(30, faults - settings.breaker_faults))
+    rest_s = min(
+        settings.breaker_max_s, settings.breaker_base_s * 2 ** min(30, faults - settings.breaker_faults)
+    )
     return now_ms + round(rest_s * 1000)

@@ -19,7 +19,11 @@ async def drop_silent(hub: Hub) -> None:
     def unit(tx: Tx) -> None:
         for session in lost:
             tx.emit(
-                actor="hub", action="node.offline", node_id=session.node_id, account_id=session.profile.owner, reason="silent"
+                actor="hub",
+                action="node.offline",
+                node_id=session.node_id,
+                account_id=session.profile.owner,
+                reason="silent",
             )
         tx.touch("events")
 

@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row
-
 from computepool.core.jobs import TERMINAL, JobKind, JobState, Reason
 from computepool.hub.services.access import Principal, may_manage
+from computepool.hub.store.session import AnyRow
 from computepool.protocol.accounts import EventView
 from computepool.protocol.jobs import AttemptView, JobDetail, JobResult, JobSpec, JobView, OutputFile, Usage
 
@@ -52,11 +51,11 @@ def sentence(state: JobState, reason: Reason, *, node: str | None, code: int | N
     return text
 
 
-def job_view(row: Row[Any], *, node_name: str | None, principal: Principal | None) -> JobView:
+def job_view(row: AnyRow, *, node_name: str | None, principal: Principal | None) -> JobView:
     return JobView(**_job_fields(row, node_name=node_name, principal=principal))
 
 
-def _job_fields(row: Row[Any], *, node_name: str | None, principal: Principal | None) -> dict[str, Any]:
+def _job_fields(row: AnyRow, *, node_name: str | None, principal: Principal | None) -> dict[str, Any]:
     state, reason = JobState(row.state), Reason(row.reason)
     return {
         "id": row.id,
@@ -86,12 +85,12 @@ def _job_fields(row: Row[Any], *, node_name: str | None, principal: Principal | 
 
 
 def job_detail(
-    row: Row[Any],
+    row: AnyRow,
     *,
     spec: JobSpec,
     after: Sequence[str],
-    attempts: Sequence[Row[Any]],
-    outputs: Sequence[Row[Any]],
+    attempts: Sequence[AnyRow],
+    outputs: Sequence[AnyRow],
     principal: Principal | None,
 ) -> JobDetail:
     names = {attempt.node_id: attempt.node_name for attempt in attempts}
@@ -105,7 +104,7 @@ def job_detail(
     )
 
 
-def attempt_view(row: Row[Any]) -> AttemptView:
+def attempt_view(row: AnyRow) -> AttemptView:
     return AttemptView(
         id=row.id,
         number=row.number,
@@ -122,11 +121,11 @@ def attempt_view(row: Row[Any]) -> AttemptView:
     )
 
 
-def output_files(rows: Sequence[Row[Any]]) -> list[OutputFile]:
+def output_files(rows: Sequence[AnyRow]) -> list[OutputFile]:
     return [OutputFile(name=row.name, digest=row.digest, size=row.size) for row in rows]
 
 
-def job_result(row: Row[Any], *, seq: int, outputs: Mapping[str, Sequence[Row[Any]]]) -> JobResult:
+def job_result(row: AnyRow, *, seq: int, outputs: Mapping[str, Sequence[AnyRow]]) -> JobResult:
     return JobResult(
         seq=seq,
         job_id=row.id,
@@ -142,7 +141,7 @@ def job_result(row: Row[Any], *, seq: int, outputs: Mapping[str, Sequence[Row[An
     )
 
 
-def event_view(row: Row[Any]) -> EventView:
+def event_view(row: AnyRow) -> EventView:
     fields = dict(row._mapping)
     fields["data"] = None if row.data is None else json.loads(row.data)
     return EventView.model_validate(fields)

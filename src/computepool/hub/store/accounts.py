@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy import Connection, delete, select, update
 
 from computepool.hub.store import dialect
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import accounts, api_keys, codes, hubs, idempotency, secrets
 
 
@@ -23,15 +23,15 @@ def insert_account(tx: Tx, *, account_id: str, name: str, roles: Sequence[str]) 
     return True
 
 
-def get_account(connection: Connection, account_id: str) -> Row[Any] | None:
+def get_account(connection: Connection, account_id: str) -> AnyRow | None:
     return connection.execute(select(accounts).where(accounts.c.id == account_id)).first()
 
 
-def find_account(connection: Connection, name: str) -> Row[Any] | None:
+def find_account(connection: Connection, name: str) -> AnyRow | None:
     return connection.execute(select(accounts).where(accounts.c.name == name)).first()
 
 
-def list_accounts(connection: Connection, *, after: str, limit: int) -> Sequence[Row[Any]]:
+def list_accounts(connection: Connection, *, after: str, limit: int) -> Sequence[AnyRow]:
     statement = select(accounts).where(accounts.c.id > after).order_by(accounts.c.id).limit(limit)
     return connection.execute(statement).all()
 
@@ -40,7 +40,7 @@ def insert_key(tx: Tx, **columns: Any) -> None:
     tx.connection.execute(api_keys.insert().values(created_at_ms=tx.now_ms, **columns))
 
 
-def get_key(connection: Connection, key_id: str) -> Row[Any] | None:
+def get_key(connection: Connection, key_id: str) -> AnyRow | None:
     statement = (
         select(api_keys, accounts.c.name.label("account_name"), accounts.c.roles)
         .join(accounts, accounts.c.id == api_keys.c.account_id)
@@ -49,7 +49,7 @@ def get_key(connection: Connection, key_id: str) -> Row[Any] | None:
     return connection.execute(statement).first()
 
 
-def list_keys(connection: Connection, *, account_id: str, after: str, limit: int) -> Sequence[Row[Any]]:
+def list_keys(connection: Connection, *, account_id: str, after: str, limit: int) -> Sequence[AnyRow]:
     statement = (
         select(api_keys)
         .where(api_keys.c.account_id == account_id, api_keys.c.kind == "key", api_keys.c.id > after)
@@ -128,7 +128,7 @@ def other_hubs(connection: Connection, *, hub_id: str, since_ms: int) -> int:
     return len(connection.execute(statement).all())
 
 
-def get_reply(connection: Connection, *, account_id: str, route: str, key: str) -> Row[Any] | None:
+def get_reply(connection: Connection, *, account_id: str, route: str, key: str) -> AnyRow | None:
     statement = select(idempotency).where(
         idempotency.c.account_id == account_id, idempotency.c.route == route, idempotency.c.key == key
     )
@@ -155,7 +155,9 @@ def prune_replies(tx: Tx, *, before_ms: int) -> None:
 def revoke_keys_named(tx: Tx, *, account_id: str, name: str) -> None:
     statement = (
         update(api_keys)
-        .where(api_keys.c.account_id == account_id, api_keys.c.name == name, api_keys.c.revoked_at_ms.is_(None))
+        .where(
+            api_keys.c.account_id == account_id, api_keys.c.name == name, api_keys.c.revoked_at_ms.is_(None)
+        )
         .values(revoked_at_ms=tx.now_ms)
     )
     tx.connection.execute(statement)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from computepool.core.errors import InvariantViolation
 from computepool.core.jobs import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason
 from computepool.hub.store import dialect
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import attempts, dependencies, jobs, nodes, specs
 
 _OPEN = [state.value for state in JobState if state not in TERMINAL]
@@ -64,19 +64,19 @@ def count_states(connection: Connection) -> dict[str, int]:
     return {state: count for state, count in connection.execute(statement)}
 
 
-def get_job(connection: Connection, job_id: str) -> Row[Any] | None:
+def get_job(connection: Connection, job_id: str) -> AnyRow | None:
     return connection.execute(select(*_WITHOUT_BLOBS).where(jobs.c.id == job_id)).first()
 
 
-def get_job_full(connection: Connection, job_id: str) -> Row[Any] | None:
+def get_job_full(connection: Connection, job_id: str) -> AnyRow | None:
     return connection.execute(select(jobs).where(jobs.c.id == job_id)).first()
 
 
-def get_jobs(connection: Connection, job_ids: Sequence[str]) -> Sequence[Row[Any]]:
+def get_jobs(connection: Connection, job_ids: Sequence[str]) -> Sequence[AnyRow]:
     return connection.execute(select(*_WITHOUT_BLOBS).where(jobs.c.id.in_(job_ids))).all()
 
 
-def lock_jobs(tx: Tx, job_ids: Iterable[str]) -> dict[str, Row[Any]]:
+def lock_jobs(tx: Tx, job_ids: Iterable[str]) -> dict[str, AnyRow]:
     """Rows by id, locked in sorted order, so that two transactions never wait for each other in a circle."""
     ids = sorted(set(job_ids))
     statement = select(*_WITHOUT_BLOBS).where(jobs.c.id.in_(ids)).order_by(jobs.c.id)
@@ -92,7 +92,7 @@ def list_jobs(
     group_id: str | None,
     before: str | None,
     limit: int,
-) -> Sequence[Row[Any]]:
+) -> Sequence[AnyRow]:
     """Newest first; ids sort by time."""
     statement = select(*_WITHOUT_BLOBS).order_by(jobs.c.id.desc()).limit(limit)
     if account_id is not None:
@@ -121,7 +121,7 @@ def open_in_group(connection: Connection, group_id: str) -> list[str]:
 # the queue
 
 
-def list_queued(connection: Connection, *, since_ms: int, limit: int) -> Sequence[Row[Any]]:
+def list_queued(connection: Connection, *, since_ms: int, limit: int) -> Sequence[AnyRow]:
     """Jobs that may be given to a node, oldest first; those waiting for other jobs are not among them."""
     statement = (
         _QUEUED.where(
@@ -133,7 +133,7 @@ def list_queued(connection: Connection, *, since_ms: int, limit: int) -> Sequenc
     return connection.execute(statement).all()
 
 
-def get_queued(connection: Connection, job_ids: Sequence[str]) -> Sequence[Row[Any]]:
+def get_queued(connection: Connection, job_ids: Sequence[str]) -> Sequence[AnyRow]:
     """Those of the given jobs that wait for a node."""
     statement = _QUEUED.where(
         jobs.c.id.in_(list(job_ids)), jobs.c.state == JobState.QUEUED.value, jobs.c.deps_pending == 0
@@ -141,7 +141,7 @@ def get_queued(connection: Connection, job_ids: Sequence[str]) -> Sequence[Row[A
     return connection.execute(statement).all()
 
 
-def lease_jobs(tx: Tx, job_ids: Sequence[str]) -> dict[str, Row[Any]]:
+def lease_jobs(tx: Tx, job_ids: Sequence[str]) -> dict[str, AnyRow]:
     """Queued → leased for whichever of these are still queued and not being taken by another hub. The losers are absent."""
     wanted = select(jobs.c.id).where(
         jobs.c.id.in_(job_ids), jobs.c.state == JobState.QUEUED.value, jobs.c.deps_pending == 0
@@ -164,7 +164,7 @@ def lease_jobs(tx: Tx, job_ids: Sequence[str]) -> dict[str, Row[Any]]:
             jobs.c.payload,
             jobs.c.payload_artifact,
             jobs.c.item,
-            jobs.c.items,
+            jobs.c.item_count,
         )
     )
     return {row.id: row for row in tx.connection.execute(statement)}
@@ -227,7 +227,7 @@ def accept(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
 # attempts
 
 
-def get_attempts(connection: Connection, job_id: str) -> Sequence[Row[Any]]:
+def get_attempts(connection: Connection, job_id: str) -> Sequence[AnyRow]:
     statement = (
         select(attempts, nodes.c.name.label("node_name"))
         .join(nodes, nodes.c.id == attempts.c.node_id)
@@ -247,12 +247,12 @@ def owners_failed(connection: Connection, job_id: str, reasons: Sequence[str]) -
     return set(connection.execute(statement).scalars())
 
 
-def lock_attempts(tx: Tx, attempt_ids: Iterable[str]) -> dict[str, Row[Any]]:
+def lock_attempts(tx: Tx, attempt_ids: Iterable[str]) -> dict[str, AnyRow]:
     statement = select(attempts).where(attempts.c.id.in_(sorted(set(attempt_ids)))).order_by(attempts.c.id)
     return {row.id: row for row in tx.connection.execute(dialect.for_update(tx.connection, statement))}
 
 
-def live_attempts(connection: Connection, *, node_id: str) -> Sequence[Row[Any]]:
+def live_attempts(connection: Connection, *, node_id: str) -> Sequence[AnyRow]:
     """What this node holds by the store's knowledge, with all that is needed to grant it once more."""
     statement = (
         select(
@@ -263,7 +263,7 @@ def live_attempts(connection: Connection, *, node_id: str) -> Sequence[Row[Any]]
             jobs.c.payload,
             jobs.c.payload_artifact,
             jobs.c.item,
-            jobs.c.items,
+            jobs.c.item_count,
         )
         .join(jobs, jobs.c.id == attempts.c.job_id)
         .where(attempts.c.node_id == node_id, attempts.c.state.in_(_LIVE))
@@ -272,7 +272,7 @@ def live_attempts(connection: Connection, *, node_id: str) -> Sequence[Row[Any]]
     return connection.execute(statement).all()
 
 
-def live_attempts_of_job(connection: Connection, job_id: str) -> Sequence[Row[Any]]:
+def live_attempts_of_job(connection: Connection, job_id: str) -> Sequence[AnyRow]:
     statement = select(attempts).where(attempts.c.job_id == job_id, attempts.c.state.in_(_LIVE))
     return connection.execute(statement).all()
 
@@ -308,7 +308,7 @@ def end_attempt(tx: Tx, id_: str, *, state: AttemptState, reason: Reason) -> boo
     return tx.connection.execute(statement).rowcount == 1
 
 
-def start_attempts(tx: Tx, attempt_ids: Sequence[str]) -> Sequence[Row[Any]]:
+def start_attempts(tx: Tx, attempt_ids: Sequence[str]) -> Sequence[AnyRow]:
     """Leased → running, for attempt and job; returns those that changed."""
     statement = (
         update(attempts)
@@ -359,7 +359,7 @@ def extend_all_leases(tx: Tx, *, until_ms: int) -> int:
     return tx.connection.execute(statement).rowcount
 
 
-def overdue_attempts(connection: Connection, *, now_ms: int, limit: int) -> Sequence[Row[Any]]:
+def overdue_attempts(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyRow]:
     statement = (
         select(attempts.c.id, attempts.c.job_id, attempts.c.node_id)
         .where(attempts.c.state.in_(_LIVE), attempts.c.lease_until_ms < now_ms)
@@ -382,7 +382,7 @@ def overdue_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[str
 # dependencies
 
 
-def dependents(connection: Connection, job_ids: Iterable[str]) -> Sequence[Row[Any]]:
+def dependents(connection: Connection, job_ids: Iterable[str]) -> Sequence[AnyRow]:
     statement = (
         select(dependencies).where(dependencies.c.after_id.in_(list(job_ids))).order_by(dependencies.c.job_id)
     )
@@ -411,12 +411,12 @@ def release_dependent(tx: Tx, job_id: str, count: int) -> int:
     return -1 if pending is None else pending
 
 
-def running_on(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[Row[Any]]]:
+def running_on(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[AnyRow]]:
     """Live attempts by node, for the operator's view of the queue."""
     statement = select(attempts.c.id, attempts.c.job_id, attempts.c.node_id, attempts.c.state).where(
         attempts.c.state.in_(_LIVE), attempts.c.node_id.in_(node_ids)
     )
-    found: dict[str, list[Row[Any]]] = {}
+    found: dict[str, list[AnyRow]] = {}
     for row in connection.execute(statement):
         found.setdefault(row.node_id, []).append(row)
     return found

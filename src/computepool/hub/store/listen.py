@@ -50,7 +50,9 @@ class Listener:
                 logger.warning("store.listen: %s", error)
                 self._stop.wait(_RETRY_S)
 
-    def _hear(self, connection: psycopg.Connection[tuple[object, ...]], loop: asyncio.AbstractEventLoop) -> None:
+    def _hear(
+        self, connection: psycopg.Connection[tuple[object, ...]], loop: asyncio.AbstractEventLoop
+    ) -> None:
         while not self._stop.is_set():
             for note in connection.notifies(timeout=_CHECK_S):
                 sender, *topics = note.payload.split(" ")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import accounts, nodes
 
 _WITH_OWNER = select(nodes, accounts.c.name.label("owner_name")).join(
@@ -19,17 +19,17 @@ def insert_node(tx: Tx, **columns: Any) -> None:
     tx.connection.execute(nodes.insert().values(enrolled_at_ms=tx.now_ms, last_seen_ms=tx.now_ms, **columns))
 
 
-def get_node(connection: Connection, node_id: str) -> Row[Any] | None:
+def get_node(connection: Connection, node_id: str) -> AnyRow | None:
     return connection.execute(_WITH_OWNER.where(nodes.c.id == node_id)).first()
 
 
-def find_node_by_key(connection: Connection, public_key: str) -> Row[Any] | None:
+def find_node_by_key(connection: Connection, public_key: str) -> AnyRow | None:
     return connection.execute(_WITH_OWNER.where(nodes.c.public_key == public_key)).first()
 
 
 def list_nodes(
     connection: Connection, *, after: str, limit: int, account_id: str | None
-) -> Sequence[Row[Any]]:
+) -> Sequence[AnyRow]:
     statement = _WITH_OWNER.where(nodes.c.id > after).order_by(nodes.c.id).limit(limit)
     if account_id is not None:
         statement = statement.where(nodes.c.account_id == account_id)

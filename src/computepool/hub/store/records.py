@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, exists, func, select, update
+from sqlalchemy import Connection, delete, exists, func, select, update
 
 from computepool.hub.store import dialect
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import artifact_refs, artifacts, attempts, events, groups, jobs, log_chunks
 
 # events
@@ -16,7 +16,7 @@ from computepool.hub.store.tables import artifact_refs, artifacts, attempts, eve
 
 def list_events(
     connection: Connection, *, after: int, limit: int, **filters: str | None
-) -> Sequence[Row[Any]]:
+) -> Sequence[AnyRow]:
     statement = select(events).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
     for column, value in filters.items():
         if value is not None:
@@ -28,7 +28,7 @@ def last_event(connection: Connection) -> int:
     return connection.execute(select(func.coalesce(func.max(events.c.seq), 0))).scalar_one()
 
 
-def list_results(connection: Connection, *, group_id: str, after: int, limit: int) -> Sequence[Row[Any]]:
+def list_results(connection: Connection, *, group_id: str, after: int, limit: int) -> Sequence[AnyRow]:
     """Finished jobs of a group in the order in which they finished."""
     statement = (
         select(
@@ -62,13 +62,13 @@ def insert_group(tx: Tx, *, group_id: str, account_id: str, name: str, kind: str
     )
 
 
-def get_group(connection: Connection, group_id: str) -> Row[Any] | None:
+def get_group(connection: Connection, group_id: str) -> AnyRow | None:
     return connection.execute(select(groups).where(groups.c.id == group_id)).first()
 
 
 def list_groups(
     connection: Connection, *, account_id: str | None, kinds: Sequence[str], before: str | None, limit: int
-) -> Sequence[Row[Any]]:
+) -> Sequence[AnyRow]:
     statement = select(groups).where(groups.c.kind.in_(kinds)).order_by(groups.c.id.desc()).limit(limit)
     if account_id is not None:
         statement = statement.where(groups.c.account_id == account_id)
@@ -84,7 +84,7 @@ def insert_logs(tx: Tx, rows: Sequence[dict[str, str]]) -> None:
     tx.connection.execute(log_chunks.insert(), list(rows))
 
 
-def grow_log(tx: Tx, attempt_id: str, *, node_id: str, size: int) -> Row[Any] | None:
+def grow_log(tx: Tx, attempt_id: str, *, node_id: str, size: int) -> AnyRow | None:
     """Count the bytes before they are kept. None when this node never had such an attempt."""
     statement = (
         update(attempts)
@@ -95,7 +95,7 @@ def grow_log(tx: Tx, attempt_id: str, *, node_id: str, size: int) -> Row[Any] | 
     return tx.connection.execute(statement).first()
 
 
-def list_logs(connection: Connection, *, job_id: str, after: int, limit: int) -> Sequence[Row[Any]]:
+def list_logs(connection: Connection, *, job_id: str, after: int, limit: int) -> Sequence[AnyRow]:
     statement = (
         select(log_chunks)
         .where(log_chunks.c.job_id == job_id, log_chunks.c.seq > after)
@@ -157,7 +157,7 @@ def list_artifacts(
     job_id: str | None,
     before: tuple[int, str] | None,
     limit: int,
-) -> Sequence[Row[Any]]:
+) -> Sequence[AnyRow]:
     statement = (
         select(artifact_refs, artifacts.c.size)
         .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
@@ -176,14 +176,14 @@ def list_artifacts(
     return connection.execute(statement).all()
 
 
-def outputs_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Row[Any]]]:
+def outputs_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[AnyRow]]:
     statement = (
         select(artifact_refs, artifacts.c.size)
         .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
         .where(artifact_refs.c.job_id.in_(job_ids), artifact_refs.c.role == "output")
         .order_by(artifact_refs.c.name)
     )
-    found: dict[str, list[Row[Any]]] = {}
+    found: dict[str, list[AnyRow]] = {}
     for row in connection.execute(statement):
         found.setdefault(row.job_id, []).append(row)
     return found

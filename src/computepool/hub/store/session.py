@@ -13,9 +13,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection as Connection
+from sqlalchemy import Engine, Row
 from sqlalchemy.exc import DBAPIError
 
 from computepool.core.errors import ComputePoolError, OutOfSpace, Unavailable
@@ -27,6 +28,9 @@ from computepool.hub.store.tables import events
 logger = logging.getLogger(__name__)
 _TRANSIENT_TRIES = 3
 T = TypeVar("T")
+
+#: A row of any query; services see rows and connections only under these names.
+AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 
 
 @dataclass(slots=True)

@@ -130,7 +130,7 @@ jobs = Table(
     Column("group_id", ForeignKey("groups.id")),
     Column("key", Text),
     Column("item", Integer, nullable=False),
-    Column("items", Integer, nullable=False),
+    Column("item_count", Integer, nullable=False),
     Column("name", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("spec_digest", ForeignKey("specs.digest"), nullable=False),

@@ -1,0 +1,131 @@
+"""Why a job waits, what would change it, and where such a job would go."""
+
+from __future__ import annotations
+
+from computepool.core import explain
+from computepool.core.jobs import JobState
+from computepool.core.resources import Shape
+from computepool.hub.registry import Session
+from computepool.hub.services import jobs
+from computepool.hub.services.access import Principal
+from computepool.hub.services.context import Hub
+from computepool.protocol.jobs import (
+    ChangeView,
+    GateView,
+    JobDetail,
+    NodeVerdictView,
+    PreviewRequest,
+    PreviewView,
+    QueueRow,
+    QueueView,
+    WhyView,
+)
+
+
+async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
+    job = await jobs.get(hub, principal, job_id, wait_ms=0, seen=None)
+    if job.state is not JobState.QUEUED:
+        return _plain(hub, job, job.status)
+    pending = [other for other in job.after if not await _succeeded(hub, principal, other)]
+    if pending:
+        return _plain(hub, job, f"Waiting for {len(pending)} job(s) it comes after: {', '.join(pending[:5])}.")
+    ready_at_ms = hub.backlog.ready_at_ms(job_id)
+    if ready_at_ms is not None and ready_at_ms > hub.now_ms():
+        wait_s = (ready_at_ms - hub.now_ms()) / 1000
+        return _plain(hub, job, f"{job.status.capitalize()}; the next try starts in {wait_s:.0f} s.")
+    requirements = job.spec.needs.requirements()
+    shape = hub.backlog.shape_of(job_id) or Shape(requirements, job.account_id)
+    found = explain.explain(hub.registry.fleet, shape)
+    return _why(hub, found).model_copy(
+        update={"job_id": job_id, "state": job.state, "reason": job.reason.value, "ahead": hub.backlog.position(job_id)}
+    )
+
+
+async def _succeeded(hub: Hub, principal: Principal, job_id: str) -> bool:
+    other = await jobs.get(hub, principal, job_id, wait_ms=0, seen=None)
+    return other.state is JobState.SUCCEEDED
+
+
+def _plain(hub: Hub, job: JobDetail, sentence: str) -> WhyView:
+    text = sentence[:1].upper() + sentence[1:]
+    return WhyView(
+        job_id=job.id,
+        state=job.state,
+        reason=job.reason.value,
+        sentence=text if text.endswith(".") else f"{text}.",
+        nodes=len(hub.registry),
+        eligible_now=0,
+    )
+
+
+def _why(hub: Hub, found: explain.Explanation) -> WhyView:
+    return WhyView(
+        reason="waiting_for_node",
+        sentence=found.sentence,
+        nodes=found.nodes,
+        eligible_now=found.eligible_now,
+        unsatisfiable=found.unsatisfiable,
+        gates=[
+            GateView(
+                gate=gate.name,
+                need=gate.need,
+                failing=gate.failing,
+                failing_even_if_idle=gate.failing_even_if_idle,
+                passing_without=gate.passing_without,
+            )
+            for gate in found.gates
+        ],
+        changes=[ChangeView(change=change.text, nodes=change.nodes) for change in found.changes],
+    )
+
+
+def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> PreviewView:
+    shape = Shape(request.needs.requirements(), principal.account_id)
+    fleet = hub.registry.fleet
+    return PreviewView(
+        why=_why(hub, explain.explain(fleet, shape)),
+        hosts=[
+            NodeVerdictView(
+                node_id=verdict.node_id,
+                name=verdict.name,
+                ok=verdict.ok,
+                failed=[str(failure) for failure in verdict.failed],
+                score=verdict.score,
+                terms=verdict.terms,
+            )
+            for verdict in explain.preview(fleet, shape, request.limit)
+        ],
+    )
+
+
+def queue(hub: Hub, principal: Principal) -> QueueView:
+    """What each node holds. Job ids are shown to their submitter and to admins only."""
+    return QueueView(
+        queued=len(hub.backlog) - hub.backlog.delayed,
+        delayed=hub.backlog.delayed,
+        nodes=[_queue_row(hub, session, principal) for session in hub.registry.sessions],
+    )
+
+
+def _queue_row(hub: Hub, session: Session, principal: Principal) -> QueueRow:
+    free = hub.registry.fleet.free(session.node_id)
+    capacity = session.profile.capacity
+    running = sum(1 for attempt in session.attempts.values() if attempt.running)
+    visible = [
+        attempt.job_id
+        for attempt in session.attempts.values()
+        if principal.is_admin or attempt.grant.account_id == principal.account_id
+    ]
+    return QueueRow(
+        node_id=session.node_id,
+        name=session.profile.name,
+        online=True,
+        state=session.state.value,
+        running=running,
+        leased=len(session.attempts) - running,
+        cores_free=free.cpu_milli / 1000,
+        cores_total=capacity.cpu_milli / 1000,
+        ram_free_mb=free.ram_mb,
+        ram_total_mb=capacity.ram_mb,
+        jobs=visible[:100],
+    )
