@@ -34,7 +34,8 @@ class PlainNode:
         return sum(getattr(reservation, what) for reservation in self.held)
 
     def card_users(self, index: int) -> list[tuple[int, bool]]:
-        return [(mb, held.whole_cards) for held in self.held for card, mb in held.cards if card == index]
+        """(MB, is it the job's alone) of each job on the card."""
+        return [(held.vram_mb, not held.vram_mb) for held in self.held if index in held.cards]
 
     def card_free_mb(self, index: int) -> int:
         users = self.card_users(index)
@@ -112,11 +113,10 @@ def check_reservation(node: PlainNode, wanted: Requirements, reservation: Reserv
     assert reservation.cpu_milli == wanted.cpu_milli
     assert reservation.ram_mb == wanted.ram_mb
     assert reservation.disk_mb == wanted.disk_mb
-    indexes = [index for index, _ in reservation.cards]
-    assert len(set(indexes)) == len(indexes) == (wanted.gpus or int(wanted.vram_mb > 0))
-    assert set(indexes) <= set(node.fitting_cards(wanted, idle=False, tiers=wanted.tiers))
-    for _, mb in reservation.cards:
-        assert mb >= wanted.vram_mb
+    cards = reservation.cards
+    assert len(set(cards)) == len(cards) == (wanted.gpus or int(wanted.vram_mb > 0))
+    assert set(cards) <= set(node.fitting_cards(wanted, idle=False, tiers=wanted.tiers))
+    assert reservation.vram_mb == wanted.vram_mb
 
 
 def check_not_overcommitted(node: PlainNode) -> None:

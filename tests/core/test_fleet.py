@@ -129,7 +129,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @staticmethod
     def keeps_its_word(plain: PlainNode) -> bool:
-        if any(i >= len(plain.profile.capacity.gpus) for held in plain.held for i, _ in held.cards):
+        if any(i >= len(plain.profile.capacity.gpus) for held in plain.held for i in held.cards):
             return False
         try:
             check_not_overcommitted(plain)

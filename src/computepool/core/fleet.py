@@ -23,6 +23,8 @@ from computepool.core.resources import NodeProfile, Requirements
 from computepool.core.table import INT32_MAX, Interner, Table, write_ranked
 from computepool.core.tiers import region_of, speed_of
 
+__all__ = ["EVERYONE", "Fleet", "Free", "NodeRecord", "Ranking", "Reservation", "minor_version"]
+
 RELIABILITY_DEFAULT = 0.8
 #: Reliability is kept in steps: a smaller change could not move a node in the ranking, yet would cost every
 #: cached ranking a repair after every single job.
@@ -194,15 +196,14 @@ class Fleet:
         return list(dict.fromkeys(self._journal[len(self._journal) - count :]))
 
     def _hold(self, node: NodeRecord, wanted: Requirements, cards: Sequence[int]) -> Reservation:
-        whole = bool(cards) and not wanted.vram_mb
         self._reservations += 1
         held = Reservation(
             number=self._reservations,
             cpu_milli=wanted.cpu_milli,
             ram_mb=wanted.ram_mb,
             disk_mb=wanted.disk_mb,
-            cards=tuple((index, node.cards[index].total_mb if whole else wanted.vram_mb) for index in cards),
-            whole_cards=whole,
+            cards=tuple(cards),
+            vram_mb=wanted.vram_mb,
         )
         node.hold(held)
         self._write_free(node, cards=bool(cards))

@@ -225,7 +225,6 @@ def _chosen(fleet: Fleet, chosen: list[int], rows: Rows) -> Mask:
 def _mixed(fleet: Fleet, rows: Rows) -> list[tuple[int, int]]:
     """(position in the mask, row) of the live nodes whose cards differ in tier. They are rare."""
     positions = np.flatnonzero(fleet.table.mixed[rows] & fleet.table.live[rows])
-    return [
-        (position, position if isinstance(rows, slice) else int(rows[position]))
-        for position in positions.tolist()
-    ]
+    if isinstance(rows, slice):
+        return [(position, position + (rows.start or 0)) for position in positions.tolist()]
+    return [(position, int(rows[position])) for position in positions.tolist()]

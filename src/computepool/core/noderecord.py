@@ -17,14 +17,18 @@ GPUS_MAX = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """What one job holds of a node. `cards` are (index, MB on it); the job is to see only these cards."""
+    """What one job holds of a node."""
 
     number: int  #: never given out twice by one fleet
     cpu_milli: int
     ram_mb: int
     disk_mb: int
-    cards: tuple[tuple[int, int], ...] = ()
-    whole_cards: bool = False
+    cards: tuple[int, ...] = ()  #: indexes of the cards; the job is to see only these
+    vram_mb: int = 0  #: on each of the cards; 0 means that they are the job's alone
+
+    @property
+    def whole_cards(self) -> bool:
+        return bool(self.cards) and not self.vram_mb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +62,10 @@ class Card:
     def overcommitted(self) -> bool:
         return self.used_mb > self.total_mb or (self.jobs_whole > 0 and self.jobs > 1)
 
-    def apply(self, vram_mb: int, *, whole: bool, sign: int) -> None:
-        self.used_mb += sign * vram_mb
+    def apply(self, held: Reservation, sign: int) -> None:
+        self.used_mb += sign * held.vram_mb
         self.jobs += sign
-        self.jobs_whole += sign * whole
+        self.jobs_whole += sign * held.whole_cards
 
 
 @dataclass(slots=True)
@@ -144,7 +148,7 @@ class NodeRecord:
             or self.ram_mb > total.ram_mb
             or self.disk_mb > total.disk_mb
             or any(card.overcommitted for card in self.cards)
-            or any(index >= len(self.cards) for held in self.reservations.values() for index, _ in held.cards)
+            or any(index >= len(self.cards) for held in self.reservations.values() for index in held.cards)
         )
 
     def _apply(self, held: Reservation, sign: int) -> None:
@@ -154,9 +158,9 @@ class NodeRecord:
         self._apply_cards(held, sign)
 
     def _apply_cards(self, held: Reservation, sign: int) -> None:
-        for index, vram_mb in held.cards:
+        for index in held.cards:
             if index < len(self.cards):  # a card may have been taken out of the machine meanwhile
-                self.cards[index].apply(vram_mb, whole=held.whole_cards, sign=sign)
+                self.cards[index].apply(held, sign)
 
 
 def cards_of(gpus: Sequence[Gpu]) -> list[Card]:
