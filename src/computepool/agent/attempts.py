@@ -1,0 +1,105 @@
+"""One attempt as the agent holds it, from the moment it is granted until the hub has answered its report."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from computepool.agent.config import AgentLimits
+from computepool.agent.endings import Ending, cancelled, failed, returned
+from computepool.agent.logs import LogBuffer, LogShipper
+from computepool.agent.sandbox.base import Status
+from computepool.agent.specs import PreparedSpec
+from computepool.agent.workers import Call
+from computepool.core.jobs import Reason
+from computepool.protocol.jobs import Usage
+from computepool.protocol.nodes import Grant
+
+T = TypeVar("T")
+
+
+class Interrupted(Exception):
+    """The attempt was stopped while it was being prepared."""
+
+
+class Stop(Enum):
+    """Why the agent ends an attempt that did nothing wrong."""
+
+    CANCELLED = "cancelled"  #: the hub said so
+    LEASE_LOST = "lease_lost"  #: the hub was not heard of for too long and may have given it to another node
+    DRAINING = "draining"  #: this agent stops
+
+    def ending(self) -> Ending:
+        if self is Stop.CANCELLED:
+            return cancelled()
+        if self is Stop.LEASE_LOST:
+            return failed(Reason.LEASE_LOST, "the node lost touch with the hub and stopped the job")
+        return returned(Reason.NODE_DRAINING)
+
+    def ending_unstarted(self) -> Ending:
+        if self is Stop.CANCELLED:
+            return cancelled()
+        return returned(Reason.NODE_DRAINING if self is Stop.DRAINING else Reason.GIVEN_BACK)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Attempt:
+    grant: Grant
+    spec: PreparedSpec
+    asked_at: float  #: steady time when the poll that brought it was sent: its lease began after that
+    received_at: float
+    started_at: float | None = None
+    stop: Stop | None = None
+    kill: Callable[[Status], None] | None = None  #: ends what runs now; set by whoever runs it
+    log: LogBuffer | None = None
+    call: Call | None = None  #: a function call that a worker already has
+    announced: bool = False  #: the hub was told that it is running
+    told_progress: float | None = None
+    timed_out: bool = False
+    usage: Usage | None = None  #: as last measured
+    gpu_ms: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return self.grant.attempt_id
+
+    @property
+    def progress(self) -> float | None:
+        return None if self.log is None else self.log.progress
+
+    def end(self, status: Status) -> None:
+        if self.kill is not None:
+            self.kill(status)
+
+    async def prepare(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await something slow that comes before the start, so that `end` can break it off."""
+        task = asyncio.ensure_future(work)
+        self.kill = lambda status: (task.cancel(), None)[1]
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.stop is not None and task.cancelled():
+                raise Interrupted from None
+            raise
+        finally:
+            self.kill = None
+
+
+class OutputSink:
+    """Where everything goes that attempts write."""
+
+    def __init__(self, shipper: LogShipper, limits: AgentLimits) -> None:
+        self._shipper = shipper
+        self._limits = limits
+
+    def __call__(self, attempt: Attempt, stream: str, data: bytes) -> None:
+        log = attempt.log
+        if log is None:
+            log = attempt.log = LogBuffer(attempt.id, self._limits)
+        log.feed(stream, data)
+        self._shipper.touched(log)
+        if log.over_limit:
+            attempt.end(Status.OUTPUT_LIMIT)

@@ -1,0 +1,127 @@
+"""What the owner decides about a node, and every limit of the agent by name. Values only."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from computepool.core.errors import BadRequest
+from computepool.core.isolation import Level
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+SANDBOX_CHOICES = ("auto", *(level.label for level in Level))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLimits:
+    """Named maximums and periods. Tests scale them down; owners rarely need to touch them."""
+
+    # logs
+    log_bytes_max: int = 5_000_000  #: kept per attempt; what follows is dropped and said so in one line
+    output_bytes_max: int = 256 * MIB  #: an attempt that writes more to stdout and stderr is ended
+    log_chunk_max: int = 64 * KIB
+    log_flush_s: float = 0.2
+    log_request_chunks_max: int = 32
+    log_inline_max: int = 128 * KIB  #: the last output of an attempt travels with its report up to this size
+    # results and outputs
+    error_chars_max: int = 8_000
+    outputs_max: int = 1_000
+    outputs_bytes_max: int = 20 * GIB
+    result_bytes_max: int = 1 * GIB
+    input_cache_bytes: int = 20 * GIB
+    transfer_chunk: int = 1 * MIB
+    transfers_max: int = 4
+    # reports
+    outbox_age_max_s: float = 24 * 3600.0
+    batch_reports_max: int = 500
+    batch_bytes_max: int = 4 * MIB
+    stop_flush_s: float = 5.0
+    remembered_attempts_max: int = 100_000  #: finished attempts that are recognised when granted again
+    # talking to the hub
+    retry_base_s: float = 1.0
+    retry_max_s: float = 60.0
+    connect_timeout_s: float = 10.0
+    request_timeout_s: float = 60.0
+    poll_slack_s: float = 15.0  #: a parked poll may take this much longer than it asked for
+    first_wait_ms: int = 0  #: the first poll comes back at once: it brings the hub's intervals
+    idle_pause_s: float = 0.5  #: between polls that the hub answers early with nothing in them
+    # attempts
+    tick_s: float = 0.1
+    announce_after_s: float = 0.2  #: attempts that run longer are shown as running at once
+    heartbeat_gap_s: float = 0.2
+    progress_gap_s: float = 1.0
+    give_back_after_s: float = 0.5  #: a head that runs longer does not keep those behind it waiting
+    patrol_s: float = 1.0
+    # warm workers
+    workers_max: int = 64
+    worker_idle_s: float = 60.0
+    worker_jobs_max: int = 20_000
+    worker_functions_max: int = 256
+    worker_start_s: float = 30.0
+    worker_ahead_max: int = 16  #: short calls handed to a worker before it asks
+    worker_ahead_below_s: float = 0.01  #: only while calls are shorter than this
+    # environments
+    environments_max: int = 32
+    environment_install_s: float = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    hub_url: str  #: one address, or several with commas between them: the next one is tried when one fails
+    data_dir: Path
+    code: str | None = None  #: one-time enrolment code; needed only where there is no identity yet
+    name: str = field(default_factory=lambda: platform.node() or "node")
+    tags: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    region: str = ""
+    mesh_version: str = ""
+    url: str = ""
+    cores: float | None = None  #: how much to lend; None: everything the agent itself may use
+    ram_mb: int | None = None
+    disk_mb: int | None = None
+    gpus: bool = True  #: lend the graphics cards too
+    sandbox: str = "auto"  #: "auto": the strongest level that works here; a level's name: that one or none
+    trusted: tuple[str, ...] = ()  #: account ids whose jobs may run unsandboxed, "*" for all; the owner may
+    uv: str | None = None  #: path of the uv program; None: found on PATH or next to the interpreter
+    limits: AgentLimits = AgentLimits()
+
+    def __post_init__(self) -> None:
+        if not self.hub_urls:
+            raise BadRequest("Give the hub's address, for example http://hub.example:8000.", field="hub_url")
+        if self.sandbox not in SANDBOX_CHOICES:
+            raise BadRequest(f"The sandbox is one of {', '.join(SANDBOX_CHOICES)}.", field="sandbox")
+        for name, value in (("cores", self.cores), ("ram_mb", self.ram_mb), ("disk_mb", self.disk_mb)):
+            if value is not None and value <= 0:
+                raise BadRequest(f"{name} must be more than 0.", field=name)
+
+    @property
+    def hub_urls(self) -> tuple[str, ...]:
+        return tuple(url.strip().rstrip("/") for url in self.hub_url.split(",") if url.strip())
+
+    @property
+    def identity_path(self) -> Path:
+        return self.data_dir / "identity.json"
+
+    @property
+    def outbox_dir(self) -> Path:
+        return self.data_dir / "outbox"
+
+    @property
+    def cache_dir(self) -> Path:
+        return self.data_dir / "cache"
+
+    @property
+    def work_dir(self) -> Path:
+        return self.data_dir / "work"
+
+
+def prepare_data_dir(path: Path) -> None:
+    """Make the agent's folder. As root every job has a uid of its own and must be able to walk through it."""
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o711 if os.geteuid() == 0 else 0o700)

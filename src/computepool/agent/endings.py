@@ -1,0 +1,123 @@
+"""How an attempt ends: the value that becomes its report, and the sentences that go with it."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from computepool.agent.sandbox.base import Exit, Status
+from computepool.core.jobs import Outcome, Reason
+from computepool.protocol.base import TEXT_MAX
+from computepool.protocol.jobs import Usage
+from computepool.protocol.nodes import OutputRef, Report
+
+#: First words of what a level prints when it cannot start the program; the job's own exit codes mean nothing here.
+_CANNOT_RUN = ("computepool: cannot run", "bwrap: execvp")
+
+
+class BadJob(Exception):
+    """The job cannot be started anywhere; the message says why."""
+
+
+class StagingFailed(Exception):
+    """This node could not get what the job needs; another one may."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Ending:
+    outcome: Outcome
+    reason: Reason
+    exit_code: int | None = None
+    error: str | None = None
+    result: str | None = None
+    result_artifact: str | None = None
+    outputs: tuple[OutputRef, ...] = ()
+    ran_ms: int = 0
+    usage: Usage | None = None
+
+    def report(self, attempt_id: str) -> Report:
+        return Report(
+            attempt_id=attempt_id,
+            outcome=self.outcome,
+            reason=self.reason,
+            exit_code=self.exit_code,
+            error=None if self.error is None else clean_text(self.error, TEXT_MAX),
+            result=self.result,
+            result_artifact=self.result_artifact,
+            outputs=list(self.outputs),
+            ran_ms=max(0, self.ran_ms),
+            usage=self.usage,
+        )
+
+
+def failed(reason: Reason, error: str) -> Ending:
+    return Ending(outcome=Outcome.FAILED, reason=reason, error=error)
+
+
+def returned(reason: Reason, error: str | None = None) -> Ending:
+    """Never started here, or stopped for the node's own sake: the hub gives it to another node at no cost."""
+    return Ending(outcome=Outcome.RETURNED, reason=reason, error=error)
+
+
+def cancelled() -> Ending:
+    return Ending(outcome=Outcome.CANCELLED, reason=Reason.CANCELLED_BY_USER)
+
+
+_REASONS = {
+    Status.SIGNAL: Reason.SIGNAL,
+    Status.TIMEOUT: Reason.TIMEOUT,
+    Status.OOM: Reason.OUT_OF_MEMORY,
+    Status.OUTPUT_LIMIT: Reason.OUTPUT_LIMIT,
+    Status.DISK_LIMIT: Reason.OUTPUT_LIMIT,
+    Status.SANDBOX_ERROR: Reason.NODE_ERROR,
+    Status.CANCELLED: Reason.CANCELLED_BY_USER,
+}
+
+
+def of_exit(ended: Exit, *, stderr_tail: str) -> Ending:
+    """What a process's end means for its job."""
+    if ended.ok:
+        return Ending(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
+    if ended.status is Status.EXIT:
+        last = stderr_tail.rstrip().rpartition("\n")[2]
+        if ended.code in (1, 126, 127) and last.startswith(_CANNOT_RUN):
+            return failed(Reason.BAD_JOB, last)
+        sentence = f"exit code {ended.code}" + (f": {last}" if last else "")
+        return Ending(
+            outcome=Outcome.FAILED, reason=Reason.EXIT_NONZERO, exit_code=ended.code, error=sentence
+        )
+    return Ending(
+        outcome=Outcome.FAILED,
+        reason=_REASONS[ended.status],
+        exit_code=-ended.code if ended.status is Status.SIGNAL else None,
+        error=sentence_of(ended, stderr_tail),
+    )
+
+
+def sentence_of(ended: Exit, stderr_tail: str = "") -> str:
+    if ended.status is Status.SIGNAL:
+        return f"killed by signal {ended.code} ({_signal_name(ended.code)})"
+    if ended.status is Status.SANDBOX_ERROR:
+        return f"the sandbox failed: {ended.detail or 'no details'} {stderr_tail[-500:]}".strip()
+    return ended.detail or {
+        Status.TIMEOUT: "ran longer than its time limit",
+        Status.OOM: "used more memory than it asked for",
+        Status.OUTPUT_LIMIT: "wrote more output than is allowed",
+        Status.DISK_LIMIT: "wrote more to its folder than it asked for",
+    }.get(ended.status, f"ended with {ended.status}")
+
+
+def clean_text(text: str, chars_max: int) -> str:
+    """Something a database text can hold, cut in the middle: the start says what, the end says why."""
+    text = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    if len(text) <= chars_max:
+        return text
+    half = chars_max // 2 - 10
+    return f"{text[:half]}\n[…]\n{text[-half:]}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

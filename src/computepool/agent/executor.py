@@ -1,0 +1,210 @@
+"""Runs what was granted: one task per lane, one attempt after the other in it, and a tick that watches the time.
+
+Owns the attempts from their grant to their ending. Knows nothing of HTTP: endings go out through `report`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from computepool.agent.attempts import Attempt, Interrupted, Stop
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.endings import BadJob, Ending, StagingFailed, failed, returned
+from computepool.agent.functions import FunctionRunner
+from computepool.agent.gpus import GpuMeter
+from computepool.agent.lanes import Lane
+from computepool.agent.logs import LogShipper
+from computepool.agent.processes import ProcessRunner
+from computepool.agent.sandbox.base import SandboxError, Status
+from computepool.agent.worker_pool import WorkerPool
+from computepool.core.errors import ComputePoolError
+from computepool.core.jobs import JobKind, Outcome, Reason
+from computepool.protocol.nodes import LogText, RunningAttempt
+
+_log = logging.getLogger(__name__)
+
+#: Told once per attempt: how it ended, and the last of what it wrote.
+OnEnding = Callable[[Attempt, Ending, Sequence[LogText]], None]
+
+
+class Executor:
+    def __init__(
+        self,
+        processes: ProcessRunner,
+        functions: FunctionRunner,
+        pool: WorkerPool,
+        *,
+        shipper: LogShipper,
+        meter: GpuMeter,
+        clock: Clock,
+        limits: AgentLimits,
+        on_ending: OnEnding,
+    ) -> None:
+        self._processes = processes
+        self._functions = functions
+        self._pool = pool
+        self._shipper = shipper
+        self._meter = meter
+        self._clock = clock
+        self._limits = limits
+        self._on_ending = on_ending
+        self._attempts: dict[str, Attempt] = {}
+        self._lanes: dict[str, Lane] = {}
+        self._patrolled_at = clock.steady()
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+
+    # ------------------------------------------------------------ what the loop asks for
+    @property
+    def attempts(self) -> dict[str, Attempt]:
+        """Every attempt that has no ending yet."""
+        return self._attempts
+
+    def heads(self) -> list[Attempt]:
+        return [lane.head for lane in self._lanes.values() if lane.head is not None]
+
+    def running(self) -> list[RunningAttempt]:
+        """What the hub should show as running, with progress."""
+        return [
+            RunningAttempt(attempt_id=head.id, progress=head.progress, usage=head.usage)
+            for head in self.heads()
+            if head.announced
+        ]
+
+    def start(self, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            self._attempts[attempt.id] = attempt
+            lane = self._lanes.get(attempt.grant.lane)
+            if lane is None:
+                lane = self._lanes[attempt.grant.lane] = Lane(attempt.grant.lane)
+                lane.task = asyncio.create_task(self._run_lane(lane))
+            lane.waiting.append(attempt)
+        if self._attempts:
+            self._emptied.clear()
+
+    def stop(self, attempt: Attempt, why: Stop) -> None:
+        """End one attempt, started or not."""
+        if attempt.stop is not None or attempt.id not in self._attempts:
+            return
+        attempt.stop = why
+        lane = self._lanes[attempt.grant.lane]
+        if lane.withdraw(lambda waiting: waiting is attempt):
+            self._end(attempt, why.ending_unstarted())
+        elif lane.head is attempt:
+            lane.recall()  # The worker may be about to start the next one: that must not die with it.
+            attempt.end(Status.CANCELLED)
+
+    def give_back(self, reason: Reason) -> None:
+        """Hand everything that has not started back to the hub."""
+        for lane in self._lanes.values():
+            self._give_back(lane, reason)
+
+    async def emptied(self) -> None:
+        """Until nothing is waiting or running."""
+        await self._emptied.wait()
+
+    async def close(self) -> None:
+        for lane in list(self._lanes.values()):
+            if lane.task is not None:
+                lane.task.cancel()
+        await asyncio.gather(
+            *(lane.task for lane in self._lanes.values() if lane.task), return_exceptions=True
+        )
+        await self._pool.close()
+
+    # ------------------------------------------------------------ lanes
+    async def _run_lane(self, lane: Lane) -> None:
+        try:
+            while lane.waiting:
+                attempt = lane.pop(self._clock.steady())
+                ending = await self._run(attempt, lane)
+                logs: Sequence[LogText] = ()
+                if attempt.log is not None:
+                    logs = await self._shipper.settle(attempt.log)
+                self._end(attempt, ending, logs)
+                lane.head = None
+        finally:
+            self._functions.release(lane)
+            del self._lanes[lane.id]
+
+    async def _run(self, attempt: Attempt, lane: Lane) -> Ending:
+        if attempt.stop is not None and attempt.call is None:
+            return attempt.stop.ending_unstarted()
+        try:
+            if attempt.spec.kind is JobKind.FUNCTION:
+                ending = await self._functions.run(attempt, lane)
+            else:
+                ending = await self._processes.run(attempt)
+        except Interrupted:
+            return attempt.stop.ending_unstarted() if attempt.stop else returned(Reason.GIVEN_BACK)
+        except BadJob as error:
+            return failed(Reason.BAD_JOB, str(error))
+        except StagingFailed as error:
+            return failed(Reason.STAGING_FAILED, str(error))
+        except ComputePoolError as error:
+            return failed(Reason.STAGING_FAILED, f"the hub did not take the result: {error.detail}")
+        except SandboxError as error:
+            return failed(Reason.NODE_ERROR, f"the sandbox failed: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever broke, the hub must hear that this attempt did not run
+            _log.exception("attempt %s failed in the agent", attempt.id)
+            return failed(Reason.NODE_ERROR, f"the agent failed: {type(error).__name__}: {error}")
+        return self._judged(attempt, ending)
+
+    def _judged(self, attempt: Attempt, ending: Ending) -> Ending:
+        """A stop by the agent explains an end better than the signal it used. What was finished stays finished."""
+        if attempt.stop is None or ending.outcome is Outcome.SUCCEEDED:
+            return ending
+        judged = attempt.stop.ending()
+        judged.ran_ms, judged.usage = ending.ran_ms, ending.usage
+        return judged
+
+    def _end(self, attempt: Attempt, ending: Ending, logs: Sequence[LogText] = ()) -> None:
+        del self._attempts[attempt.id]
+        self._on_ending(attempt, ending, logs)
+        if not self._attempts:
+            self._emptied.set()
+
+    def _give_back(self, lane: Lane, reason: Reason) -> None:
+        for attempt in lane.withdraw(lambda _: True):
+            self._end(attempt, returned(reason))
+
+    # ------------------------------------------------------------ time
+    def tick(self) -> bool:
+        """Look at the clock for every lane; True when the hub should hear of something new that runs."""
+        now = self._clock.steady()
+        news = False
+        for lane in list(self._lanes.values()):
+            head = lane.head
+            if head is None:
+                continue
+            waited_s = now - lane.head_since
+            if waited_s > self._limits.give_back_after_s and lane.waiting:
+                self._give_back(lane, Reason.GIVEN_BACK)
+            if waited_s > self._limits.announce_after_s and not head.announced:
+                head.announced = news = True
+            self._enforce_time(head, lane, now)
+        if now - self._patrolled_at >= self._limits.patrol_s:
+            self._patrol(now - self._patrolled_at)
+            self._patrolled_at = now
+        return news
+
+    def _enforce_time(self, head: Attempt, lane: Lane, now: float) -> None:
+        if head.started_at is not None:
+            if now - head.started_at > head.spec.timeout_s and not head.timed_out:
+                head.timed_out = True
+                lane.recall()
+                head.end(Status.TIMEOUT)
+            return
+        worker = lane.worker
+        if worker and not worker.ready and now - worker.started_at > self._limits.worker_start_s:
+            worker.kill(Status.SANDBOX_ERROR)
+
+    def _patrol(self, elapsed_s: float) -> None:
+        self._processes.patrol()
+        self._pool.patrol()
+        for head in self.heads():
+            if head.grant.gpus and head.started_at is not None:
+                head.gpu_ms += self._meter.busy_fraction(head.grant.gpus) * elapsed_s * 1000

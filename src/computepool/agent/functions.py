@@ -1,0 +1,234 @@
+"""Runs `function` jobs: finds the right worker, hands it calls, and makes endings of its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from computepool.agent.artifacts import ArtifactCache, Uploader, sha256_of
+from computepool.agent.attempts import Attempt
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.endings import Ending, failed, of_exit
+from computepool.agent.lanes import Lane
+from computepool.agent.sandbox.base import Status
+from computepool.agent.sandbox.collect import Caps, Collector
+from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.staging import place_artifact, send_outputs
+from computepool.agent.worker import (
+    ANSWER_FOLDER,
+    LONG_RESULT,
+    NO_MEMORY,
+    OUTPUTS_FOLDER,
+    RAISED,
+)
+from computepool.agent.worker_pool import WorkerPool
+from computepool.agent.workers import Answer, Call, Lost, Worker
+from computepool.core.jobs import Outcome, Reason
+from computepool.protocol.jobs import RESULT_INLINE_MAX, Usage
+
+#: Takes what an attempt wrote: attempt, stream, bytes.
+OnOutput = Callable[[Attempt, str, bytes], None]
+
+
+class FunctionRunner:
+    def __init__(
+        self,
+        pool: WorkerPool,
+        cache: ArtifactCache,
+        uploader: Uploader,
+        *,
+        on_output: OnOutput,
+        clock: Clock,
+        limits: AgentLimits,
+    ) -> None:
+        self._pool = pool
+        self._cache = cache
+        self._uploader = uploader
+        self._on_output = on_output
+        self._clock = clock
+        self._limits = limits
+
+    async def run(self, attempt: Attempt, lane: Lane) -> Ending:
+        while True:
+            call = attempt.call or await self._start_call(attempt, lane)
+            worker = lane.worker
+            assert worker is not None
+            if not call.future.done():
+                self._watch(attempt, worker)
+                self._feed_ahead(lane, worker)
+            result = await call.future
+            attempt.kill = None
+            attempt.call = None
+            if isinstance(result, Answer):
+                return await self._answered(attempt, call, result, worker=worker)
+            ready = worker.ready
+            self._drop_worker(lane)
+            stopped = result.exit.status in (Status.CANCELLED, Status.TIMEOUT)
+            innocent = stopped and attempt.stop is None and not attempt.timed_out
+            if result.started and not innocent:
+                return _lost(attempt, result, ready=ready)
+            # The worker was ended for the sake of another call: this one is simply called again.
+
+    def release(self, lane: Lane) -> None:
+        if lane.worker is not None:
+            worker, lane.worker = lane.worker, None
+            self._pool.give_back(worker)
+
+    # ------------------------------------------------------------ handing calls over
+    async def _start_call(self, attempt: Attempt, lane: Lane) -> Call:
+        key = attempt.spec.worker_key(attempt.grant.account_id, tuple(attempt.grant.gpus))
+        while True:
+            worker = lane.worker
+            if worker is None or not worker.alive or worker.key != key or self._pool.worn(worker):
+                self.release(lane)
+                worker = lane.worker = await attempt.prepare(self._pool.take(key))
+            call = await self._call_with_files(attempt, worker)
+            if worker.send(call):
+                attempt.call = call
+                return call
+            self.release(lane)
+
+    def _watch(self, attempt: Attempt, worker: Worker) -> None:
+        attempt.kill = worker.kill
+        if worker.ready:
+            attempt.started_at = self._clock.steady()
+        else:
+            worker.on_ready = partial(self._on_ready, attempt)
+        if attempt.stop is not None:
+            worker.kill(Status.CANCELLED)
+
+    def _on_ready(self, attempt: Attempt) -> None:
+        attempt.started_at = self._clock.steady()
+
+    def _feed_ahead(self, lane: Lane, worker: Worker) -> None:
+        """While calls are short, the worker has the next ones before it asks: no round trip between them."""
+        limits = self._limits
+        if worker.sent > limits.worker_ahead_max // 2 or lane.fed >= len(lane.waiting):
+            return
+        if worker.last_call_s is None or worker.last_call_s > limits.worker_ahead_below_s:
+            return
+        while worker.sent <= limits.worker_ahead_max and lane.fed < len(lane.waiting):
+            attempt = lane.waiting[lane.fed]
+            spec = attempt.spec
+            if attempt.grant.payload_artifact or spec.digest not in worker.functions:
+                return
+            if (
+                attempt.stop
+                or spec.worker_key(attempt.grant.account_id, tuple(attempt.grant.gpus)) != worker.key
+            ):
+                return
+            call = self._call(attempt, worker, payload=attempt.grant.payload, function=None)
+            if not worker.send(call):
+                return
+            attempt.call = call
+            lane.fed += 1
+
+    async def _call_with_files(self, attempt: Attempt, worker: Worker) -> Call:
+        """The message for the worker, with the function if it does not have it, and long parts as files."""
+        spec, grant = attempt.spec.spec, attempt.grant
+        payload: object = grant.payload
+        function: object = None
+        if grant.payload_artifact is not None:
+            payload = await self._placed(attempt, grant.payload_artifact, worker, label="payload")
+        if attempt.spec.digest not in worker.functions:
+            function = spec.function
+            if spec.function_artifact is not None:
+                function = await self._placed(attempt, spec.function_artifact, worker, label="function")
+        return self._call(attempt, worker, payload=payload, function=function)
+
+    async def _placed(self, attempt: Attempt, digest: str, worker: Worker, *, label: str) -> list[str]:
+        name = f".{label}-{worker.next_seq()}"
+        await attempt.prepare(place_artifact(self._cache, digest, worker.workdir, name=name))
+        return [name]
+
+    def _call(self, attempt: Attempt, worker: Worker, *, payload: object, function: object) -> Call:
+        grant, spec = attempt.grant, attempt.spec
+        seq = worker.next_seq()
+        ids = [grant.job_id, str(grant.attempt_no), str(grant.item), str(grant.items)]
+        message = json.dumps([seq, spec.digest, ids, payload, function, spec.spec.allow_pickle])
+        return Call(
+            seq=seq,
+            message=message.encode(),
+            future=asyncio.get_running_loop().create_future(),
+            brings=None if function is None else spec.digest,
+            on_output=partial(self._on_output, attempt),
+            sent_at=0.0,
+        )
+
+    def _drop_worker(self, lane: Lane) -> None:
+        self.release(lane)
+        lane.fed = sum(attempt.call is not None for attempt in lane.waiting)
+
+    # ------------------------------------------------------------ what comes back
+    async def _answered(self, attempt: Attempt, call: Call, answer: Answer, *, worker: Worker) -> Ending:
+        now = self._clock.steady()
+        # The worker's own word counts only up to the time that really passed.
+        measured_ms = 0 if attempt.started_at is None else int((now - attempt.started_at) * 1000)
+        claimed_ms = min(answer.wall_us // 1000, int((now - call.sent_at) * 1000))
+        ran_ms = max(measured_ms, claimed_ms)
+        usage = Usage(
+            wall_ms=ran_ms,
+            cpu_ms=answer.cpu_us // 1000,
+            peak_rss_mb=answer.peak_rss_kb // 1024,
+            gpu_ms=int(attempt.gpu_ms),
+        )
+        ending = await self._ending(call.seq, answer, worker)
+        ending.ran_ms, ending.usage = ran_ms, usage
+        return ending
+
+    async def _ending(self, seq: int, answer: Answer, worker: Worker) -> Ending:
+        if answer.kind == RAISED:
+            ending = failed(Reason.EXCEPTION, answer.text)
+        elif answer.kind == NO_MEMORY:
+            ending = failed(Reason.OUT_OF_MEMORY, answer.text)
+        else:
+            ending = Ending(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result=answer.text)
+        if answer.kind == LONG_RESULT:
+            await self._take_long_result(ending, worker.workdir / ANSWER_FOLDER.format(seq))
+        if answer.has_outputs:
+            await self._take_outputs(ending, worker.workdir / OUTPUTS_FOLDER.format(seq))
+        return ending
+
+    async def _take_long_result(self, ending: Ending, folder: Path) -> None:
+        ending.result = None
+        limit = self._limits.result_bytes_max
+        try:
+            for output in Collector(folder, Caps(files=1, total_bytes=limit, file_bytes=limit)):
+                if output.size <= RESULT_INLINE_MAX:
+                    ending.result = os.pread(output.fd, output.size, 0).decode(errors="replace")
+                    return
+                digest = await asyncio.to_thread(sha256_of, output.fd, output.size)
+                await self._uploader.send(output.fd, digest, size=output.size, name="result.json")
+                ending.result_artifact = digest
+                return
+            ending.outcome, ending.reason = Outcome.FAILED, Reason.OUTPUT_LIMIT
+            ending.error = f"the result is larger than {limit} bytes"
+        finally:
+            await asyncio.to_thread(remove_tree, folder)
+
+    async def _take_outputs(self, ending: Ending, folder: Path) -> None:
+        try:
+            taken = await send_outputs(folder, self._uploader, self._limits)
+        finally:
+            await asyncio.to_thread(remove_tree, folder)
+        taken.apply(ending)
+
+
+def _lost(attempt: Attempt, lost: Lost, *, ready: bool) -> Ending:
+    """The worker's end is the running call's end."""
+    ended = lost.exit
+    tail = "" if attempt.log is None else attempt.log.stderr_tail
+    ending = of_exit(ended, stderr_tail=tail)
+    if not ready and ended.status in (Status.EXIT, Status.SIGNAL):
+        ending = failed(Reason.NODE_ERROR, f"the worker could not start: {ending.error or ''} {tail[-500:]}")
+    elif ended.ok:
+        ending = failed(Reason.EXCEPTION, "the function ended its process without returning")
+    ending.usage = Usage(
+        wall_ms=ended.usage.wall_ms, cpu_ms=ended.usage.cpu_ms, peak_rss_mb=ended.usage.peak_rss_mb
+    )
+    return ending

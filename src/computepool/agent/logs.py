@@ -1,0 +1,219 @@
+"""What attempts write: bounded, decoded, progress lines taken out, and shipped to the hub while they run.
+
+A short attempt never causes a request of its own: what it wrote travels with its report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import logging
+from collections import deque
+
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.hub_client import Backoff, HubClient
+from computepool.core.errors import ComputePoolError, RateLimited, Unauthenticated, Unavailable
+from computepool.protocol.nodes import LOG_CHUNK_MAX, LogsRequest, LogText
+
+_log = logging.getLogger(__name__)
+
+STDOUT, STDERR = "stdout", "stderr"
+_PROGRESS = b"::progress"
+_PROGRESS_LINE_MAX = 64
+_TAIL = 1024
+#: How long a finished attempt waits for its long output to be taken before it is reported without it.
+SETTLE_S = 20.0
+
+_Decoder = codecs.getincrementaldecoder("utf-8")
+
+
+class LogBuffer:
+    """The output of one attempt that is not shipped yet."""
+
+    def __init__(self, attempt_id: str, limits: AgentLimits) -> None:
+        self.attempt_id = attempt_id
+        self.progress: float | None = None
+        self.seen_bytes = 0
+        self._limits = limits
+        self._kept_bytes = 0
+        self._truncated = False
+        self._decoders = {STDOUT: _Decoder("replace"), STDERR: _Decoder("replace")}
+        self._held = b""  #: the start of a stdout line that may become a progress line
+        self._line_start = True
+        self._pending: deque[tuple[str, str]] = deque()
+        self.pending_chars = 0
+        self.stderr_tail = ""  #: the last words, for the sentence that says how it ended
+
+    @property
+    def over_limit(self) -> bool:
+        return self.seen_bytes > self._limits.output_bytes_max
+
+    def feed(self, stream: str, data: bytes) -> None:
+        self.seen_bytes += len(data)
+        if stream == STDOUT:
+            data = self._without_progress(data)
+        else:
+            self.stderr_tail = (self.stderr_tail + data[-_TAIL:].decode(errors="replace"))[-_TAIL:]
+        self._keep(stream, data)
+
+    def finish(self) -> None:
+        """No more will come: let go of what was held back for a rest that never came."""
+        held, self._held = self._held, b""
+        self._keep(STDOUT, held)
+        for stream, decoder in self._decoders.items():
+            self._append(stream, decoder.decode(b"", final=True))
+
+    def take(self, chunks_max: int) -> list[LogText]:
+        chunks: list[LogText] = []
+        while self._pending and len(chunks) < chunks_max:
+            stream, text = self._pending.popleft()
+            self.pending_chars -= len(text)
+            chunks.append(LogText(attempt_id=self.attempt_id, stream=stream, text=text))
+        return chunks
+
+    def untake(self, chunks: list[LogText]) -> None:
+        for chunk in reversed(chunks):
+            self._pending.appendleft((chunk.stream, chunk.text))
+            self.pending_chars += len(chunk.text)
+
+    def drop_oldest(self, chars_max: int) -> None:
+        while self.pending_chars > chars_max:
+            _, text = self._pending.popleft()
+            self.pending_chars -= len(text)
+
+    def _keep(self, stream: str, data: bytes) -> None:
+        if not data or self._truncated:
+            return
+        room = self._limits.log_bytes_max - self._kept_bytes
+        self._kept_bytes += len(data)
+        self._append(stream, self._decoders[stream].decode(data[:room]))
+        if len(data) > room:
+            self._truncated = True
+            self._append(stream, f"\n[output truncated: limit {self._limits.log_bytes_max} bytes]\n")
+
+    def _append(self, stream: str, text: str) -> None:
+        if not text:
+            return
+        # A database text cannot hold NUL, and no terminal shows it.
+        text = text.replace("\x00", "\ufffd")
+        size = min(self._limits.log_chunk_max, LOG_CHUNK_MAX)
+        self.pending_chars += len(text)
+        if self._pending and self._pending[-1][0] == stream:
+            last = self._pending[-1][1]
+            if len(last) + len(text) <= size:
+                self._pending[-1] = (stream, last + text)
+                return
+        self._pending.extend((stream, text[start : start + size]) for start in range(0, len(text), size))
+
+    def _without_progress(self, data: bytes) -> bytes:
+        if not self._held and b"::" not in data and not (self._line_start and data.startswith(b":")):
+            self._line_start = data.endswith(b"\n")
+            held_from = data.rfind(b"\n") + 1
+            if data[held_from:] != b":":
+                return data
+        data, self._held = self._held + data, b""
+        kept = []
+        for line in data.splitlines(keepends=True):
+            if self._line_start and line.startswith(_PROGRESS) and line.endswith(b"\n"):
+                self._set_progress(line)
+                continue
+            if self._line_start and _may_become_progress(line):
+                self._held = line
+                break
+            kept.append(line)
+            self._line_start = line.endswith(b"\n")
+        return b"".join(kept)
+
+    def _set_progress(self, line: bytes) -> None:
+        try:
+            value = float(line[len(_PROGRESS) :])
+        except ValueError:
+            return
+        if value == value:  # not NaN
+            self.progress = min(1.0, max(0.0, value))
+
+
+def _may_become_progress(line: bytes) -> bool:
+    return (
+        not line.endswith(b"\n")
+        and len(line) < _PROGRESS_LINE_MAX
+        and (_PROGRESS.startswith(line) or line.startswith(_PROGRESS))
+    )
+
+
+class LogShipper:
+    """One request at a time, at most every `log_flush_s`, with the output of all attempts in it."""
+
+    def __init__(self, client: HubClient, *, clock: Clock, limits: AgentLimits) -> None:
+        self._client = client
+        self._clock = clock
+        self._limits = limits
+        self._backoff = Backoff(clock, limits)
+        self._dirty: dict[str, LogBuffer] = {}
+        self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._under_way: frozenset[str] = frozenset()
+
+    def touched(self, buffer: LogBuffer) -> None:
+        """Something was written; it is shipped with the next request unless the attempt ends before."""
+        if buffer.pending_chars and buffer.attempt_id not in self._dirty:
+            self._dirty[buffer.attempt_id] = buffer
+            self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(self._limits.log_flush_s)
+            self._wake.clear()
+            while self._dirty:
+                async with self._turn:
+                    error = await self._ship(list(self._dirty.values()))
+                if error is not None:
+                    await asyncio.sleep(self._backoff.delay_s(error))
+
+    async def settle(self, buffer: LogBuffer) -> list[LogText]:
+        """The last output of a finished attempt, to travel with its report. Ships what is too long for that."""
+        buffer.finish()
+        deadline = self._clock.steady() + SETTLE_S
+        while buffer.attempt_id in self._dirty and buffer.pending_chars > self._limits.log_inline_max:
+            async with self._turn:
+                error = await self._ship([buffer])
+            if error is not None and self._clock.steady() > deadline:
+                buffer.drop_oldest(self._limits.log_inline_max)
+            elif error is not None:
+                await asyncio.sleep(min(1.0, self._backoff.delay_s(error)))
+        while buffer.attempt_id in self._under_way:  # Chunks are numbered as they arrive: no overtaking.
+            async with self._turn:
+                pass
+        self._dirty.pop(buffer.attempt_id, None)
+        return buffer.take(self._limits.log_inline_max)
+
+    async def _ship(self, buffers: list[LogBuffer]) -> ComputePoolError | None:
+        taken: list[tuple[LogBuffer, list[LogText]]] = []
+        room = self._limits.log_request_chunks_max
+        for buffer in buffers:
+            chunks = buffer.take(room)
+            if not buffer.pending_chars:
+                self._dirty.pop(buffer.attempt_id, None)
+            taken.append((buffer, chunks))
+            room -= len(chunks)
+            if room <= 0:
+                break
+        request = LogsRequest(chunks=[chunk for _, chunks in taken for chunk in chunks])
+        if not request.chunks:
+            return None
+        self._under_way = frozenset(buffer.attempt_id for buffer, chunks in taken if chunks)
+        try:
+            await self._client.logs(request)
+        except (Unavailable, RateLimited, Unauthenticated) as error:
+            for buffer, chunks in taken:
+                buffer.untake(chunks)
+                self._dirty[buffer.attempt_id] = buffer
+            return error
+        except ComputePoolError as error:
+            _log.warning("the hub does not take output: %s", error.detail)
+        finally:
+            self._under_way = frozenset()
+        self._backoff.reset()
+        return None

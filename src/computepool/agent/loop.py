@@ -1,0 +1,367 @@
+"""The agent's conversation with the hub: ask for work and renew leases, say what runs, stop in time, let go.
+
+Two requests run side by side: the long poll, which is also the heartbeat, and a short heartbeat when something
+changed that people wait to see. Reports have a loop of their own (reporter.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from computepool.agent.admission import Gatekeeper
+from computepool.agent.attempts import Attempt, Stop
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.endings import Ending, failed, returned
+from computepool.agent.executor import Executor
+from computepool.agent.hub_client import Backoff, HubClient
+from computepool.agent.reporter import Reporter
+from computepool.core.errors import ComputePoolError, Unauthenticated
+from computepool.core.jobs import Reason, Verdict
+from computepool.core.resources import NodeState
+from computepool.protocol.nodes import HOLDING_MAX, LogText, NextReply, NextRequest, Profile
+
+_log = logging.getLogger(__name__)
+
+#: One 401 may be a clock that jumped: the client corrects itself by the hub's time. Two in a row are an answer.
+UNAUTHENTICATED_MAX = 2
+_IDLE_TICK_S = 1.0
+
+
+@dataclass(slots=True)
+class Lease:
+    """What the hub last said about time. Until it has spoken, nothing is held and nothing can be lost."""
+
+    interval_ms: int = 10_000
+    lease_ms: int = 60_000
+    fence_ms: int = 10_000
+    renewed_at: float = 0.0  #: steady time at which the last acknowledged renewal was sent
+
+    def lost_after_s(self) -> float:
+        return max(0, self.lease_ms - self.fence_ms) / 1000
+
+
+class NodeLoop:
+    def __init__(
+        self,
+        client: HubClient,
+        gatekeeper: Gatekeeper,
+        profile: Profile,
+        *,
+        boot_id: str,
+        clock: Clock,
+        limits: AgentLimits,
+    ) -> None:
+        self._client = client
+        self._gatekeeper = gatekeeper
+        self._profile = profile
+        self._boot_id = boot_id
+        self._clock = clock
+        self._limits = limits
+        self._executor: Executor
+        self._reporter: Reporter
+        self._backoff = Backoff(clock, limits)
+        self._held: dict[str, None] = {}
+        self._remembered: OrderedDict[str, None] = OrderedDict()
+        self._profile_due = True
+        self._beat = asyncio.Event()
+        self._work = asyncio.Event()
+        self._done = asyncio.Event()
+        self._poll: asyncio.Task[NextReply] | None = None
+        self._poll_claims = True
+        self._refusals = 0
+        self._progress_told_at = 0.0
+        self.lease = Lease()
+        self.local_state = NodeState.ACTIVE
+        self.hub_state = NodeState.ACTIVE
+        self.last_contact: float | None = None
+        self.last_error = ""
+
+    def attach(self, executor: Executor, reporter: Reporter) -> None:
+        """The executor and the reporter call back into this loop, so they are made after it."""
+        self._executor = executor
+        self._reporter = reporter
+        self._held.update(dict.fromkeys(reporter.load()))
+
+    # ------------------------------------------------------------ state
+    @property
+    def state(self) -> NodeState:
+        """The stricter of what the owner said here and what the hub was told."""
+        for state in (NodeState.DRAINING, NodeState.PAUSED):
+            if state in (self.local_state, self.hub_state):
+                return state
+        return NodeState.ACTIVE
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def set_local_state(self, state: NodeState) -> None:
+        before, self.local_state = self.state, state
+        self._state_changed(before)
+
+    def _set_hub_state(self, text: str) -> None:
+        if text not in (NodeState.ACTIVE, NodeState.PAUSED, NodeState.DRAINING):
+            return
+        before, self.hub_state = self.state, NodeState(text)
+        self._state_changed(before)
+
+    def _state_changed(self, before: NodeState) -> None:
+        if self.state is before:
+            return
+        _log.info("this node is now %s", self.state.value)
+        if self.state is NodeState.DRAINING:
+            self._executor.give_back(Reason.NODE_DRAINING)
+        self._work.set()
+        self._beat.set()
+        # A parked poll that claims is left alone: breaking it off could lose grants that are on their way.
+        if self._poll is not None and not self._poll_claims:
+            self._poll.cancel()
+
+    # ------------------------------------------------------------ running
+    async def run(self) -> None:
+        """Until drained. Raises Unauthenticated when the hub does not know this node any more."""
+        loops = [self._poll_loop(), self._beat_loop(), self._tick_loop(), self._drain_watch()]
+        tasks = [asyncio.create_task(loop) for loop in loops]
+        finished = asyncio.create_task(self._done.wait())
+        try:
+            done, _ = await asyncio.wait([*tasks, finished], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (*tasks, finished):
+                task.cancel()
+            await asyncio.gather(*tasks, finished, return_exceptions=True)
+
+    async def wind_down(self) -> None:
+        """Give back what has not started, stop what runs, and say so to the hub while there is time."""
+        self.local_state = NodeState.DRAINING
+        self._executor.give_back(Reason.NODE_DRAINING)
+        for head in self._executor.heads():
+            self._executor.stop(head, Stop.DRAINING)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.stop_flush_s):
+                await self._executor.emptied()
+                await self._reporter.flushed()
+        self._reporter.spill()
+        with contextlib.suppress(TimeoutError, ComputePoolError):
+            async with asyncio.timeout(1.0):
+                await self._client.heartbeat(self._request(wait_ms=0, claim=False))
+
+    async def _drain_watch(self) -> None:
+        while True:
+            await self._executor.emptied()
+            if self.state is NodeState.DRAINING:
+                await self._reporter.flushed()
+                if not self._held:
+                    self._done.set()
+                    return
+            await asyncio.sleep(self._limits.tick_s)
+
+    # ------------------------------------------------------------ the long poll
+    async def _poll_loop(self) -> None:
+        strikes = 0
+        wait_ms = self._limits.first_wait_ms
+        while True:
+            asked_at = self._clock.steady()
+            self._poll_claims = self.state is NodeState.ACTIVE
+            request = self._request(wait_ms=wait_ms, claim=self._poll_claims)
+            try:
+                reply = await self._parked(request)
+            except Unauthenticated as error:
+                strikes += 1
+                if strikes >= UNAUTHENTICATED_MAX:
+                    raise _unknown_node(error) from error
+                continue
+            except ComputePoolError as error:
+                await self._pause_after(error)
+                continue
+            strikes = 0
+            if reply is None:  # Broken off, because the state changed.
+                continue
+            self._backoff.reset()
+            if request.profile is not None:
+                self._profile_due = False
+            self._handle(reply, asked_at)
+            wait_ms = min(60_000, reply.interval_ms)
+            await self._pace(reply, asked_at, wait_ms=request.wait_ms)
+
+    async def _parked(self, request: NextRequest) -> NextReply | None:
+        self._poll = asyncio.ensure_future(self._client.next(request))
+        try:
+            return await self._poll
+        except asyncio.CancelledError:
+            if self._poll.cancelled() and not _cancelling():
+                return None
+            raise
+        finally:
+            self._poll.cancel()
+            self._poll = None
+
+    async def _pause_after(self, error: ComputePoolError) -> None:
+        self.last_error = error.detail
+        delay_s = self._backoff.delay_s(error)
+        _log.warning("asking the hub again in %.1f s: %s", delay_s, error.detail)
+        await asyncio.sleep(delay_s)
+
+    async def _pace(self, reply: NextReply, asked_at: float, *, wait_ms: int) -> None:
+        """Polls are sent at once, unless the hub answers early with nothing or with work that must be refused."""
+        if self._refusals:
+            delay_s = min(
+                self._limits.retry_max_s, self._limits.retry_base_s * (1 << min(self._refusals, 10))
+            )
+            await asyncio.sleep(self._clock.fraction() * delay_s)
+            return
+        early = (self._clock.steady() - asked_at) * 1000 < wait_ms / 4
+        if early and not (reply.grants or reply.cancel or reply.reregister):
+            await asyncio.sleep(self._limits.idle_pause_s)
+
+    def _request(self, *, wait_ms: int, claim: bool) -> NextRequest:
+        return NextRequest(
+            boot_id=self._boot_id,
+            holding=list(self._held)[:HOLDING_MAX],
+            running=self._executor.running(),
+            wait_ms=wait_ms,
+            claim=claim,
+            profile=self._profile if self._profile_due else None,
+        )
+
+    # ------------------------------------------------------------ what the hub says
+    def _handle(self, reply: NextReply, asked_at: float) -> None:
+        self.last_contact = self._clock.steady()
+        self.last_error = ""
+        lease = self.lease
+        lease.interval_ms, lease.lease_ms, lease.fence_ms = reply.interval_ms, reply.lease_ms, reply.fence_ms
+        lease.renewed_at = max(lease.renewed_at, asked_at)
+        self._profile_due = self._profile_due or reply.reregister
+        for attempt_id in reply.cancel:
+            attempt = self._executor.attempts.get(attempt_id)
+            if attempt is not None:
+                self._executor.stop(attempt, Stop.CANCELLED)
+        self._set_hub_state(reply.state)
+        if reply.grants:
+            self._take(reply, asked_at)
+
+    def _take(self, reply: NextReply, asked_at: float) -> None:
+        fresh = [grant for grant in reply.grants if not self._seen(grant.attempt_id)]
+        if len(fresh) < len(reply.grants):
+            _log.warning("the hub granted %d attempts again", len(reply.grants) - len(fresh))
+        admission = self._gatekeeper.admit(
+            reply.model_copy(update={"grants": fresh}), hub_now_s=self._client.hub_now_s()
+        )
+        now = self._clock.steady()
+        self._held.update((grant.attempt_id, None) for grant in fresh)
+        self._refusals = self._refusals + 1 if admission.refused else 0
+        for attempt_id, why in admission.refused:
+            _log.error("refused attempt %s: %s", attempt_id, why)
+            self._report(attempt_id, returned(Reason.NODE_ERROR, f"refused: {why}"))
+        for attempt_id, why in admission.forbidden:
+            _log.warning("attempt %s may not run here: %s", attempt_id, why)
+            self._report(attempt_id, failed(Reason.NODE_ERROR, why))
+        attempts = [
+            Attempt(grant=grant, spec=spec, asked_at=asked_at, received_at=now)
+            for grant, spec in admission.accepted
+        ]
+        if self.state is NodeState.ACTIVE:
+            self._executor.start(attempts)
+            self._work.set()
+            return
+        reason = Reason.NODE_DRAINING if self.state is NodeState.DRAINING else Reason.GIVEN_BACK
+        for attempt in attempts:
+            self._report(attempt.id, returned(reason))
+
+    def _seen(self, attempt_id: str) -> bool:
+        return attempt_id in self._held or attempt_id in self._remembered
+
+    # ------------------------------------------------------------ reports
+    def on_ending(self, attempt: Attempt, ending: Ending, logs: Sequence[LogText]) -> None:
+        self._report(attempt.id, ending, logs)
+
+    def _report(self, attempt_id: str, ending: Ending, logs: Sequence[LogText] = ()) -> None:
+        try:
+            report = ending.report(attempt_id)
+        except ValueError as error:  # A result the wire cannot carry, such as one with broken Unicode.
+            report = failed(Reason.EXCEPTION, f"the result cannot be sent: {error}").report(attempt_id)
+        self._reporter.add(report, logs)
+
+    def on_answered(self, attempt_id: str, verdict: Verdict | None) -> None:
+        self._held.pop(attempt_id, None)
+        self._remembered[attempt_id] = None
+        while len(self._remembered) > self._limits.remembered_attempts_max:
+            self._remembered.popitem(last=False)
+
+    # ------------------------------------------------------------ time
+    async def _tick_loop(self) -> None:
+        while True:
+            if self._executor.attempts:
+                await asyncio.sleep(self._limits.tick_s)
+            else:
+                self._work.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_IDLE_TICK_S):
+                        await self._work.wait()
+            self._fence()
+            if self._executor.tick() or self._progress_changed():
+                self._beat.set()
+
+    def _fence(self) -> None:
+        """Stop what the hub may already have given to another node."""
+        now = self._clock.steady()
+        lost_after_s = self.lease.lost_after_s()
+        renewed_at = self.lease.renewed_at
+        if now - renewed_at < lost_after_s / 2:
+            return
+        for attempt in list(self._executor.attempts.values()):
+            since = renewed_at if attempt.received_at <= renewed_at else attempt.asked_at
+            if now - since > lost_after_s:
+                _log.error(
+                    "stopping attempt %s: its lease was not renewed for %.0f s", attempt.id, now - since
+                )
+                self._executor.stop(attempt, Stop.LEASE_LOST)
+
+    def _progress_changed(self) -> bool:
+        now = self._clock.steady()
+        if now - self._progress_told_at < self._limits.progress_gap_s:
+            return False
+        changed = False
+        for head in self._executor.heads():
+            if head.announced and head.progress != head.told_progress:
+                head.told_progress = head.progress
+                changed = True
+        if changed:
+            self._progress_told_at = now
+        return changed
+
+    async def _beat_loop(self) -> None:
+        backoff = Backoff(self._clock, self._limits)
+        while True:
+            await self._beat.wait()
+            self._beat.clear()
+            asked_at = self._clock.steady()
+            try:
+                reply = await self._client.heartbeat(self._request(wait_ms=0, claim=False))
+            except ComputePoolError as error:
+                # Not fatal: the poll renews too, and decides what a refusal means.
+                self._beat.set()
+                await asyncio.sleep(backoff.delay_s(error))
+                continue
+            backoff.reset()
+            self._handle(reply, asked_at)
+            await asyncio.sleep(self._limits.heartbeat_gap_s)
+
+
+def _cancelling() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _unknown_node(error: Unauthenticated) -> Unauthenticated:
+    return Unauthenticated(
+        f"The hub does not accept this node any more ({error.detail}) If it was removed by mistake, enrol it again "
+        "with a new code: pool node join CODE."
+    )

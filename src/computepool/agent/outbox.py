@@ -1,0 +1,102 @@
+"""Reports that the hub has not answered yet, kept as files so that they outlive the agent.
+
+One file per batch, written whole under another name and then renamed. No fsync: a killed agent loses nothing, and
+after a power cut the hub runs the attempts again, which is what it would do anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from computepool.agent.clock import Clock
+from computepool.protocol.nodes import CompleteRequest
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    name: str
+    saved_ms: int
+    request: CompleteRequest
+    body: bytes
+
+
+class Outbox:
+    def __init__(self, folder: Path, *, clock: Clock, age_max_s: float) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._age_max_ms = int(age_max_s * 1000)
+        self._counter = 0
+        self._count = 0
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Two agents never share a folder (main.py holds a lock), so the start time makes names unique and ordered.
+        self._prefix = f"{clock.now_ms():015d}"
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, request: CompleteRequest) -> Batch:
+        saved_ms = self._clock.now_ms()
+        body = request.model_dump_json(exclude_defaults=True).encode()
+        self._counter += 1
+        name = f"{self._prefix}-{self._counter:09d}"
+        temporary = self._folder / f"{name}.part"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb", buffering=0) as file:
+                file.writelines((b"%d\n" % saved_ms, body))
+            temporary.rename(self._folder / f"{name}.json")
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        self._count += 1
+        return Batch(name=name, saved_ms=saved_ms, request=request, body=body)
+
+    def remove(self, batch: Batch) -> None:
+        (self._folder / f"{batch.name}.json").unlink(missing_ok=True)
+        self._count = max(0, self._count - 1)
+
+    def expired(self, batch: Batch) -> bool:
+        return self._clock.now_ms() - batch.saved_ms > self._age_max_ms
+
+    def restamped(self, batch: Batch) -> bytes:
+        """The body with `ended_ago_ms` moved on by the time it waited here. Signed are only the digests."""
+        waited_ms = self._clock.now_ms() - batch.saved_ms
+        if waited_ms < 1_000:
+            return batch.body
+        reports = [
+            report.model_copy(update={"ended_ago_ms": report.ended_ago_ms + waited_ms})
+            for report in batch.request.reports
+        ]
+        request = batch.request.model_copy(update={"reports": reports})
+        return request.model_dump_json(exclude_defaults=True).encode()
+
+    def load(self) -> Iterator[Batch]:
+        """What an earlier run of the agent left, oldest first. Damaged and outdated files are dropped."""
+        for path in sorted(self._folder.glob("*.part")):
+            path.unlink(missing_ok=True)
+        for path in sorted(self._folder.glob("*.json")):
+            batch = _read(path)
+            if batch is None or self.expired(batch):
+                _log.warning("dropping reports that are damaged or too old: %s", path.name)
+                path.unlink(missing_ok=True)
+                continue
+            self._count += 1
+            yield batch
+
+
+def _read(path: Path) -> Batch | None:
+    try:
+        head, _, body = path.read_bytes().partition(b"\n")
+        request = CompleteRequest.model_validate_json(body)
+        return Batch(name=path.stem, saved_ms=int(head), request=request, body=body)
+    except (OSError, ValueError, ValidationError) as error:
+        _log.warning("cannot read %s: %s", path, error)
+        return None

@@ -1,0 +1,227 @@
+"""Runs `command` and `script` jobs: one process tree per attempt, in a work folder of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from computepool.agent.artifacts import ArtifactCache, Uploader
+from computepool.agent.attempts import Attempt
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.endings import BadJob, Ending, of_exit
+from computepool.agent.environments import Environments
+from computepool.agent.logs import STDERR, STDOUT
+from computepool.agent.sandbox.base import OUTPUTS, Exit, Process, Status
+from computepool.agent.sandbox.scratch import make_workdir, remove_tree
+from computepool.agent.specs import Script
+from computepool.agent.staging import place_bytes, place_inputs, send_outputs
+from computepool.agent.surroundings import Surroundings
+from computepool.core.jobs import JobKind
+from computepool.protocol.jobs import Usage
+
+#: Output of a process is read at once only when it runs longer than this; shorter ones are read when they end.
+READ_AFTER_S = 0.05
+_READ_SIZE = 64 * 1024
+#: Chunks of output read before the event loop gets its turn again.
+_BURST = 64
+_START_BYTES_MAX = 128 * 1024
+_SCRIPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+OnOutput = Callable[[Attempt, str, bytes], None]
+
+
+class ProcessRunner:
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        environments: Environments,
+        cache: ArtifactCache,
+        *,
+        uploader: Uploader,
+        on_output: OnOutput,
+        work_dir: Path,
+        clock: Clock,
+        limits: AgentLimits,
+    ) -> None:
+        self._surroundings = surroundings
+        self._environments = environments
+        self._cache = cache
+        self._uploader = uploader
+        self._on_output = on_output
+        self._work_dir = work_dir
+        self._clock = clock
+        self._limits = limits
+        self._running: set[Run] = set()
+
+    async def run(self, attempt: Attempt) -> Ending:
+        workdir = make_workdir(self._work_dir, attempt.id)
+        long = False
+        try:
+            ended = await self._run_in(attempt, workdir)
+            long = ended.usage.wall_ms > 1000 or bool(attempt.spec.spec.inputs)
+            ending = of_exit(ended, stderr_tail="" if attempt.log is None else attempt.log.stderr_tail)
+            ending.ran_ms = ended.usage.wall_ms
+            ending.usage = _usage(ended, attempt)
+            if attempt.stop is None and os.listdir(workdir / OUTPUTS):
+                long = True
+                await self._take_outputs(attempt, workdir, ending)
+            return ending
+        finally:
+            if long:
+                await asyncio.to_thread(remove_tree, workdir)
+            else:
+                remove_tree(workdir)
+
+    def patrol(self) -> None:
+        for run in list(self._running):
+            run.patrol()
+
+    async def _run_in(self, attempt: Attempt, workdir: Path) -> Exit:
+        spec = attempt.spec.spec
+        argv, requirements = self._command(attempt, workdir)
+        packages = None
+        if requirements:
+            packages = await attempt.prepare(self._environments.acquire(requirements))
+        try:
+            if spec.inputs:
+                await attempt.prepare(place_inputs(self._cache, attempt.spec.inputs, workdir))
+            run = self._start(attempt, argv, workdir, packages=packages)
+            self._running.add(run)
+            try:
+                return await run.ended
+            finally:
+                self._running.discard(run)
+                run.close()
+        finally:
+            self._environments.release(packages)
+
+    def _command(self, attempt: Attempt, workdir: Path) -> tuple[list[str], tuple[str, ...]]:
+        spec = attempt.spec.spec
+        if spec.kind is JobKind.COMMAND:
+            return list(spec.argv), tuple(spec.dependencies)
+        script = Script(spec.source or "")
+        name = _script_name(spec.name, python=script.is_python)
+        if any(name == taken for taken, _ in attempt.spec.inputs):
+            name = f"script-{name}"
+        place_bytes((spec.source or "").encode(), workdir, name=name, executable=True)
+        return [*script.interpreter, name, *spec.argv], (*spec.dependencies, *script.dependencies)
+
+    def _start(self, attempt: Attempt, argv: list[str], workdir: Path, *, packages: Path | None) -> Run:
+        grant, spec = attempt.grant, attempt.spec
+        env = {
+            **spec.spec.env,
+            "COMPUTEPOOL_JOB_ID": grant.job_id,
+            "COMPUTEPOOL_ATTEMPT": str(grant.attempt_no),
+            "COMPUTEPOOL_SLICE": str(grant.item),
+            "COMPUTEPOOL_SLICES": str(grant.items),
+        }
+        policy = self._surroundings.policy(
+            workdir, limits=spec.limits, env=env, packages=packages, cards=grant.gpus
+        )
+        size = sum(len(text) + 1 for text in (*argv, *policy.env, *policy.env.values()))
+        if size > _START_BYTES_MAX:
+            raise BadJob(f"arguments and variables take {size} of {_START_BYTES_MAX} bytes allowed")
+        readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)
+        try:
+            process = self._surroundings.sandbox.spawn(
+                argv, workdir=workdir, limits=spec.limits, policy=policy, stdout=writers[0], stderr=writers[1]
+            )
+        except BaseException:
+            for fd in readers:
+                os.close(fd)
+            raise
+        finally:
+            for fd in writers:
+                os.close(fd)
+        attempt.started_at = self._clock.steady()
+        return Run(process, readers, attempt, self._on_output)
+
+    async def _take_outputs(self, attempt: Attempt, workdir: Path, ending: Ending) -> None:
+        taken = await send_outputs(workdir / OUTPUTS, self._uploader, self._limits)
+        taken.apply(ending)
+        for note in taken.notes:
+            self._on_output(attempt, STDERR, f"{note}\n".encode())
+
+
+class Run:
+    """One running process and its output."""
+
+    def __init__(
+        self, process: Process, readers: tuple[int, ...], attempt: Attempt, on_output: OnOutput
+    ) -> None:
+        self._process = process
+        self._pipes = dict(zip((STDOUT, STDERR), readers, strict=True))
+        self._attempt = attempt
+        self._on_output = on_output
+        self._loop = asyncio.get_running_loop()
+        self._reading = False
+        self.ended: asyncio.Future[Exit] = self._loop.create_future()
+        for fd in readers:
+            os.set_blocking(fd, False)
+        attempt.kill = process.kill
+        self._loop.add_reader(process.fileno(), self._on_end)
+        self._timer = self._loop.call_later(READ_AFTER_S, self._read_live)
+        if attempt.stop is not None:
+            process.kill(Status.CANCELLED)
+        self._on_end()
+
+    def patrol(self) -> None:
+        if not self.ended.done():
+            used = self._process.patrol()
+            self._attempt.usage = Usage(
+                wall_ms=used.wall_ms, cpu_ms=used.cpu_ms, peak_rss_mb=used.peak_rss_mb
+            )
+            self._on_end()
+
+    def close(self) -> None:
+        """Whatever happened: nothing of it runs, reads or is open afterwards."""
+        self._attempt.kill = None
+        self._timer.cancel()
+        self._loop.remove_reader(self._process.fileno())
+        self._process.close()
+        for stream, fd in self._pipes.items():
+            if self._reading:
+                self._loop.remove_reader(fd)
+            self._drain(stream, bursts=_BURST)
+            os.close(fd)
+
+    def _read_live(self) -> None:
+        self._reading = True
+        for stream, fd in self._pipes.items():
+            self._loop.add_reader(fd, self._drain, stream)
+
+    def _drain(self, stream: str, bursts: int = 4) -> None:
+        fd = self._pipes[stream]
+        for _ in range(bursts):
+            try:
+                data = os.read(fd, _READ_SIZE)
+            except BlockingIOError:
+                return
+            if not data:
+                self._loop.remove_reader(fd)
+                return
+            self._on_output(self._attempt, stream, data)
+
+    def _on_end(self) -> None:
+        ended = self._process.wait(0)
+        if ended is not None and not self.ended.done():
+            self.ended.set_result(ended)
+
+
+def _usage(ended: Exit, attempt: Attempt) -> Usage:
+    used = ended.usage
+    return Usage(
+        wall_ms=used.wall_ms, cpu_ms=used.cpu_ms, peak_rss_mb=used.peak_rss_mb, gpu_ms=int(attempt.gpu_ms)
+    )
+
+
+def _script_name(name: str, *, python: bool) -> str:
+    """The submitter's own name for it where it is a plain file name: it is what tracebacks show."""
+    name = name.rpartition("/")[2]
+    if not _SCRIPT_NAME.fullmatch(name) or name == OUTPUTS:
+        name = "script"
+    return f"{name}.py" if python and not name.endswith(".py") else name

@@ -1,0 +1,122 @@
+"""What goes into a work folder before a job, and what comes out of it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from computepool.agent.artifacts import ArtifactCache, Uploader, sha256_of
+from computepool.agent.config import MIB, AgentLimits
+from computepool.agent.endings import BadJob, Ending, StagingFailed
+from computepool.agent.sandbox.base import OUTPUTS
+from computepool.agent.sandbox.collect import Caps, Collector, Output
+from computepool.agent.sandbox.scratch import check_name, stage
+from computepool.core.errors import ComputePoolError, NotFound
+from computepool.core.jobs import Outcome, Reason
+from computepool.protocol.nodes import OUTPUTS_MAX, OutputRef
+
+#: Larger files are read and hashed in a thread, so that other attempts are not held up.
+_THREAD_ABOVE = 1 * MIB
+_NAME_MAX = 255
+_RESERVED = (OUTPUTS, ".tmp")
+
+
+async def place_inputs(cache: ArtifactCache, inputs: Sequence[tuple[str, str]], workdir: Path) -> None:
+    """`inputs` are names and digests."""
+    for name, digest in inputs:
+        try:
+            top = check_name(name)[0]
+        except ValueError as error:
+            raise BadJob(f"input name: {error}") from error
+        if top in _RESERVED:
+            raise BadJob(f"an input cannot be called {name!r}: that place is taken")
+        await place_artifact(cache, digest, workdir, name=name)
+
+
+async def place_artifact(cache: ArtifactCache, digest: str, workdir: Path, *, name: str) -> None:
+    """Copied, not linked: at level `process` the job could write through a link into the cache."""
+    try:
+        source = await cache.open(digest)
+    except NotFound as error:
+        raise BadJob(f"the artifact {digest[:12]}… for {name!r} is gone") from error
+    except ComputePoolError as error:
+        raise StagingFailed(
+            f"cannot fetch the artifact {digest[:12]}… for {name!r}: {error.detail}"
+        ) from error
+    try:
+        if os.fstat(source).st_size > _THREAD_ABOVE:
+            await asyncio.to_thread(_copy, source, workdir, name)
+        else:
+            _copy(source, workdir, name)
+    except FileExistsError as error:
+        raise BadJob(f"two inputs are called {name!r}, or one is a folder of another") from error
+    except OSError as error:
+        raise StagingFailed(f"cannot write the input {name!r}: {error.strerror}") from error
+    finally:
+        os.close(source)
+
+
+def place_bytes(data: bytes, workdir: Path, *, name: str, executable: bool = False) -> None:
+    with stage(workdir, name, executable=executable) as file:
+        file.write(data)
+
+
+def _copy(source: int, workdir: Path, name: str) -> None:
+    with stage(workdir, name) as target:
+        offset, size = 0, os.fstat(source).st_size
+        while offset < size:
+            sent = os.sendfile(target.fileno(), source, offset, size - offset)
+            if sent == 0:
+                raise OSError(5, "the cached file is shorter than it was")
+            offset += sent
+        os.fchmod(target.fileno(), 0o444)
+
+
+@dataclass(slots=True)
+class Outputs:
+    """What was taken from an outputs folder. `excess` says which limit was exceeded, if one was."""
+
+    refs: list[OutputRef] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    excess: str = ""
+
+    def apply(self, ending: Ending) -> None:
+        """A job that succeeded but left more than is allowed has failed; what failed anyway keeps its reason."""
+        ending.outputs = tuple(self.refs)
+        if self.excess and ending.outcome is Outcome.SUCCEEDED:
+            ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, self.excess
+            ending.result = ending.result_artifact = None
+
+
+async def send_outputs(folder: Path, uploader: Uploader, limits: AgentLimits) -> Outputs:
+    taken = Outputs()
+    total = 0
+    files_max = min(limits.outputs_max, OUTPUTS_MAX)
+    # The collector's own caps are a second wall; these limits are ours, because the job must fail by them.
+    collector = Collector(folder, Caps(files=files_max + 1, total_bytes=2**62, file_bytes=2**62))
+    for output in collector:
+        total += output.size
+        if len(taken.refs) >= files_max:
+            taken.excess = f"wrote more than {files_max} output files"
+        elif total > limits.outputs_bytes_max:
+            taken.excess = f"wrote more than {limits.outputs_bytes_max} bytes of output files"
+        if taken.excess:
+            break
+        if len(output.name) > _NAME_MAX:
+            taken.notes.append(f"[output not taken: {output.name[:80]}…: its name is too long]")
+            continue
+        taken.refs.append(await _send(output, uploader))
+    taken.notes += [f"[output not taken: {refused.name}: {refused.reason}]" for refused in collector.refused]
+    return taken
+
+
+async def _send(output: Output, uploader: Uploader) -> OutputRef:
+    if output.size > _THREAD_ABOVE:
+        digest = await asyncio.to_thread(sha256_of, output.fd, output.size)
+    else:
+        digest = sha256_of(output.fd, output.size)
+    await uploader.send(output.fd, digest, size=output.size, name=output.name)
+    return OutputRef(name=output.name, digest=digest, size=output.size)

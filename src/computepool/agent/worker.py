@@ -1,0 +1,198 @@
+"""The program inside the sandbox that calls the functions of one account, one after the other.
+
+Runs as a script with the standard library, cloudpickle and values.py; the agent imports only the constants. It is
+started by the job's first call and may be ended at any moment. What it says is a claim of the job's: the agent
+checks every message.
+
+Messages are datagrams of JSON, so that each call is taken by exactly one reader: the agent keeps a copy of this
+end of the socket and can take back, by reading, the calls that are not started yet.
+"""
+
+from __future__ import annotations
+
+import array
+import base64
+import contextlib
+import fcntl
+import importlib
+import io
+import json
+import os
+import resource
+import socket
+import sys
+import termios
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from computepool.protocol import values
+
+#: A longer message travels as a file of the work folder, because a datagram must fit the socket's buffer.
+FRAME_MAX = 64 * 1024
+ERROR_CHARS_MAX = 8_000
+#: Name of the file with a long call; folder and name of a long result; folder of the outputs of one call.
+CALL_FILE = ".call-{}"
+ANSWER_FOLDER = ".answer-{}"
+ANSWER_FILE = "result"
+OUTPUTS_FOLDER = ".outputs-{}"
+#: Kinds of answers.
+READY, RESULT, LONG_RESULT, RAISED, NO_MEMORY = "ready", "result", "long", "raised", "memory"
+
+#: How long the next call waits for the agent to read what the last one printed.
+_DRAIN_S = 2.0
+
+
+class Worker:
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._pid = os.getpid()
+        self._home = os.getcwd()
+        self._outputs = os.environ["COMPUTEPOOL_OUTPUTS"]
+        self._waiting = array.array("i", [0])
+        self._cpu_us = _cpu_us()
+
+    def run(self) -> None:
+        self._send([0, READY, "", 0, 0, 0, False, False])
+        while True:
+            message = self._channel.recv(FRAME_MAX + 1)
+            if not message:
+                return
+            call = json.loads(message)
+            if len(call) == 1:
+                call = json.loads(_read_once(CALL_FILE.format(call[0])))
+            self._serve(call)
+
+    def _serve(self, call: list[Any]) -> None:
+        seq, spec, ids, payload, function, allow_pickle = call
+        environ = os.environ
+        environ["COMPUTEPOOL_JOB_ID"], environ["COMPUTEPOOL_ATTEMPT"] = ids[0], ids[1]
+        environ["COMPUTEPOOL_SLICE"], environ["COMPUTEPOOL_SLICES"] = ids[2], ids[3]
+        started = time.perf_counter_ns()
+        kind, text = self._call(spec, payload, function=function, allow_pickle=allow_pickle)
+        wall_us = (time.perf_counter_ns() - started) // 1000
+        if os.getpid() != self._pid:
+            os._exit(0)  # The function forked and came back twice; only the first process may answer.
+        self._answer(seq, kind, text, wall_us=wall_us)
+
+    def _call(self, spec: str, payload: Any, *, function: Any, allow_pickle: bool) -> tuple[str, str]:
+        try:
+            target = self._functions.get(spec)
+            if target is None:
+                target = self._functions[spec] = _unpickled(function)
+            args, kwargs = ((), {}) if payload is None else _unpickled(payload)
+            return RESULT, values.encode(target(*args, **kwargs), allow_pickle=allow_pickle)
+        except MemoryError:
+            return NO_MEMORY, "the function ran out of memory"
+        except BaseException as error:  # noqa: BLE001 - SystemExit too: the function failed, not this program
+            return RAISED, _traceback(error)
+
+    def _answer(self, seq: int, kind: str, text: str, *, wall_us: int) -> None:
+        printed = self._printed()
+        has_outputs = self._set_outputs_aside(seq)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        total_us = _cpu_us()
+        cpu_us, self._cpu_us = total_us - self._cpu_us, total_us
+        answer = [seq, kind, text, wall_us, cpu_us, used.ru_maxrss, has_outputs, printed]
+        if len(text) > FRAME_MAX // 6 or not self._send(answer):
+            folder = Path(self._home, ANSWER_FOLDER.format(seq))
+            folder.mkdir()
+            (folder / ANSWER_FILE).write_text(text, encoding="utf-8", errors="replace")
+            self._send([seq, LONG_RESULT if kind == RESULT else kind, "", *answer[3:]])
+        if os.getcwd() != self._home:
+            os.chdir(self._home)
+        if printed:
+            self._wait_until_read()
+
+    def _send(self, answer: list[Any]) -> bool:
+        message = json.dumps(answer).encode()
+        if len(message) > FRAME_MAX:
+            return False
+        self._channel.send(message)
+        return True
+
+    def _printed(self) -> bool:
+        """Whether output of this call is still in the pipes, unread by the agent."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # The function may have closed or replaced it.
+                stream.flush()
+        return self._unread(1) or self._unread(2)
+
+    def _unread(self, fd: int) -> bool:
+        try:
+            fcntl.ioctl(fd, termios.FIONREAD, self._waiting)
+        except OSError:
+            return False
+        return self._waiting[0] > 0
+
+    def _wait_until_read(self) -> None:
+        """The agent gives output to the call that runs; so the next one starts when the pipes are empty."""
+        deadline = time.monotonic() + _DRAIN_S
+        while (self._unread(1) or self._unread(2)) and time.monotonic() < deadline:
+            time.sleep(0.0002)
+
+    def _set_outputs_aside(self, seq: int) -> bool:
+        try:
+            if not os.listdir(self._outputs):
+                return False
+            os.rename(self._outputs, os.path.join(self._home, OUTPUTS_FOLDER.format(seq)))
+            os.mkdir(self._outputs)
+        except OSError:
+            os.makedirs(self._outputs, exist_ok=True)
+            return False
+        return True
+
+
+def _unpickled(source: Any) -> Any:
+    """`source` is base64 text, or [name] of a file in the work folder that holds the same or the bytes."""
+    data: Any = source
+    if isinstance(source, list):
+        data = Path(source[0]).read_bytes()
+    if isinstance(data, str) or data[:1] != b"\x80":
+        data = base64.b64decode(data)
+    return importlib.import_module("pickle").loads(data)
+
+
+def _traceback(error: BaseException) -> str:
+    """As the interpreter prints it, without the frames of this program, and cut in the middle if it is long."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    try:
+        text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    except Exception:  # noqa: BLE001 - an exception whose own __str__ raises
+        text = f"{type(error).__name__} (its message cannot be shown)"
+    if len(text) > ERROR_CHARS_MAX:
+        half = ERROR_CHARS_MAX // 2 - 10
+        text = f"{text[:half]}\n[…]\n{text[-half:]}"
+    return text.encode("utf-8", "replace").decode()
+
+
+def _read_once(name: str) -> bytes:
+    path = Path(name)
+    data = path.read_bytes()
+    path.unlink()
+    return data
+
+
+def _cpu_us() -> int:
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return int((own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime) * 1e6)
+
+
+def main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.set_inheritable(False)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    sys.argv = ["function"]
+    importlib.import_module("cloudpickle")  # so that the first call does not wait for it
+    Worker(channel).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Starts warm workers, keeps the idle ones for a while, and ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+from computepool.agent.artifacts import ArtifactCache
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.environments import Environments
+from computepool.agent.sandbox.base import Status
+from computepool.agent.sandbox.scratch import make_workdir, remove_tree
+from computepool.agent.specs import WorkerKey
+from computepool.agent.staging import place_inputs
+from computepool.agent.surroundings import Surroundings
+from computepool.agent.workers import Worker, channel_pair
+
+_log = logging.getLogger(__name__)
+
+_CHANNEL_FD = 3
+
+
+class WorkerPool:
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        environments: Environments,
+        cache: ArtifactCache,
+        *,
+        work_dir: Path,
+        clock: Clock,
+        limits: AgentLimits,
+    ) -> None:
+        self._surroundings = surroundings
+        self._environments = environments
+        self._cache = cache
+        self._work_dir = work_dir
+        self._clock = clock
+        self._limits = limits
+        self._idle: dict[WorkerKey, list[Worker]] = {}
+        self._all: dict[Worker, Path | None] = {}  #: with the packages they hold
+        self._in_use: set[Worker] = set()
+        self._cleanups: set[asyncio.Future[None]] = set()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    async def take(self, key: WorkerKey) -> Worker:
+        """A worker for `key`, warm if there is one. It is the caller's until `give_back`."""
+        idle = self._idle.get(key, [])
+        worker = idle.pop() if idle else await self._start(key)
+        self._in_use.add(worker)
+        return worker
+
+    def give_back(self, worker: Worker) -> None:
+        """Keeps it for the next call if it is idle, healthy and not worn out."""
+        self._in_use.discard(worker)
+        if not worker.alive:
+            self._clean_up(worker)
+        elif worker.sent or self.worn(worker):
+            worker.kill(Status.CANCELLED)
+        else:
+            worker.idle_since = self._clock.steady()
+            self._idle.setdefault(worker.key, []).append(worker)
+
+    def worn(self, worker: Worker) -> bool:
+        return (
+            worker.served >= self._limits.worker_jobs_max
+            or len(worker.functions) >= self._limits.worker_functions_max
+        )
+
+    def patrol(self) -> None:
+        """Enforce limits on all, and end those that nobody used for a while."""
+        oldest_allowed = self._clock.steady() - self._limits.worker_idle_s
+        for worker in list(self._all):
+            worker.patrol()
+        for workers in self._idle.values():
+            for worker in [worker for worker in workers if worker.idle_since < oldest_allowed]:
+                self._retire(worker)
+
+    async def close(self) -> None:
+        for worker in list(self._all):
+            worker.close()
+            self._clean_up(worker)
+        await asyncio.gather(*self._cleanups)
+
+    async def _start(self, key: WorkerKey) -> Worker:
+        self._make_room()
+        packages = await self._environments.acquire(key.packages)
+        workdir = make_workdir(self._work_dir, f"worker-{self._count}")
+        self._count += 1
+        try:
+            await place_inputs(self._cache, key.inputs, workdir)
+            worker = self._spawn(key, workdir, packages)
+        except BaseException:
+            self._environments.release(packages)
+            remove_tree(workdir)
+            raise
+        self._all[worker] = packages
+        worker.on_closed = lambda: self._on_closed(worker)
+        return worker
+
+    def _spawn(self, key: WorkerKey, workdir: Path, packages: Path | None) -> Worker:
+        channel, theirs = channel_pair()
+        pipes = [os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)]
+        surroundings = self._surroundings
+        try:
+            policy = surroundings.policy(
+                workdir,
+                limits=key.limits,
+                env=dict(key.env),
+                packages=packages,
+                cards=key.cards,
+                fds={_CHANNEL_FD: theirs.fileno()},
+            )
+            script = surroundings.sandbox.inside(surroundings.worker_script, workdir=workdir, policy=policy)
+            process = surroundings.sandbox.spawn(
+                ["python3", "-s", script, str(_CHANNEL_FD)],
+                workdir=workdir,
+                limits=key.limits,
+                policy=policy,
+                stdout=pipes[0][1],
+                stderr=pipes[1][1],
+            )
+        except BaseException:
+            channel.close()
+            theirs.close()
+            for reader, _ in pipes:
+                os.close(reader)
+            raise
+        finally:
+            for _, writer in pipes:
+                os.close(writer)
+        for reader, _ in pipes:
+            os.set_blocking(reader, False)
+        return Worker(
+            process,
+            key=key,
+            channel=channel,
+            theirs=theirs,
+            pipes=(pipes[0][0], pipes[1][0]),
+            workdir=workdir,
+            clock=self._clock,
+        )
+
+    def _make_room(self) -> None:
+        """An idle worker of another kind makes place; busy ones stay, because the hub reserved room for them."""
+        if len(self._all) < self._limits.workers_max:
+            return
+        idle = [worker for workers in self._idle.values() for worker in workers]
+        if idle:
+            self._retire(min(idle, key=lambda worker: worker.idle_since))
+
+    def _retire(self, worker: Worker) -> None:
+        with contextlib.suppress(ValueError):
+            self._idle[worker.key].remove(worker)
+        worker.kill(Status.CANCELLED)
+
+    def _on_closed(self, worker: Worker) -> None:
+        with contextlib.suppress(ValueError):
+            self._idle.get(worker.key, []).remove(worker)
+        # While a lane has it, files of answered calls may still be wanted from its folder.
+        if worker not in self._in_use:
+            self._clean_up(worker)
+
+    def _clean_up(self, worker: Worker) -> None:
+        if worker not in self._all:
+            return
+        self._environments.release(self._all.pop(worker))
+        self._idle = {key: workers for key, workers in self._idle.items() if workers}
+        removal = asyncio.ensure_future(asyncio.to_thread(remove_tree, worker.workdir))
+        self._cleanups.add(removal)
+        removal.add_done_callback(self._cleanups.discard)

@@ -1,0 +1,290 @@
+"""Warm workers: sandboxed Python processes that call functions, and the pool that keeps them.
+
+A worker serves one account, one set of limits, packages, variables and cards, and never another. Everything it
+sends is a stranger's claim and is checked here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from computepool.agent.clock import Clock
+from computepool.agent.sandbox.base import Exit, Process, Status, Usage
+from computepool.agent.sandbox.scratch import stage
+from computepool.agent.specs import WorkerKey
+from computepool.agent.worker import (
+    CALL_FILE,
+    FRAME_MAX,
+    LONG_RESULT,
+    NO_MEMORY,
+    RAISED,
+    READY,
+    RESULT,
+)
+
+_log = logging.getLogger(__name__)
+
+_SOCKET_KIND = getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
+_KINDS = frozenset({READY, RESULT, LONG_RESULT, RAISED, NO_MEMORY})
+_READ_SIZE = 64 * 1024
+#: Answers and chunks of output handled before the event loop gets its turn again.
+_BURST = 256
+_NUMBER_MAX = 2**53
+_VANISHED = Exit(status=Status.SANDBOX_ERROR, code=-1, usage=Usage(), detail="the worker did not die")
+
+#: Given the stream's name and what was written to it.
+OnOutput = Callable[[str, bytes], None]
+
+
+class Answer(NamedTuple):
+    kind: str
+    text: str
+    wall_us: int
+    cpu_us: int
+    peak_rss_kb: int
+    has_outputs: bool
+
+
+class Lost(NamedTuple):
+    """The worker ended instead of answering. Calls are served in order, so only the first can have been running."""
+
+    exit: Exit
+    started: bool
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One function call on its way. `future` gets the Answer, or Lost."""
+
+    seq: int
+    message: bytes
+    future: asyncio.Future[Answer | Lost]
+    #: The digest of the function that this message brings along, if it does.
+    brings: str | None
+    on_output: OnOutput
+    sent_at: float
+
+
+class Worker:
+    """The agent's side of one worker process. Calls are served strictly in the order they were sent."""
+
+    def __init__(
+        self,
+        process: Process,
+        *,
+        key: WorkerKey,
+        channel: socket.socket,
+        theirs: socket.socket,
+        pipes: tuple[int, int],
+        workdir: Path,
+        clock: Clock,
+    ) -> None:
+        self.key = key
+        self.workdir = workdir
+        self.ready = False
+        self.started_at = clock.steady()
+        self.idle_since = self.started_at
+        self.served = 0
+        self.last_call_s: float | None = None
+        self.functions: set[str] = set()
+        self.ended: Exit | None = None
+        self.on_ready: Callable[[], None] | None = None
+        self.on_closed: Callable[[], None] | None = None
+        self._process = process
+        self._channel = channel
+        self._theirs = theirs
+        self._pipes = dict(zip(("stdout", "stderr"), pipes, strict=True))
+        self._clock = clock
+        self._calls: deque[Call] = deque()
+        self._seq = 0
+        self._last_answer_at = self.started_at
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(channel.fileno(), self._on_answers)
+        self._loop.add_reader(process.fileno(), self._on_end)
+        for stream, fd in self._pipes.items():
+            self._loop.add_reader(fd, self._on_output, stream)
+
+    @property
+    def alive(self) -> bool:
+        return self.ended is None
+
+    @property
+    def sent(self) -> int:
+        """Calls that were sent and not answered, the running one included."""
+        return len(self._calls)
+
+    def next_seq(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def send(self, call: Call) -> bool:
+        """False when the worker has enough to do for now, or is gone."""
+        if self.ended is not None:
+            return False
+        message = call.message
+        try:
+            if len(message) > FRAME_MAX:
+                message = self._as_file(call)
+            self._channel.send(message)
+        except (BlockingIOError, ConnectionError):
+            return False
+        if call.brings is not None:
+            self.functions.add(call.brings)
+        call.sent_at = self._clock.steady()
+        self._calls.append(call)
+        return True
+
+    def recall(self) -> list[Call]:
+        """Take back the calls that are not started. What this end reads, the worker cannot read any more."""
+        back = 0
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            while self._theirs.recv(FRAME_MAX + 1, socket.MSG_DONTWAIT):
+                back += 1
+        calls = [self._calls.pop() for _ in range(min(back, len(self._calls)))]
+        for call in calls:
+            if call.brings is not None:
+                self.functions.discard(call.brings)
+            if len(call.message) > FRAME_MAX:
+                (self.workdir / CALL_FILE.format(call.seq)).unlink(missing_ok=True)
+        return calls[::-1]
+
+    def kill(self, status: Status) -> None:
+        self._on_answers()  # An answer that is already here counts.
+        if self.ended is None:
+            self._process.kill(status)
+
+    def patrol(self) -> None:
+        if self.ended is None:
+            self._process.patrol()
+            self._on_end()
+
+    def close(self) -> None:
+        """End the worker and clean up after it."""
+        if self.ended is None:
+            self._process.kill(Status.CANCELLED)
+            exit_ = self._process.wait(2.0)
+            self._finish(exit_ or _VANISHED)
+
+    # ------------------------------------------------------------ events
+    def _on_answers(self) -> None:
+        for _ in range(_BURST):
+            try:
+                data = self._channel.recv(FRAME_MAX + 1)
+            except (BlockingIOError, ConnectionError):
+                return
+            if not data or self.ended is not None:
+                return
+            if not self._on_answer(data):
+                _log.warning("a worker sent something that is no answer; it is ended")
+                self._process.kill(Status.SANDBOX_ERROR)
+                return
+
+    def _on_answer(self, data: bytes) -> bool:
+        parsed = _parse(data)
+        if parsed is None:
+            return False
+        seq, answer, printed = parsed
+        if answer.kind == READY:
+            self.ready = True
+            self._last_answer_at = self._clock.steady()
+            if self.on_ready is not None:
+                self.on_ready()
+            return True
+        if not self._calls or self._calls[0].seq != seq:
+            return False
+        if printed:
+            self._drain_output()
+        call = self._calls.popleft()
+        now = self._clock.steady()
+        self.last_call_s = now - max(self._last_answer_at, call.sent_at)
+        self._last_answer_at = now
+        self.served += 1
+        if not call.future.done():
+            call.future.set_result(answer)
+        return True
+
+    def _on_output(self, stream: str) -> None:
+        # Answers first: what is read now was then written by the call that runs now.
+        self._on_answers()
+        if self.ended is None:
+            self._read_output(stream)
+
+    def _read_output(self, stream: str) -> bool:
+        fd = self._pipes[stream]
+        try:
+            data = os.read(fd, _READ_SIZE)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._loop.remove_reader(fd)
+            return False
+        if self._calls:
+            self._calls[0].on_output(stream, data)
+        return True
+
+    def _drain_output(self) -> None:
+        for stream in self._pipes:
+            for _ in range(_BURST):
+                if not self._read_output(stream):
+                    break
+
+    def _on_end(self) -> None:
+        ended = self._process.wait(0)
+        if ended is None or self.ended is not None:
+            return
+        self._on_answers()
+        self._drain_output()
+        self._finish(ended)
+
+    def _finish(self, ended: Exit) -> None:
+        self.ended = ended
+        for fd in (self._channel.fileno(), self._process.fileno(), *self._pipes.values()):
+            self._loop.remove_reader(fd)
+        self._channel.close()
+        self._theirs.close()
+        for fd in self._pipes.values():
+            os.close(fd)
+        self._process.close()
+        calls, self._calls = self._calls, deque()
+        for place, call in enumerate(calls):
+            if not call.future.done():
+                call.future.set_result(Lost(ended, started=place == 0))
+        if self.on_closed is not None:
+            self.on_closed()
+
+    def _as_file(self, call: Call) -> bytes:
+        with stage(self.workdir, CALL_FILE.format(call.seq)) as file:
+            file.write(call.message)
+        return json.dumps([call.seq]).encode()
+
+
+def channel_pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, _SOCKET_KIND)
+    ours.setblocking(False)
+    return ours, theirs
+
+
+def _parse(data: bytes) -> tuple[int, Answer, bool] | None:
+    """None for anything but an answer of exactly the expected shape."""
+    try:
+        seq, kind, text, wall_us, cpu_us, rss_kb, outputs, printed = json.loads(data)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    numbers = (seq, wall_us, cpu_us, rss_kb)
+    if type(kind) is not str or kind not in _KINDS or type(text) is not str:
+        return None
+    if any(type(number) is not int or not 0 <= number < _NUMBER_MAX for number in numbers):
+        return None
+    if type(outputs) is not bool or type(printed) is not bool:
+        return None
+    return seq, Answer(kind, text, wall_us, cpu_us, rss_kb, outputs), printed
