@@ -54,6 +54,7 @@ def bootstrap(settings: Settings) -> Bootstrap:
     """Make sure there is an admin, and give the local machine a fresh key and one-time codes. Before the hub serves."""
     lock = HubLock(settings.url)
     clock = SystemClock()
+    hub = None
     try:
         hub = build_hub(settings, clock)
 
@@ -86,4 +87,6 @@ def bootstrap(settings: Settings) -> Bootstrap:
 
         return hub.store.write_now(unit)
     finally:
+        if hub is not None:
+            hub.store.close()
         lock.release()

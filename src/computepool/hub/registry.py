@@ -27,7 +27,7 @@ class Lane:
 
     @property
     def gpus(self) -> list[int]:
-        return [index for index, _ in self.reservation.cards] if self.reservation is not None else []
+        return list(self.reservation.cards) if self.reservation is not None else []
 
 
 @dataclass(slots=True)

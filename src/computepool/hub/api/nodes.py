@@ -14,6 +14,7 @@ from computepool.hub.api.deps import Cursor, DispatcherDep, HubDep, Limit, Node,
 from computepool.hub.api.errors import invalid
 from computepool.hub.api.ratelimit import registrations
 from computepool.hub.services import logs, nodes, settlement
+from computepool.hub.services.access import NodePrincipal
 from computepool.protocol.nodes import (
     CompleteReply,
     CompleteRequest,
@@ -62,7 +63,7 @@ async def _hot_complete(request: Request) -> Response:
     return Response(reply.model_dump_json(), media_type="application/json")
 
 
-async def _node(request: Request) -> deps.NodePrincipal:
+async def _node(request: Request) -> NodePrincipal:
     authenticator = deps.get_authenticator(request)
     token = deps.bearer(request) or ""
     return authenticator.peek_node(token) or await authenticator.node(token)

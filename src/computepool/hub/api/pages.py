@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Annotated
+from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -21,10 +21,12 @@ router = APIRouter(include_in_schema=False)
 _CSP = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width,initial-scale=1">
-<style>body{{font:16px/1.6 system-ui,sans-serif;max-width:44rem;margin:12vh auto;padding:0 1.5rem;color:#1c2733;background:#fbfcfd}}
+<style>
+body{{font:16px/1.6 system-ui,sans-serif;max-width:44rem;margin:12vh auto;padding:0 1.5rem;color:#1c2733;background:#fbfcfd}}
 h1{{font-size:1.7rem;margin:0 0 .3rem}}code,pre{{font:14px ui-monospace,monospace;background:#eef2f6;border-radius:6px}}
 code{{padding:.1em .35em}}pre{{padding:1rem;overflow:auto}}button{{font:inherit;padding:.55rem 1.4rem;border:0;border-radius:8px;
-background:#1857d6;color:#fff;cursor:pointer}}dl{{display:flex;gap:2.5rem;flex-wrap:wrap}}dt{{color:#5b6b7c}}dd{{margin:0;font-size:1.8rem;font-weight:600}}
+background:#1857d6;color:#fff;cursor:pointer}}dl{{display:flex;gap:2.5rem;flex-wrap:wrap}}
+dt{{color:#5b6b7c}}dd{{margin:0;font-size:1.8rem;font-weight:600}}
 @media(prefers-color-scheme:dark){{body{{background:#10161d;color:#dde5ee}}code,pre{{background:#1b2530}}dt{{color:#93a4b5}}button{{background:#3d7bf0}}}}
 </style></head><body>{body}</body></html>"""
 
@@ -57,18 +59,18 @@ pool node code        # lend another machine</pre>
 async def sign_in_page(code: str, hub: HubDep, _caller: Anyone) -> HTMLResponse:
     """A button, not an instant sign-in: programs that preview links must not use the code up."""
     body = f"""<h1>Sign in to {escape(hub.settings.name)}</h1><p>This link works once.</p>
-<form method="post" action="/signin"><input type="hidden" name="code" value="{escape(code, quote=True)}"><button>Sign in</button></form>"""
+<form method="post" action="/signin"><input type="hidden" name="code" value="{escape(code, quote=True)}">
+<button>Sign in</button></form>"""
     return _page("Sign in", body)
 
 
 @router.post("/signin")
-async def sign_in(
-    request: Request, hub: HubDep, _caller: Anyone, code: Annotated[str, Form(max_length=128)]
-) -> Response:
+async def sign_in(request: Request, hub: HubDep, _caller: Anyone) -> Response:
+    code = "".join(parse_qs((await request.body()).decode("ascii", "replace")).get("code", [])[:1])
     try:
         reply = await identity.sign_in(hub, SignInRequest(code=code, kind="cookie", name="browser"))
     except (ComputePoolError, ValueError):
-        retry = "<h1>This link no longer works</h1><p>It was used or has expired. Make a new one with <code>pool hub link</code>.</p>"
+        retry = "<h1>This link no longer works</h1><p>It was used or has expired; ask for a new one.</p>"
         return _page("Sign in", retry, 422)
     response = RedirectResponse("/", 303)
     set_cookie(request, response, reply.key or "", hub.settings.cookie_life_s)

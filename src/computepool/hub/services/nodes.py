@@ -186,12 +186,10 @@ async def _arrive(
 
     row, live, effects = await hub.store.write(unit)
     specs = await hub.specs.load({attempt.spec_digest for attempt in live})
-    if (
-        hub.registry.get(node.node_id) is not None
-        and request.boot_id != hub.registry.get(node.node_id).boot_id
-    ):  # type: ignore[union-attr]
-        hub.registry.on_node_lost(node.node_id)
     known = hub.registry.get(node.node_id)
+    if known is not None and known.boot_id != request.boot_id:
+        hub.registry.on_node_lost(node.node_id)
+        known = None
     session = hub.registry.on_node_seen(
         profile.node_profile(node_id=node.node_id, owner=row.account_id),
         boot_id=request.boot_id,

@@ -247,7 +247,6 @@ def cool_off_until(hub: Hub, faults: int, now_ms: int) -> int:
     settings = hub.settings
     if faults < settings.breaker_faults:
         return 0
-    rest_s = min(
-        settings.breaker_max_s, settings.breaker_base_s * 2 ** min(30, faults - settings.breaker_faults)
-    )
+    doublings = min(30, faults - settings.breaker_faults)
+    rest_s = min(settings.breaker_max_s, settings.breaker_base_s * float(2**doublings))
     return now_ms + round(rest_s * 1000)

@@ -1,20 +1,18 @@
-"""Named places where a test can make the hub die as if by kill -9: COMPUTEPOOL_CRASH_AT=before_commit:3 dies at the third passing."""
+"""Named places where a test can make the hub die as if by kill -9.
+
+COMPUTEPOOL_CRASH_AT=before_commit:3 dies at the third passing.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 
 _name, _, _count = os.environ.get("COMPUTEPOOL_CRASH_AT", "").partition(":")
-_left = int(_count or "1")
+_at = int(_count or "1")
+_passes = itertools.count(1)
 
 
 def crash_point(name: str) -> None:
-    if _name and name == _name:
-        _countdown()
-
-
-def _countdown() -> None:
-    global _left
-    _left -= 1
-    if _left <= 0:
+    if _name and name == _name and next(_passes) >= _at:
         os._exit(137)

@@ -1,39 +1,75 @@
-"""The only place that knows SQLite from PostgreSQL: engines, locks, notifications, and the few statements that differ."""
+"""The only place that knows SQLite from PostgreSQL: engines, locks, notifications, the few statements that differ."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from sqlalchemy import Connection, Engine, Select, create_engine, event, make_url, text
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    Text,
+    any_,
+    create_engine,
+    event,
+    func,
+    literal,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError, OperationalError
-from sqlalchemy.sql.dml import Insert
+from sqlalchemy.exc import DBAPIError
 
 from computepool.core.errors import InvariantViolation, Unavailable
+from computepool.hub.store.failures import OutcomeUnknown
 
 CHANNEL = "computepool"
-#: Any two numbers; every hub of a pool takes the same lock before it numbers events (see order_events).
+#: Any two numbers. Every hub of a pool takes the first before it numbers events, the second before it migrates.
 _EVENT_ORDER_LOCK = 0x706F6F6C
 _SCHEMA_LOCK = 0x706F6F6D
 _BUSY_TIMEOUT_MS = 10_000
+_WAL_KEPT_BYTES = 64 * 1024 * 1024
+_OUTCOME_TRIES = 50
+_OUTCOME_PAUSE_S = 0.1
+
+#: A dead peer is noticed in a minute, on both sides: a hub that lost its power in the middle of a transaction must
+#: not keep the others from numbering events until the system's own time-out, which is hours.
+_POSTGRES = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "options": "-c idle_in_transaction_session_timeout=30000 -c tcp_keepalives_idle=30 "
+    "-c tcp_keepalives_interval=10 -c tcp_keepalives_count=3",
+}
 
 
 def is_sqlite(url: str) -> bool:
     return make_url(url).get_backend_name() == "sqlite"
 
 
+def sqlite_file(url: str) -> Path | None:
+    database = make_url(url).database if is_sqlite(url) else None
+    return Path(database) if database else None
+
+
 def make_writer(url: str) -> Engine:
     if is_sqlite(url):
         return _sqlite_engine(url, begin="BEGIN IMMEDIATE", pool_size=1)
-    return create_engine(_psycopg(url), pool_size=1, max_overflow=0, pool_pre_ping=False, pool_recycle=3600)
+    return _postgres_engine(url, pool_size=1, pre_ping=False)
 
 
 def make_migrator(url: str) -> Engine:
-    """Like the writer, but SQLite looks at foreign keys only at the end (check_foreign_keys): tables are copied and renamed."""
+    """Like the writer, but SQLite looks at foreign keys only at the end: tables are copied and renamed."""
     if is_sqlite(url):
         return _sqlite_engine(url, begin="BEGIN IMMEDIATE", pool_size=1, foreign_keys="OFF")
     return make_writer(url)
@@ -42,12 +78,23 @@ def make_migrator(url: str) -> Engine:
 def make_reader(url: str, threads: int) -> Engine:
     if is_sqlite(url):
         return _sqlite_engine(url, begin="BEGIN", pool_size=threads)
+    return _postgres_engine(url, pool_size=threads, pre_ping=True)
+
+
+def _postgres_engine(url: str, *, pool_size: int, pre_ping: bool) -> Engine:
+    address = postgres_url(url)
+    arguments = {name: value for name, value in _POSTGRES.items() if name not in make_url(address).query}
     return create_engine(
-        _psycopg(url), pool_size=threads, max_overflow=0, pool_pre_ping=True, pool_recycle=3600
+        address,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_pre_ping=pre_ping,
+        pool_recycle=3600,
+        connect_args=arguments,
     )
 
 
-def _psycopg(url: str) -> str:
+def postgres_url(url: str) -> str:
     """`postgres://` and `postgresql://`, as hosting services hand them out, mean the driver we ship."""
     parsed = make_url(url)
     if parsed.drivername in ("postgres", "postgresql"):
@@ -59,12 +106,12 @@ def _sqlite_engine(url: str, *, begin: str, pool_size: int, foreign_keys: str = 
     pragmas = {
         "busy_timeout": _BUSY_TIMEOUT_MS,  # first: the next one may have to wait for another process
         "journal_mode": "WAL",
+        "journal_size_limit": _WAL_KEPT_BYTES,
         "synchronous": "FULL",  # an acknowledged commit survives a power cut; NORMAL may roll it back
         "foreign_keys": foreign_keys,
     }
-    engine = create_engine(
-        url, pool_size=pool_size, max_overflow=0, connect_args={"check_same_thread": False}
-    )
+    arguments = {"check_same_thread": False}
+    engine = create_engine(url, pool_size=pool_size, max_overflow=0, connect_args=arguments)
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _record: object) -> None:
@@ -82,30 +129,15 @@ def _sqlite_engine(url: str, *, begin: str, pool_size: int, foreign_keys: str = 
 
 
 class HubLock:
-    """On SQLite one hub owns the database; PostgreSQL serves many. Held until the process ends, even by kill -9."""
+    """On SQLite one hub owns the database, until it ends, even by kill -9. On PostgreSQL it is nothing."""
 
     def __init__(self, url: str) -> None:
         self._file: IO[str] | None = None
-        if is_sqlite(url) and (database := make_url(url).database):
-            self._file = self._take(Path(database).with_suffix(".lock"))
-
-    def _take(self, path: Path) -> IO[str]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = path.open("a+")
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            handle.seek(0)
-            holder = handle.read().strip() or "another process"
-            handle.close()
-            raise Unavailable(
-                f"Another hub (process {holder}) already serves this SQLite database. Stop it first, "
-                "or set DATABASE_URL to a PostgreSQL database, which several hubs can share."
-            ) from None
-        handle.truncate(0)
-        handle.write(str(os.getpid()))
-        handle.flush()
-        return handle
+        database = sqlite_file(url)
+        if database is not None:
+            # Resolved: two names of one file must meet in one lock.
+            path = database.resolve()
+            self._file = _take_lock(path.with_name(f"{path.name}.lock"))
 
     def release(self) -> None:
         if self._file is not None:
@@ -113,73 +145,120 @@ class HubLock:
             self._file = None
 
 
-def make_folder(url: str) -> None:
-    """SQLite makes the file, not the folder it is in."""
-    if is_sqlite(url) and (database := make_url(url).database):
-        Path(database).parent.mkdir(parents=True, exist_ok=True)
+def _take_lock(path: Path) -> IO[str]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = path.open("a+")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        handle.seek(0)
+        holder = handle.read().strip()
+        handle.close()
+        who = f"Another hub (process {holder})" if holder else "Another hub"
+        raise Unavailable(
+            f"{who} already serves the SQLite database {path.with_suffix('')}. Stop it first, or set DATABASE_URL "
+            "to a PostgreSQL database, which several hubs can share."
+        ) from None
+    handle.truncate(0)
+    handle.write(str(os.getpid()))
+    handle.flush()
+    return handle
+
+
+# migrations
 
 
 def lock_schema(connection: Connection) -> None:
-    """Until this transaction ends nobody else migrates. On SQLite the explicit BEGIN IMMEDIATE already says so."""
-    if connection.dialect.name == "postgresql":
+    """Until this transaction ends nobody else migrates. On SQLite its BEGIN IMMEDIATE already says so."""
+    if _is_postgres(connection):
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SCHEMA_LOCK})
 
 
 def check_foreign_keys(connection: Connection) -> None:
     """Before a migration commits: SQLite was not looking while it ran."""
-    if connection.dialect.name == "sqlite" and (
-        broken := connection.exec_driver_sql("PRAGMA foreign_key_check").all()
-    ):
+    if _is_postgres(connection):
+        return
+    broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+    if broken:
         raise InvariantViolation(f"the migration broke {len(broken)} references, the first in {broken[0][0]}")
 
 
-def order_events(connection: Connection) -> None:
-    """Hubs number events one after the other, so that a cursor never skips a number committed a moment later."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _EVENT_ORDER_LOCK})
+# the end of a transaction
 
 
-def notify(connection: Connection, payload: str) -> None:
-    """Tell the other hubs when (and only if) this transaction commits."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(
-            text("SELECT pg_notify(:channel, :payload)"), {"channel": CHANNEL, "payload": payload}
-        )
+def order_events(connection: Connection) -> str | None:
+    """Hubs number events one after the other, so that a cursor never passes a number that is committed later.
+
+    Returns the transaction's name on PostgreSQL (see was_committed).
+    """
+    if not _is_postgres(connection):
+        return None
+    statement = text("SELECT CAST(pg_current_xact_id() AS text), pg_advisory_xact_lock(:key)")
+    return str(connection.execute(statement, {"key": _EVENT_ORDER_LOCK}).scalar_one())
+
+
+def notify(connection: Connection, payload: str) -> str | None:
+    """Tell the other hubs when (and only if) this transaction commits. Returns the transaction's name."""
+    if not _is_postgres(connection):
+        return None
+    statement = text("SELECT CAST(pg_current_xact_id() AS text), pg_notify(:channel, :payload)")
+    return str(connection.execute(statement, {"channel": CHANNEL, "payload": payload}).scalar_one())
+
+
+def was_committed(engine: Engine, transaction: str) -> bool:
+    """How a transaction ended whose COMMIT was not answered. Raises OutcomeUnknown when nobody can tell."""
+    for _ in range(_OUTCOME_TRIES):
+        try:
+            with engine.connect() as connection:
+                status = connection.execute(
+                    text("SELECT pg_xact_status(CAST(:name AS xid8))"), {"name": transaction}
+                ).scalar()
+        except DBAPIError:
+            status = "in progress"  # or not reachable yet
+        if status != "in progress":
+            return status == "committed"
+        time.sleep(_OUTCOME_PAUSE_S)
+    raise OutcomeUnknown(retry_after_s=1)
+
+
+# statements
+
+
+def _is_postgres(connection: Connection) -> bool:
+    return connection.dialect.name == "postgresql"
+
+
+def among(connection: Connection, column: Column[Any], values: Iterable[str]) -> ColumnElement[bool]:
+    """`column IN values` with one parameter whatever their number: a long IN list hits the driver's limit."""
+    if _is_postgres(connection):
+        return column == any_(literal(list(values), postgresql.ARRAY(Text)))
+    listed = func.json_each(json.dumps(list(values))).table_valued("value")
+    return column.in_(select(listed.c.value))
 
 
 def skip_locked(connection: Connection, statement: Select[Any]) -> Select[Any]:
-    """Rows another hub is taking at this moment are left to it. SQLite has one writer, which needs no row locks."""
-    return (
-        statement.with_for_update(skip_locked=True) if connection.dialect.name == "postgresql" else statement
-    )
+    """Rows another hub is taking now are left to it. SQLite has one writer, which needs no row locks."""
+    if not _is_postgres(connection):
+        return statement
+    return statement.with_for_update(skip_locked=True, key_share=True)
 
 
 def for_update(connection: Connection, statement: Select[Any]) -> Select[Any]:
-    return statement.with_for_update() if connection.dialect.name == "postgresql" else statement
+    """Nobody else changes these rows until the transaction ends; referring to them stays possible."""
+    return statement.with_for_update(key_share=True) if _is_postgres(connection) else statement
 
 
-def insert_ignore(connection: Connection, table: Any) -> Insert:
+def insert_ignore(connection: Connection, table: Any) -> postgresql.Insert | sqlite.Insert:
     """INSERT that leaves an existing row alone."""
-    maker = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    return maker(table).on_conflict_do_nothing()
+    if _is_postgres(connection):
+        return postgresql.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table).on_conflict_do_nothing()
 
 
-def upsert(connection: Connection, table: Any, *, key: Sequence[str], update: Sequence[str]) -> Insert:
-    maker = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = maker(table)
+def upsert(
+    connection: Connection, table: Any, *, key: Sequence[str], update: Sequence[str]
+) -> postgresql.Insert | sqlite.Insert:
+    """INSERT that brings the named columns of an existing row up to date."""
+    statement = postgresql.insert(table) if _is_postgres(connection) else sqlite.insert(table)
     changes = {name: statement.excluded[name] for name in update}
     return statement.on_conflict_do_update(index_elements=list(key), set_=changes)
-
-
-def is_transient(error: DBAPIError) -> bool:
-    """Worth running the same transaction once more: serialisation, deadlock, lost connection."""
-    if error.connection_invalidated:
-        return True
-    state = getattr(error.orig, "sqlstate", None)
-    return state in {"40001", "40P01"} or (
-        isinstance(error, OperationalError) and "server closed" in str(error)
-    )
-
-
-def is_disk_full(error: DBAPIError) -> bool:
-    return "disk is full" in str(error.orig) or getattr(error.orig, "sqlstate", None) == "53100"

@@ -60,8 +60,10 @@ def count_open(connection: Connection, account_id: str) -> int:
 
 
 def count_states(connection: Connection) -> dict[str, int]:
-    statement = select(jobs.c.state, func.count()).where(jobs.c.state.in_(_OPEN)).group_by(jobs.c.state)
-    return {state: count for state, count in connection.execute(statement)}
+    statement = (
+        select(jobs.c.state, func.count().label("jobs")).where(jobs.c.state.in_(_OPEN)).group_by(jobs.c.state)
+    )
+    return {row.state: row.jobs for row in connection.execute(statement)}
 
 
 def get_job(connection: Connection, job_id: str) -> AnyRow | None:
@@ -107,8 +109,12 @@ def list_jobs(
 
 
 def count_group(connection: Connection, group_id: str) -> dict[str, int]:
-    statement = select(jobs.c.state, func.count()).where(jobs.c.group_id == group_id).group_by(jobs.c.state)
-    return {state: count for state, count in connection.execute(statement)}
+    statement = (
+        select(jobs.c.state, func.count().label("jobs"))
+        .where(jobs.c.group_id == group_id)
+        .group_by(jobs.c.state)
+    )
+    return {row.state: row.jobs for row in connection.execute(statement)}
 
 
 def open_in_group(connection: Connection, group_id: str) -> list[str]:

@@ -27,9 +27,7 @@ def find_node_by_key(connection: Connection, public_key: str) -> AnyRow | None:
     return connection.execute(_WITH_OWNER.where(nodes.c.public_key == public_key)).first()
 
 
-def list_nodes(
-    connection: Connection, *, after: str, limit: int, account_id: str | None
-) -> Sequence[AnyRow]:
+def list_nodes(connection: Connection, *, after: str, limit: int, account_id: str | None) -> Sequence[AnyRow]:
     statement = _WITH_OWNER.where(nodes.c.id > after).order_by(nodes.c.id).limit(limit)
     if account_id is not None:
         statement = statement.where(nodes.c.account_id == account_id)

@@ -14,9 +14,7 @@ from computepool.hub.store.tables import artifact_refs, artifacts, attempts, eve
 # events
 
 
-def list_events(
-    connection: Connection, *, after: int, limit: int, **filters: str | None
-) -> Sequence[AnyRow]:
+def list_events(connection: Connection, *, after: int, limit: int, **filters: str | None) -> Sequence[AnyRow]:
     statement = select(events).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
     for column, value in filters.items():
         if value is not None:
@@ -25,7 +23,7 @@ def list_events(
 
 
 def last_event(connection: Connection) -> int:
-    return connection.execute(select(func.coalesce(func.max(events.c.seq), 0))).scalar_one()
+    return int(connection.execute(select(func.coalesce(func.max(events.c.seq), 0))).scalar_one())
 
 
 def list_results(connection: Connection, *, group_id: str, after: int, limit: int) -> Sequence[AnyRow]:

@@ -1,7 +1,7 @@
 """The schema's version: bring a database to the newest one, and say which one it has.
 
-The migrations are part of the package, so an installed hub needs no files beside it. A migration runs in one
-transaction, DDL included, on both databases: a hub killed half-way leaves the old schema, never half of the new one.
+The migrations are part of the package, so an installed hub needs no files beside it. They run in one transaction,
+DDL included, on both databases: a hub killed half-way leaves the old schema, never half of the new one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SCRIPTS = Path(__file__).parent / "migrations"
 
 def migrate(url: str) -> None:
     """Bring the database to the newest schema. Hubs that start together do it one after the other."""
-    dialect.make_folder(url)
+    _make_folder(url)
     engine = dialect.make_migrator(url)
     try:
         with engine.begin() as connection:
@@ -63,7 +63,7 @@ def differences(url: str) -> list[object]:
 
 
 def new_revision(url: str, *, message: str, number: str) -> None:
-    """Write the next migration from the difference between a migrated database and tables.py. For developers."""
+    """For developers: write the next migration from what tables.py says and a migrated database lacks."""
     engine = dialect.make_writer(url)
     try:
         with engine.begin() as connection:
@@ -79,3 +79,10 @@ def _config(connection: Connection) -> Config:
     config.set_main_option("file_template", "%%(rev)s_%%(slug)s")
     config.attributes["connection"] = connection
     return config
+
+
+def _make_folder(url: str) -> None:
+    """SQLite makes the file, not the folder it is in."""
+    database = dialect.sqlite_file(url)
+    if database is not None:
+        database.parent.mkdir(parents=True, exist_ok=True)

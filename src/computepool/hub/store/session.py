@@ -1,7 +1,7 @@
-"""Transactions. One writer thread shares a commit among all writes that arrive while the last one was being made durable.
+"""Transactions. One writer thread shares a commit among all writes that arrive while the last one became durable.
 
-A *unit* is a function of a `Tx`. It must do nothing but read and write through it, because a unit may be run twice:
-when another unit of the same shared transaction fails, everything is rolled back and each unit is run on its own.
+A *unit* is a function of a `Tx`. It must do nothing but read and write through it, because it may run more than once:
+when a unit of a shared transaction fails, everything is rolled back and run again with a savepoint around each.
 """
 
 from __future__ import annotations
@@ -10,27 +10,29 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import Connection as Connection
+from sqlalchemy import Connection as Connection  # services name it from here
 from sqlalchemy import Engine, Row
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from computepool.core.errors import ComputePoolError, OutOfSpace, Unavailable
+from computepool.core.errors import Unavailable
 from computepool.hub.clock import Clock
-from computepool.hub.store import dialect
+from computepool.hub.store import dialect, failures
 from computepool.hub.store.crashpoints import crash_point
 from computepool.hub.store.tables import events
 
 logger = logging.getLogger(__name__)
-_TRANSIENT_TRIES = 3
+_TRIES = 3
 T = TypeVar("T")
 
 #: A row of any query; services see rows and connections only under these names.
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
+
+_EVENT_COLUMNS = tuple(column.name for column in events.columns if column.name != "seq")
 
 
 @dataclass(slots=True)
@@ -53,19 +55,16 @@ class Tx:
         self.topics.update(topics)
 
 
-_EVENT_COLUMNS = tuple(column.name for column in events.columns if column.name != "seq")
-
-
 @dataclass(slots=True)
 class _Job:
     unit: Callable[[Tx], Any]
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Any] | None = None
     result: Any = None
     error: BaseException | None = None
 
 
 class Store:
-    """Reads on a few threads, writes on one. `on_commit(topics)` is called on the event loop after each commit."""
+    """Reads on a few threads, writes on one. `on_commit(topics)` runs on the event loop after each commit."""
 
     def __init__(
         self, url: str, *, clock: Clock, hub_id: str, group_commit_max: int = 256, read_threads: int = 4
@@ -80,6 +79,7 @@ class Store:
         self._readers = ThreadPoolExecutor(read_threads, thread_name_prefix="store-read")
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
         self.on_commit: Callable[[set[str]], None] = lambda _topics: None
 
     def start(self) -> None:
@@ -88,55 +88,63 @@ class Store:
         self._thread.start()
 
     async def stop(self) -> None:
+        """What was asked before is still written and answered; what comes later is refused."""
+        self._stopped = True
         self._queue.put(None)
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
         self._readers.shutdown(wait=True, cancel_futures=True)
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back; for a store that was never started, this is all."""
         self._writer.dispose()
         self._reader.dispose()
 
     async def write(self, unit: Callable[[Tx], T]) -> T:
         """Run the unit durably; returns (or raises) its own verdict when the shared commit is on disk."""
-        assert self._loop is not None
-        job = _Job(unit, self._loop.create_future())
+        loop = self._running_loop()
+        job = _Job(unit, loop.create_future())
         self._queue.put(job)
+        assert job.future is not None
         result: T = await job.future
         return result
 
     async def read(self, unit: Callable[[Connection], T]) -> T:
-        assert self._loop is not None
-        try:
-            return await self._loop.run_in_executor(self._readers, self._read, unit)
-        except DBAPIError as error:
-            raise _as_refusal(error) from error
+        return await self._running_loop().run_in_executor(self._readers, self.read_now, unit)
 
-    def _read(self, unit: Callable[[Connection], T]) -> T:
-        with self._reader.begin() as connection:
-            return unit(connection)
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None or self._stopped:
+            raise Unavailable("The hub is stopping.", retry_after_s=1)
+        return self._loop
 
     def write_now(self, unit: Callable[[Tx], T]) -> T:
         """The same without an event loop: start-up, the operator's commands, tests."""
-        with self._writer.begin() as connection:
-            tx = Tx(connection, self._clock.now_ms())
-            result = unit(tx)
-            self._flush(connection, [tx])
-            return result
+        job = _Job(unit)
+        self._commit([job])
+        if job.error is not None:
+            raise failures.as_refusal(job.error)
+        result: T = job.result
+        return result
 
     def read_now(self, unit: Callable[[Connection], T]) -> T:
-        return self._read(unit)
+        try:
+            with self._reader.begin() as connection:
+                return unit(connection)
+        except DBAPIError as error:
+            raise failures.as_refusal(error) from error
 
     # the writer thread
 
     def _run(self) -> None:
-        while True:
+        ended = False
+        while not ended:
             job = self._queue.get()
             if job is None:
                 return
             batch, ended = self._gather(job)
             self._commit(batch)
-            self._answer(batch)
-            if ended:
-                return
+            self._call(_resolve, batch)
 
     def _gather(self, first: _Job) -> tuple[list[_Job], bool]:
         batch = [first]
@@ -144,83 +152,110 @@ class Store:
             try:
                 job = self._queue.get_nowait()
             except queue.Empty:
-                return batch, False
+                break
             if job is None:
                 return batch, True
             batch.append(job)
         return batch, False
 
-    def _commit(self, batch: list[_Job]) -> None:
-        try:
-            self._transact(batch)
-        except BaseException as error:  # noqa: BLE001 - the writer must outlive any failing unit; each gets its verdict
-            if len(batch) == 1:
-                batch[0].error = error
-                return
-            for job in batch:
-                self._commit([job])
-
-    def _transact(self, batch: list[_Job]) -> None:
-        for attempt in range(_TRANSIENT_TRIES):
+    def _commit(self, batch: Sequence[_Job]) -> None:
+        """Give every job its result or its error. Never raises: the writer outlives any failing unit."""
+        for isolated in (False, True):
             try:
-                self._transact_once(batch)
+                self._transact(batch, isolated=isolated)
+                return
+            except BaseException as error:  # noqa: BLE001 - each caller gets it as its own verdict
+                if len(batch) == 1 or failures.is_outage(error):
+                    for job in batch:
+                        job.error = error
+                    if failures.is_outage(error):
+                        self._writer.dispose()  # the next one connects anew
+                    return
+        for job in batch:
+            self._commit([job])
+
+    def _transact(self, batch: Sequence[_Job], *, isolated: bool) -> None:
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self._transact_once(batch, isolated=isolated)
                 return
             except DBAPIError as error:
-                if not dialect.is_transient(error) or attempt == _TRANSIENT_TRIES - 1:
+                # Another hub may have inserted the same key this instant: looking again finds its row.
+                raced = isinstance(error, IntegrityError) and len(batch) == 1 and tries_left == _TRIES - 1
+                if not tries_left or not (raced or failures.is_transient(error)):
                     raise
                 logger.warning("store.retry: %s", error.orig)
 
-    def _transact_once(self, batch: list[_Job]) -> None:
-        transactions: list[Tx] = []
+    def _transact_once(self, batch: Sequence[_Job], *, isolated: bool) -> None:
         now_ms = self._clock.now_ms()
-        with self._writer.begin() as connection:
-            for job in batch:
-                tx = Tx(connection, now_ms)
-                job.result = job.unit(tx)
-                transactions.append(tx)
-            self._flush(connection, transactions)
-            crash_point("before_commit")
-        crash_point("after_commit")
-        topics = set().union(*(tx.topics for tx in transactions))
-        if topics and self._loop is not None:
-            self._loop.call_soon_threadsafe(self.on_commit, topics)
-
-    def _flush(self, connection: Connection, transactions: list[Tx]) -> None:
-        rows = [row for tx in transactions for row in tx.events]
-        if rows:
-            dialect.order_events(connection)
-            connection.execute(events.insert(), rows)
-        topics = set().union(*(tx.topics for tx in transactions)) if transactions else set()
-        if topics:
-            dialect.notify(connection, _payload(self.hub_id, topics))
-
-    def _answer(self, batch: list[_Job]) -> None:
-        assert self._loop is not None
+        done: list[Tx] = []
+        topics: set[str] = set()
+        seal: str | None = None
         try:
-            self._loop.call_soon_threadsafe(_resolve, batch)
+            with self._writer.begin() as connection:
+                for job in batch:
+                    job.result = job.error = None
+                    tx = Tx(connection, now_ms)
+                    if isolated and not _run_isolated(job, tx):
+                        continue
+                    if not isolated:
+                        job.result = job.unit(tx)
+                    done.append(tx)
+                topics = topics.union(*(tx.topics for tx in done))
+                seal = self._flush(connection, done, topics)
+                crash_point("before_commit")
+        except DBAPIError as error:
+            # Lost in the middle of COMMIT: only the database knows. Running the units again could do things twice.
+            if seal is None or not error.connection_invalidated:
+                raise
+            if not dialect.was_committed(self._writer, seal):
+                raise
+        crash_point("after_commit")
+        if topics:
+            self._call(self.on_commit, topics)
+
+    def _flush(self, connection: Connection, done: Sequence[Tx], topics: set[str]) -> str | None:
+        """Events last, because hubs take turns to number them. Returns what names the transaction afterwards."""
+        seal = None
+        rows = [row for tx in done for row in tx.events]
+        if rows:
+            seal = dialect.order_events(connection)
+            connection.execute(events.insert(), rows)
+        if topics:
+            seal = dialect.notify(connection, _payload(self.hub_id, topics))
+        return seal
+
+    def _call(self, function: Callable[[Any], None], argument: object) -> None:
+        """On the event loop. What was committed stays committed even when nobody is left to hear of it."""
+        if self._loop is None:
+            return
+        try:
+            self._loop.call_soon_threadsafe(function, argument)
         except RuntimeError:
-            logger.warning("store.loop_closed: %d answers dropped", len(batch))
+            logger.warning("store.loop_closed: an answer was dropped")
 
 
-def _resolve(batch: list[_Job]) -> None:
+def _run_isolated(job: _Job, tx: Tx) -> bool:
+    """Run one unit in a savepoint, so that its failure takes back only what it did itself."""
+    try:
+        with tx.connection.begin_nested():
+            job.result = job.unit(tx)
+    except Exception as error:  # noqa: BLE001 - it is this caller's verdict; the others' units go on
+        if failures.is_transient(error) or failures.is_outage(error) or not tx.connection.in_transaction():
+            raise
+        job.error = error
+        return False
+    return True
+
+
+def _resolve(batch: Sequence[_Job]) -> None:
     for job in batch:
-        if job.future.done():
+        if job.future is None or job.future.done():
             continue  # the caller went away; what was written stays written
         if job.error is None:
             job.future.set_result(job.result)
-        elif isinstance(job.error, DBAPIError):
-            job.future.set_exception(_as_refusal(job.error))
         else:
-            job.future.set_exception(job.error)
-
-
-def _as_refusal(error: DBAPIError) -> ComputePoolError:
-    if dialect.is_disk_full(error):
-        return OutOfSpace("The hub's disk is full; nothing was changed. Free some space and try again.")
-    logger.error("store.failed: %s", error)
-    return Unavailable(
-        "The hub's database cannot be reached right now; nothing was changed.", retry_after_s=1
-    )
+            job.future.set_exception(failures.as_refusal(job.error))
 
 
 _PAYLOAD_MAX = 7_000

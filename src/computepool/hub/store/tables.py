@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
+    Dialect,
     Float,
     ForeignKey,
     Index,
@@ -14,6 +17,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
     text,
 )
@@ -28,6 +32,27 @@ metadata = MetaData(
     }
 )
 
+_QUEUED = "state = 'queued'"
+_OPEN = "state IN ('queued', 'leased', 'running')"
+_LIVE = "state IN ('leased', 'running')"
+_FINAL = "final AND group_id IS NOT NULL"
+
+
+def _where(condition: str) -> dict[str, Any]:
+    """A partial index on both databases."""
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
+
+
+class FreeText(TypeDecorator[str]):
+    """What people and jobs write. PostgreSQL's text cannot hold NUL, and a job's last words must not be refused."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return value.replace("\x00", "\ufffd") if value is not None and "\x00" in value else value
+
+
 #: SQLite counts rows by itself only for INTEGER primary keys.
 _Serial = BigInteger().with_variant(Integer, "sqlite")
 
@@ -35,7 +60,7 @@ accounts = Table(
     "accounts",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("name", FreeText, nullable=False, unique=True),
     Column("roles", Text, nullable=False),  # comma separated
     Column("created_at_ms", BigInteger, nullable=False),
 )
@@ -46,7 +71,7 @@ api_keys = Table(
     Column("id", Text, primary_key=True),
     Column("account_id", ForeignKey("accounts.id"), nullable=False, index=True),
     Column("kind", Text, nullable=False),  # key, or cookie: a browser's session
-    Column("name", Text, nullable=False),
+    Column("name", FreeText, nullable=False),
     Column("hash", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
     Column("expires_at_ms", BigInteger),
@@ -65,7 +90,7 @@ codes = Table(
     Column("used_at_ms", BigInteger),
 )
 
-#: The hub's own secrets, in the store so that several hubs share them and DATABASE_URL is all an operator sets.
+#: The hub's own secrets, here so that several hubs share them and DATABASE_URL is all an operator sets.
 secrets = Table(
     "secrets",
     metadata,
@@ -86,7 +111,7 @@ nodes = Table(
     "nodes",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False),
+    Column("name", FreeText, nullable=False),
     Column("account_id", ForeignKey("accounts.id"), nullable=False, index=True),
     Column("public_key", Text, nullable=False, unique=True),
     Column("state", Text, nullable=False),
@@ -111,7 +136,7 @@ groups = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("account_id", ForeignKey("accounts.id"), nullable=False, index=True),
-    Column("name", Text, nullable=False),
+    Column("name", FreeText, nullable=False),
     Column("kind", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
 )
@@ -122,10 +147,10 @@ jobs = Table(
     Column("id", Text, primary_key=True),
     Column("account_id", ForeignKey("accounts.id"), nullable=False),
     Column("group_id", ForeignKey("groups.id")),
-    Column("key", Text),
+    Column("key", FreeText),
     Column("item", Integer, nullable=False),
     Column("item_count", Integer, nullable=False),
-    Column("name", Text, nullable=False),
+    Column("name", FreeText, nullable=False),
     Column("kind", Text, nullable=False),
     Column("spec_digest", ForeignKey("specs.digest"), nullable=False),
     Column("priority", Integer, nullable=False),
@@ -147,8 +172,8 @@ jobs = Table(
     Column("expires_at_ms", BigInteger, nullable=False),
     Column("exit_code", Integer),
     Column("progress", Float),
-    Column("error", Text),
-    Column("result", Text),
+    Column("error", FreeText),
+    Column("result", FreeText),
     Column("result_artifact", Text),
     Column("payload", Text),
     Column("payload_artifact", Text),
@@ -157,8 +182,11 @@ jobs = Table(
 )
 Index("ix_jobs_account", jobs.c.account_id, jobs.c.id)
 Index("ix_jobs_group", jobs.c.group_id, jobs.c.id)
-_OPEN = text("state IN ('queued', 'leased', 'running')")
-Index("ix_jobs_open", jobs.c.state, jobs.c.queued_at_ms, sqlite_where=_OPEN, postgresql_where=_OPEN)
+Index("ix_jobs_open", jobs.c.state, jobs.c.queued_at_ms, jobs.c.id, **_where(_OPEN))
+Index("ix_jobs_ttl", jobs.c.expires_at_ms, **_where(_QUEUED))
+#: SQLite uses a partial index only for a query that repeats its condition word by word, not as a parameter.
+IS_OPEN = text(f"jobs.{_OPEN}")
+IS_QUEUED = text(f"jobs.{_QUEUED}")
 
 dependencies = Table(
     "dependencies",
@@ -185,14 +213,14 @@ attempts = Table(
     Column("finished_at_ms", BigInteger),
     Column("report_digest", Text),
     Column("exit_code", Integer),
-    Column("error", Text),
-    Column("usage", Text),
+    Column("error", FreeText),
+    Column("usage", FreeText),
     Column("log_bytes", BigInteger, nullable=False, server_default="0"),
     UniqueConstraint("job_id", "number"),
 )
-_LIVE = text("state IN ('leased', 'running')")
-Index("ix_attempts_live", attempts.c.node_id, sqlite_where=_LIVE, postgresql_where=_LIVE)
-Index("ix_attempts_lease", attempts.c.lease_until_ms, sqlite_where=_LIVE, postgresql_where=_LIVE)
+Index("ix_attempts_live", attempts.c.node_id, **_where(_LIVE))
+Index("ix_attempts_lease", attempts.c.lease_until_ms, **_where(_LIVE))
+IS_LIVE = text(f"attempts.{_LIVE}")
 
 artifacts = Table(
     "artifacts",
@@ -206,11 +234,11 @@ artifacts = Table(
 artifact_refs = Table(
     "artifact_refs",
     metadata,
-    Column("digest", Text, primary_key=True),
+    Column("digest", ForeignKey("artifacts.digest"), primary_key=True),
     Column("account_id", Text, primary_key=True),
     Column("job_id", Text, primary_key=True),
     Column("role", Text, primary_key=True),  # upload, input, output, result, payload, function
-    Column("name", Text, primary_key=True),
+    Column("name", FreeText, primary_key=True),
     Column("created_at_ms", BigInteger, nullable=False),
 )
 Index("ix_artifact_refs_job", artifact_refs.c.job_id)
@@ -223,7 +251,7 @@ log_chunks = Table(
     Column("job_id", Text, nullable=False),
     Column("attempt_id", Text, nullable=False),
     Column("stream", Text, nullable=False),
-    Column("text", Text, nullable=False),
+    Column("text", FreeText, nullable=False),
 )
 Index("ix_log_chunks_job", log_chunks.c.job_id, log_chunks.c.seq)
 
@@ -243,14 +271,14 @@ events = Table(
     Column("after", Text),
     Column("reason", Text),
     Column("final", Boolean, nullable=False),  # a job reached a state it never leaves
-    Column("data", Text),
+    Column("data", FreeText),
+    sqlite_autoincrement=True,  # a number is never used twice, even when the newest events were pruned
 )
 Index("ix_events_job", events.c.job_id)
 Index("ix_events_account", events.c.account_id, events.c.seq)
-_FINAL = text("final AND group_id IS NOT NULL")
-Index("ix_events_results", events.c.group_id, events.c.seq, sqlite_where=_FINAL, postgresql_where=_FINAL)
-_NODE = text("node_id IS NOT NULL AND job_id IS NULL")
-Index("ix_events_node", events.c.node_id, events.c.seq, sqlite_where=_NODE, postgresql_where=_NODE)
+Index("ix_events_results", events.c.group_id, events.c.seq, **_where(_FINAL))
+Index("ix_events_node", events.c.node_id, events.c.seq, **_where("node_id IS NOT NULL"))
+IS_FINAL = text(f"events.{_FINAL}")
 
 idempotency = Table(
     "idempotency",

@@ -1,6 +1,8 @@
-"""The first tables: a frozen copy of what tables.py said then, because a migration must not change with it."""
+"""The first tables: a frozen copy of what tables.py said, because a migration never changes."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from alembic import op
 from sqlalchemy import (
@@ -34,7 +36,17 @@ metadata = MetaData(
     }
 )
 
-#: SQLite counts rows by itself only for INTEGER primary keys.
+_QUEUED = "state = 'queued'"
+_OPEN = "state IN ('queued', 'leased', 'running')"
+_LIVE = "state IN ('leased', 'running')"
+_FINAL = "final AND group_id IS NOT NULL"
+
+
+def _where(condition: str) -> dict[str, Any]:
+    """A partial index on both databases."""
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
+
+
 _Serial = BigInteger().with_variant(Integer, "sqlite")
 
 accounts = Table(
@@ -42,7 +54,7 @@ accounts = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
-    Column("roles", Text, nullable=False),  # comma separated
+    Column("roles", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
 )
 
@@ -51,7 +63,7 @@ api_keys = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("account_id", ForeignKey("accounts.id"), nullable=False, index=True),
-    Column("kind", Text, nullable=False),  # key, or cookie: a browser's session
+    Column("kind", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("hash", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
@@ -60,22 +72,20 @@ api_keys = Table(
     Column("revoked_at_ms", BigInteger),
 )
 
-#: One-time codes: enrolment of a node, sign-in of a person. Only hashes are kept.
 codes = Table(
     "codes",
     metadata,
     Column("hash", Text, primary_key=True),
-    Column("purpose", Text, nullable=False),  # enrol or signin
+    Column("purpose", Text, nullable=False),
     Column("account_id", ForeignKey("accounts.id"), nullable=False),
     Column("expires_at_ms", BigInteger, nullable=False),
     Column("used_at_ms", BigInteger),
 )
 
-#: The hub's own secrets, in the store so that several hubs share them and DATABASE_URL is all an operator sets.
 secrets = Table(
     "secrets",
     metadata,
-    Column("name", Text, primary_key=True),  # pepper, or key:<kid>
+    Column("name", Text, primary_key=True),
     Column("value", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
 )
@@ -138,9 +148,9 @@ jobs = Table(
     Column("retries", Integer, nullable=False),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False),
-    Column("attempt_no", Integer, nullable=False),  # the newest attempt; 0: none yet
+    Column("attempt_no", Integer, nullable=False),
     Column("accepted_attempt", Integer),
-    Column("node_id", Text),  # where the newest attempt is
+    Column("node_id", Text),
     Column("avoid_node", Text, nullable=False, server_default=text("''")),
     Column("job_faults", Integer, nullable=False),
     Column("node_faults", Integer, nullable=False),
@@ -163,8 +173,8 @@ jobs = Table(
 )
 Index("ix_jobs_account", jobs.c.account_id, jobs.c.id)
 Index("ix_jobs_group", jobs.c.group_id, jobs.c.id)
-_OPEN = text("state IN ('queued', 'leased', 'running')")
-Index("ix_jobs_open", jobs.c.state, jobs.c.queued_at_ms, sqlite_where=_OPEN, postgresql_where=_OPEN)
+Index("ix_jobs_open", jobs.c.state, jobs.c.queued_at_ms, jobs.c.id, **_where(_OPEN))
+Index("ix_jobs_ttl", jobs.c.expires_at_ms, **_where(_QUEUED))
 
 dependencies = Table(
     "dependencies",
@@ -176,11 +186,11 @@ dependencies = Table(
 attempts = Table(
     "attempts",
     metadata,
-    Column("id", Text, primary_key=True),  # <job id>-<number>: the fencing token
+    Column("id", Text, primary_key=True),
     Column("job_id", ForeignKey("jobs.id"), nullable=False),
     Column("number", Integer, nullable=False),
     Column("node_id", ForeignKey("nodes.id"), nullable=False),
-    Column("owner_id", Text, nullable=False),  # account that owns the node
+    Column("owner_id", Text, nullable=False),
     Column("lane", Text, nullable=False),
     Column("gpus", Text, nullable=False),
     Column("state", Text, nullable=False),
@@ -196,9 +206,8 @@ attempts = Table(
     Column("log_bytes", BigInteger, nullable=False, server_default="0"),
     UniqueConstraint("job_id", "number"),
 )
-_LIVE = text("state IN ('leased', 'running')")
-Index("ix_attempts_live", attempts.c.node_id, sqlite_where=_LIVE, postgresql_where=_LIVE)
-Index("ix_attempts_lease", attempts.c.lease_until_ms, sqlite_where=_LIVE, postgresql_where=_LIVE)
+Index("ix_attempts_live", attempts.c.node_id, **_where(_LIVE))
+Index("ix_attempts_lease", attempts.c.lease_until_ms, **_where(_LIVE))
 
 artifacts = Table(
     "artifacts",
@@ -208,14 +217,13 @@ artifacts = Table(
     Column("created_at_ms", BigInteger, nullable=False),
 )
 
-#: Who may read an artifact, and what refers to it. job_id is empty for a plain upload.
 artifact_refs = Table(
     "artifact_refs",
     metadata,
-    Column("digest", Text, primary_key=True),
+    Column("digest", ForeignKey("artifacts.digest"), primary_key=True),
     Column("account_id", Text, primary_key=True),
     Column("job_id", Text, primary_key=True),
-    Column("role", Text, primary_key=True),  # upload, input, output, result, payload, function
+    Column("role", Text, primary_key=True),
     Column("name", Text, primary_key=True),
     Column("created_at_ms", BigInteger, nullable=False),
 )
@@ -248,15 +256,14 @@ events = Table(
     Column("before", Text),
     Column("after", Text),
     Column("reason", Text),
-    Column("final", Boolean, nullable=False),  # a job reached a state it never leaves
+    Column("final", Boolean, nullable=False),
     Column("data", Text),
+    sqlite_autoincrement=True,
 )
 Index("ix_events_job", events.c.job_id)
 Index("ix_events_account", events.c.account_id, events.c.seq)
-_FINAL = text("final AND group_id IS NOT NULL")
-Index("ix_events_results", events.c.group_id, events.c.seq, sqlite_where=_FINAL, postgresql_where=_FINAL)
-_NODE = text("node_id IS NOT NULL AND job_id IS NULL")
-Index("ix_events_node", events.c.node_id, events.c.seq, sqlite_where=_NODE, postgresql_where=_NODE)
+Index("ix_events_results", events.c.group_id, events.c.seq, **_where(_FINAL))
+Index("ix_events_node", events.c.node_id, events.c.seq, **_where("node_id IS NOT NULL"))
 
 idempotency = Table(
     "idempotency",

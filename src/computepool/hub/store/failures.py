@@ -1,0 +1,64 @@
+"""What a database error means: worth another try, an outage, a full disk, or something the caller asked for."""
+
+from __future__ import annotations
+
+import logging
+
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError
+
+from computepool.core.errors import BadRequest, Conflict, OutOfSpace, Unavailable
+
+logger = logging.getLogger(__name__)
+
+_AGAIN = {"40001", "40P01"}  # serialisation failure, deadlock
+_DISK_FULL = "53100"
+_READ_ONLY = "25006"  # connected to a standby
+
+
+class OutcomeUnknown(Unavailable):
+    """The database went away in the middle of a commit, and it is not known whether the change was made."""
+
+
+def is_transient(error: BaseException) -> bool:
+    """Worth running the same transaction once more: serialisation, deadlock, lost connection."""
+    if not isinstance(error, DBAPIError):
+        return False
+    return error.connection_invalidated or _sqlstate(error) in _AGAIN
+
+
+def is_outage(error: BaseException) -> bool:
+    """The database is away for everybody, so trying the next unit would only wait as long again."""
+    if isinstance(error, OutcomeUnknown):
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    if error.connection_invalidated:
+        return True
+    state = _sqlstate(error)
+    if state is None:
+        # psycopg has no code for a server it could not reach; SQLite has no outages.
+        return isinstance(error, OperationalError) and hasattr(error.orig, "sqlstate")
+    return state == _READ_ONLY or (state[:2] in {"08", "53"} and state != _DISK_FULL) or state[:3] == "57P"
+
+
+def as_refusal(error: BaseException) -> BaseException:
+    """What the caller is told. Anything that is not about the database, and every bug of ours, stays as it is."""
+    if not isinstance(error, DBAPIError):
+        return error
+    if "disk is full" in str(error.orig) or _sqlstate(error) == _DISK_FULL:
+        return OutOfSpace("The hub's disk is full; nothing was changed. Free some space and try again.")
+    if isinstance(error, IntegrityError):
+        logger.warning("store.refused: %s", error)
+        return Conflict("This already exists, or refers to something that is gone; nothing was changed.")
+    if isinstance(error, DataError):
+        logger.warning("store.refused: %s", error)
+        return BadRequest("A value cannot be stored: too large a number, or a character no text may contain.")
+    if is_outage(error) or isinstance(error, OperationalError | InterfaceError):
+        logger.error("store.failed: %s", error)
+        return Unavailable("The hub's database cannot be reached; nothing was changed.", retry_after_s=1)
+    return error
+
+
+def _sqlstate(error: DBAPIError) -> str | None:
+    state: str | None = getattr(error.orig, "sqlstate", None)
+    return state

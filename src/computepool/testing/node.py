@@ -1,0 +1,108 @@
+"""A node without a machine: speaks the real protocol with a real key, and runs nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from computepool.core.jobs import Outcome, Reason
+from computepool.hub.clock import Clock
+from computepool.hub.services.identity import HUB_AUDIENCE
+from computepool.protocol.nodes import CompleteRequest, Grant, NextReply, Profile, Report
+from computepool.protocol.tokens import b64, public_text, sign_node_token
+from computepool.protocol.version import PROTOCOL
+
+PROFILE = {
+    "name": "test-node",
+    "cores": 4,
+    "ram_mb": 8192,
+    "disk_mb": 100_000,
+    "python": "3.11",
+    "isolation": "namespace",
+}
+
+
+class NodeDouble:
+    def __init__(self, client: httpx2.AsyncClient, clock: Clock) -> None:
+        self.client = client
+        self.clock = clock
+        self.key = Ed25519PrivateKey.generate()
+        self.node_id = ""
+        self.boot_id = clock.entropy(8).hex()
+        self.profile = Profile.model_validate(PROFILE)
+        self.holding: dict[str, Grant] = {}
+        self.last: NextReply | None = None
+        self._told = False
+
+    async def register(self, code: str, **profile: Any) -> None:
+        self.profile = Profile.model_validate(PROFILE | profile)
+        answer = await self.client.post(
+            "/nodes/register",
+            json={
+                "code": code,
+                "public_key": public_text(self.key),
+                "proof": b64(self.key.sign(code.encode())),
+                "protocol": PROTOCOL,
+                "profile": self.profile.model_dump(mode="json"),
+            },
+        )
+        answer.raise_for_status()
+        self.node_id = answer.json()["node_id"]
+        self.sign_in()
+
+    def sign_in(self) -> None:
+        token = sign_node_token(self.node_id, key=self.key, hub=HUB_AUDIENCE, now_s=self.clock.now_ms() // 1000)
+        self.client.headers["Authorization"] = f"Bearer {token}"
+
+    def restart(self) -> None:
+        """As if the agent was killed and started again: it knows nothing of what it held."""
+        self.boot_id = self.clock.entropy(8).hex()
+        self.holding.clear()
+        self._told = False
+
+    async def poll(self, *, wait_ms: int = 5_000, path: str = "/next", **said: Any) -> NextReply:
+        body = {"boot_id": self.boot_id, "holding": sorted(self.holding), "wait_ms": wait_ms, **said}
+        if not self._told:
+            body["profile"] = self.profile.model_dump(mode="json")
+        answer = await self.client.post(path, json=body)
+        answer.raise_for_status()
+        reply = NextReply.model_validate(answer.json())
+        self._told = not reply.reregister
+        for grant in reply.grants:
+            self.holding[grant.attempt_id] = grant
+        for attempt_id in reply.cancel:
+            self.holding.pop(attempt_id, None)
+        self.last = reply
+        return reply
+
+    async def take(self, count: int = 1) -> list[Grant]:
+        """Poll until this many attempts are held."""
+        taken: list[Grant] = []
+        for _ in range(1_000):
+            if len(taken) >= count:
+                return taken
+            taken += (await self.poll()).grants
+        raise AssertionError(f"only {len(taken)} of {count} attempts were granted")
+
+    async def report(self, attempt_id: str, **fields: Any) -> str:
+        """The hub's verdict on one report; success by default."""
+        return (await self.report_all([self.make_report(attempt_id, **fields)]))[0]
+
+    @staticmethod
+    def make_report(attempt_id: str, **fields: Any) -> Report:
+        said: dict[str, Any] = {"outcome": Outcome.SUCCEEDED, "reason": Reason.COMPLETED, "exit_code": 0, "ran_ms": 5}
+        return Report(attempt_id=attempt_id, **(said | fields))
+
+    async def report_all(self, reports: list[Report], **extra: Any) -> list[str]:
+        answer = await self.complete(reports, **extra)
+        answer.raise_for_status()
+        for report in reports:
+            self.holding.pop(report.attempt_id, None)
+        return [said["verdict"] for said in answer.json()["answers"]]
+
+    async def complete(self, reports: list[Report], **extra: Any) -> httpx2.Response:
+        text = "\n".join(report.digest() for report in reports).encode()
+        request = CompleteRequest(reports=reports, signature=b64(self.key.sign(text)), **extra)
+        return await self.client.post("/complete", content=request.model_dump_json())
