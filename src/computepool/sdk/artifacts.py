@@ -163,7 +163,7 @@ class ArtifactApi:
                 raise ComputePoolError("The hub ignored the range of a resumed download.")
             again = 1 if offset else 0
             total = offset - again + int(reply.headers.get("content-length", 0))
-            for chunk in reply.iter_raw(CHUNK_BYTES):
+            for chunk in reply.iter_raw():  # as it arrives: what is here is not lost when the rest breaks
                 fresh = chunk[again:]
                 again = 0
                 offset += len(fresh)

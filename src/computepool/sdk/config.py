@@ -52,13 +52,17 @@ def save_config(config: Config) -> Path:
 
 def hub_url(text: str) -> str:
     """`host:8000` or a full address, without a trailing slash."""
-    address = text.strip().rstrip("/")
-    if "://" not in address:
-        address = f"http://{address}"
+    address = text.strip() if "://" in text else f"http://{text.strip()}"
     parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        known = (
+            parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:  # the port is no number
+        known = False
+    if not known:
         raise BadRequest(f"{text!r} is not a hub's address; write it like http://127.0.0.1:8000.")
-    return address
+    return address.rstrip("/")
 
 
 def _read_file() -> tuple[str | None, str | None]:

@@ -255,7 +255,7 @@ class Session:
 
     def _wait_for_open(self) -> bool:
         with self._state:
-            self._state.wait_for(lambda: self._closing or (self._group_id and (self._open or self._sending)))
+            self._state.wait_for(lambda: self._closing or self._open)
             return not self._closing
 
     def _results_page(self) -> ResultPage:

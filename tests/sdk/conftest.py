@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from computepool import Pool, connect
+from tests.sdk.fake_hub import FakeHub
+
+
+@pytest.fixture(autouse=True)
+def _own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the config file of the person who runs it."""
+    monkeypatch.setenv("COMPUTEPOOL_CONFIG", str(tmp_path / "config.json"))
+    for name in ("COMPUTEPOOL_HUB", "COMPUTEPOOL_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def hub() -> Iterator[FakeHub]:
+    with FakeHub() as hub:
+        yield hub
+
+
+@pytest.fixture
+def pool(hub: FakeHub) -> Iterator[Pool]:
+    with connect(hub.url, "cp_test", patience_s=10) as pool:
+        yield pool

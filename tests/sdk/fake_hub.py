@@ -1,0 +1,355 @@
+"""A hub in one thread pool: the real wire models, jobs run at once in this process, and faults on demand.
+
+It stands in where a test needs a reply to be lost, a transfer to break or a job to wait at a given moment; what
+the real hub and a real node do together is tested in `test_real.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import pickle
+import re
+import threading
+import traceback
+from collections import defaultdict
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import BaseModel
+
+from computepool.core.jobs import TERMINAL, JobKind, JobState, Reason
+from computepool.protocol import values
+from computepool.protocol.accounts import AccountView, HubInfo, Problem, UploadState
+from computepool.protocol.jobs import (
+    RESULT_INLINE_MAX,
+    GroupRequest,
+    GroupView,
+    JobDetail,
+    JobPage,
+    JobResult,
+    JobView,
+    LogChunk,
+    LogPage,
+    SubmitReply,
+    SubmitRequest,
+)
+
+ACCOUNT = AccountView(id="acc_1", name="ann", roles=["submitter"], created_at_ms=0)
+Query = dict[str, str]
+
+
+class Refusal(Exception):
+    def __init__(self, status: int, code: str, detail: str = "refused") -> None:
+        super().__init__(detail)
+        self.problem = Problem(title=code, status=status, code=code, detail=detail)
+
+
+class FakeHub:
+    def __init__(self) -> None:
+        self.lock = threading.Condition()
+        self.numbers = itertools.count(1)
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.groups: dict[str, GroupRequest] = {}
+        self.results: dict[str, list[JobResult]] = defaultdict(list)
+        self.blobs: dict[str, bytes] = {}
+        self.partial: dict[str, bytes] = defaultdict(bytes)
+        self.replies: dict[str, tuple[int, bytes]] = {}
+        self.requests: list[tuple[str, str, Query]] = []
+        self.batches: list[int] = []
+        self.polls_ended = 0
+        self.hold = False  #: new jobs wait in the queue until release()
+        #: Called before a request is answered: may raise Refusal, or return "drop" to lose the reply after the
+        #: work is done, or "reset" to break the connection before it.
+        self.fault: Callable[[str, str], str | None] = lambda method, path: None
+        self.break_after: int | None = None  #: bytes of a transfer before it breaks
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def __enter__(self) -> FakeHub:
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end_polls()
+        self.server.shutdown()
+        self.server.server_close()
+
+    def count(self, method: str, prefix: str) -> int:
+        return sum(1 for m, path, _ in self.requests if m == method and path.startswith(prefix))
+
+    # ------------------------------------------------------------ routes
+    def route(self, method: str, path: str, query: Query, body: bytes) -> tuple[int, BaseModel | bytes]:
+        parts = path.strip("/").split("/")
+        match method, parts:
+            case "GET", ["hub"]:
+                numbers = dict.fromkeys(("time_ms", "nodes_online", "nodes", "queued", "running"), 0)
+                return 200, HubInfo(name="fake", version="0", protocol=1, account=ACCOUNT, **numbers)
+            case "GET", ["me"]:
+                return 200, ACCOUNT
+            case _, ["groups", *rest]:
+                return self.group_route(method, rest, query, body)
+            case "POST", ["jobs"]:
+                return 201, self.submit(SubmitRequest.model_validate_json(body))
+            case "GET", ["jobs"]:
+                jobs = [self.view(job_id) for job_id in reversed(self.jobs)]
+                jobs = [job for job in jobs if query.get("group_id") in (None, job.group_id)]
+                return 200, JobPage(jobs=[job for job in jobs if query.get("state") in (None, job.state)])
+            case _, ["jobs", job_id, *rest]:
+                return 200, self.job_route(method, job_id, rest, query)
+            case _, ["artifacts", digest, *rest]:
+                return self.artifact_route(method, digest, rest, query, body)
+        raise Refusal(404, "not_found", f"no route {method} {path}")
+
+    def group_route(
+        self, method: str, rest: list[str], query: Query, body: bytes
+    ) -> tuple[int, BaseModel | bytes]:
+        match method, rest:
+            case "POST", []:
+                group_id = f"grp_{next(self.numbers)}"
+                self.groups[group_id] = GroupRequest.model_validate_json(body)
+                return 201, self.group(group_id)
+            case "GET", [group_id, "results"]:
+                return 200, self.group_results(group_id, query)
+            case "POST", [group_id, "cancel"]:
+                for job_id, job in list(self.jobs.items()):
+                    if job["group_id"] == group_id and job["state"] not in TERMINAL:
+                        self.finish(job_id, JobState.CANCELLED, Reason.CANCELLED_BY_USER)
+                return 200, self.group(group_id)
+        raise Refusal(404, "not_found")
+
+    def job_route(self, method: str, job_id: str, rest: list[str], query: Query) -> BaseModel:
+        if job_id not in self.jobs:
+            raise Refusal(404, "not_found", f"There is no job {job_id}.")
+        job = self.jobs[job_id]
+        wait_s = int(query.get("wait_ms", 0)) / 1000
+        match method, rest:
+            case "GET", []:
+                seen = query.get("seen")
+                self.lock.wait_for(lambda: job["state"] in TERMINAL or job["state"] != seen, wait_s)
+                return self.view(job_id)
+            case "GET", ["result"]:
+                if not self.lock.wait_for(lambda: job["state"] in TERMINAL, wait_s):
+                    raise Refusal(409, "conflict", "not finished")
+                return next(r for r in self.results[job["group_id"]] if r.job_id == job_id)
+            case "GET", ["logs"]:
+                after, ended = int(query.get("after", 0)), job["state"] in TERMINAL
+                return LogPage(chunks=job["logs"][after:], cursor=len(job["logs"]), ended=ended)
+            case "POST", ["cancel"]:
+                if job["state"] not in TERMINAL:
+                    self.finish(job_id, JobState.CANCELLED, Reason.CANCELLED_BY_USER)
+                return self.view(job_id)
+        raise Refusal(404, "not_found")
+
+    def artifact_route(
+        self, method: str, digest: str, rest: list[str], query: Query, body: bytes
+    ) -> tuple[int, BaseModel | bytes]:
+        have = self.blobs.get(digest, self.partial[digest])
+        match method, rest:
+            case "PUT", []:
+                if int(query["offset"]) != len(self.partial[digest]):
+                    raise Refusal(409, "conflict", f"continue from {len(self.partial[digest])}")
+                self.partial[digest] += body
+                if len(self.partial[digest]) == int(query["size"]):
+                    data = self.partial.pop(digest)
+                    if hashlib.sha256(data).hexdigest() != digest:
+                        raise Refusal(422, "bad_request", "checksum")
+                    self.blobs[digest] = data
+                    return 200, UploadState(digest=digest, offset=len(data), complete=True)
+                return 200, UploadState(digest=digest, offset=len(self.partial[digest]), complete=False)
+            case "GET", ["upload"]:
+                return 200, UploadState(digest=digest, offset=len(have), complete=digest in self.blobs)
+            case "GET", [] if digest in self.blobs:
+                return 200, self.blobs[digest]
+        raise Refusal(404, "not_found", f"There is no artifact {digest}.")
+
+    # ------------------------------------------------------------ jobs
+    def submit(self, request: SubmitRequest) -> SubmitReply:
+        ids = []
+        self.batches.append(len(request.items))
+        for number, item in enumerate(request.items):
+            job_id = f"job_{next(self.numbers):06d}"
+            ids.append(job_id)
+            self.jobs[job_id] = {
+                "request": request, "item": item, "number": number, "group_id": request.group_id,
+                "state": JobState.QUEUED, "logs": [],
+            }  # fmt: skip
+        if not self.hold:
+            for job_id in ids:
+                self.run(job_id)
+        return SubmitReply(job_ids=ids, group_id=request.group_id)
+
+    def end_polls(self) -> None:
+        """Parked polls are answered now, with nothing in them."""
+        with self.lock:
+            self.polls_ended += 1
+            self.lock.notify_all()
+
+    def release(self) -> None:
+        with self.lock:
+            self.hold = False
+            for job_id, job in list(self.jobs.items()):
+                if job["state"] is JobState.QUEUED:
+                    self.run(job_id)
+
+    def run(self, job_id: str) -> None:
+        job = self.jobs[job_id]
+        spec, item = job["request"].spec, job["item"]
+        if spec.kind is not JobKind.FUNCTION:
+            text = f"{spec.name} {' '.join(spec.argv)}\n"
+            job["logs"].append(LogChunk(seq=1, attempt_id="att_1", stream="stdout", text=text))
+            failed = spec.argv[:1] == ["false"]
+            state, reason = (
+                (JobState.FAILED, Reason.EXIT_NONZERO) if failed else (JobState.SUCCEEDED, Reason.COMPLETED)
+            )
+            self.finish(job_id, state, reason, exit_code=int(failed))
+            return
+        try:
+            function = pickle.loads(self._bytes(spec.function, spec.function_artifact))
+            args, kwargs = pickle.loads(self._bytes(item.payload, item.payload_artifact))
+            text = values.encode(function(*args, **kwargs), allow_pickle=spec.allow_pickle)
+        except Exception:  # noqa: BLE001 - whatever the function raised
+            self.finish(job_id, JobState.FAILED, Reason.EXCEPTION, error=traceback.format_exc())
+            return
+        if len(text) <= RESULT_INLINE_MAX:
+            self.finish(job_id, JobState.SUCCEEDED, Reason.COMPLETED, result=text)
+        else:
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            self.blobs[digest] = text.encode()
+            self.finish(job_id, JobState.SUCCEEDED, Reason.COMPLETED, result_artifact=digest)
+
+    def finish(self, job_id: str, state: JobState, reason: Reason, **ending: Any) -> None:
+        job = self.jobs[job_id]
+        job["state"] = state
+        results = self.results[job["group_id"]]
+        results.append(
+            JobResult(
+                seq=len(results) + 1, job_id=job_id, item=job["number"], state=state, reason=reason, **ending
+            )
+        )
+        self.lock.notify_all()
+
+    def group(self, group_id: str) -> GroupView:
+        request = self.groups[group_id]
+        return GroupView(
+            id=group_id,
+            name=request.name,
+            kind=request.kind,
+            account_id="acc_1",
+            created_at_ms=0,
+            counts={},
+            total=0,
+        )
+
+    def group_results(self, group_id: str, query: Query) -> bytes:
+        after, results = int(query["after"]), self.results[group_id]
+        polls = self.polls_ended
+        self.lock.wait_for(
+            lambda: len(results) > after or polls != self.polls_ended, int(query.get("wait_ms", 0)) / 1000
+        )
+        page = results[after : after + int(query["limit"])]
+        rows = ",".join([result.model_dump_json(exclude_defaults=True) for result in page])
+        open_jobs = sum(
+            1 for j in self.jobs.values() if j["group_id"] == group_id and j["state"] not in TERMINAL
+        )
+        return f'{{"results":[{rows}],"cursor":{after + len(page)},"open":{open_jobs}}}'.encode()
+
+    def view(self, job_id: str) -> JobDetail:
+        job = self.jobs[job_id]
+        request = job["request"]
+        row = JobView(
+            id=job_id, name=request.spec.name, kind=request.spec.kind, state=job["state"], reason=Reason.SUBMITTED,
+            status="as it is", account_id="acc_1", group_id=job["group_id"], item=job["number"],
+            priority=request.priority, retries=request.retries, created_at_ms=0, queued_at_ms=0,
+        )  # fmt: skip
+        return JobDetail(**row.model_dump(), spec=request.spec)
+
+    def _bytes(self, text: str | None, digest: str | None) -> bytes:
+        return base64.b64decode(text) if text is not None else self.blobs[digest or ""]
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        hub = self
+
+        class Handler(_Handler):
+            fake = hub
+
+        return Handler
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    fake: FakeHub
+
+    def log_message(self, format: str, *args: object) -> None:
+        return None
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.setsockopt(6, 1, 1)  # TCP_NODELAY
+
+    def do_POST(self) -> None:
+        hub, address = self.fake, urlsplit(self.path)
+        path = address.path.removeprefix("/api/v1")
+        query = {name: values[-1] for name, values in parse_qs(address.query).items()}
+        body = self._body()
+        if body is None:
+            return
+        with hub.lock:
+            hub.requests.append((self.command, path, query))
+            hub.lock.notify_all()
+        try:
+            what = hub.fault(self.command, path)
+            if what == "reset":
+                self.connection.close()
+                self.close_connection = True
+                return
+            status, content = self._answer(path, query, body)
+        except Refusal as refusal:
+            status, content, what = refusal.problem.status, refusal.problem.model_dump_json().encode(), None
+        if what == "drop":
+            self.close_connection = True
+            return
+        self._reply(status, content)
+
+    do_GET = do_PUT = do_DELETE = do_POST  # noqa: N815 - names of the standard library
+
+    def _answer(self, path: str, query: Query, body: bytes) -> tuple[int, bytes]:
+        hub, key = self.fake, self.headers.get("Idempotency-Key")
+        with hub.lock:
+            if self.command == "POST":
+                assert key, "every POST carries an idempotency key"
+                if key in hub.replies:
+                    return hub.replies[key]
+            status, model = hub.route(self.command, path, query, body)
+            content = model if isinstance(model, bytes) else model.model_dump_json().encode()
+            if key:
+                hub.replies[key] = (status, content)
+            return status, content
+
+    def _body(self) -> bytes | None:
+        """All of it; or, when the transfer is to break here, keep the beginning and hang up."""
+        length = int(self.headers.get("Content-Length", 0))
+        limit = self.fake.break_after
+        if self.command != "PUT" or limit is None or length <= limit:
+            return self.rfile.read(length)
+        digest = self.path.partition("/artifacts/")[2].partition("?")[0]
+        self.fake.partial[digest] += self.rfile.read(limit)
+        self.close_connection = True
+        return None
+
+    def _reply(self, status: int, content: bytes) -> None:
+        start, wanted = 0, self.headers.get("Range")
+        if wanted and status == 200:
+            start, status = int(wanted.removeprefix("bytes=").rstrip("-")), 206
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        sent = content[start:]
+        limit = self.fake.break_after
+        if limit is not None and re.search(r"/artifacts/[0-9a-f]+$", self.path) and len(sent) > limit:
+            sent, self.close_connection = sent[:limit], True
+        self.wfile.write(sent)

@@ -1,0 +1,155 @@
+"""Files arrive whole or not at all, however often the connection breaks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from computepool import HubUnreachable, Pool
+from computepool.protocol.jobs import InputFile, JobResult
+from computepool.sdk import BadRequest, ChecksumMismatch, NotFound, artifacts
+from computepool.sdk.outcome import JobOutcome
+from tests.sdk.fake_hub import FakeHub
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def data() -> bytes:
+    return os.urandom(3 * MIB + 17)
+
+
+@pytest.fixture
+def file(tmp_path: Path, data: bytes) -> Path:
+    path = tmp_path / "data.bin"
+    path.write_bytes(data)
+    return path
+
+
+def test_there_and_back(pool: Pool, file: Path, tmp_path: Path, data: bytes) -> None:
+    steps: list[tuple[int, int]] = []
+    artifact = pool.artifacts.put(file, progress=lambda done, total: steps.append((done, total)))
+    assert artifact == InputFile(name="data.bin", digest=hashlib.sha256(data).hexdigest(), size=len(data))
+    assert steps[-1] == (len(data), len(data))
+    assert pool.artifacts.get(artifact.digest, tmp_path / "back.bin").read_bytes() == data
+    assert pool.artifacts.get_bytes(artifact.digest) == data
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_an_empty_file_is_a_file(pool: Pool, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    artifact = pool.artifacts.put(tmp_path / "empty")
+    assert pool.artifacts.get(artifact.digest, tmp_path / "back").read_bytes() == b""
+
+
+def test_what_the_hub_has_is_not_sent_again(hub: FakeHub, pool: Pool, file: Path) -> None:
+    pool.artifacts.put(file)
+    pool.artifacts.put(file)
+    assert hub.count("PUT", "/artifacts/") == 1
+
+
+def test_an_upload_continues_where_it_broke(hub: FakeHub, pool: Pool, file: Path, data: bytes) -> None:
+    hub.break_after = MIB // 2
+    artifact = pool.artifacts.put(file)
+    assert hub.blobs[artifact.digest] == data
+    assert hub.count("GET", "/artifacts/") == 7  # how much is there: at first, and after each of six breaks
+
+
+def test_large_files_are_sent_in_parts(
+    hub: FakeHub, pool: Pool, file: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifacts, "PART_BYTES", MIB)
+    artifact = pool.artifacts.put(file)
+    assert hub.blobs[artifact.digest] == data
+    assert hub.count("PUT", "/artifacts/") == 4
+
+
+def test_a_download_continues_where_it_broke(hub: FakeHub, pool: Pool, file: Path, data: bytes) -> None:
+    artifact = pool.artifacts.put(file)
+    hub.break_after = MIB // 2
+    assert pool.artifacts.get_bytes(artifact.digest) == data
+
+
+def test_a_later_call_continues_what_an_earlier_one_left(
+    hub: FakeHub, pool: Pool, file: Path, tmp_path: Path, data: bytes
+) -> None:
+    artifact = pool.artifacts.put(file)
+    target = tmp_path / "back.bin"
+    part = tmp_path / f".back.bin.{artifact.digest[:12]}.part"
+    for beginning in (data[: 2 * MIB], data):
+        part.write_bytes(beginning)
+        assert pool.artifacts.get(artifact.digest, target).read_bytes() == data
+        assert not part.exists()
+
+
+def test_damaged_bytes_never_appear_under_the_name(
+    hub: FakeHub, pool: Pool, file: Path, tmp_path: Path, data: bytes
+) -> None:
+    artifact = pool.artifacts.put(file)
+    hub.blobs[artifact.digest] = b"x" + data[1:]
+    with pytest.raises(ChecksumMismatch):
+        pool.artifacts.get(artifact.digest, tmp_path / "back.bin")
+    assert not (tmp_path / "back.bin").exists()
+    hub.blobs[artifact.digest] = data
+    assert pool.artifacts.get(artifact.digest, tmp_path / "back.bin").read_bytes() == data
+
+
+def test_a_transfer_that_gets_nowhere_is_given_up(
+    hub: FakeHub, pool: Pool, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifacts, "BREAKS_MAX", 3)
+    hub.break_after = 0
+    with pytest.raises(HubUnreachable):
+        pool.artifacts.put(file)
+
+
+def test_wrong_names_are_sentences(pool: Pool, tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match=r"cannot read .*missing: No such file"):
+        pool.artifacts.put(tmp_path / "missing")
+    with pytest.raises(BadRequest, match="is a folder"):
+        pool.artifacts.put(tmp_path)
+    with pytest.raises(NotFound):
+        pool.artifacts.get("0" * 64, tmp_path / "x")
+
+
+def test_inputs_are_files_folders_and_artifacts(pool: Pool, file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "a.txt").write_text("a")
+    (folder / "deep" / "b.txt").write_text("b")
+    known = pool.artifacts.put(file)
+    found = pool.artifacts.inputs([folder, known])
+    assert [artifact.name for artifact in found] == ["set/a.txt", "set/deep/b.txt", "data.bin"]
+    renamed = pool.artifacts.inputs({"x.bin": known, "y.txt": folder / "a.txt", "z": folder})
+    assert [artifact.name for artifact in renamed] == ["x.bin", "y.txt", "z/a.txt", "z/deep/b.txt"]
+    with pytest.raises(BadRequest, match=r"two files are called 'data\.bin'"):
+        pool.artifacts.inputs([known, file])
+
+
+def test_inputs_of_a_submitter_are_sent_once(hub: FakeHub, pool: Pool, file: Path) -> None:
+    work = pool.options(inputs=[file])
+    for future in [work.submit(abs, -n) for n in range(20)]:
+        future.result(10)
+    assert hub.count("GET", "/artifacts/") == 1
+    assert hub.jobs["job_000002"]["request"].spec.inputs[0].name == "data.bin"
+
+
+def outcome(pool: Pool, name: str, digest: str) -> JobOutcome:
+    output = {"name": name, "digest": digest, "size": 7}
+    ended = {"seq": 1, "job_id": "job_1", "state": "succeeded", "reason": "completed", "outputs": [output]}
+    return JobOutcome.of(pool, JobResult.model_validate(ended))
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "..", "a\\..\\x"])
+def test_an_outputs_name_cannot_leave_the_folder(pool: Pool, tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadRequest, match="not fetched"):
+        outcome(pool, name, "0" * 64).download(tmp_path)
+
+
+def test_outputs_keep_their_folders(pool: Pool, tmp_path: Path) -> None:
+    digest = pool.artifacts.put_bytes(b"picture", name="p.png").digest
+    assert outcome(pool, "frames/p.png", digest).download(tmp_path / "out") == [tmp_path / "out/frames/p.png"]
+    assert (tmp_path / "out/frames/p.png").read_bytes() == b"picture"

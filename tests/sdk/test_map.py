@@ -1,0 +1,87 @@
+"""map: in order, bounded, cancelled when left."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from computepool import JobFailed, Pool
+from computepool.core.jobs import JobState
+from tests.sdk.fake_hub import FakeHub
+
+
+def inverse(number: int) -> float:
+    return 1 / number
+
+
+def test_results_come_in_order_through_a_group_of_their_own(hub: FakeHub, pool: Pool) -> None:
+    assert list(pool.map(divmod, range(2500), [7] * 2500)) == [divmod(n, 7) for n in range(2500)]
+    assert [group.kind for group in hub.groups.values()] == ["map"]
+    assert hub.count("POST", "/groups/") == 0  # nothing left to cancel
+
+
+def test_an_empty_map_asks_the_hub_nothing(hub: FakeHub, pool: Pool) -> None:
+    assert list(pool.map(inverse, [])) == []
+    assert not hub.requests
+
+
+def test_items_are_read_only_as_fast_as_results_are_taken(pool: Pool) -> None:
+    read = 0
+
+    def items() -> Iterator[int]:
+        nonlocal read
+        for number in range(1, 1000):
+            read += 1
+            yield number
+
+    run = pool.map(inverse, items(), in_flight_max=10)
+    assert read == 10
+    assert [next(run) for _ in range(5)] == [1 / n for n in range(1, 6)]
+    assert read == 14  # one for each result taken before the last
+    run.close()
+
+
+def test_a_failing_item_raises_in_its_place_and_cancels_the_rest(hub: FakeHub, pool: Pool) -> None:
+    run = pool.map(inverse, [1, 2, 0, 4])
+    assert [next(run), next(run)] == [1, 0.5]
+    with pytest.raises(JobFailed, match="division by zero"):
+        next(run)
+    with pytest.raises(StopIteration):
+        next(run)
+
+
+def test_failures_can_be_taken_as_values(pool: Pool) -> None:
+    first, second, third = pool.map(inverse, [1, 0, 4], return_exceptions=True)
+    assert (first, third) == (1, 0.25)
+    assert isinstance(second, JobFailed)
+
+
+def test_leaving_the_loop_cancels_what_is_open(hub: FakeHub, pool: Pool) -> None:
+    hub.hold = True
+    for _ in range(1):
+        run = pool.map(inverse, range(1, 50))
+        assert pool.flush()
+        with hub.lock:
+            hub.run("job_000002")
+        for value in run:
+            assert value == 1
+            break
+        del run
+    with hub.lock:
+        assert hub.lock.wait_for(
+            lambda: sum(job["state"] is JobState.CANCELLED for job in hub.jobs.values()) == 48, 10
+        )
+
+
+def test_a_bar_is_drawn_on_a_terminal_only(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, shown in ((io.StringIO(), False), (Terminal(), True)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        list(pool.map(inverse, [1, 2, 4]))
+        assert ("3/3" in stream.getvalue()) is shown
