@@ -14,13 +14,10 @@ from computepool.hub.store.tables import accounts, api_keys, codes, hubs, idempo
 
 def insert_account(tx: Tx, *, account_id: str, name: str, roles: Sequence[str]) -> bool:
     """False when the name is taken."""
-    taken = tx.connection.execute(select(accounts.c.id).where(accounts.c.name == name)).first()
-    if taken is not None:
-        return False
-    tx.connection.execute(
-        accounts.insert().values(id=account_id, name=name, roles=",".join(roles), created_at_ms=tx.now_ms)
+    statement = dialect.insert_ignore(tx.connection, accounts).values(
+        id=account_id, name=name, roles=",".join(roles), created_at_ms=tx.now_ms
     )
-    return True
+    return tx.connection.execute(statement.returning(accounts.c.id)).first() is not None
 
 
 def get_account(connection: Connection, account_id: str) -> AnyRow | None:

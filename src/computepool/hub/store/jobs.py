@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, Select, bindparam, func, select, update
 
 from computepool.core.errors import InvariantViolation
-from computepool.core.jobs import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason
+from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
-from computepool.hub.store.tables import attempts, dependencies, jobs, nodes, specs
+from computepool.hub.store.tables import (
+    IS_LIVE,
+    IS_OPEN,
+    IS_QUEUED,
+    attempts,
+    dependencies,
+    jobs,
+    nodes,
+    specs,
+)
 
-_OPEN = [state.value for state in JobState if state not in TERMINAL]
-_LIVE = [state.value for state in LIVE_ATTEMPT]
+_HELD = [JobState.LEASED.value, JobState.RUNNING.value]
+_LIVE = [AttemptState.LEASED.value, AttemptState.RUNNING.value]
 
 #: What the dispatcher needs of a queued job; the spec is looked up by digest and cached.
 _QUEUED = select(
@@ -41,7 +50,8 @@ def insert_spec(tx: Tx, *, digest: str, body: str) -> None:
 
 
 def get_specs(connection: Connection, digests: Iterable[str]) -> dict[str, str]:
-    rows = connection.execute(select(specs.c.digest, specs.c.body).where(specs.c.digest.in_(list(digests))))
+    wanted = dialect.among(connection, specs.c.digest, digests)
+    rows = connection.execute(select(specs.c.digest, specs.c.body).where(wanted))
     return {row.digest: row.body for row in rows}
 
 
@@ -55,14 +65,12 @@ def insert_dependencies(tx: Tx, rows: Sequence[dict[str, str]]) -> None:
 
 
 def count_open(connection: Connection, account_id: str) -> int:
-    statement = select(func.count()).where(jobs.c.state.in_(_OPEN), jobs.c.account_id == account_id)
+    statement = select(func.count()).where(IS_OPEN, jobs.c.account_id == account_id)
     return connection.execute(statement).scalar_one()
 
 
 def count_states(connection: Connection) -> dict[str, int]:
-    statement = (
-        select(jobs.c.state, func.count().label("jobs")).where(jobs.c.state.in_(_OPEN)).group_by(jobs.c.state)
-    )
+    statement = select(jobs.c.state, func.count().label("jobs")).where(IS_OPEN).group_by(jobs.c.state)
     return {row.state: row.jobs for row in connection.execute(statement)}
 
 
@@ -75,13 +83,14 @@ def get_job_full(connection: Connection, job_id: str) -> AnyRow | None:
 
 
 def get_jobs(connection: Connection, job_ids: Sequence[str]) -> Sequence[AnyRow]:
-    return connection.execute(select(*_WITHOUT_BLOBS).where(jobs.c.id.in_(job_ids))).all()
+    wanted = dialect.among(connection, jobs.c.id, job_ids)
+    return connection.execute(select(*_WITHOUT_BLOBS).where(wanted)).all()
 
 
 def lock_jobs(tx: Tx, job_ids: Iterable[str]) -> dict[str, AnyRow]:
     """Rows by id, locked in sorted order, so that two transactions never wait for each other in a circle."""
-    ids = sorted(set(job_ids))
-    statement = select(*_WITHOUT_BLOBS).where(jobs.c.id.in_(ids)).order_by(jobs.c.id)
+    wanted = dialect.among(tx.connection, jobs.c.id, set(job_ids))
+    statement = select(*_WITHOUT_BLOBS).where(wanted).order_by(jobs.c.id)
     rows = tx.connection.execute(dialect.for_update(tx.connection, statement)).all()
     return {row.id: row for row in rows}
 
@@ -118,9 +127,7 @@ def count_group(connection: Connection, group_id: str) -> dict[str, int]:
 
 
 def open_in_group(connection: Connection, group_id: str) -> list[str]:
-    statement = (
-        select(jobs.c.id).where(jobs.c.group_id == group_id, jobs.c.state.in_(_OPEN)).order_by(jobs.c.id)
-    )
+    statement = select(jobs.c.id).where(jobs.c.group_id == group_id, IS_OPEN).order_by(jobs.c.id)
     return list(connection.execute(statement).scalars())
 
 
@@ -131,7 +138,10 @@ def list_queued(connection: Connection, *, since_ms: int, limit: int) -> Sequenc
     """Jobs that may be given to a node, oldest first; those waiting for other jobs are not among them."""
     statement = (
         _QUEUED.where(
-            jobs.c.state == JobState.QUEUED.value, jobs.c.deps_pending == 0, jobs.c.queued_at_ms >= since_ms
+            IS_OPEN,
+            jobs.c.state == JobState.QUEUED.value,
+            jobs.c.deps_pending == 0,
+            jobs.c.queued_at_ms >= since_ms,
         )
         .order_by(jobs.c.queued_at_ms, jobs.c.id)
         .limit(limit)
@@ -142,15 +152,19 @@ def list_queued(connection: Connection, *, since_ms: int, limit: int) -> Sequenc
 def get_queued(connection: Connection, job_ids: Sequence[str]) -> Sequence[AnyRow]:
     """Those of the given jobs that wait for a node."""
     statement = _QUEUED.where(
-        jobs.c.id.in_(list(job_ids)), jobs.c.state == JobState.QUEUED.value, jobs.c.deps_pending == 0
+        dialect.among(connection, jobs.c.id, job_ids),
+        jobs.c.state == JobState.QUEUED.value,
+        jobs.c.deps_pending == 0,
     )
     return connection.execute(statement).all()
 
 
 def lease_jobs(tx: Tx, job_ids: Sequence[str]) -> dict[str, AnyRow]:
-    """Queued → leased for whichever of these are still queued and not being taken by another hub. The losers are absent."""
+    """Queued → leased for those still queued and not being taken by another hub; the losers are absent."""
     wanted = select(jobs.c.id).where(
-        jobs.c.id.in_(job_ids), jobs.c.state == JobState.QUEUED.value, jobs.c.deps_pending == 0
+        dialect.among(tx.connection, jobs.c.id, job_ids),
+        jobs.c.state == JobState.QUEUED.value,
+        jobs.c.deps_pending == 0,
     )
     wanted = dialect.skip_locked(tx.connection, wanted)
     statement = (
@@ -188,9 +202,14 @@ def requeue(tx: Tx, job_id: str, *, attempt_no: int, **changes: Any) -> bool:
     """Back to the queue, unless the job moved on since `attempt_no`."""
     statement = (
         update(jobs)
-        .where(jobs.c.id == job_id, jobs.c.attempt_no == attempt_no, jobs.c.state.in_(["leased", "running"]))
+        .where(jobs.c.id == job_id, jobs.c.attempt_no == attempt_no, jobs.c.state.in_(_HELD))
         .values(
-            state=JobState.QUEUED.value, queued_at_ms=tx.now_ms, node_id=None, started_at_ms=None, **changes
+            state=JobState.QUEUED.value,
+            queued_at_ms=tx.now_ms,
+            node_id=None,
+            started_at_ms=None,
+            progress=None,
+            **changes,
         )
     )
     return tx.connection.execute(statement).rowcount == 1
@@ -200,7 +219,7 @@ def finish(tx: Tx, job_id: str, *, state: JobState, reason: Reason, **changes: A
     """To a state it never leaves, at most once."""
     statement = (
         update(jobs)
-        .where(jobs.c.id == job_id, jobs.c.state.in_(_OPEN))
+        .where(jobs.c.id == job_id, IS_OPEN)
         .values(state=state.value, reason=reason.value, finished_at_ms=tx.now_ms, **changes)
     )
     return tx.connection.execute(statement).rowcount == 1
@@ -208,7 +227,7 @@ def finish(tx: Tx, job_id: str, *, state: JobState, reason: Reason, **changes: A
 
 _ACCEPT = (
     update(jobs)
-    .where(jobs.c.id == bindparam("job"), jobs.c.accepted_attempt.is_(None), jobs.c.state.in_(_OPEN))
+    .where(jobs.c.id == bindparam("job"), jobs.c.accepted_attempt.is_(None), IS_OPEN)
     .values(
         state=JobState.SUCCEEDED.value,
         reason=bindparam("why"),
@@ -225,7 +244,7 @@ _ACCEPT = (
 
 
 def accept(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-    """The jobs' one accepted result. The caller holds the row locks, so a row that no longer fits is a broken rule."""
+    """The jobs' one accepted result. The caller holds the locks, so a row that no longer fits is a broken rule."""
     if rows and tx.connection.execute(_ACCEPT, list(rows)).rowcount != len(rows):
         raise InvariantViolation("a job would have been accepted twice")
 
@@ -254,7 +273,8 @@ def owners_failed(connection: Connection, job_id: str, reasons: Sequence[str]) -
 
 
 def lock_attempts(tx: Tx, attempt_ids: Iterable[str]) -> dict[str, AnyRow]:
-    statement = select(attempts).where(attempts.c.id.in_(sorted(set(attempt_ids)))).order_by(attempts.c.id)
+    wanted = dialect.among(tx.connection, attempts.c.id, set(attempt_ids))
+    statement = select(attempts).where(wanted).order_by(attempts.c.id)
     return {row.id: row for row in tx.connection.execute(dialect.for_update(tx.connection, statement))}
 
 
@@ -272,14 +292,14 @@ def live_attempts(connection: Connection, *, node_id: str) -> Sequence[AnyRow]:
             jobs.c.item_count,
         )
         .join(jobs, jobs.c.id == attempts.c.job_id)
-        .where(attempts.c.node_id == node_id, attempts.c.state.in_(_LIVE))
+        .where(attempts.c.node_id == node_id, IS_LIVE)
         .order_by(attempts.c.id)
     )
     return connection.execute(statement).all()
 
 
 def live_attempts_of_job(connection: Connection, job_id: str) -> Sequence[AnyRow]:
-    statement = select(attempts).where(attempts.c.job_id == job_id, attempts.c.state.in_(_LIVE))
+    statement = select(attempts).where(attempts.c.job_id == job_id, IS_LIVE)
     return connection.execute(statement).all()
 
 
@@ -308,7 +328,7 @@ def end_attempt(tx: Tx, id_: str, *, state: AttemptState, reason: Reason) -> boo
     """A live attempt ends without a report of its own: expired, cancelled, superseded."""
     statement = (
         update(attempts)
-        .where(attempts.c.id == id_, attempts.c.state.in_(_LIVE))
+        .where(attempts.c.id == id_, IS_LIVE)
         .values(state=state.value, reason=reason.value, finished_at_ms=tx.now_ms)
     )
     return tx.connection.execute(statement).rowcount == 1
@@ -316,59 +336,81 @@ def end_attempt(tx: Tx, id_: str, *, state: AttemptState, reason: Reason) -> boo
 
 def start_attempts(tx: Tx, attempt_ids: Sequence[str]) -> Sequence[AnyRow]:
     """Leased → running, for attempt and job; returns those that changed."""
+    # Jobs before attempts, as everywhere: two hubs that lock in opposite orders would wait for each other.
+    lock_jobs(tx, {id_.rpartition("-")[0] for id_ in attempt_ids})
     statement = (
         update(attempts)
-        .where(attempts.c.id.in_(attempt_ids), attempts.c.state == AttemptState.LEASED.value)
+        .where(
+            dialect.among(tx.connection, attempts.c.id, attempt_ids),
+            attempts.c.state == AttemptState.LEASED.value,
+        )
         .values(state=AttemptState.RUNNING.value, reason=Reason.STARTED.value, started_at_ms=tx.now_ms)
         .returning(attempts.c.id, attempts.c.job_id, attempts.c.number, attempts.c.node_id)
     )
     started = tx.connection.execute(statement).all()
-    for row in sorted(started, key=lambda row: str(row.job_id)):
-        tx.connection.execute(
-            update(jobs)
-            .where(
-                jobs.c.id == row.job_id,
-                jobs.c.attempt_no == row.number,
-                jobs.c.state == JobState.LEASED.value,
-            )
-            .values(state=JobState.RUNNING.value, reason=Reason.STARTED.value, started_at_ms=tx.now_ms)
-        )
+    if started:
+        rows = [{"job": row.job_id, "no": row.number, "now": tx.now_ms} for row in started]
+        tx.connection.execute(_START, rows)
     return started
 
 
-def set_progress(tx: Tx, progress: dict[str, float]) -> None:
-    for id_, value in sorted(progress.items()):
+_START = (
+    update(jobs)
+    .where(
+        jobs.c.id == bindparam("job"),
+        jobs.c.attempt_no == bindparam("no"),
+        jobs.c.state == JobState.LEASED.value,
+    )
+    .values(state=JobState.RUNNING.value, reason=Reason.STARTED.value, started_at_ms=bindparam("now"))
+)
+_PROGRESS = (
+    update(jobs)
+    .where(
+        jobs.c.id == bindparam("job"),
+        jobs.c.attempt_no == bindparam("no"),
+        jobs.c.state.in_(_HELD),
+    )
+    .values(progress=bindparam("share"))
+)
+
+
+def set_progress(tx: Tx, progress: Mapping[str, float]) -> None:
+    """By attempt. What an attempt says after its job went on without it is ignored."""
+    rows = []
+    for id_, share in sorted(progress.items()):
         job_id, _, number = id_.rpartition("-")
-        tx.connection.execute(
-            update(jobs).where(jobs.c.id == job_id, jobs.c.attempt_no == int(number)).values(progress=value)
-        )
+        rows.append({"job": job_id, "no": int(number), "share": share})
+    if rows:
+        tx.connection.execute(_PROGRESS, rows)
 
 
 def renew_leases(tx: Tx, attempt_ids: Sequence[str], *, until_ms: int) -> set[str]:
     """One statement for all nodes of an interval. Returns those that are still live; the rest must stop."""
-    statement = (
-        update(attempts)
-        .where(attempts.c.id.in_(attempt_ids), attempts.c.state.in_(_LIVE))
-        .values(lease_until_ms=until_ms)
-        .returning(attempts.c.id)
-    )
-    return set(tx.connection.execute(statement).scalars())
+    wanted = dialect.among(tx.connection, attempts.c.id, attempt_ids)
+    return _extend(tx, select(attempts.c.id).where(wanted, attempts.c.state.in_(_LIVE)), until_ms)
 
 
 def extend_all_leases(tx: Tx, *, until_ms: int) -> int:
     """After a start: nobody loses a lease because the hub was away."""
-    statement = (
+    return len(_extend(tx, select(attempts.c.id).where(IS_LIVE), until_ms))
+
+
+def _extend(tx: Tx, wanted: Select[Any], until_ms: int) -> set[str]:
+    """Never shortens a lease: a word that arrives late must not take back what a newer one gave."""
+    rows = tx.connection.execute(dialect.for_update(tx.connection, wanted.order_by(attempts.c.id)))
+    alive = set(rows.scalars())
+    tx.connection.execute(
         update(attempts)
-        .where(attempts.c.state.in_(_LIVE), attempts.c.lease_until_ms < until_ms)
+        .where(dialect.among(tx.connection, attempts.c.id, alive), attempts.c.lease_until_ms < until_ms)
         .values(lease_until_ms=until_ms)
     )
-    return tx.connection.execute(statement).rowcount
+    return alive
 
 
 def overdue_attempts(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyRow]:
     statement = (
         select(attempts.c.id, attempts.c.job_id, attempts.c.node_id)
-        .where(attempts.c.state.in_(_LIVE), attempts.c.lease_until_ms < now_ms)
+        .where(IS_LIVE, attempts.c.lease_until_ms < now_ms)
         .order_by(attempts.c.lease_until_ms)
         .limit(limit)
     )
@@ -377,11 +419,7 @@ def overdue_attempts(connection: Connection, *, now_ms: int, limit: int) -> Sequ
 
 def overdue_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[str]:
     """Queued longer than their time to live."""
-    statement = (
-        select(jobs.c.id)
-        .where(jobs.c.state == JobState.QUEUED.value, jobs.c.expires_at_ms < now_ms)
-        .limit(limit)
-    )
+    statement = select(jobs.c.id).where(IS_QUEUED, jobs.c.expires_at_ms < now_ms).limit(limit)
     return list(connection.execute(statement).scalars())
 
 
@@ -390,7 +428,9 @@ def overdue_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[str
 
 def dependents(connection: Connection, job_ids: Iterable[str]) -> Sequence[AnyRow]:
     statement = (
-        select(dependencies).where(dependencies.c.after_id.in_(list(job_ids))).order_by(dependencies.c.job_id)
+        select(dependencies)
+        .where(dialect.among(connection, dependencies.c.after_id, job_ids))
+        .order_by(dependencies.c.job_id)
     )
     return connection.execute(statement).all()
 
@@ -420,7 +460,7 @@ def release_dependent(tx: Tx, job_id: str, count: int) -> int:
 def running_on(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[AnyRow]]:
     """Live attempts by node, for the operator's view of the queue."""
     statement = select(attempts.c.id, attempts.c.job_id, attempts.c.node_id, attempts.c.state).where(
-        attempts.c.state.in_(_LIVE), attempts.c.node_id.in_(node_ids)
+        IS_LIVE, dialect.among(connection, attempts.c.node_id, node_ids)
     )
     found: dict[str, list[AnyRow]] = {}
     for row in connection.execute(statement):

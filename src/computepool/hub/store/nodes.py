@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
+from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import accounts, nodes
 
@@ -35,7 +36,8 @@ def list_nodes(connection: Connection, *, after: str, limit: int, account_id: st
 
 
 def get_names(connection: Connection, node_ids: Sequence[str]) -> dict[str, str]:
-    rows = connection.execute(select(nodes.c.id, nodes.c.name).where(nodes.c.id.in_(node_ids)))
+    wanted = dialect.among(connection, nodes.c.id, node_ids)
+    rows = connection.execute(select(nodes.c.id, nodes.c.name).where(wanted))
     return {row.id: row.name for row in rows}
 
 
@@ -62,7 +64,12 @@ def set_health(tx: Tx, *, node_id: str, consecutive_faults: int, cool_off_until_
     tx.connection.execute(statement)
 
 
-_SEEN = update(nodes).where(nodes.c.id == bindparam("node")).values(last_seen_ms=bindparam("seen"))
+#: Never back in time: a node that changed hubs was seen by both.
+_SEEN = (
+    update(nodes)
+    .where(nodes.c.id == bindparam("node"), func.coalesce(nodes.c.last_seen_ms, 0) < bindparam("seen"))
+    .values(last_seen_ms=bindparam("seen"))
+)
 
 
 def touch_nodes(tx: Tx, seen: Mapping[str, int]) -> None:

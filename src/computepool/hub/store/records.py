@@ -1,4 +1,4 @@
-"""What is written once and read back in order: events, groups and their results, logs, artifact references."""
+"""What is written once and read back in order: events, groups and their results, logs, artifacts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from sqlalchemy import Connection, delete, exists, func, select, update
 
 from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
-from computepool.hub.store.tables import artifact_refs, artifacts, attempts, events, groups, jobs, log_chunks
+from computepool.hub.store.tables import (
+    IS_FINAL,
+    IS_LIVE,
+    IS_OPEN,
+    artifact_refs,
+    artifacts,
+    attempts,
+    events,
+    groups,
+    jobs,
+    log_chunks,
+)
 
 # events
 
@@ -42,7 +53,7 @@ def list_results(connection: Connection, *, group_id: str, after: int, limit: in
             jobs.c.result_artifact,
         )
         .join(jobs, jobs.c.id == events.c.job_id)
-        .where(events.c.final, events.c.group_id == group_id, events.c.seq > after)
+        .where(IS_FINAL, events.c.group_id == group_id, events.c.seq > after)
         .order_by(events.c.seq)
         .limit(limit)
     )
@@ -122,9 +133,8 @@ def refer(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def get_artifacts(connection: Connection, digests: Sequence[str]) -> dict[str, int]:
-    rows = connection.execute(
-        select(artifacts.c.digest, artifacts.c.size).where(artifacts.c.digest.in_(digests))
-    )
+    wanted = dialect.among(connection, artifacts.c.digest, digests)
+    rows = connection.execute(select(artifacts.c.digest, artifacts.c.size).where(wanted))
     return {row.digest: row.size for row in rows}
 
 
@@ -142,10 +152,24 @@ def node_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
             artifact_refs.c.digest == digest,
             artifact_refs.c.job_id == attempts.c.job_id,
             attempts.c.node_id == node_id,
-            attempts.c.state.in_(["leased", "running"]),
+            IS_LIVE,
         )
     )
     return bool(connection.execute(statement).scalar())
+
+
+#: Orders references of one moment, each in its own place: a cursor must not lose those that share a digest.
+_place = (
+    artifact_refs.c.digest
+    + "/"
+    + artifact_refs.c.job_id
+    + "/"
+    + artifact_refs.c.role
+    + "/"
+    + artifact_refs.c.name
+    + "/"
+    + artifact_refs.c.account_id
+)
 
 
 def list_artifacts(
@@ -156,10 +180,11 @@ def list_artifacts(
     before: tuple[int, str] | None,
     limit: int,
 ) -> Sequence[AnyRow]:
+    """Newest first. `before` is (created_at_ms, place) of the last row of the page before."""
     statement = (
-        select(artifact_refs, artifacts.c.size)
+        select(artifact_refs, artifacts.c.size, _place.label("place"))
         .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
-        .order_by(artifact_refs.c.created_at_ms.desc(), artifact_refs.c.digest.desc())
+        .order_by(artifact_refs.c.created_at_ms.desc(), _place.desc())
         .limit(limit)
     )
     if account_id is not None:
@@ -167,10 +192,9 @@ def list_artifacts(
     if job_id is not None:
         statement = statement.where(artifact_refs.c.job_id == job_id)
     if before is not None:
-        at_ms, digest = before
+        at_ms, last = before
         older = artifact_refs.c.created_at_ms < at_ms
-        same = (artifact_refs.c.created_at_ms == at_ms) & (artifact_refs.c.digest < digest)
-        statement = statement.where(older | same)
+        statement = statement.where(older | ((artifact_refs.c.created_at_ms == at_ms) & (_place < last)))
     return connection.execute(statement).all()
 
 
@@ -178,7 +202,7 @@ def outputs_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, list
     statement = (
         select(artifact_refs, artifacts.c.size)
         .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
-        .where(artifact_refs.c.job_id.in_(job_ids), artifact_refs.c.role == "output")
+        .where(dialect.among(connection, artifact_refs.c.job_id, job_ids), artifact_refs.c.role == "output")
         .order_by(artifact_refs.c.name)
     )
     found: dict[str, list[AnyRow]] = {}
@@ -196,7 +220,7 @@ def open_jobs_using(connection: Connection, *, digest: str, account_id: str) -> 
             artifact_refs.c.digest == digest,
             artifact_refs.c.account_id == account_id,
             artifact_refs.c.role.in_(["input", "payload", "function"]),
-            jobs.c.state.in_(["queued", "leased", "running"]),
+            IS_OPEN,
         )
         .limit(1)
     )

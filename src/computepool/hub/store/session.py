@@ -15,8 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import Connection as Connection  # services name it from here
-from sqlalchemy import Engine, Row
+from sqlalchemy import Connection, Engine, Row
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from computepool.core.errors import Unavailable
@@ -24,6 +23,8 @@ from computepool.hub.clock import Clock
 from computepool.hub.store import dialect, failures
 from computepool.hub.store.crashpoints import crash_point
 from computepool.hub.store.tables import events
+
+__all__ = ["AnyRow", "Connection", "Store", "Tx"]  # services name SQLAlchemy's types only from here
 
 logger = logging.getLogger(__name__)
 _TRIES = 3
@@ -240,7 +241,7 @@ def _run_isolated(job: _Job, tx: Tx) -> bool:
     try:
         with tx.connection.begin_nested():
             job.result = job.unit(tx)
-    except Exception as error:  # noqa: BLE001 - it is this caller's verdict; the others' units go on
+    except Exception as error:
         if failures.is_transient(error) or failures.is_outage(error) or not tx.connection.in_transaction():
             raise
         job.error = error

@@ -278,7 +278,7 @@ Index("ix_events_job", events.c.job_id)
 Index("ix_events_account", events.c.account_id, events.c.seq)
 Index("ix_events_results", events.c.group_id, events.c.seq, **_where(_FINAL))
 Index("ix_events_node", events.c.node_id, events.c.seq, **_where("node_id IS NOT NULL"))
-IS_FINAL = text(f"events.{_FINAL}")
+IS_FINAL = text("events.final AND events.group_id IS NOT NULL")
 
 idempotency = Table(
     "idempotency",

@@ -1,0 +1,160 @@
+"""Rows for tests: one valid default each, and every field can be said. They are written by the store's own functions."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from computepool.core.ids import make_id
+from computepool.core.jobs import AttemptState, JobKind, JobState, Reason
+from computepool.hub.store import accounts, jobs, nodes, records
+from computepool.hub.store.session import Tx
+from computepool.protocol.jobs import JobSpec, spec_digest
+from computepool.protocol.nodes import Profile
+
+LEASE_MS = 60_000
+TTL_MS = 7 * 24 * 3600 * 1000
+ROLES = ("submitter", "provider")
+
+_numbers = itertools.count(1)
+
+
+def next_id(prefix: str, now_ms: int = 0) -> str:
+    """Ids of one moment sort in the order in which they were made."""
+    return make_id(prefix, now_ms, next(_numbers).to_bytes(10, "big"))
+
+
+def spec(**fields: Any) -> JobSpec:
+    defaults: dict[str, Any] = {"kind": JobKind.COMMAND, "name": "true", "argv": ["/bin/true"]}
+    return JobSpec(**(defaults | fields))
+
+
+def profile(**fields: Any) -> Profile:
+    defaults: dict[str, Any] = {
+        "name": "test-node",
+        "cores": 4,
+        "ram_mb": 8192,
+        "disk_mb": 100_000,
+        "python": "3.11",
+        "isolation": "namespace",
+    }
+    return Profile(**(defaults | fields))
+
+
+def add_account(tx: Tx, *, name: str = "", roles: tuple[str, ...] = ROLES) -> str:
+    account_id = next_id("acc", tx.now_ms)
+    accounts.insert_account(tx, account_id=account_id, name=name or account_id, roles=roles)
+    return account_id
+
+
+def add_node(tx: Tx, *, account_id: str = "", **columns: Any) -> str:
+    """A node, and an owner if none is named."""
+    node_id = next_id("node", tx.now_ms)
+    defaults: dict[str, Any] = {
+        "id": node_id,
+        "name": "test-node",
+        "account_id": account_id or add_account(tx),
+        "public_key": f"key of {node_id}",
+        "state": "active",
+        "profile": profile().model_dump_json(),
+        "boot_id": "boot",
+    }
+    nodes.insert_node(tx, **(defaults | columns))
+    return node_id
+
+
+def add_group(tx: Tx, *, account_id: str, name: str = "group", kind: str = "group") -> str:
+    group_id = next_id("grp", tx.now_ms)
+    records.insert_group(tx, group_id=group_id, account_id=account_id, name=name, kind=kind)
+    return group_id
+
+
+def add_jobs(
+    tx: Tx, count: int = 1, *, account_id: str = "", after: tuple[str, ...] = (), **columns: Any
+) -> list[str]:
+    """Queued jobs of one command, in order, and an owner if none is named."""
+    body = spec().body()
+    digest = spec_digest(body)
+    jobs.insert_spec(tx, digest=digest, body=body)
+    defaults = _job_columns(tx, account_id or add_account(tx), digest, deps=len(after)) | columns
+    ids = [next_id("job", tx.now_ms) for _ in range(count)]
+    jobs.insert_jobs(tx, [defaults | {"id": id_, "item": item} for item, id_ in enumerate(ids)])
+    jobs.insert_dependencies(tx, [{"job_id": id_, "after_id": other} for id_ in ids for other in after])
+    return ids
+
+
+def _job_columns(tx: Tx, account_id: str, digest: str, *, deps: int) -> dict[str, Any]:
+    return {
+        "account_id": account_id,
+        "item_count": 1,
+        "name": "true",
+        "kind": JobKind.COMMAND.value,
+        "spec_digest": digest,
+        "priority": 0,
+        "retries": 0,
+        "state": JobState.QUEUED.value,
+        "reason": (Reason.WAITING_FOR_JOBS if deps else Reason.WAITING_FOR_NODE).value,
+        "attempt_no": 0,
+        "job_faults": 0,
+        "node_faults": 0,
+        "deps_pending": deps,
+        "ready_at_ms": tx.now_ms,
+        "queued_at_ms": tx.now_ms,
+        "created_at_ms": tx.now_ms,
+        "expires_at_ms": tx.now_ms + TTL_MS,
+    }
+
+
+def add_attempt(tx: Tx, job_id: str, *, node_id: str, **columns: Any) -> str:
+    """Lease a queued job to a node, as the dispatcher does."""
+    job = jobs.lease_jobs(tx, [job_id])[job_id]
+    attempt_id = jobs.attempt_id(job_id, job.attempt_no)
+    defaults: dict[str, Any] = {
+        "id": attempt_id,
+        "job_id": job_id,
+        "number": job.attempt_no,
+        "node_id": node_id,
+        "owner_id": "",
+        "lane": "lane",
+        "gpus": "",
+        "state": AttemptState.LEASED.value,
+        "reason": Reason.PLACED.value,
+        "lease_until_ms": tx.now_ms + LEASE_MS,
+        "leased_at_ms": tx.now_ms,
+    }
+    jobs.insert_attempts(tx, [defaults | columns])
+    return attempt_id
+
+
+def reported(
+    attempt_id: str, *, now_ms: int, state: AttemptState = AttemptState.SUCCEEDED, **columns: Any
+) -> dict[str, Any]:
+    """The row a report writes into its attempt (see store/jobs.report_attempts)."""
+    defaults: dict[str, Any] = {
+        "attempt": attempt_id,
+        "new_state": state.value,
+        "why": Reason.COMPLETED.value,
+        "digest": "digest",
+        "code": 0,
+        "text": None,
+        "measured": None,
+        "started": now_ms,
+        "finished": now_ms,
+    }
+    return defaults | columns
+
+
+def accepted(job_id: str, *, node_id: str, now_ms: int, number: int = 1, **columns: Any) -> dict[str, Any]:
+    """The row an accepted result writes into its job (see store/jobs.accept)."""
+    defaults: dict[str, Any] = {
+        "job": job_id,
+        "why": Reason.COMPLETED.value,
+        "number": number,
+        "node": node_id,
+        "started": now_ms,
+        "finished": now_ms,
+        "code": 0,
+        "value": "1",
+        "artifact": None,
+    }
+    return defaults | columns

@@ -1,0 +1,69 @@
+"""A store on each database, with the schema made once and copied, and a clock that stands still."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from computepool.hub.store.schema import migrate
+from computepool.hub.store.session import Store
+from computepool.testing.clock import FakeClock
+from computepool.testing.postgres import PostgresServer
+
+MakeStore = Callable[..., Store]
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "hub.sqlite"
+    migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """The address of a migrated SQLite database of its own."""
+    return f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'hub.sqlite')}"
+
+
+@pytest.fixture
+def migrated_postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    url = postgres.fresh_database(migrate)
+    yield url
+    postgres.drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str:
+    name = {"sqlite": "sqlite_url", "postgresql": "migrated_postgres_url"}[request.param]
+    address: str = request.getfixturevalue(name)
+    return address
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def make_store(clock: FakeClock) -> AsyncIterator[MakeStore]:
+    """Started stores, stopped after the test: as many hubs on one database as a test asks for."""
+    stores: list[Store] = []
+
+    def make(url: str, **options: int) -> Store:
+        store = Store(url, clock=clock, hub_id=f"hub{len(stores)}", **options)
+        store.start()
+        stores.append(store)
+        return store
+
+    yield make
+    for store in stores:
+        await store.stop()
+
+
+@pytest.fixture
+async def store(url: str, make_store: MakeStore) -> Store:
+    return make_store(url)

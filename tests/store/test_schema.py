@@ -1,0 +1,123 @@
+"""Migrations: they make exactly the tables of tables.py, on both databases, once, whoever starts and whenever it dies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, inspect, text
+
+from computepool.hub.store import dialect, schema
+from computepool.hub.store.tables import metadata
+
+#: Migrates argv[1] and dies as if by kill -9 right after the statement number argv[2].
+DIE_HALF_WAY = """
+import os, sys
+from sqlalchemy import Engine, event
+from computepool.hub.store.schema import migrate
+
+left = int(sys.argv[2])
+
+@event.listens_for(Engine, "after_cursor_execute")
+def count(*_):
+    global left
+    left -= 1
+    if left == 0:
+        os._exit(137)
+
+migrate(sys.argv[1])
+"""
+
+#: Everything PostgreSQL knows of columns, constraints and indexes, in words.
+CATALOGUE = """
+SELECT format('%s.%s %s %s %s', table_name, column_name, data_type, is_nullable, column_default)
+  FROM information_schema.columns WHERE table_schema = 'public'
+UNION ALL SELECT format('%s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid))
+  FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'
+ORDER BY 1
+"""
+TABLES = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name <> 'alembic_version' ORDER BY name"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'folder' / 'made.sqlite'}"
+    address: str = request.getfixturevalue("postgres_url")
+    return address
+
+
+def tables_in(url: str) -> set[str]:
+    engine = create_engine(dialect.postgres_url(url))
+    try:
+        return set(inspect(engine).get_table_names())
+    finally:
+        engine.dispose()
+
+
+def described(url: str, query: str) -> list[str]:
+    engine = create_engine(dialect.postgres_url(url))
+    try:
+        with engine.connect() as connection:
+            said = connection.execute(text(query)).scalars()
+            return [" ".join(line.split()) for line in said if "alembic_version" not in line]
+    finally:
+        engine.dispose()
+
+
+def test_the_migrations_have_one_head() -> None:
+    assert schema.head() is not None
+
+
+def test_migrating_makes_the_tables_and_nothing_more_the_second_time(empty_url: str) -> None:
+    schema.migrate(empty_url)
+    assert schema.current(empty_url) == schema.head()
+    schema.migrate(empty_url)
+    assert schema.differences(empty_url) == []
+    assert tables_in(empty_url) == {*metadata.tables, "alembic_version"}
+
+
+def test_sqlite_gets_word_for_word_what_the_tables_say(sqlite_url: str, tmp_path: Path) -> None:
+    direct = f"sqlite:///{tmp_path / 'direct.sqlite'}"
+    engine = create_engine(direct)
+    metadata.create_all(engine)
+    engine.dispose()
+    assert described(sqlite_url, TABLES) == described(direct, TABLES)
+
+
+def test_postgresql_gets_word_for_word_what_the_tables_say(
+    migrated_postgres_url: str, postgres_url: str
+) -> None:
+    engine = create_engine(postgres_url)
+    metadata.create_all(engine)
+    engine.dispose()
+    made = described(migrated_postgres_url, CATALOGUE)
+    assert len(made) > 150
+    assert made == described(postgres_url, CATALOGUE)
+
+
+def test_hubs_that_start_together_migrate_once(empty_url: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(schema.migrate, [empty_url] * 4))
+    assert schema.differences(empty_url) == []
+
+
+@pytest.mark.parametrize("statement", [4, 25])
+def test_killed_half_way_nothing_was_changed(empty_url: str, statement: int) -> None:
+    died = subprocess.run(
+        [sys.executable, "-c", DIE_HALF_WAY, empty_url, str(statement)], check=False, capture_output=True
+    )
+    assert died.returncode == 137, died.stderr.decode()
+    assert tables_in(empty_url) == set()
+    schema.migrate(empty_url)
+    assert schema.differences(empty_url) == []
+
+
+@pytest.mark.parametrize("name", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_every_spelling_of_a_postgresql_address_means_our_driver(name: str) -> None:
+    assert dialect.postgres_url(f"{name}://me:secret@host/db") == "postgresql+psycopg://me:secret@host/db"
+    assert not dialect.is_sqlite(f"{name}://host/db")
