@@ -48,7 +48,7 @@ def load(path: Path) -> Identity | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadRequest(
-            f"{path} is damaged ({error}). Move it away and enrol again with a new code: pool node join CODE."
+            f"{path} is damaged ({error}). Move it away and enrol again with a new code: pool node start --code CODE."
         ) from error
 
 

@@ -363,5 +363,5 @@ def _cancelling() -> bool:
 def _unknown_node(error: Unauthenticated) -> Unauthenticated:
     return Unauthenticated(
         f"The hub does not accept this node any more ({error.detail}) If it was removed by mistake, enrol it again "
-        "with a new code: pool node join CODE."
+        "with a new code: pool node start --code CODE."
     )

@@ -1,0 +1,198 @@
+"""One running agent: every part made once, wired together, started, and taken down in the right order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from computepool.agent.admission import Gatekeeper
+from computepool.agent.artifacts import ArtifactCache, Uploader
+from computepool.agent.attempts import OutputSink
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentConfig
+from computepool.agent.control import ControlServer
+from computepool.agent.environments import Environments
+from computepool.agent.executor import Executor
+from computepool.agent.functions import FunctionRunner
+from computepool.agent.gpus import Card, GpuMeter
+from computepool.agent.hub_client import HubClient
+from computepool.agent.identity import Identity
+from computepool.agent.logs import LogShipper
+from computepool.agent.loop import NodeLoop
+from computepool.agent.outbox import Outbox
+from computepool.agent.processes import ProcessRunner
+from computepool.agent.reporter import Reporter
+from computepool.agent.sandbox.base import Sandbox
+from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.surroundings import Surroundings
+from computepool.agent.worker_pool import WorkerPool
+from computepool.core.resources import NodeState
+from computepool.protocol.nodes import Profile
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the agent found out about its machine before it starts."""
+
+    sandbox: Sandbox
+    runtime: Runtime | None
+    cards: tuple[Card, ...]
+    profile: Profile
+
+
+class Agent:
+    def __init__(
+        self, config: AgentConfig, identity: Identity, machine: Machine, *, client: HubClient, clock: Clock
+    ) -> None:
+        limits = config.limits
+        self._config = config
+        self._identity = identity
+        self._machine = machine
+        self._client = client
+        self._clock = clock
+        self._started_at = clock.steady()
+        for leftover in config.work_dir.glob("*"):  # Of an agent that was killed; its jobs died with it.
+            remove_tree(leftover)
+        gatekeeper = Gatekeeper(
+            identity, level=machine.sandbox.level, trusted=config.trusted, cards=len(machine.cards)
+        )
+        self.loop = NodeLoop(
+            client,
+            gatekeeper,
+            machine.profile,
+            boot_id=clock.entropy(12).hex(),
+            clock=clock,
+            limits=limits,
+        )
+        self._shipper = LogShipper(client, clock=clock, limits=limits)
+        self._reporter = Reporter(
+            client,
+            Outbox(config.outbox_dir, clock=clock, age_max_s=limits.outbox_age_max_s),
+            identity,
+            clock=clock,
+            limits=limits,
+            answered=self.loop.on_answered,
+        )
+        self._executor = self._make_executor()
+        self.loop.attach(self._executor, self._reporter)
+        self._control = ControlServer(config.data_dir, self.command)
+
+    def _make_executor(self) -> Executor:
+        config, machine, clock, limits = self._config, self._machine, self._clock, self._config.limits
+        sink = OutputSink(self._shipper, limits)
+        cache = ArtifactCache(config.cache_dir / "artifacts", self._client, clock=clock, limits=limits)
+        uploader = Uploader(self._client, clock=clock, limits=limits)
+        environments = Environments(config.cache_dir / "environments", uv=config.uv, limits=limits)
+        surroundings = Surroundings(machine.sandbox, machine.runtime, machine.cards)
+        self._pool = WorkerPool(
+            surroundings, environments, cache, work_dir=config.work_dir, clock=clock, limits=limits
+        )
+        functions = FunctionRunner(self._pool, cache, uploader, on_output=sink, clock=clock, limits=limits)
+        processes = ProcessRunner(
+            surroundings,
+            environments,
+            cache,
+            uploader=uploader,
+            on_output=sink,
+            work_dir=config.work_dir,
+            clock=clock,
+            limits=limits,
+        )
+        return Executor(
+            processes,
+            functions,
+            self._pool,
+            shipper=self._shipper,
+            meter=GpuMeter(machine.cards),
+            clock=clock,
+            limits=limits,
+            on_ending=self.loop.on_ending,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set or the node is drained. Raises Unauthenticated when the hub has removed the node."""
+        helpers = [asyncio.create_task(part.run()) for part in (self._reporter, self._shipper)]
+        main = asyncio.create_task(self.loop.run())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await self._control.start()
+            done, _ = await asyncio.wait([main, stopping, *helpers], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                task.result()
+            if stopping in done:
+                _log.info("stopping: giving back what has not started")
+                main.cancel()
+                await self.loop.wind_down()
+        finally:
+            await self._control.close()
+            for task in (main, stopping, *helpers):
+                task.cancel()
+            await asyncio.gather(main, stopping, *helpers, return_exceptions=True)
+            await self._executor.close()
+            self._reporter.spill()
+            self._machine.sandbox.close()
+            await self._client.close()
+
+    # ------------------------------------------------------------ control
+    def command(self, word: str) -> dict[str, Any]:
+        if word == "pause":
+            self.loop.set_local_state(NodeState.PAUSED)
+        elif word == "resume":
+            self.loop.set_local_state(NodeState.ACTIVE)
+        elif word == "drain":
+            self.loop.set_local_state(NodeState.DRAINING)
+        return self.status()
+
+    def status(self) -> dict[str, Any]:
+        now = self._clock.steady()
+        loop = self.loop
+        contact = loop.last_contact
+        return {
+            "node_id": self._identity.node_id,
+            "name": self._config.name,
+            "owner": self._identity.owner,
+            "hub": self._client.url,
+            "pid": os.getpid(),
+            "state": loop.state.value,
+            "level": self._machine.sandbox.level.label,
+            "connected": contact is not None and now - contact < loop.lease.lease_ms / 1000,
+            "last_contact_s": None if contact is None else round(now - contact, 1),
+            "last_error": loop.last_error,
+            "clock_offset_ms": self._client.offset_ms,
+            "uptime_s": round(now - self._started_at, 1),
+            "running": [
+                {
+                    "attempt_id": head.id,
+                    "job_id": head.grant.job_id,
+                    "name": head.spec.spec.name,
+                    "ran_s": 0.0 if head.started_at is None else round(now - head.started_at, 1),
+                    "progress": head.progress,
+                }
+                for head in self._executor.heads()
+            ],
+            "waiting": len(self._executor.attempts) - len(self._executor.heads()),
+            "unreported": self._reporter.waiting,
+            "workers": len(self._pool),
+            "why_idle": self._why_idle(),
+        }
+
+    def _why_idle(self) -> str:
+        loop = self.loop
+        if self._executor.attempts:
+            return ""
+        if loop.last_contact is None:
+            return f"The hub has not answered yet. {loop.last_error}".strip()
+        if loop.last_error:
+            return f"The hub cannot be reached: {loop.last_error}"
+        if loop.state is not NodeState.ACTIVE:
+            who = "here" if loop.local_state is loop.state else "at the hub"
+            return (
+                f"The node was set to {loop.state.value} {who}; `pool node resume` lets it take work again."
+            )
+        return "No queued job fits this node now; `pool node why` shows what is waiting and why not here."

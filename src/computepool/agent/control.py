@@ -1,0 +1,110 @@
+"""How `pool node status|pause|resume|drain` reach a running agent: one JSON line each way over a unix socket.
+
+The socket lies in the agent's own folder, which only its user may enter; being able to connect is the permission.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from computepool.core.errors import BadRequest, Unavailable
+
+_log = logging.getLogger(__name__)
+
+SOCKET = "agent.sock"
+COMMANDS = ("status", "pause", "resume", "drain")
+_LINE_MAX = 1024 * 1024
+_TIMEOUT_S = 5.0
+
+Handler = Callable[[str], dict[str, Any]]
+
+
+class ControlServer:
+    def __init__(self, data_dir: Path, handler: Handler) -> None:
+        self._data_dir = data_dir
+        self._handler = handler
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with contextlib.suppress(FileNotFoundError):
+            (self._data_dir / SOCKET).unlink()
+        with _short_path(self._data_dir) as path:
+            listener.bind(path)
+        (self._data_dir / SOCKET).chmod(0o600)
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=_LINE_MAX)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            (self._data_dir / SOCKET).unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                line = await reader.readline()
+                writer.write(json.dumps(self._answer(line)).encode() + b"\n")
+                await writer.drain()
+        except (TimeoutError, OSError, ValueError) as error:
+            _log.debug("control connection ended: %s", error)
+        finally:
+            writer.close()
+
+    def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            command = request["do"]
+        except (ValueError, KeyError, TypeError):
+            return {"error": 'send one line of JSON: {"do": "status"}'}
+        if command not in COMMANDS:
+            return {"error": f"unknown command; choose one of {', '.join(COMMANDS)}"}
+        return self._handler(command)
+
+
+def call(data_dir: Path, command: str) -> dict[str, Any]:
+    """Ask the agent that runs on `data_dir`. Raises Unavailable where none does."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(_TIMEOUT_S)
+    with connection:
+        try:
+            with _short_path(data_dir) as path:
+                connection.connect(path)
+            connection.sendall(json.dumps({"do": command}).encode() + b"\n")
+            line = connection.makefile("rb").readline(_LINE_MAX)
+        except PermissionError as error:
+            raise Unavailable(
+                f"The agent in {data_dir} belongs to another user; ask as that user."
+            ) from error
+        except OSError as error:
+            raise Unavailable(
+                f"No agent is running on {data_dir}; start it with `pool node start`."
+            ) from error
+    try:
+        reply: dict[str, Any] = json.loads(line)
+    except ValueError as error:
+        raise Unavailable("The agent did not answer; it may be stopping.") from error
+    if "error" in reply:
+        raise BadRequest(str(reply["error"]))
+    return reply
+
+
+@contextlib.contextmanager
+def _short_path(data_dir: Path) -> Iterator[str]:
+    """A unix socket's address holds 108 bytes; through the descriptor of its folder any depth fits."""
+    path = str(data_dir / SOCKET)
+    if len(path.encode()) < 100 or not Path("/proc/self/fd").is_dir():
+        yield path
+        return
+    folder = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{SOCKET}"
+    finally:
+        os.close(folder)

@@ -1,0 +1,153 @@
+"""What stands in the way of this machine being a good node, and what the owner can do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from computepool.agent import identity as identities
+from computepool.agent.clock import Clock, SystemClock
+from computepool.agent.config import MIB, AgentConfig, prepare_data_dir
+from computepool.agent.environments import find_uv
+from computepool.agent.gpus import find_cards, run_tool
+from computepool.agent.hub_client import HubClient
+from computepool.agent.sandbox import selftest
+from computepool.agent.sandbox.base import SandboxError
+from computepool.agent.sandbox.scratch import unreachable
+from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.surroundings import prepare_runtime
+from computepool.core.errors import ComputePoolError
+from computepool.core.isolation import Level
+
+DISK_FREE_MIN_MB = 2048
+CLOCK_SKEW_MAX_MS = 5 * 60 * 1000
+_DRIVERS = {"nvidia": "/proc/driver/nvidia/version", "amd": "/dev/kfd"}
+
+
+class Health(StrEnum):
+    OK = "ok"
+    WARN = "warn"  #: the node works, but not as well as it could
+    FAIL = "fail"  #: the node cannot work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    name: str
+    health: Health
+    detail: str
+    fix: str = ""
+
+
+def check_all(config: AgentConfig, clock: Clock | None = None) -> list[Check]:
+    """Every check, worst surprises first. Takes a few seconds: the sandboxes are really attacked."""
+    checks = asyncio.run(_hub(config, clock or SystemClock()))
+    checks += [*_folder(config), *_sandboxes(config), *_cards(config), *_uv(config)]
+    return checks
+
+
+async def _hub(config: AgentConfig, clock: Clock) -> list[Check]:
+    client = HubClient(config.hub_urls, clock=clock, limits=config.limits)
+    try:
+        hub_ms = await client.hub_time_ms()
+    except ComputePoolError as error:
+        fix = "check the address and that the hub runs; a firewall between them must let HTTP out"
+        return [Check(name="hub", health=Health.FAIL, detail=error.detail, fix=fix)]
+    finally:
+        await client.close()
+    skew_ms = abs(hub_ms - clock.now_ms())
+    reached = Check(name="hub", health=Health.OK, detail=f"{client.url} answers")
+    text = f"this machine's clock differs from the hub's by {skew_ms / 1000:.1f} s"
+    if skew_ms > CLOCK_SKEW_MAX_MS:
+        return [
+            reached,
+            Check(name="clock", health=Health.WARN, detail=text, fix="sudo timedatectl set-ntp true"),
+        ]
+    return [reached, Check(name="clock", health=Health.OK, detail=text)]
+
+
+def _folder(config: AgentConfig) -> Iterator[Check]:
+    try:
+        prepare_data_dir(config.data_dir)
+        free_mb = shutil.disk_usage(config.data_dir).free // MIB
+    except OSError as error:
+        fix = f"make {config.data_dir} writable for this user, or choose another folder"
+        yield Check(name="folder", health=Health.FAIL, detail=str(error), fix=fix)
+        return
+    blocked = unreachable(config.data_dir / "work")
+    if blocked is not None:
+        fix = "use a folder such as /var/lib/computepool, or open the way: chmod o+x " + str(blocked)
+        detail = f"jobs cannot reach {config.data_dir}: {blocked} is closed to other users"
+        yield Check(name="folder", health=Health.WARN, detail=detail, fix=fix)
+    low = free_mb < DISK_FREE_MIN_MB
+    yield Check(
+        name="disk",
+        health=Health.WARN if low else Health.OK,
+        detail=f"{free_mb} MB free in {config.data_dir}",
+        fix="free some space, or move the folder to a larger disk" if low else "",
+    )
+    try:
+        identity = identities.load(config.identity_path)
+    except ComputePoolError as error:
+        yield Check(name="identity", health=Health.FAIL, detail=error.detail)
+        return
+    if identity is None:
+        fix = "make a code with `pool node code` and start with --code CODE"
+        yield Check(name="identity", health=Health.WARN, detail="not enrolled yet", fix=fix)
+    else:
+        yield Check(name="identity", health=Health.OK, detail=f"{identity.node_id} at {identity.hub_url}")
+
+
+def _sandboxes(config: AgentConfig) -> Iterator[Check]:
+    try:
+        config.cache_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        runtime = prepare_runtime(config.cache_dir)
+        reports = selftest.levels(SandboxConfig(cache_dir=config.cache_dir, runtime=runtime))
+    except (OSError, SandboxError) as error:
+        yield Check(name="sandbox", health=Health.FAIL, detail=str(error))
+        return
+    strong = any(report.ok and report.level >= Level.NAMESPACE for report in reports)
+    for report in reports:
+        needed = report.level >= Level.NAMESPACE and not strong
+        health = Health.OK if report.ok else Health.WARN if needed else Health.OK
+        yield Check(name=f"sandbox {report.level.label}", health=health, detail=report.reason, fix=report.fix)
+    if not strong:
+        detail = (
+            "without a namespace sandbox this node runs only its owner's jobs and those of trusted accounts"
+        )
+        yield Check(name="isolation", health=Health.WARN, detail=detail, fix="sudo apt install bubblewrap")
+    limits = next((report.limits for report in reversed(reports) if report.ok), "")
+    weak = limits == "rlimit"
+    yield Check(
+        name="cgroups",
+        health=Health.WARN if weak or not limits else Health.OK,
+        detail=f"limits are enforced by {limits or 'nothing'}",
+        fix="start the agent as a systemd service with Delegate=yes, or as root" if weak else "",
+    )
+
+
+def _cards(config: AgentConfig) -> Iterator[Check]:
+    if not config.gpus:
+        yield Check(name="gpu", health=Health.OK, detail="graphics cards are not lent")
+        return
+    cards = find_cards()
+    for card in cards:
+        yield Check(name="gpu", health=Health.OK, detail=f"{card.name}, {card.vram_mb} MB, tier {card.tier}")
+    if cards:
+        return
+    if run_tool(["lspci"]) and "NVIDIA" in (run_tool(["lspci"]) or ""):
+        fix = "install the NVIDIA driver; `nvidia-smi` must list the card"
+        yield Check(name="gpu", health=Health.WARN, detail="an NVIDIA card without a driver", fix=fix)
+        return
+    yield Check(name="gpu", health=Health.OK, detail="no graphics card found; the node lends processors only")
+
+
+def _uv(config: AgentConfig) -> Iterator[Check]:
+    found = config.uv or find_uv()
+    if found is None:
+        fix = "pip install uv"
+        yield Check(name="uv", health=Health.WARN, detail="jobs with dependencies cannot run here", fix=fix)
+    else:
+        yield Check(name="uv", health=Health.OK, detail=found)

@@ -1,0 +1,31 @@
+"""Which sandbox this node uses: the strongest that its self-test passed, or the one the owner named, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from computepool.agent.sandbox.base import Sandbox
+from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.process import ProcessSandbox
+from computepool.agent.sandbox.selftest import LevelReport
+from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.core.errors import Unavailable
+from computepool.core.isolation import Level
+
+
+def choose(reports: Sequence[LevelReport], wanted: str) -> LevelReport:
+    """Raises Unavailable with what the owner can do where nothing fits."""
+    passed = [report for report in reports if report.ok]
+    if wanted != "auto":
+        passed = [report for report in passed if report.level is Level.parse(wanted)]
+    if passed:
+        return max(passed, key=lambda report: report.level)
+    failed = [report for report in reports if wanted in ("auto", report.level.label)]
+    details = "; ".join(f"{report.level.label}: {report.reason}. {report.fix}".strip() for report in failed)
+    raise Unavailable(
+        f"This machine cannot make the sandbox {wanted!r} ({details or 'this agent does not know how'})."
+    )
+
+
+def make(level: Level, config: SandboxConfig) -> Sandbox:
+    return BubblewrapSandbox(config) if level is Level.NAMESPACE else ProcessSandbox(config)

@@ -1,0 +1,139 @@
+"""Starting a node: find out what the machine is, become known to the hub once, then run until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import importlib.metadata
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from computepool.agent import identity as identities
+from computepool.agent import levels, probe
+from computepool.agent.agent import Agent, Machine
+from computepool.agent.clock import Clock, SystemClock
+from computepool.agent.config import AgentConfig, prepare_data_dir
+from computepool.agent.hub_client import Backoff, HubClient
+from computepool.agent.identity import Identity
+from computepool.agent.sandbox import selftest
+from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.surroundings import PYTHON, prepare_runtime
+from computepool.core.errors import BadRequest, ComputePoolError, Conflict, RateLimited, Unavailable
+from computepool.protocol.nodes import Profile
+
+_log = logging.getLogger(__name__)
+
+#: How long the first contact waits for a hub that is only just starting.
+ENROL_WAIT_S = 60.0
+
+
+def run(config: AgentConfig) -> None:
+    """Blocks until the node is stopped or drained. Raises ComputePoolError with one sentence for the owner."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    prepare_data_dir(config.data_dir)
+    with _only_agent(config.data_dir):
+        identity = identities.load(config.identity_path)
+        if identity is None and not config.code:
+            raise BadRequest(
+                "This node is not enrolled yet: make a code with `pool node code` and start it with --code CODE.",
+                field="code",
+            )
+        machine = inspect(config)
+        # The plain loop: uvloop starts processes three times slower.
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            runner.run(_run(config, identity, machine))
+
+
+def inspect(config: AgentConfig) -> Machine:
+    """Prepare the jobs' Python, test the sandboxes and look at the hardware. Seconds at the first start."""
+    config.cache_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+    config.work_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
+    runtime = prepare_runtime(config.cache_dir)
+    sandbox_config = SandboxConfig(cache_dir=config.cache_dir, runtime=runtime)
+    chosen = levels.choose(selftest.levels(sandbox_config), config.sandbox)
+    hardware = probe.probe(config)
+    profile = probe.profile(config, hardware, level=chosen.level, python=PYTHON, version=version())
+    _log.info(
+        "%s: %g cores, %d MB RAM, %d MB disk, %s; isolation %s",
+        config.name,
+        profile.cores,
+        profile.ram_mb,
+        profile.disk_mb,
+        ", ".join(card.name for card in hardware.cards) or "no GPU",
+        chosen.level.label,
+    )
+    sandbox = levels.make(chosen.level, sandbox_config)
+    return Machine(sandbox=sandbox, runtime=runtime, cards=hardware.cards, profile=profile)
+
+
+async def _run(config: AgentConfig, identity: Identity | None, machine: Machine) -> None:
+    clock = SystemClock()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    client = HubClient(config.hub_urls, clock=clock, limits=config.limits, identity=identity)
+    if identity is None:
+        enrolment = asyncio.create_task(enrol(config, machine.profile, client, clock=clock))
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait([enrolment, stopped], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not enrolment.done():
+            enrolment.cancel()
+            return
+        identity = enrolment.result()
+    await Agent(config, identity, machine, client=client, clock=clock).run(stop)
+
+
+async def enrol(config: AgentConfig, profile: Profile, client: HubClient, *, clock: Clock) -> Identity:
+    """Exchange the one-time code for a place in the pool, and keep it in identity.json."""
+    key_path = config.data_dir / "node.key"
+    key = identities.load_key(key_path)
+    request = identities.register_request(config.code or "", key, profile)
+    backoff = Backoff(clock, config.limits)
+    deadline = clock.steady() + ENROL_WAIT_S
+    reply = None
+    while reply is None:
+        try:
+            reply = await client.register(request)
+        except (Unavailable, RateLimited) as error:
+            if clock.steady() > deadline:
+                raise Unavailable(f"The node could not be enrolled: {error.detail}") from error
+            await asyncio.sleep(min(2.0, backoff.delay_s(error)))
+        except Conflict as error:
+            key_path.unlink(missing_ok=True)  # The key has a node already; the next try makes a new one.
+            raise Conflict(f"The node could not be enrolled: {error.detail}") from error
+        except ComputePoolError as error:
+            raise type(error)(f"The node could not be enrolled: {error.detail}", field=error.field) from error
+    identity = identities.enrolled(reply, key, hub_url=client.url)
+    identities.save(identity, config.identity_path)
+    key_path.unlink(missing_ok=True)
+    client.identify(identity)
+    _log.info("enrolled as %s at %s", identity.node_id, client.url)
+    return identity
+
+
+def version() -> str:
+    try:
+        return importlib.metadata.version("computepool")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+@contextlib.contextmanager
+def _only_agent(data_dir: Path) -> Iterator[None]:
+    """Two agents with one identity would fight over leases: the second one must not start."""
+    lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise Conflict(f"Another agent runs on {data_dir} already; stop it or use another folder.") from None
+    try:
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,128 @@
+"""Agents against a fake hub, in this process, with real sandboxes.
+
+Folders lie under /tmp, because a root agent's jobs run as another user and pytest's own are closed to others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computepool.agent import levels, probe
+from computepool.agent.agent import Agent, Machine
+from computepool.agent.clock import SystemClock
+from computepool.agent.config import AgentConfig, AgentLimits, prepare_data_dir
+from computepool.agent.hub_client import HubClient
+from computepool.agent.main import enrol
+from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.surroundings import PYTHON, prepare_runtime
+from computepool.core.isolation import Level
+from tests.agent.fake_hub import CODE, FakeHub, until
+
+QUICK = AgentLimits(
+    retry_base_s=0.05, retry_max_s=0.2, poll_slack_s=5, stop_flush_s=3, worker_idle_s=20, idle_pause_s=0.02
+)
+
+
+@pytest.fixture(scope="session")
+def ground() -> Iterator[Path]:
+    """A folder that every user can pass."""
+    folder = Path(tempfile.mkdtemp(prefix="computepool-agent-", dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    remove_tree(folder)
+
+
+@pytest.fixture(scope="session")
+def runtime(ground: Path) -> Runtime:
+    cache = ground / "cache"
+    cache.mkdir(mode=0o755)
+    return prepare_runtime(cache)
+
+
+@pytest.fixture
+def data_dir(ground: Path) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="node-", dir=ground))
+    prepare_data_dir(folder)
+    yield folder
+    remove_tree(folder)
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[FakeHub]:
+    hub = FakeHub()
+    await hub.start()
+    yield hub
+    await hub.stop()
+
+
+@dataclass
+class Node:
+    """A running agent and what the tests want to know of it."""
+
+    agent: Agent
+    config: AgentConfig
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+    machine: Machine = field(repr=False)
+
+    async def finish(self) -> None:
+        self.stop.set()
+        await self.task
+
+
+StartNode = Callable[..., Any]
+
+
+@pytest.fixture
+async def start_node(hub: FakeHub, data_dir: Path, runtime: Runtime, ground: Path) -> AsyncIterator[StartNode]:
+    nodes: list[Node] = []
+
+    async def start(*, level: str = "process", limits: AgentLimits = QUICK, **fields: Any) -> Node:
+        config = AgentConfig(
+            hub_url=fields.pop("hub_url", hub.url), data_dir=data_dir, code=CODE, name="test", limits=limits,
+            sandbox=level, gpus=False, **fields,
+        )  # fmt: skip
+        machine = make_machine(config, runtime, ground)
+        clock = SystemClock()
+        client = HubClient(config.hub_urls, clock=clock, limits=limits)
+        from computepool.agent import identity as identities
+
+        identity = identities.load(config.identity_path)
+        if identity is None:
+            identity = await enrol(config, machine.profile, client, clock=clock)
+        client.identify(identity)
+        stop = asyncio.Event()
+        agent = Agent(config, identity, machine, client=client, clock=clock)
+        node = Node(agent, config, stop, asyncio.create_task(agent.run(stop)), machine)
+        nodes.append(node)
+        await until(lambda: agent.loop.last_contact is not None or node.task.done())
+        return node
+
+    yield start
+    for node in nodes:
+        node.stop.set()
+        with contextlib.suppress(Exception):
+            await node.task
+
+
+def make_machine(config: AgentConfig, runtime: Runtime, ground: Path) -> Machine:
+    level = Level.parse(config.sandbox)
+    if level is Level.NAMESPACE and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    config.work_dir.mkdir(mode=0o711, exist_ok=True)
+    config.cache_dir.mkdir(mode=0o755, exist_ok=True)
+    hardware = probe.Hardware(cores=2, ram_mb=4096, disk_mb=4096, cards=())
+    profile = probe.profile(config, hardware, level=level, python=PYTHON, version="test")
+    sandbox = levels.make(level, SandboxConfig(cache_dir=ground / "cache", runtime=runtime))
+    return Machine(sandbox=sandbox, runtime=runtime, cards=(), profile=profile)
