@@ -23,6 +23,8 @@ SHAPES_FAILED_MAX = 64
 #: Shapes that fitted nowhere and are tried again in one `take`, longest waiting first. Half of the above, so
 #: that old hopeless shapes cannot use up the tries of new ones; up to this many, order is exact.
 SHAPES_RETRIED_MAX = SHAPES_FAILED_MAX // 2
+#: Candidates that a shape's search prepares at first: with many shapes in one `take`, each places only a few jobs.
+EXPECTED_MAX = 16
 #: Jobs taken lately that `restore` and `shape_of` still know.
 TAKEN_MAX = 20_000
 
@@ -110,7 +112,7 @@ class Backlog:
         for box in self._in_order():
             search = searches.get(box.shape)
             if search is None:
-                expected = min(limit - len(taken), box.shape.count)
+                expected = min(limit - len(taken), box.shape.count, EXPECTED_MAX)
                 search = searches[box.shape] = Search(fleet, box.shape.shape, expected)
             if placement := search.place():
                 taken.append((self._take(box), placement))

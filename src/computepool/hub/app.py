@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from computepool.core.backlog import Backlog
 from computepool.hub.api import accounts, artifacts, errors, jobs, nodes, pages
+from computepool.hub.api.hot import HotRoutes
 from computepool.hub.api.limits import BodyLimit
 from computepool.hub.api.ratelimit import TokenBucket
 from computepool.hub.blobs.disk import DiskBlobs
@@ -81,7 +82,13 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         finally:
             lock.release()
 
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = HotRoutes(
+        body_max_bytes=settings.body_max_bytes,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
     app.mount("/api/v1", api)
     app.include_router(pages.router)
     errors.install(app)
@@ -99,7 +106,6 @@ def create_api() -> FastAPI:
         redoc_url=None,
         servers=[{"url": "/api/v1"}],
     )
-    nodes.add_hot_routes(api)
     for router in (jobs.router, nodes.router, artifacts.router, accounts.router):
         api.include_router(router)
     errors.install(api)

@@ -19,12 +19,15 @@ COOKIE = "computepool_session"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-def get_hub(request: Request) -> Hub:
+# Dependencies are async because FastAPI would run plain functions on threads, at a cost that dwarfs theirs.
+
+
+async def get_hub(request: Request) -> Hub:
     hub: Hub = request.app.state.hub
     return hub
 
 
-def get_dispatcher(request: Request) -> Dispatcher:
+async def get_dispatcher(request: Request) -> Dispatcher:
     dispatcher: Dispatcher = request.app.state.dispatcher
     return dispatcher
 
@@ -100,7 +103,9 @@ def _refuse_cross_site(request: Request) -> None:
         raise Forbidden("This request came from another site.")
 
 
-def remembered(request: Request, idempotency_key: Annotated[str, Header(max_length=200)] = "") -> Remembered:
+async def remembered(
+    request: Request, idempotency_key: Annotated[str, Header(max_length=200)] = ""
+) -> Remembered:
     """Filled in by the routes that create something; the account and the body's hash are added by `for_body`."""
     return Remembered(account_id="", route=request.scope["path"], key=idempotency_key, request_hash="")
 

@@ -69,6 +69,14 @@ def invalid(error: ValidationError | RequestValidationError) -> Response:
     return problem("bad_request", f"{path or 'body'}: {first['msg']}", field=path or None)
 
 
+def surprise(path: str, error: Exception) -> Response:
+    """The last resort: the traceback goes to the log, the caller learns only that it happened."""
+    logger.error("api.failed: %s", path, exc_info=error)
+    return problem(
+        "error", "The hub failed to answer; nothing more is known. Its log has the details.", status=500
+    )
+
+
 def install(app: FastAPI) -> None:
     @app.exception_handler(ComputePoolError)
     async def on_refusal(_request: Request, error: ComputePoolError) -> Response:
@@ -92,7 +100,4 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def on_surprise(request: Request, error: Exception) -> Response:
-        logger.error("api.failed: %s %s", request.method, request.scope["path"], exc_info=error)
-        return problem(
-            "error", "The hub failed to answer; nothing more is known. Its log has the details.", status=500
-        )
+        return surprise(request.scope["path"], error)

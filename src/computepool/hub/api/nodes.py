@@ -1,20 +1,19 @@
-"""Routes of nodes. The poll and the report are the hot ones: plain Starlette endpoints, with twins that document them."""
+"""Routes of nodes. The poll and the report are hot: api/hot.py answers them, with the same functions as here."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, FastAPI, Query, Request
-from pydantic import ValidationError
-from starlette.responses import Response
+from fastapi import APIRouter, Query, Request
 
 from computepool.core.resources import NodeState
 from computepool.hub.api import deps
 from computepool.hub.api.deps import Cursor, DispatcherDep, HubDep, Limit, Node, Provider, SignedIn
-from computepool.hub.api.errors import invalid
 from computepool.hub.api.ratelimit import registrations
 from computepool.hub.services import logs, nodes, settlement
 from computepool.hub.services.access import NodePrincipal
+from computepool.hub.services.context import Hub
+from computepool.hub.services.dispatch import Dispatcher
 from computepool.protocol.nodes import (
     CompleteReply,
     CompleteRequest,
@@ -33,44 +32,16 @@ from computepool.protocol.nodes import (
 router = APIRouter()
 
 
-def add_hot_routes(app: FastAPI) -> None:
-    """Before the router: these answer, the documented twins below never see a request."""
-    app.add_route("/next", _hot_next, methods=["POST"], include_in_schema=False)
-    app.add_route("/complete", _hot_complete, methods=["POST"], include_in_schema=False)
-
-
-async def _hot_next(request: Request) -> Response:
-    node = await _node(request)
-    try:
-        body = NextRequest.model_validate_json(await request.body())
-    except ValidationError as error:
-        return invalid(error)
-    reply, effects = await nodes.next_(deps.get_hub(request), node, body)
-    dispatcher = deps.get_dispatcher(request)
+async def poll(hub: Hub, dispatcher: Dispatcher, node: NodePrincipal, body: NextRequest) -> NextReply:
+    reply, effects = await nodes.next_(hub, node, body)
     if effects is not None or body.profile is not None:
         await dispatcher.follow(effects)
         dispatcher.kick()
-    return Response(reply.model_dump_json(exclude_defaults=True), media_type="application/json")
+    return reply
 
 
-async def _hot_complete(request: Request) -> Response:
-    node = await _node(request)
-    try:
-        body = CompleteRequest.model_validate_json(await request.body())
-    except ValidationError as error:
-        return invalid(error)
-    reply = await _complete(deps.get_hub(request), deps.get_dispatcher(request), node, body)
-    return Response(reply.model_dump_json(), media_type="application/json")
-
-
-async def _node(request: Request) -> NodePrincipal:
-    authenticator = deps.get_authenticator(request)
-    token = deps.bearer(request) or ""
-    return authenticator.peek_node(token) or await authenticator.node(token)
-
-
-async def _complete(
-    hub: HubDep, dispatcher: DispatcherDep, node: Node, body: CompleteRequest
+async def settle(
+    hub: Hub, dispatcher: Dispatcher, node: NodePrincipal, body: CompleteRequest
 ) -> CompleteReply:
     reply, settled = await settlement.complete(hub, node, body)
     dispatcher.settled(node.node_id, body, settled.over)
@@ -83,9 +54,8 @@ async def _complete(
 
 
 @router.post("/next", tags=["agent"], summary="The long poll: heartbeat, lease renewal and claim in one")
-async def next_(body: NextRequest, node: Node, hub: HubDep) -> NextReply:
-    reply, _ = await nodes.next_(hub, node, body)
-    return reply
+async def next_(body: NextRequest, node: Node, hub: HubDep, dispatcher: DispatcherDep) -> NextReply:
+    return await poll(hub, dispatcher, node, body)
 
 
 @router.post(
@@ -94,7 +64,7 @@ async def next_(body: NextRequest, node: Node, hub: HubDep) -> NextReply:
 async def complete(
     body: CompleteRequest, node: Node, hub: HubDep, dispatcher: DispatcherDep
 ) -> CompleteReply:
-    return await _complete(hub, dispatcher, node, body)
+    return await settle(hub, dispatcher, node, body)
 
 
 @router.post(

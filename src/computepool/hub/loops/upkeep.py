@@ -26,6 +26,9 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
     async def renew() -> None:
         await leases.renew(hub)
 
+    async def note_seen() -> None:
+        await leases.note_seen(hub)
+
     async def beat() -> None:
         await asyncio.gather(leases.beat(hub), upkeep.note_key_use(hub, authenticator))
 
@@ -35,6 +38,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
     return [
         every(settings.sweep_s, "sweep", sweep),
         every(renew_s, "renew", renew),
+        every(settings.lease_min_s / 2, "note_seen", note_seen),
         every(leases.HUB_BEAT_MS / 1000, "beat", beat),
         every(_PRUNE_S, "prune", prune),
     ]

@@ -28,16 +28,23 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
         return _plain(hub, job, job.status)
     pending = [other for other in job.after if not await _succeeded(hub, principal, other)]
     if pending:
-        return _plain(hub, job, f"Waiting for {len(pending)} job(s) it comes after: {', '.join(pending[:5])}.")
+        return _plain(
+            hub, job, f"Waiting for {len(pending)} job(s) it comes after: {', '.join(pending[:5])}."
+        )
     ready_at_ms = hub.backlog.ready_at_ms(job_id)
     if ready_at_ms is not None and ready_at_ms > hub.now_ms():
         wait_s = (ready_at_ms - hub.now_ms()) / 1000
         return _plain(hub, job, f"{job.status.capitalize()}; the next try starts in {wait_s:.0f} s.")
     requirements = job.spec.needs.requirements()
-    shape = hub.backlog.shape_of(job_id) or Shape(requirements, job.account_id)
+    shape = hub.backlog.shape_of(job_id) if job_id in hub.backlog else Shape(requirements, job.account_id)
     found = explain.explain(hub.registry.fleet, shape)
     return _why(hub, found).model_copy(
-        update={"job_id": job_id, "state": job.state, "reason": job.reason.value, "ahead": hub.backlog.position(job_id)}
+        update={
+            "job_id": job_id,
+            "state": job.state,
+            "reason": job.reason.value,
+            "ahead": hub.backlog.position(job_id),
+        }
     )
 
 

@@ -33,10 +33,14 @@ async def beat(hub: Hub) -> None:
     await hub.store.write(lambda tx: accounts.beat_hub(tx, hub_id=hub.hub_id, address=hub.settings.address))
 
 
-async def renew(hub: Hub) -> None:
-    """One batched statement per interval for all nodes: their leases last from the last word they sent."""
+async def note_seen(hub: Hub) -> None:
+    """The store learns now and then who is here: other hubs and people ask it."""
     seen = {session.node_id: session.seen_ms for session in hub.registry.sessions}
     await hub.store.write(lambda tx: node_rows.touch_nodes(tx, seen))
+
+
+async def renew(hub: Hub) -> None:
+    """One batched statement per interval for all nodes: their leases last from the last word they sent."""
     by_node = [
         (session.node_id, session.seen_ms, list(session.attempts))
         for session in hub.registry.sessions
