@@ -86,3 +86,33 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(5)
+
+
+@contextmanager
+def agent_process(hub: RunningHub, *, sandbox: str = "auto", cores: float = 2) -> Iterator[int]:
+    """A node of the hub's admin with this many slots. Yields the agent's process id once the hub knows it."""
+    code = (
+        "from pathlib import Path; from computepool.agent.config import AgentConfig; from computepool.agent.main import run;"
+        f"run(AgentConfig(hub_url={hub.url!r}, data_dir=Path({str(hub.folder / 'node')!r}), name='bench',"
+        f" code={hub.first.enrol_code!r}, sandbox={sandbox!r}, cores={cores}))"
+    )
+    log = (hub.folder / "node.log").open("wb")
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=log, stderr=log)
+    try:
+        _wait_node(hub, process)
+        yield process.pid
+    finally:
+        stop(process)
+        log.close()
+
+
+def _wait_node(hub: RunningHub, process: subprocess.Popen[bytes], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"the agent ended: {(hub.folder / 'node.log').read_text()}")
+        with urlopen(f"{hub.url}/metrics", timeout=5) as answer:
+            if b"computepool_nodes_available 1.0" in answer.read():
+                return
+        time.sleep(0.1)
+    raise TimeoutError((hub.folder / "node.log").read_text())

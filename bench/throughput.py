@@ -1,0 +1,74 @@
+"""Jobs end to end: submitted, made durable, leased, run on a local node with two slots, reported, result at the client."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+
+from bench.processes import agent_process, cpu_s, hub_process
+from bench.table import Figure
+from computepool.sdk import Pool, connect
+
+FUNCTIONS = 10_000
+COMMANDS = 1_500
+BOXED_COMMANDS = 600
+SINGLES = 100
+
+
+def noop(_number: int) -> None:
+    return None
+
+
+def _functions(pool: Pool, hub_pid: int, agent_pid: int) -> list[Figure]:
+    list(pool.map(noop, range(500), progress=False))
+    before = cpu_s(hub_pid), cpu_s(agent_pid), time.process_time()
+    began = time.perf_counter()
+    results = list(pool.map(noop, range(FUNCTIONS), progress=False))
+    took = time.perf_counter() - began
+    assert results == [None] * FUNCTIONS
+    spent = cpu_s(hub_pid) - before[0], cpu_s(agent_pid) - before[1], time.process_time() - before[2]
+    each = ", ".join(f"{who} {cost / FUNCTIONS * 1e6:.0f}" for who, cost in zip(("hub", "agent", "client"), spent, strict=True))
+    return [Figure("no-op functions, durable, end to end", FUNCTIONS / took, "/s", target=2_000, note=f"CPU µs each: {each}")]
+
+
+def _singles(pool: Pool) -> list[Figure]:
+    times = []
+    for number in range(SINGLES):
+        began = time.perf_counter()
+        pool.submit(noop, number).result(timeout=30)
+        times.append((time.perf_counter() - began) * 1e3)
+        time.sleep(0.02)
+    return [
+        Figure("one function on an idle pool, p50", statistics.median(times), "ms", target=10, lower_is_better=True),
+        Figure("one function on an idle pool, p99", statistics.quantiles(times, n=100)[98], "ms"),
+    ]
+
+
+def _commands(pool: Pool, count: int, name: str, target: float) -> list[Figure]:
+    for future in [pool.command(["/bin/true"], wait=False) for _ in range(20)]:
+        future.result(timeout=60)
+    began = time.perf_counter()
+    futures = [pool.command(["/bin/true"], wait=False) for _ in range(count)]
+    for future in futures:
+        future.result(timeout=120)
+    return [Figure(name, count / (time.perf_counter() - began), "/s", target=target)]
+
+
+def run() -> list[Figure]:
+    figures: list[Figure] = []
+    with hub_process(log_level="warning") as hub:
+        with agent_process(hub) as agent, connect(hub.url, hub.first.admin_key) as pool:
+            figures += _functions(pool, hub.pid, agent)
+            figures += _singles(pool)
+            figures += _commands(pool, BOXED_COMMANDS, "commands (/bin/true) in bubblewrap, durable", 200)
+    with hub_process(log_level="warning") as hub:
+        with agent_process(hub, sandbox="process"), connect(hub.url, hub.first.admin_key) as pool:
+            figures += _commands(pool, COMMANDS, "commands (/bin/true) as plain processes, durable", 600)
+    return figures
+
+
+if __name__ == "__main__":
+    for figure in run():
+        print(figure)
+    sys.exit(0)
