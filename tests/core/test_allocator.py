@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -185,6 +186,19 @@ def test_the_avoided_node_runs_it_again_if_no_other_ever_could() -> None:
     assert chosen(fleet, retry) == ["bad"]
 
 
+def test_the_longest_unused_go_first_in_a_large_fleet() -> None:
+    """Large fleets are sampled first; the result is exact all the same."""
+    count, random = 3 * allocator._SAMPLE, Random(1)
+    fleet = fleet_of(*(node(f"n{number}", cores=2) for number in range(count)))
+    used = list(range(count))
+    random.shuffle(used)
+    for number in used:
+        assert fleet.reserve(f"n{number}", Requirements(cpu_milli=0))
+    assert chosen(fleet, shape(), 40) == [f"n{number}" for number in used[:40]]
+    assert chosen(fleet, shape()) == [f"n{used[40]}"]
+    assert chosen(fleet, shape(), count) == [f"n{number}" for number in used[41:] + used[:41]]
+
+
 def test_terms_are_named_and_add_up() -> None:
     fleet = fleet_of(node("n", gpu(24), tags=frozenset({"lab"})))
     (placement,) = place(fleet, shape(vram_mb=12_000, prefer_tags=frozenset({"lab", "fast"})))
@@ -214,9 +228,10 @@ def test_absurd_amounts_overflow_nothing() -> None:
 
 
 def test_remembered_shapes_are_bounded() -> None:
-    fleet = fleet_of(node("n", cores=10_000))
+    fleet = fleet_of(node("n"))
     for number in range(2 * allocator.RANKINGS_MAX):
-        assert chosen(fleet, shape(ram_mb=number))
+        (placement,) = place(fleet, shape(ram_mb=number))
+        fleet.release("n", placement.reservation)
     assert len(fleet.rankings) == allocator.RANKINGS_MAX
 
 

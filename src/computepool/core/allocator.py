@@ -42,10 +42,11 @@ PREFERRED_TAGS_WEIGHT = 20.0
 #: Scores this close are equal, and the least recently used node goes first. Without bands a difference in the
 #: third decimal of a reliability would send every job to one node.
 SCORE_BAND = 0.5
-#: Shapes remembered between placements: 2 bytes a node each, so 13 MB at 100 000 nodes.
-RANKINGS_MAX = 64
+#: Shapes remembered between placements: 2 bytes a node each, so 51 MB at 100 000 nodes.
+RANKINGS_MAX = 256
 #: Term-by-term scores remembered per shape, for fleets where the same few nodes are chosen again and again.
 SCORES_MAX = 4_096
+_SAMPLE = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class Search:
     def __init__(self, fleet: Fleet, shape: Shape, expected: int) -> None:
         self._fleet = fleet
         self._shape = shape
-        self._expected = max(1, expected)  # a guess; no more candidates than this are prepared at once
+        self._expected = max(1, expected)  # a guess: so many candidates are prepared, then twice as many
         self._ranking = _ranking(fleet, shape)
         self._bands = self._open_bands()
         self._candidates: deque[int] = deque()
@@ -135,15 +136,14 @@ class Search:
         best = int(self._bands.max(initial=-1))
         if best < 0:
             return False
-        rows = np.flatnonzero(self._bands == best)
-        turn = self._fleet.table.last_used[rows] * self._fleet.rows + rows  # no two are equal
-        self._take_turns = rows.size <= self._expected
+        at_best = self._bands == best
+        used = self._fleet.table.last_used[: at_best.size]
+        candidates = _least_recent(used, at_best, self._expected)
+        self._take_turns = len(candidates) < self._expected
         if self._take_turns:
-            self._bands[rows] = -1  # they go round until they are full
+            self._bands[candidates] = -1  # these are all: they go round until they are full
         else:
-            soonest = np.argpartition(turn, self._expected - 1)[: self._expected]
-            rows, turn = rows[soonest], turn[soonest]
-        candidates = rows[np.argsort(turn)].tolist()
+            self._expected *= 2
         self._remember_scores(candidates)
         self._candidates.extend(candidates)
         return True
@@ -230,6 +230,26 @@ def _banned(bands: NDArray[np.int16], allowed: Mask) -> NDArray[np.int16]:
     # OR with all ones is -1. On a mixed mask this is several times faster than `np.where`.
     banned: NDArray[np.int16] = bands | (allowed.view(np.int8) - np.int8(1))
     return banned
+
+
+def _least_recent(used: NDArray[np.int64], among: Mask, wanted: int) -> list[int]:
+    """Up to `wanted` rows of those in `among`, the one used longest ago first."""
+    if among.size > _SAMPLE:
+        # Sorting out the few smallest of 100 000 costs more than all gates together, so a sample first tells below
+        # which value they must be.
+        stride = among.size // _SAMPLE
+        sample = used[::stride][among[::stride]]
+        rank = 2 * wanted // stride + 8
+        if rank < sample.size:
+            near = among & (used <= np.partition(sample, rank)[rank])
+            among = near if np.count_nonzero(near) >= wanted else among
+    rows = np.flatnonzero(among)
+    turn = used[rows]
+    if rows.size > wanted:
+        soonest = np.argpartition(turn, wanted - 1)[:wanted]
+        rows, turn = rows[soonest], turn[soonest]
+    ordered: list[int] = rows[np.argsort(turn)].tolist()
+    return ordered
 
 
 def _fit_cores(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:

@@ -34,6 +34,8 @@ EVERYONE = "*"
 #: Changes remembered for the repair of cached rankings; a ranking older than these is computed anew.
 JOURNAL_MAX = 4_096
 _ROWS_MIN = 64
+#: Nodes that never had a job come before all others, in the order in which they joined. No two rows are equal.
+_NEVER_USED = -(2**40)
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class Fleet:
         self._trusting: dict[str, set[int]] = {}  # rows by trusted account
         self._journal: list[int] = []  # the rows that changed last, one entry a version
         self._reservations = 0
+        self._joins = 0
         self._uses = 0
 
     def __len__(self) -> int:
@@ -219,7 +222,8 @@ class Fleet:
         self.table.live[row] = True
         self.table.available[row] = True
         self.table.reliability[row] = _stepped(RELIABILITY_DEFAULT)
-        self.table.last_used[row] = 0
+        self._joins += 1
+        self.table.last_used[row] = _NEVER_USED + self._joins
         return node
 
     def _new_row(self) -> int:
