@@ -74,10 +74,7 @@ class BubblewrapSandbox:
         )
 
     def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
-        places = {**policy.mounts, workdir: WORK}
-        if self._config.runtime is not None:
-            places[self._config.runtime.path] = PYTHON
-        for outside, inside in places.items():
+        for outside, inside in self._places(workdir, policy).items():
             if host.is_relative_to(outside):
                 return os.path.join(inside, host.relative_to(outside)).rstrip("/.") or "/"
         if host.is_relative_to("/usr"):
@@ -109,7 +106,9 @@ class BubblewrapSandbox:
                 slot,
                 limits=limits,
                 workdir=workdir,
-                read_ending=lambda ended: _read_ending(ended, status),
+                read_ending=lambda ended: (
+                    _read_ending(ended, status) or self._not_started(argv[0], workdir=workdir, policy=policy)
+                ),
             )
             fds = {0: stdin, 1: stdout, 2: stderr} | dict(policy.fds)
             fds |= {_SECCOMP_FD: slot.memory_file("seccomp", self._filter), _STATUS_FD: status}
@@ -165,10 +164,51 @@ class BubblewrapSandbox:
             yield from ("--setenv", name, value)
         yield from ("--seccomp", str(_SECCOMP_FD), "--json-status-fd", str(_STATUS_FD))
 
+    def _not_started(self, command: str, *, workdir: Path, policy: Policy) -> Ending:
+        """Whose fault it is that the job never began: a command that cannot be run, or the sandbox."""
+        path = self._env(policy).get("PATH", "").split(":")
+        names = [command] if "/" in command else [f"{folder}/{command}" for folder in path]
+        files = [self._outside(name, workdir=workdir, policy=policy) for name in names]
+        found = [file for file in files if file is not None and file.is_file()]
+        if not found:
+            return Ending(Status.EXIT, 127, f"{command}: not found")
+        if not any(file.stat().st_mode & 0o111 for file in found):
+            return Ending(Status.EXIT, 126, f"{command}: not executable")
+        with found[0].open("rb") as opened:
+            first = opened.readline(200)
+        if not first.startswith(b"\x7fELF"):
+            return Ending(Status.EXIT, 126, f"{command}: its interpreter cannot be run")
+        return Ending(Status.SANDBOX_ERROR, -1, "bubblewrap could not make the sandbox; see the job's stderr")
+
+    def _outside(self, inside: str, *, workdir: Path, policy: Policy) -> Path | None:
+        """The host's path of what the job would call `inside`; the reverse of `inside()`."""
+        absolute = Path(WORK, inside)
+        places = {Path(place): host for host, place in self._places(workdir, policy).items()}
+        for place, host in places.items():
+            if absolute.is_relative_to(place):
+                return host / absolute.relative_to(place)
+        return absolute if absolute.parts[1:2] in (("usr",), ("bin",), ("sbin",)) else None
+
+    def _places(self, workdir: Path, policy: Policy) -> dict[Path, str]:
+        places = {**policy.mounts, workdir: WORK}
+        if self._config.runtime is not None:
+            places[self._config.runtime.path] = PYTHON
+        return places
+
     def _env(self, policy: Policy) -> dict[str, str]:
         runtime = self._config.runtime
         env = runtime.env(PYTHON) if runtime else {"PATH": "/usr/local/bin:/usr/bin:/bin"}
         return env | {"HOME": WORK, "LANG": "C.UTF-8", "TMPDIR": "/tmp"} | dict(policy.env)
+
+
+def _read_ending(wait_status: int, status_fd: int) -> Ending | None:
+    """How the job ended; None if it never began: then bubblewrap has left no note of its exit code."""
+    if b'"exit-code"' not in os.pread(status_fd, 4096, 0):
+        return None
+    ending = read_wait_status(wait_status)
+    if 128 < ending.code <= 128 + 64:  # bubblewrap's way to pass on a signal
+        return Ending(Status.SIGNAL, ending.code - 128)
+    return ending
 
 
 def _refuse_root(slot: Slot) -> None:
@@ -176,20 +216,6 @@ def _refuse_root(slot: Slot) -> None:
         raise SandboxError(
             "bubblewrap is never run as uid 0; set uid_base to the first of the jobs' own uids"
         )
-
-
-def _read_ending(wait_status: int, status_fd: int) -> Ending:
-    """bubblewrap exits with the job's code, or 128 + its signal; if it failed before that, it left no
-    note.
-    """
-    ending = read_wait_status(wait_status)
-    if b'"exit-code"' not in os.pread(status_fd, 4096, 0):
-        return Ending(
-            Status.SANDBOX_ERROR, ending.code, "bubblewrap could not make the sandbox; see the job's stderr"
-        )
-    if 128 < ending.code <= 128 + 64:
-        return Ending(Status.SIGNAL, ending.code - 128)
-    return ending
 
 
 def _system_mounts(etc: Path) -> Iterator[str]:

@@ -54,7 +54,8 @@ class Cgroup:
         self._limits = wanted
 
     def members(self) -> list[int]:
-        return [int(pid) for pid in self._read("pids", "cgroup.procs").split()]
+        # Opened anew each time: on v1 an open file keeps showing the list it has shown first.
+        return [int(pid) for pid in (self._folders["pids"] / "cgroup.procs").read_text().split()]
 
     def kill(self, *, spare: Collection[int] = ()) -> bool:
         """SIGKILL to every member but the spared, while none can fork away; True if there was any."""

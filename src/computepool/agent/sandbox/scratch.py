@@ -24,7 +24,7 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: A file costs an inode however small it is: this many per MB of the disk limit, and some for small limits.
 _FILES_PER_MB = 256
 _FILES_MIN = 20_000
-_STEP_S = 0.004
+_STEP_S = 0.015
 _SCAN_PAUSE_S = 0.5
 _HIDDEN_FDS_MAX = 4096
 #: Parents of work folders that passed the check once: looking again costs a tenth of a small job's start.
@@ -154,7 +154,7 @@ def _open_up(name: str | Path, *, dir_fd: int | None = None) -> None:
 
 
 class DiskMeter:
-    """Watches how much a running job has in its work folder, a few milliseconds at a time.
+    """Watches how much a running job has in its work folder, some milliseconds at a time.
 
     A quota of the file system would be exact, but needs root and 16 ms to mount per job. RLIMIT_FSIZE stops
     single files at once; this stops the sum within about a second. It sees files that were unlinked while

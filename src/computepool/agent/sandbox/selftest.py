@@ -27,7 +27,7 @@ from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.probing import explain
 from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
-from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.sandbox.slots import NPROC_STEP, SandboxConfig
 from computepool.core.isolation import Level
 
 _LIMITS = Limits(memory_mb=64, pids=16, cpus=0, wall_s=10, disk_mb=64, tmp_mb=8)
@@ -68,7 +68,7 @@ def report(backend: type[ProcessSandbox] | type[BubblewrapSandbox], config: Sand
         if not probe.ok:
             return LevelReport(level=level, ok=False, reason=probe.reason, fix=probe.fix, limits="")
         try:
-            achieved = _attack(sandbox, config.cache_dir)
+            achieved = _attack(sandbox, config.cache_dir, limits_kind=sandbox.limits_kind)
         except (SandboxError, OSError) as error:
             return LevelReport(level=level, ok=False, reason=str(error), fix=_FIX, limits=sandbox.limits_kind)
         broken = {name: text for name, text in achieved.items() if text}
@@ -82,13 +82,14 @@ def report(backend: type[ProcessSandbox] | type[BubblewrapSandbox], config: Sand
         )
 
 
-def _attack(sandbox: Sandbox, scratch: Path) -> dict[str, str]:
+def _attack(sandbox: Sandbox, scratch: Path, *, limits_kind: str) -> dict[str, str]:
     """Run every attack that the level must withstand, all at once; attack -> what it achieved."""
     with contextlib.ExitStack() as cleanup:
         canaries = _Canaries(cleanup, scratch)
+        coarse = limits_kind == "rlimit" and os.geteuid() != 0
         plans: list[dict[str, list[Any]]] = [
             {"memory": [_LIMITS.memory_mb]},
-            {"forks": [_LIMITS.pids]},
+            {"forks": [_LIMITS.pids + (2 * NPROC_STEP if coarse else 0)]},
             {"daemon": [canaries.marker]},
         ]
         if sandbox.level >= Level.NAMESPACE:

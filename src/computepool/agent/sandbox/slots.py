@@ -32,6 +32,9 @@ from computepool.agent.sandbox.runtime import Runtime
 OVERHEAD_MB = 16
 
 UID_COUNT = 1024
+_UID_BASE_MIN = 10_000
+#: How far an agent with neither root nor cgroups may be off with its limit on processes.
+NPROC_STEP = 64
 _UID_LOCKS = Path("/run/computepool/uids")
 #: RLIMIT_FSIZE is rounded up to a power of two of at least this, so that jobs of many sizes share warm slots.
 _FSIZE_STEP_MB = 64
@@ -162,6 +165,8 @@ class SlotPool:
     """Hands out slots by their resource limits and keeps some warm."""
 
     def __init__(self, config: SandboxConfig, *, own_pids: int) -> None:
+        if config.uid_base < _UID_BASE_MIN:
+            raise SandboxError(f"uid_base is {config.uid_base}: jobs never run as root or as a system user")
         self._config = config
         #: Processes in a slot that are not the job's.
         self._own_pids = own_pids
@@ -271,7 +276,7 @@ class SlotPool:
             if uids is not None and uids.real == os.getuid():
                 threads += process.info["num_threads"] or 1
         # In steps, because the number is part of what makes two slots alike.
-        return (threads // 256 + 1) * 256
+        return (threads // NPROC_STEP + 1) * NPROC_STEP
 
 
 class _UidLease:

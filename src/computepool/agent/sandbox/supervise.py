@@ -116,6 +116,9 @@ class SlotProcess:
             slot.kill_tree()  # Whatever could not be frozen the first time.
         elif used.wall_ms > self._limits.wall_s * 1000:
             self._kill(Ending(Status.TIMEOUT, 9, f"ran longer than {self._limits.wall_s:g} s"))
+        elif self._oom_killed():
+            # cgroup v1 kills one process only. What is left of the job would wait for it, or answer nonsense.
+            self._kill(Ending(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory"))
         elif slot.cgroup is None and used.rss_mb > self._limits.memory_mb:
             self._kill(Ending(Status.OOM, 9, f"used {used.rss_mb} MB of {self._limits.memory_mb} MB"))
         elif excess := self._disk.step(self._members()):
@@ -259,8 +262,18 @@ class SlotProcess:
         if slot.cgroup is not None:
             with contextlib.suppress(OSError):
                 return slot.cgroup.resident_bytes()
-        total = 0
-        for process in slot.descendants():
-            with contextlib.suppress(psutil.Error):
-                total += process.memory_info().rss
+        members = slot.descendants()
+        total = sum(_memory(process, shared=True) for process in members)
+        if total > self._limits.memory_mb * MIB:
+            # Forked processes share most of their pages; counting those once is exact but slow.
+            total = sum(_memory(process, shared=False) for process in members)
         return total
+
+
+def _memory(process: psutil.Process, *, shared: bool) -> int:
+    """Resident bytes: all, or with each page divided by the number of processes that share it."""
+    try:
+        found = process.memory_info().rss if shared else process.memory_full_info().pss
+    except psutil.Error:
+        return 0
+    return int(found)

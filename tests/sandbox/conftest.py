@@ -1,0 +1,61 @@
+"""Real sandboxes on this machine. Folders are made under /tmp, because a root agent's jobs run as another user
+and pytest's own temporary folders are closed to everyone else.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.process import ProcessSandbox
+from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.sandbox.slots import SandboxConfig
+
+
+@pytest.fixture(scope="session")
+def ground() -> Iterator[Path]:
+    """A folder that every user can pass."""
+    folder = Path(tempfile.mkdtemp(prefix="computepool-test-", dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    remove_tree(folder)
+
+
+@pytest.fixture(scope="session")
+def runtime(ground: Path) -> Runtime:
+    return Runtime.prepare(ground / "cache", {})
+
+
+@pytest.fixture(scope="session")
+def config(ground: Path, runtime: Runtime) -> SandboxConfig:
+    return SandboxConfig(cache_dir=ground / "cache", runtime=runtime)
+
+
+@pytest.fixture(scope="session")
+def bwrap(config: SandboxConfig) -> Iterator[BubblewrapSandbox]:
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    sandbox = BubblewrapSandbox(config)
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture(scope="session")
+def process(config: SandboxConfig) -> Iterator[ProcessSandbox]:
+    sandbox = ProcessSandbox(config)
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture(scope="session", params=["process", "namespace"])
+def sandbox(request: pytest.FixtureRequest) -> ProcessSandbox | BubblewrapSandbox:
+    """Each built-in level in turn."""
+    chosen = request.getfixturevalue("process" if request.param == "process" else "bwrap")
+    assert isinstance(chosen, ProcessSandbox | BubblewrapSandbox)
+    return chosen

@@ -1,0 +1,117 @@
+"""Running one job to its end in a sandbox, and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from computepool.agent.sandbox.base import Exit, Limits, Policy, Process, Sandbox
+from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
+
+LIMITS = Limits(memory_mb=256, pids=32, cpus=2, wall_s=20, disk_mb=64, tmp_mb=16, open_files=256)
+SCRIPTS = [Path(__file__).with_name(name) for name in ("hostile.py", "bombs.py")]
+_names = itertools.count()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    exit: Exit
+    out: str
+    err: str
+    workdir: Path
+
+    @property
+    def got(self) -> dict[str, object]:
+        """What a hostile job says it got hold of. Fails if the job did not get to say anything."""
+        lines = [line for line in self.out.splitlines() if line.startswith("{")]
+        assert lines, f"the job said nothing: {self.exit} {self.out[-500:]} {self.err[-500:]}"
+        found = json.loads(lines[-1])
+        assert isinstance(found, dict)
+        return found
+
+
+@contextlib.contextmanager
+def started(
+    sandbox: Sandbox,
+    argv: Sequence[str],
+    *,
+    ground: Path,
+    limits: Limits = LIMITS,
+    policy: Policy | None = None,
+    stdin: bytes = b"",
+    prepare: Callable[[Path], None] | None = None,
+) -> Iterator[tuple[Process, Path, Callable[[Exit | None], Outcome]]]:
+    """A running job, its work folder, and a function that makes the Outcome; everything is cleaned up."""
+    workdir = make_workdir(ground / "work", f"job{next(_names)}")
+    try:
+        if prepare is not None:
+            prepare(workdir)
+        with (
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+            tempfile.TemporaryFile() as given,
+        ):
+            given.write(stdin)
+            given.seek(0)
+            process = sandbox.spawn(
+                argv,
+                workdir=workdir,
+                limits=limits,
+                policy=policy or Policy(),
+                stdin=given.fileno(),
+                stdout=out.fileno(),
+                stderr=err.fileno(),
+            )
+
+            def outcome(ended: Exit | None) -> Outcome:
+                assert ended is not None, "the job did not end"
+                out.seek(0)
+                err.seek(0)
+                texts = (stream.read(1 << 20).decode(errors="replace") for stream in (out, err))
+                return Outcome(ended, *texts, workdir)
+
+            with contextlib.closing(process):
+                yield process, workdir, outcome
+    finally:
+        remove_tree(workdir)
+
+
+def run(sandbox: Sandbox, argv: Sequence[str], *, ground: Path, **options: object) -> Outcome:
+    with started(sandbox, argv, ground=ground, **options) as (process, _, outcome):  # type: ignore[arg-type]
+        return outcome(process.wait(60))
+
+
+def run_python(sandbox: Sandbox, code: str, *, ground: Path, **options: object) -> Outcome:
+    return run(sandbox, ["python3", "-I", "-c", code], ground=ground, **options)
+
+
+def attack(sandbox: Sandbox, name: str, *arguments: object, ground: Path, **options: object) -> Outcome:
+    """Run one job of hostile.py or bombs.py in the sandbox."""
+    argv = ["python3", "-I", script_of(name), name, json.dumps(arguments)]
+    return run(sandbox, argv, ground=ground, prepare=stage_hostile, **options)
+
+
+def stage_hostile(workdir: Path) -> None:
+    for path in SCRIPTS:
+        with stage(workdir, path.name) as script:
+            script.write(path.read_bytes())
+
+
+def script_of(name: str) -> str:
+    return next(path.name for path in SCRIPTS if f"\ndef {name}(" in path.read_text())
+
+
+def eventually(condition: Callable[[], bool], *, timeout_s: float = 10.0) -> bool:
+    """Whether `condition` becomes true in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True

@@ -1,0 +1,187 @@
+"""Getting results out of, and inputs into, a folder that a stranger's program writes to."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from computepool.agent.sandbox.base import OUTPUTS, Sandbox, SandboxError
+from computepool.agent.sandbox.collect import Caps, Collector
+from computepool.agent.sandbox.scratch import (
+    check_name,
+    give,
+    make_workdir,
+    remove_tree,
+    require_reachable,
+    stage,
+    unreachable,
+)
+from tests.sandbox.running import LIMITS, stage_hostile, started
+
+
+@pytest.fixture
+def workdir(ground: Path) -> Iterator[Path]:
+    folder = make_workdir(ground / "work", f"folder-{secrets.token_hex(6)}")
+    yield folder
+    remove_tree(folder)
+
+
+def contents(collector: Collector) -> dict[str, bytes]:
+    return {output.name: os.pread(output.fd, output.size, 0) for output in collector}
+
+
+def test_only_plain_files_come_back(sandbox: Sandbox, ground: Path) -> None:
+    secret = ground / "collect-secret"
+    secret.write_text("secret")
+    argv = ["python3", "-I", "bombs.py", "evil_outputs", f'["{secret}"]']
+    with started(sandbox, argv, ground=ground, prepare=stage_hostile) as (process, workdir, outcome):
+        ended = outcome(process.wait(20))
+        assert ended.exit.ok, ended.err
+        collector = Collector(workdir / OUTPUTS, Caps(file_bytes=1 << 20))
+        found = contents(collector)
+    locked = {"locked": b"locked"} if os.geteuid() == 0 else {}
+    assert found == {"plain": b"fine", "setuid": b"#!/bin/sh\n", "a/b/c/deep": b"deep"} | locked
+    reasons = {refused.name: refused.reason for refused in collector.refused}
+    assert (
+        reasons["link"]
+        == reasons["folder_link"]
+        == reasons["pipe"]
+        == reasons["socket"]
+        == "not a regular file"
+    )
+    assert reasons["secret_twin"] == reasons["secret_twin_2"] == "has more than one hard link"
+    assert "larger" in reasons["sparse"]
+    assert {"bad\\udcffname", "new\\nline", "bell\\x07"} <= set(reasons)
+
+
+def test_outputs_replaced_by_a_link(sandbox: Sandbox, ground: Path) -> None:
+    (ground / "elsewhere").mkdir(exist_ok=True)
+    (ground / "elsewhere" / "file").write_text("secret")
+    argv = ["python3", "-I", "bombs.py", "replace_outputs", f'["{ground}/elsewhere"]']
+    with started(sandbox, argv, ground=ground, prepare=stage_hostile) as (process, workdir, outcome):
+        assert outcome(process.wait(20)).exit.ok
+        collector = Collector(workdir / OUTPUTS)
+        assert contents(collector) == {}
+        assert [refused.name for refused in collector.refused] == [OUTPUTS]
+    assert (ground / "elsewhere" / "file").exists()
+
+
+def test_caps(workdir: Path) -> None:
+    outputs = workdir / OUTPUTS
+    for number in range(10):
+        (outputs / f"f{number}").write_bytes(b"x" * 100)
+    (outputs / "a" / "b" / "c").mkdir(parents=True)
+    (outputs / "a" / "b" / "c" / "deep").write_text("x")
+    few = Collector(outputs, Caps(files=3))
+    assert len(contents(few)) == 3
+    assert "more than 3 files" in few.refused[-1].reason
+    small = Collector(outputs, Caps(total_bytes=350))
+    assert len(contents(small)) == 4  # three of 100 bytes, and the one of 1 byte
+    flat = Collector(outputs, Caps(depth=2))
+    assert "a/b/c/deep" not in contents(flat)
+    assert "nested deeper" in flat.refused[0].reason
+    crowded = Collector(outputs, Caps(entries=5))
+    assert len(contents(crowded)) == 0
+    assert "more than 5 entries" in crowded.refused[-1].reason
+
+
+def test_iteration_that_stops_early_closes_everything(workdir: Path) -> None:
+    (workdir / OUTPUTS / "a").mkdir()
+    (workdir / OUTPUTS / "a" / "one").write_text("1")
+    before = len(os.listdir("/proc/self/fd"))
+    iterator = iter(Collector(workdir / OUTPUTS))
+    next(iterator)
+    iterator.close()  # type: ignore[attr-defined]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_missing_outputs_folder_is_no_error(workdir: Path) -> None:
+    (workdir / OUTPUTS).rmdir()
+    assert contents(Collector(workdir / OUTPUTS)) == {}
+
+
+def test_stage_never_leaves_the_folder(workdir: Path, ground: Path) -> None:
+    with stage(workdir, "data/input.txt") as file:
+        file.write(b"input")
+    with stage(workdir, "run.sh", executable=True) as file:
+        file.write(b"#!/bin/sh\n")
+    assert (workdir / "data" / "input.txt").read_bytes() == b"input"
+    assert (workdir / "run.sh").stat().st_mode & 0o777 == 0o755
+    os.symlink(ground, workdir / "out")
+    for name in ("../x", "/etc/x", "a/../../x", "", "a//b", ".", "a/.", "nul\0", "line\n", "out/x", "data"):
+        with pytest.raises((ValueError, OSError)):
+            stage(workdir, name)
+    with pytest.raises(FileExistsError):
+        stage(workdir, "run.sh")
+    assert not (ground / "x").exists()
+
+
+@given(st.text(max_size=40))
+def test_accepted_names_stay_below(name: str) -> None:
+    try:
+        parts = check_name(name)
+    except ValueError:
+        return
+    assert os.path.normpath(f"/base/{name}") == f"/base/{name}"
+    assert "/".join(parts) == name
+    assert name.isascii() or name.encode()
+
+
+def test_deep_and_locked_trees_can_be_removed(sandbox: Sandbox, ground: Path) -> None:
+    """Deeper than Python's stack and longer than any path the kernel takes."""
+    argv = ["python3", "-I", "bombs.py", "deep_tree", "[1500]"]
+    with started(sandbox, argv, ground=ground, prepare=stage_hostile, limits=LIMITS) as (
+        process,
+        workdir,
+        outcome,
+    ):
+        ended = outcome(process.wait(20)).exit
+        assert ended.ok or "nested too deep" in ended.detail
+    assert not workdir.exists()
+
+
+def test_remove_does_not_follow_links(ground: Path, workdir: Path) -> None:
+    keep = ground / "keep"
+    keep.mkdir(exist_ok=True)
+    (keep / "file").write_text("x")
+    os.symlink(keep, workdir / "link")
+    os.symlink(keep / "file", workdir / "file_link")
+    inner = make_workdir(workdir, "inner")
+    os.symlink(keep, inner / "link")
+    remove_tree(inner)
+    remove_tree(workdir / "missing")
+    assert (keep / "file").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_give_does_not_follow_links(ground: Path, workdir: Path) -> None:
+    target = ground / "owned-by-root"
+    target.write_text("x")
+    os.symlink(target, workdir / "link")
+    give(workdir, 200_777)
+    assert target.stat().st_uid == 0
+    assert os.lstat(workdir / "link").st_uid == 200_777
+    assert workdir.stat().st_uid == 200_777
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="jobs of an ordinary user's agent have its own uid")
+def test_unreachable_folder_is_named(ground: Path) -> None:
+    closed = ground / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "work").mkdir()
+    assert unreachable(closed / "work") == closed
+    assert unreachable(ground) is None
+    with pytest.raises(SandboxError, match=str(closed)):
+        require_reachable(closed / "work")
+
+
+def test_workdir_is_private(workdir: Path) -> None:
+    assert stat.S_IMODE(workdir.stat().st_mode) == 0o700
+    assert stat.S_IMODE(workdir.parent.stat().st_mode) & 0o011 == 0o011

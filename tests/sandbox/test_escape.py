@@ -1,0 +1,332 @@
+"""Hostile jobs against bubblewrap, judged by what the host sees; and the same jobs without a sandbox, as
+a control.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from computepool.agent.sandbox import seccomp
+from computepool.agent.sandbox.base import Policy, Status
+from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.scratch import make_workdir, remove_tree
+from tests.sandbox.canaries import Canaries
+from tests.sandbox.running import Outcome, attack, run_python, stage_hostile, started
+
+x86_only = pytest.mark.skipif(platform.machine() != "x86_64", reason="the job is written in x86_64 numbers")
+
+#: Who the control runs as, when the tests run as root: an ordinary user without rights of its own.
+CONTROL_UID = 299_999
+
+
+@pytest.fixture
+def canaries(ground: Path) -> Iterator[Canaries]:
+    with Canaries(ground) as made:
+        yield made
+
+
+class Unprotected:
+    """The control: the same job as a plain process of an ordinary user, as careless agents start them."""
+
+    def __init__(self, ground: Path, runtime: Runtime) -> None:
+        self._ground = ground
+        self._runtime = runtime
+
+    def attack(
+        self, name: str, *arguments: object, secret: str = "", stdin: str = "", leak: int = -1
+    ) -> Outcome:
+        workdir = make_workdir(self._ground / "work", f"control-{name}")
+        stage_hostile(workdir)
+        uid = CONTROL_UID if os.geteuid() == 0 else None
+        if uid is not None:
+            os.chown(workdir, uid, uid)
+        try:
+            ran = subprocess.run(
+                [self._runtime.python, "-I", "hostile.py", name, json.dumps(arguments)],
+                cwd=workdir,
+                user=uid,
+                group=uid,
+                extra_groups=[] if uid is not None else None,
+                env={**self._runtime.env(str(self._runtime.path)), "SECRET": secret},
+                pass_fds=[leak] if leak >= 0 else [],
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        finally:
+            remove_tree(workdir)
+        ended = None
+        return Outcome(ended, ran.stdout, ran.stderr, workdir)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def unprotected(ground: Path, runtime: Runtime) -> Unprotected:
+    return Unprotected(ground, runtime)
+
+
+# ------------------------------------------------------------------ files and secrets
+def test_owners_files_cannot_be_read(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    assert attack(bwrap, "read_shadow", ground=ground).got == {}
+
+
+def test_secrets_in_files_stay_secret(
+    bwrap: BubblewrapSandbox, ground: Path, canaries: Canaries, unprotected: Unprotected
+) -> None:
+    paths = [str(path) for path in canaries.files]
+    outcome = attack(bwrap, "read_secrets", paths, ground=ground)
+    assert outcome.got == {}
+    assert canaries.token not in outcome.out + outcome.err
+    assert canaries.token in unprotected.attack("read_secrets", paths).out
+
+
+def test_agents_environment_is_not_inherited(
+    bwrap: BubblewrapSandbox,
+    ground: Path,
+    canaries: Canaries,
+    unprotected: Unprotected,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("POOL_TOKEN", canaries.token)
+    outcome = attack(bwrap, "env_secret", ground=ground, policy=Policy(env={"GIVEN": "yes"}))
+    assert canaries.token not in outcome.out
+    names = set(outcome.got["env"])  # type: ignore[call-overload]
+    assert names - {"LD_LIBRARY_PATH"} == {"PATH", "HOME", "LANG", "TMPDIR", "GIVEN", "PWD"}
+    assert canaries.token in unprotected.attack("env_secret", secret=canaries.token).out
+
+
+def test_command_lines_tell_nothing_about_the_host(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    policy = Policy(env={"TOKEN": "env-secret"})
+    outcome = attack(bwrap, "command_lines", ground=ground, policy=policy)
+    assert "hostile.py" in outcome.out
+    assert str(ground) not in outcome.out
+    assert "env-secret" not in outcome.out
+
+
+def test_environment_is_not_on_a_command_line_of_the_host(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    with started(bwrap, ["sleep", "20"], ground=ground, policy=Policy(env={"TOKEN": "env-secret-7"})) as (
+        process,
+        _,
+        _,
+    ):
+        assert process.wait(0.3) is None
+        listing = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True)
+    assert "env-secret-7" not in listing.stdout
+
+
+def test_no_descriptor_of_the_agent_is_open(
+    bwrap: BubblewrapSandbox, ground: Path, canaries: Canaries, unprotected: Unprotected
+) -> None:
+    with open(canaries.files[0]) as secret:
+        os.set_inheritable(secret.fileno(), True)
+        outcome = attack(bwrap, "fd_leak", ground=ground)
+        # The folder that was listed to find them is the only one.
+        assert not [name for name, (link, _) in outcome.got.items() if "/proc/" not in link]  # type: ignore[misc]
+        assert canaries.token not in outcome.out
+        assert canaries.token in unprotected.attack("fd_leak", leak=secret.fileno()).out
+
+
+@x86_only
+def test_keyring_of_the_agent_is_out_of_reach(
+    bwrap: BubblewrapSandbox, ground: Path, canaries: Canaries, unprotected: Unprotected
+) -> None:
+    outcome = attack(bwrap, "keyring", ground=ground)
+    assert outcome.got == {}
+    assert canaries.token in unprotected.attack("keyring").out
+
+
+def test_shared_memory_of_the_host_is_out_of_reach(
+    bwrap: BubblewrapSandbox, ground: Path, canaries: Canaries, unprotected: Unprotected
+) -> None:
+    arguments = (canaries.shmid, str(canaries.files[-1]))
+    outcome = attack(bwrap, "shm_ipc", *arguments, ground=ground)
+    assert outcome.got == {}
+    assert unprotected.attack("shm_ipc", *arguments).out.count(canaries.token) >= 2
+
+
+# ------------------------------------------------------------------ processes
+def test_processes_of_the_host_are_invisible(
+    bwrap: BubblewrapSandbox, ground: Path, canaries: Canaries, unprotected: Unprotected
+) -> None:
+    canaries.sleeper(None)
+    outcome = attack(bwrap, "host_procs", ground=ground)
+    assert len(outcome.got) == 2  # bubblewrap's init and the job
+    assert canaries.marker not in outcome.out
+    assert canaries.marker in unprotected.attack("host_procs").out
+
+
+def test_processes_of_the_host_cannot_be_killed(
+    bwrap: BubblewrapSandbox, ground: Path, canaries: Canaries, unprotected: Unprotected
+) -> None:
+    uid = CONTROL_UID if os.geteuid() == 0 else None
+    victim = canaries.sleeper(uid)
+    unprotected.attack("kill_host", stdin=f"{victim.pid}\n")
+    assert victim.wait(10) == -9  # The control: without a sandbox it dies.
+
+    reader, writer = os.pipe()
+    code = "import os, sys; sys.stdin = os.fdopen(5); sys.argv = ['', 'kill_host', '[]']; exec(open('hostile.py').read())"
+    argv = ["python3", "-I", "-c", code]
+    policy = Policy(env={"HOSTILE_KILL_ALL": "1"}, fds={5: reader})
+    with started(bwrap, argv, ground=ground, prepare=stage_hostile, policy=policy) as (
+        process,
+        workdir,
+        outcome,
+    ):
+        # The work folder now belongs to the job's uid: the victim gets the same.
+        survivor = canaries.sleeper(workdir.stat().st_uid if os.geteuid() == 0 else None)
+        os.write(writer, f"{survivor.pid}\n".encode())
+        os.close(writer)
+        os.close(reader)
+        assert outcome(process.wait(20)).got == {}
+    assert survivor.poll() is None
+
+
+@x86_only
+def test_init_cannot_be_traced(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    assert attack(bwrap, "ptrace_init", ground=ground).got == {}
+
+
+def test_init_is_as_confined_as_the_job(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    assert attack(bwrap, "init_confinement", ground=ground).got == {}
+
+
+def test_priority_and_limits_cannot_be_raised(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    assert attack(bwrap, "raise_priority", ground=ground).got == {}
+
+
+# ------------------------------------------------------------------ the kernel
+def test_kernel_tells_nothing(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    assert attack(bwrap, "kernel_logs", ground=ground).got == {}
+
+
+def test_each_denied_call_is_refused(
+    bwrap: BubblewrapSandbox, ground: Path, unprotected: Unprotected
+) -> None:
+    column = seccomp.ARCHES[platform.machine()].column
+    numbers = {name: row[column] for name, row in seccomp.DENIED.items() if row[column] is not None}
+    assert len(numbers) >= 69 or column == 1
+    assert attack(bwrap, "denied_calls", numbers, ground=ground).got == {}
+    # With such arguments the kernel itself would say something else of most of them.
+    assert len(unprotected.attack("denied_calls", numbers).got) > len(numbers) // 2
+
+
+@x86_only
+def test_clone3_and_x32_do_not_exist(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    assert attack(bwrap, "clone3", ground=ground).got == {}
+    assert attack(bwrap, "x32", ground=ground).got == {}
+
+
+@x86_only
+def test_foreign_architecture_is_fatal(
+    bwrap: BubblewrapSandbox, ground: Path, unprotected: Unprotected
+) -> None:
+    outcome = attack(bwrap, "foreign_arch", ground=ground)
+    assert (outcome.exit.status, outcome.exit.code) == (Status.SIGNAL, 31)  # SIGSYS
+
+
+def test_threads_and_children_still_work(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    """The filter must not break what it does not mean: clone3 falls back, AF_UNIX and AF_INET work."""
+    code = """
+import asyncio, concurrent.futures, multiprocessing, socket, subprocess, tempfile
+def double(x): return 2 * x
+assert list(concurrent.futures.ThreadPoolExecutor(4).map(double, range(4))) == [0, 2, 4, 6]
+assert subprocess.run(['echo', 'hi'], capture_output=True, text=True).stdout == 'hi\\n'
+a, b = socket.socketpair(); a.send(b'x'); assert b.recv(1) == b'x'
+server = socket.create_server(('127.0.0.1', 0)); socket.create_connection(server.getsockname()).close()
+context = multiprocessing.get_context('fork')
+with context.Pool(2) as pool: assert pool.map(double, [1, 2]) == [2, 4]
+async def main():
+    p = await asyncio.create_subprocess_exec('true'); assert await p.wait() == 0
+asyncio.run(main())
+with tempfile.TemporaryFile() as f: f.write(b'x')
+print('fine')
+"""
+    outcome = run_python(bwrap, code, ground=ground)
+    assert (outcome.out, outcome.exit.ok) == ("fine\n", True), outcome.err
+
+
+@x86_only
+def test_namespaces_cannot_be_made_or_entered(
+    bwrap: BubblewrapSandbox, ground: Path, unprotected: Unprotected
+) -> None:
+    assert attack(bwrap, "user_namespaces", ground=ground).got == {}
+    assert unprotected.attack("user_namespaces").got != {}
+
+
+def test_only_three_socket_families_open(
+    bwrap: BubblewrapSandbox, ground: Path, unprotected: Unprotected
+) -> None:
+    assert attack(bwrap, "socket_families", ground=ground).got == {}
+    assert unprotected.attack("socket_families").got != {}
+
+
+@x86_only
+def test_terminal_ioctls_are_refused(
+    bwrap: BubblewrapSandbox, ground: Path, unprotected: Unprotected
+) -> None:
+    assert attack(bwrap, "terminal_injection", ground=ground).got == {}
+    assert unprotected.attack("terminal_injection").got != {}
+
+
+# ------------------------------------------------------------------ devices, mounts, privileges
+def test_devices_are_absent(bwrap: BubblewrapSandbox, ground: Path, unprotected: Unprotected) -> None:
+    assert attack(bwrap, "devices", ground=ground).got == {}
+    assert unprotected.attack("devices").got != {}
+
+
+def test_nothing_can_be_mounted(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    assert attack(bwrap, "mounts", ground=ground).got == {}
+
+
+def test_there_are_no_privileges(bwrap: BubblewrapSandbox, ground: Path, unprotected: Unprotected) -> None:
+    assert attack(bwrap, "privileges", ground=ground).got == {}
+    assert unprotected.attack("privileges").got != {}  # No filter, and a full bounding set.
+
+
+def test_nothing_is_written_to_the_host(
+    bwrap: BubblewrapSandbox, ground: Path, canaries: Canaries, unprotected: Unprotected
+) -> None:
+    paths = [str(path) for path in canaries.targets]
+    got = attack(bwrap, "write_host", paths, ground=ground).got
+    # /tmp and /dev/shm are the job's own there; the host sees nothing of them.
+    assert {path.removeprefix("/proc/1/root").split("/")[1] for path in got} <= {"tmp", "dev"}
+    assert canaries.written() == []
+    unprotected.attack("write_host", paths)
+    assert canaries.written() != []
+
+
+def test_settings_of_the_kernel_cannot_be_written(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    assert attack(bwrap, "write_proc", ground=ground).got == {}
+
+
+# ------------------------------------------------------------------ the network
+def test_listeners_of_the_host_are_out_of_reach(
+    bwrap: BubblewrapSandbox, ground: Path, canaries: Canaries, unprotected: Unprotected
+) -> None:
+    attack(bwrap, "connect_inet", canaries.addresses, ground=ground)
+    assert canaries.hits() == 0
+    unprotected.attack("connect_inet", canaries.addresses)
+    assert canaries.hits() > 0
+
+
+def test_there_is_no_network_outside(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    assert attack(bwrap, "network_outside", ground=ground).got == {}
+
+
+def test_unix_sockets_of_the_host_are_out_of_reach(
+    bwrap: BubblewrapSandbox, ground: Path, canaries: Canaries, unprotected: Unprotected
+) -> None:
+    arguments = (canaries.abstract, canaries.unix_path)
+    assert attack(bwrap, "connect_unix", *arguments, ground=ground).got == {}
+    assert canaries.hits() == 0
+    unprotected.attack("connect_unix", *arguments)
+    assert canaries.hits() == 2

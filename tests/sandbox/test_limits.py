@@ -1,0 +1,350 @@
+"""Limits, kills and counters, at both levels."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from computepool.agent.sandbox import cgroups, scratch
+from computepool.agent.sandbox.base import MIB, Limits, Policy, Sandbox, SandboxError, Status
+from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.process import ProcessSandbox
+from computepool.agent.sandbox.slots import SandboxConfig
+from tests.sandbox.running import LIMITS, attack, eventually, run, run_python, stage_hostile, started
+
+
+def limits(**changes: float) -> Limits:
+    return dataclasses.replace(LIMITS, **changes)  # type: ignore[arg-type]
+
+
+def alive(marker: str) -> bool:
+    """Whether a process with `marker` as its name runs anywhere on the host."""
+    return any((process.info["cmdline"] or [""])[0] == marker for process in psutil.process_iter(["cmdline"]))
+
+
+# ------------------------------------------------------------------ ordinary ends
+@pytest.mark.parametrize(
+    ("command", "status", "code"),
+    [
+        ("exit 0", Status.EXIT, 0),
+        ("exit 3", Status.EXIT, 3),
+        ("kill -SEGV $$", Status.SIGNAL, 11),
+        ("kill -KILL $$", Status.SIGNAL, 9),
+        ("kill -TERM $$", Status.SIGNAL, 15),
+    ],
+)
+def test_end_is_named(sandbox: Sandbox, ground: Path, command: str, status: Status, code: int) -> None:
+    ended = run(sandbox, ["sh", "-c", command], ground=ground).exit
+    assert (ended.status, ended.code) == (status, code)
+
+
+def test_command_that_does_not_exist(sandbox: Sandbox, ground: Path) -> None:
+    outcome = run(sandbox, ["no-such-command"], ground=ground)
+    assert (outcome.exit.status, outcome.exit.code) == (Status.EXIT, 127)
+    assert "no-such-command" in outcome.err
+
+
+def test_command_that_cannot_be_run(sandbox: Sandbox, ground: Path) -> None:
+    def prepare(workdir: Path) -> None:
+        (workdir / "plain").write_text("text")
+        (workdir / "script").write_text("#!/no/such/interpreter\n")
+        (workdir / "script").chmod(0o755)
+
+    for command in ("./plain", "./script"):
+        ended = run(sandbox, [command], ground=ground, prepare=prepare).exit
+        assert ended.status is Status.EXIT
+        assert ended.code in (126, 127)
+
+
+def test_broken_sandbox_is_not_the_jobs_fault(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    policy = Policy(mounts={ground / "missing": "/data"})
+    outcome = run(bwrap, ["true"], ground=ground, policy=policy)
+    assert outcome.exit.status is Status.SANDBOX_ERROR
+    assert "missing" in outcome.err
+
+
+def test_streams_environment_folder_and_descriptors(sandbox: Sandbox, ground: Path) -> None:
+    reader, writer = os.pipe()
+    code = (
+        "import os, sys; print(os.environ['GIVEN'], sys.stdin.read()); print('err', file=sys.stderr);"
+        "os.write(7, b'through'); open('outputs/result', 'w').write(os.getcwd())"
+    )
+    policy = Policy(env={"GIVEN": "ü 1"}, fds={7: writer})
+    argv = ["python3", "-I", "-c", code]
+    with started(sandbox, argv, ground=ground, policy=policy, stdin=b"typed") as (process, workdir, outcome):
+        os.close(writer)
+        ended = outcome(process.wait(20))
+        assert ended.exit.ok, ended.err
+        assert (ended.out, ended.err) == ("ü 1 typed\n", "err\n")
+        assert os.read(reader, 100) == b"through"
+        os.close(reader)
+        seen = sandbox.inside(workdir, workdir=workdir, policy=policy)
+        assert (workdir / "outputs" / "result").read_text() == seen
+
+
+def test_mounts_are_read_only_and_where_they_should_be(sandbox: Sandbox, ground: Path) -> None:
+    source = ground / "data"
+    source.mkdir(exist_ok=True)
+    (source / "file").write_text("content")
+    policy = Policy(mounts={source: "/data"})
+
+    def path(workdir: Path) -> str:
+        return sandbox.inside(source / "file", workdir=workdir, policy=policy)
+
+    code = f"print(open({path(ground)!r}).read()); open({path(ground)!r}, 'w')"
+    outcome = run_python(sandbox, code, ground=ground, policy=policy)
+    assert outcome.out == "content\n"
+    assert outcome.exit.code == 1
+    assert "Read-only file system" in outcome.err or "Permission denied" in outcome.err
+
+
+def test_oversized_request_is_refused_and_the_sandbox_goes_on(sandbox: Sandbox, ground: Path) -> None:
+    with pytest.raises(SandboxError, match="arguments and environment"):
+        run(sandbox, ["true", "x" * 200_000], ground=ground)
+    assert run(sandbox, ["true"], ground=ground).exit.ok
+
+
+# ------------------------------------------------------------------ memory, processes, time
+@pytest.mark.parametrize("bomb", ["memory_bomb", "memory_bomb_children"])
+def test_memory_bomb_ends_as_oom(sandbox: Sandbox, ground: Path, bomb: str) -> None:
+    ended = attack(sandbox, bomb, ground=ground, limits=limits(memory_mb=128)).exit
+    assert ended.status is Status.OOM
+    assert 128 <= ended.usage.peak_rss_mb <= 128 + 32
+    assert "128 MB" in ended.detail
+
+
+def test_oom_of_one_job_is_not_blamed_on_the_next(sandbox: Sandbox, ground: Path) -> None:
+    assert (
+        attack(sandbox, "memory_bomb", ground=ground, limits=limits(memory_mb=64)).exit.status is Status.OOM
+    )
+    ended = run(sandbox, ["sh", "-c", "exit 7"], ground=ground, limits=limits(memory_mb=64)).exit
+    assert (ended.status, ended.code) == (Status.EXIT, 7)
+
+
+def test_fork_bomb_stops_at_the_limit(sandbox: Sandbox, ground: Path) -> None:
+    outcome = attack(sandbox, "fork_bomb", ground=ground, limits=limits(pids=20))
+    assert outcome.got == {"forks": 19, "errno": "EAGAIN"}  # and the job's first process
+
+
+def test_thread_bomb_stops_at_the_limit(sandbox: Sandbox, ground: Path) -> None:
+    assert attack(sandbox, "thread_bomb", ground=ground, limits=limits(pids=20)).got == {"threads": 19}
+
+
+def test_wild_fork_bomb_is_killed_whole(sandbox: Sandbox, ground: Path) -> None:
+    argv = ["python3", "-I", "bombs.py", "fork_bomb_wild", "[]"]
+    chosen = limits(pids=50, wall_s=0.5)
+    with started(sandbox, argv, ground=ground, prepare=stage_hostile, limits=chosen) as (
+        process,
+        workdir,
+        outcome,
+    ):
+        uid = workdir.stat().st_uid
+        launcher = process.pid
+        assert outcome(process.wait(20)).exit.status is Status.TIMEOUT
+        if uid:
+            left = [
+                p.pid for p in psutil.process_iter(["uids"]) if p.info["uids"] and p.info["uids"].real == uid
+            ]
+            assert left == [launcher]
+
+
+def test_time_limit(sandbox: Sandbox, ground: Path) -> None:
+    began = time.monotonic()
+    ended = attack(sandbox, "spin", ground=ground, limits=limits(wall_s=0.5)).exit
+    assert ended.status is Status.TIMEOUT
+    assert 500 <= ended.usage.wall_ms < 5000
+    assert ended.usage.cpu_ms > 100
+    assert time.monotonic() - began < 8
+
+
+def test_cpu_share_is_limited(sandbox: Sandbox, ground: Path) -> None:
+    ended = attack(sandbox, "spin", ground=ground, limits=limits(wall_s=1.5, cpus=0.25)).exit
+    assert ended.usage.cpu_ms < 0.25 * ended.usage.wall_ms + 200
+
+
+@pytest.mark.parametrize("status", [Status.CANCELLED, Status.OUTPUT_LIMIT])
+def test_kill_ends_a_job_that_ignores_signals(sandbox: Sandbox, ground: Path, status: Status) -> None:
+    argv = ["python3", "-I", "bombs.py", "ignore_signals", "[]"]
+    with started(sandbox, argv, ground=ground, prepare=stage_hostile) as (process, _, outcome):
+        assert process.wait(0.3) is None
+        began = time.monotonic()
+        process.kill(status)
+        ended = outcome(process.wait(10)).exit
+        assert (ended.status, ended.code) == (status, 9)
+        assert time.monotonic() - began < 2
+
+
+def test_kill_right_after_spawn(sandbox: Sandbox, ground: Path) -> None:
+    for _ in range(5):
+        with started(sandbox, ["sleep", "60"], ground=ground) as (process, _, outcome):
+            process.kill()
+            assert outcome(process.wait(10)).exit.status is Status.CANCELLED
+
+
+def test_close_of_a_running_job_leaves_nothing(sandbox: Sandbox, ground: Path) -> None:
+    marker = f"closed-{secrets.token_hex(8)}"
+    argv = ["python3", "-I", "-c", f"import os; os.execv('/bin/sleep', [{marker!r}, '60'])"]
+    with started(sandbox, argv, ground=ground) as (process, _, _):
+        assert eventually(lambda: alive(marker))
+        process.close()
+        process.close()
+        assert not alive(marker)
+
+
+def test_daemon_does_not_outlive_its_job(sandbox: Sandbox, ground: Path) -> None:
+    marker = f"daemon-{secrets.token_hex(8)}"
+    outcome = attack(sandbox, "daemonize", marker, ground=ground)
+    assert outcome.exit.ok
+    assert not alive(marker)
+
+
+def test_freeze_stops_the_clock_and_the_cpu(sandbox: Sandbox, ground: Path) -> None:
+    argv = ["python3", "-I", "bombs.py", "spin", "[]"]
+    with started(sandbox, argv, ground=ground, prepare=stage_hostile) as (process, _, outcome):
+        assert eventually(lambda: process.usage().cpu_ms > 100)
+        process.freeze()
+        before = process.usage()
+        assert process.wait(0.5) is None
+        after = process.usage()
+        assert after.cpu_ms - before.cpu_ms <= 20
+        assert after.wall_ms - before.wall_ms <= 20
+        process.thaw()
+        assert eventually(lambda: process.usage().cpu_ms > after.cpu_ms + 100)
+        process.freeze()
+        process.kill()  # A frozen job dies too.
+        assert outcome(process.wait(10)).exit.status is Status.CANCELLED
+
+
+def test_usage_is_measured(sandbox: Sandbox, ground: Path) -> None:
+    code = "held = b'x' * (60 << 20)\nimport time; time.sleep(0.5)\nfor _ in range(3_000_000): pass"
+    with started(sandbox, ["python3", "-I", "-c", code], ground=ground) as (process, _, outcome):
+        assert eventually(lambda: process.usage().rss_mb >= 60)
+        ended = outcome(process.wait(20)).exit
+    assert ended.ok
+    assert 60 <= ended.usage.peak_rss_mb < 110
+    assert ended.usage.cpu_ms >= 30
+    assert ended.usage.wall_ms >= 500
+
+
+# ------------------------------------------------------------------ disk and output
+def test_temporary_folders_are_limited(bwrap: BubblewrapSandbox, ground: Path) -> None:
+    got = attack(bwrap, "fill", ["/tmp", "/dev/shm", "/dev", "/", "/etc"], ground=ground).got
+    assert got == {
+        "/tmp": [16, "ENOSPC"],
+        "/dev/shm": [16, "ENOSPC"],
+        "/dev": [0, "EROFS"],
+        "/": [0, "EROFS"],
+        "/etc": [0, "EROFS"],
+    }
+
+
+def test_one_file_is_limited_at_once(sandbox: Sandbox, ground: Path) -> None:
+    assert attack(sandbox, "fill", ["."], ground=ground).got == {".": [64, "EFBIG"]}
+
+
+@pytest.mark.parametrize("filling", ["fill_slowly", "fill_unlinked", "fill_inodes"])
+def test_work_folder_is_limited(
+    sandbox: Sandbox, ground: Path, filling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "_FILES_MIN", 2000)  # Some file systems make only a thousand a second.
+    ended = attack(sandbox, filling, ground=ground, limits=limits(disk_mb=8)).exit
+    assert ended.status is Status.DISK_LIMIT
+    assert "work folder" in ended.detail
+
+
+def test_flood_is_cut_by_the_reader(sandbox: Sandbox, ground: Path) -> None:
+    reader, writer = os.pipe()
+    workdir = ground / "work" / f"flood-{secrets.token_hex(4)}"
+    workdir.mkdir(parents=True)
+    stage_hostile(workdir)
+    process = sandbox.spawn(
+        ["python3", "-I", "bombs.py", "flood", "[]"],
+        workdir=workdir,
+        limits=LIMITS,
+        policy=Policy(),
+        stdout=writer,
+    )
+    os.close(writer)
+    seen = 0
+    while seen < 4 * MIB:
+        seen += len(os.read(reader, 65536))
+    process.kill(Status.OUTPUT_LIMIT)
+    ended = process.wait(10)
+    os.close(reader)
+    process.close()
+    assert ended is not None
+    assert ended.status is Status.OUTPUT_LIMIT
+
+
+# ------------------------------------------------------------------ without cgroups
+@pytest.fixture(params=["process", "namespace"])
+def fallback(request: pytest.FixtureRequest, config: SandboxConfig) -> Iterator[Sandbox]:
+    """A sandbox on a machine that gives the agent no cgroups."""
+    if request.param == "namespace" and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    backend = ProcessSandbox if request.param == "process" else BubblewrapSandbox
+    made = backend(dataclasses.replace(config, cgroups=False))
+    assert made.limits_kind == "rlimit"
+    yield made
+    made.close()
+
+
+def test_fallback_limits_one_process(fallback: Sandbox, ground: Path) -> None:
+    outcome = run_python(fallback, "b'x' * (400 << 20)", ground=ground, limits=limits(memory_mb=128))
+    assert outcome.exit.code == 1
+    assert "MemoryError" in outcome.err
+
+
+def test_fallback_limits_the_sum_by_patrol(fallback: Sandbox, ground: Path) -> None:
+    ended = attack(fallback, "memory_bomb_children", ground=ground, limits=limits(memory_mb=200)).exit
+    assert ended.status is Status.OOM
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="without root the limit counts the user's other processes too")
+def test_fallback_limits_processes(fallback: Sandbox, ground: Path) -> None:
+    got = attack(fallback, "fork_bomb", ground=ground, limits=limits(pids=20)).got
+    assert 15 <= int(str(got["forks"])) <= 20
+
+
+def test_fallback_kills_trees_and_daemons(fallback: Sandbox, ground: Path) -> None:
+    marker = f"daemon-{secrets.token_hex(8)}"
+    assert attack(fallback, "daemonize", marker, ground=ground).exit.ok
+    assert not alive(marker)
+    ended = attack(fallback, "fork_bomb_wild", ground=ground, limits=limits(pids=30, wall_s=0.5)).exit
+    assert ended.status is Status.TIMEOUT
+
+
+def test_fallback_freezes(fallback: Sandbox, ground: Path) -> None:
+    argv = ["python3", "-I", "bombs.py", "spin", "[]"]
+    with started(fallback, argv, ground=ground, prepare=stage_hostile) as (process, _, outcome):
+        assert eventually(lambda: process.usage().cpu_ms > 100)
+        process.freeze()
+        before = process.usage().cpu_ms
+        assert process.wait(0.3) is None
+        assert process.usage().cpu_ms - before <= 20
+        process.thaw()
+        process.kill()
+        assert outcome(process.wait(10)).exit.status is Status.CANCELLED
+
+
+# ------------------------------------------------------------------ what the agent leaves on the host
+def test_closing_leaves_no_cgroup_and_no_process(config: SandboxConfig, ground: Path) -> None:
+    maker = cgroups.detect()
+    if isinstance(maker, cgroups.Unavailable):
+        pytest.skip(maker.reason)
+    before = {path for base in maker.bases.values() for path in base.iterdir()}
+    children = set(psutil.Process().children(recursive=True))
+    sandbox = ProcessSandbox(config)
+    assert run(sandbox, ["true"], ground=ground).exit.ok
+    assert {path for base in maker.bases.values() for path in base.iterdir()} > before
+    sandbox.close()
+    assert {path for base in maker.bases.values() for path in base.iterdir()} <= before
+    assert set(psutil.Process().children(recursive=True)) <= children

@@ -1,0 +1,89 @@
+"""The filter as a program: every path through it, run by a small interpreter. The kernel's own run is in
+test_escape.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from computepool.agent.sandbox import seccomp
+
+ALLOW = 0x7FFF0000
+KILL = 0x80000000
+MACHINES = sorted(seccomp.ARCHES)
+
+
+def decide(machine: str, number: int, *arguments: int, audit: int | None = None) -> int:
+    """What the filter answers to a system call, as the kernel would work it out."""
+    code = seccomp.program(machine)
+    program = [struct.unpack_from("=HBBI", code, offset) for offset in range(0, len(code), 8)]
+    values = [*arguments, 0, 0, 0, 0, 0, 0][:6]
+    data = struct.pack("<IIQ6Q", number, audit or seccomp.ARCHES[machine].audit, 0, *values)
+    accumulator = counter = 0
+    while True:
+        operation, if_true, if_false, value = program[counter]
+        counter += 1
+        if operation == 0x20:
+            (accumulator,) = struct.unpack_from("<I", data, value)
+        elif operation == 0x06:
+            return int(value)
+        else:
+            holds = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: bool(accumulator & value)}
+            counter += if_true if holds[operation] else if_false
+
+
+def refusal(number: int) -> int:
+    return 0x00050000 | number
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_denied_and_nothing_else(machine: str) -> None:
+    arch = seccomp.ARCHES[machine]
+    denied = {row[arch.column] for row in seccomp.DENIED.values()} - {None}
+    special = {435, arch.socket, arch.socketpair}
+    for number in range(600):
+        expected = refusal(errno.EPERM) if number in denied else ALLOW
+        if number not in special:
+            assert decide(machine, number) == expected, number
+    assert decide(machine, 435) == refusal(errno.ENOSYS)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_foreign_architectures_die(machine: str) -> None:
+    for audit in (0x40000003, 0x40000028, 0xC000003E ^ 1, *(a.audit for a in seccomp.ARCHES.values())):
+        if audit != seccomp.ARCHES[machine].audit:
+            assert decide(machine, 0, audit=audit) == KILL
+
+
+def test_x32_calls_do_not_exist() -> None:
+    for number in (0, 39, 165, 0x3FFFFFFF):
+        assert decide("x86_64", number | 0x40000000) == refusal(errno.ENOSYS)
+
+
+@given(machine=st.sampled_from(MACHINES), flags=st.integers(0, 2**64 - 1))
+def test_clone_without_namespaces_only(machine: str, flags: int) -> None:
+    wanted = refusal(errno.EPERM) if flags & seccomp.CLONE_NEW_MASK else ALLOW
+    assert decide(machine, seccomp.ARCHES[machine].clone, flags) == wanted
+
+
+@given(machine=st.sampled_from(MACHINES), family=st.integers(0, 2**64 - 1) | st.integers(0, 50))
+def test_socket_families(machine: str, family: int) -> None:
+    arch = seccomp.ARCHES[machine]
+    # The kernel takes the family as an int: the upper half is not part of it.
+    wanted = ALLOW if family & 0xFFFFFFFF in seccomp.SOCKET_FAMILIES else refusal(errno.EAFNOSUPPORT)
+    assert decide(machine, arch.socket, family) == decide(machine, arch.socketpair, family) == wanted
+
+
+@given(
+    machine=st.sampled_from(MACHINES),
+    command=st.integers(0, 2**64 - 1) | st.sampled_from([0x5412, 0x541C, 0x5423]),
+)
+def test_ioctls(machine: str, command: int) -> None:
+    denied = command & 0xFFFFFFFF in seccomp.DENIED_IOCTLS.values()
+    wanted = refusal(errno.EPERM) if denied else ALLOW
+    assert decide(machine, seccomp.ARCHES[machine].ioctl, 1, command) == wanted

@@ -1,0 +1,106 @@
+"""The self-test says yes here, and no where a level is missing or leaks."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from computepool.agent.sandbox import bubblewrap, probing, selftest
+from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.process import ProcessSandbox
+from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.core.isolation import Level, names
+
+
+def test_both_levels_hold_here(config: SandboxConfig) -> None:
+    began = time.monotonic()
+    reports = selftest.levels(config)
+    took_s = time.monotonic() - began
+    assert [(report.level, report.ok) for report in reports] == [
+        (Level.PROCESS, True),
+        (Level.NAMESPACE, True),
+    ]
+    assert all(report.limits in ("cgroup1", "cgroup2", "rlimit") for report in reports)
+    assert len(reports[1].attacks) == 9
+    assert took_s < 5, "meant to take about a second"
+
+
+def test_missing_bubblewrap_is_said_with_the_remedy(
+    config: SandboxConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    report = selftest.report(BubblewrapSandbox, config)
+    assert (report.ok, report.limits) == (False, "")
+    assert "not installed" in report.reason
+    assert "apt install bubblewrap" in report.fix
+
+
+class LeakyProcess(ProcessSandbox):
+    """Claims to be more than it is."""
+
+    level: ClassVar[Level] = Level.NAMESPACE  # type: ignore[misc]
+
+
+def test_a_level_that_leaks_is_not_offered(config: SandboxConfig) -> None:
+    report = selftest.report(LeakyProcess, config)
+    assert not report.ok
+    achieved = {name for name, text in report.attacks if text}
+    assert achieved >= {"files", "processes", "network", "calls", "privileges", "writes"}
+    assert report.fix
+
+
+@pytest.mark.parametrize("flag", ["--unshare-all", "--disable-userns"])
+def test_a_sandbox_with_a_part_missing_is_noticed(
+    config: SandboxConfig, monkeypatch: pytest.MonkeyPatch, flag: str
+) -> None:
+    """Without the network namespace the listener is hit; without namespaces at all nothing holds."""
+    if flag == "--disable-userns":
+        monkeypatch.setattr(
+            bubblewrap.seccomp, "program", lambda: b"\x06\x00\x00\x00\x00\x00\xff\x7f"
+        )  # allow all
+    else:
+        rest = ("--unshare-pid", "--unshare-ipc", "--unshare-uts")
+        kept = [argument for argument in bubblewrap._ISOLATION if argument != flag]
+        monkeypatch.setattr(bubblewrap, "_ISOLATION", (*rest, *kept))
+    report = selftest.report(BubblewrapSandbox, config)
+    assert not report.ok
+    assert {name for name, text in report.attacks if text} == (
+        {"calls"} if flag == "--disable-userns" else {"network"}
+    )
+
+
+def test_closed_cache_folder_is_said_with_the_remedy(config: SandboxConfig, ground: Path) -> None:
+    closed = ground / "closed-cache"
+    closed.mkdir(mode=0o700)
+    inner = SandboxConfig(cache_dir=closed / "inner", runtime=config.runtime)
+    report = selftest.report(ProcessSandbox, inner)
+    if report.ok:
+        pytest.skip("an ordinary user's jobs can enter it")
+    assert str(closed) in report.reason
+    assert "/var/lib/computepool" in report.fix
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("bwrap: setting up uid map: Permission denied", "user namespaces"),
+        ("bwrap: Creating new namespace failed: Operation not permitted", "user namespaces"),
+        ("bwrap: Unknown option --disable-userns", "0.8"),
+        ("something else", "doctor"),
+    ],
+)
+def test_remedies(reason: str, remedy: str) -> None:
+    assert remedy in probing.explain(reason)
+
+
+def test_levels_have_names_and_an_order() -> None:
+    assert names() == ("process", "namespace", "container", "gvisor")
+    assert Level.parse(" Namespace ") is Level.NAMESPACE
+    assert Level.PROCESS < Level.NAMESPACE < Level.CONTAINER < Level.GVISOR
+    assert all(Level.parse(level.label) is level for level in Level)
+    with pytest.raises(ValueError, match="process, namespace, container, gvisor"):
+        Level.parse("vm")

@@ -1,0 +1,276 @@
+"""Slots: reuse, uids, and that nothing survives whoever dies first."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import computepool
+from computepool.agent.sandbox import bubblewrap, cgroups
+from computepool.agent.sandbox.asyncwait import finish
+from computepool.agent.sandbox.base import Limits, Policy, Sandbox, SandboxError, Status, Usage
+from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.process import ProcessSandbox
+from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.scratch import make_workdir, remove_tree
+from computepool.agent.sandbox.slots import SandboxConfig
+from tests.sandbox.running import LIMITS, attack, eventually, run, stage_hostile, started
+from tests.sandbox.test_limits import alive
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only a root agent changes uids")
+
+
+@pytest.fixture
+def fresh(config: SandboxConfig) -> Iterator[ProcessSandbox]:
+    sandbox = ProcessSandbox(config)
+    yield sandbox
+    sandbox.close()
+
+
+def test_slot_is_used_again(fresh: ProcessSandbox, ground: Path) -> None:
+    with started(fresh, ["true"], ground=ground) as (process, _, outcome):
+        first = process.pid
+        assert outcome(process.wait(20)).exit.ok
+    with started(fresh, ["true"], ground=ground) as (process, _, _):
+        assert process.pid == first
+        with started(fresh, ["true"], ground=ground) as (other, _, _):
+            assert other.pid != first
+
+
+def test_job_with_other_file_limits_gets_another_slot(fresh: ProcessSandbox, ground: Path) -> None:
+    code = "import resource as r; print(r.getrlimit(r.RLIMIT_NOFILE), r.getrlimit(r.RLIMIT_FSIZE))"
+    for open_files, disk_mb, size_mb in ((256, 64, 64), (512, 65, 128), (128, 3, 64)):
+        chosen = dataclasses.replace(LIMITS, open_files=open_files, disk_mb=disk_mb)
+        outcome = run(fresh, ["python3", "-I", "-c", code], ground=ground, limits=chosen)
+        assert outcome.out == f"{(open_files, open_files)} {(size_mb << 20, size_mb << 20)}\n"
+
+
+def test_memory_limit_follows_each_job(fresh: ProcessSandbox, ground: Path) -> None:
+    for memory_mb, status in ((64, Status.OOM), (400, Status.EXIT), (64, Status.OOM)):
+        chosen = dataclasses.replace(LIMITS, memory_mb=memory_mb)
+        code = "b'x' * (150 << 20)"
+        assert run(fresh, ["python3", "-I", "-c", code], ground=ground, limits=chosen).exit.status is status
+
+
+@as_root
+def test_each_slot_has_a_uid_of_its_own(config: SandboxConfig, ground: Path) -> None:
+    with contextlib.closing(ProcessSandbox(config)) as one, contextlib.closing(ProcessSandbox(config)) as two:
+        argv = ["sleep", "30"]
+        with (
+            started(one, argv, ground=ground) as (_, first, _),
+            started(one, argv, ground=ground) as (_, second, _),
+            started(two, argv, ground=ground) as (_, third, _),
+        ):
+            uids = {folder.stat().st_uid for folder in (first, second, third)}
+        assert len(uids) == 3
+        assert min(uids) >= config.uid_base
+    assert run_id(config, ground) in uids  # Released with its slot.
+
+
+def run_id(config: SandboxConfig, ground: Path) -> int:
+    with contextlib.closing(ProcessSandbox(config)) as sandbox:
+        return int(run(sandbox, ["id", "-u"], ground=ground).out)
+
+
+@as_root
+def test_job_has_no_groups_and_no_privileges(process: ProcessSandbox, ground: Path) -> None:
+    outcome = run(
+        process, ["sh", "-c", "id -G; grep -E 'NoNewPrivs|CapEff' /proc/self/status"], ground=ground
+    )
+    lines = outcome.out.split()
+    assert int(lines[0]) >= 200_000
+    assert lines[1:] == ["CapEff:", "0" * 16, "NoNewPrivs:", "1"]
+
+
+def test_root_is_refused(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    for backend in (ProcessSandbox, BubblewrapSandbox):
+        with pytest.raises(SandboxError, match="never run as root"):
+            backend(dataclasses.replace(config, uid_base=0))
+
+    class RootSlot:
+        uid = 0
+
+    with pytest.raises(SandboxError, match="never run as uid 0"):
+        bubblewrap._refuse_root(RootSlot())  # type: ignore[arg-type]
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    RootSlot.uid = None  # type: ignore[assignment]
+    with pytest.raises(SandboxError, match="never run as uid 0"):
+        bubblewrap._refuse_root(RootSlot())  # type: ignore[arg-type]
+
+
+@as_root
+def test_subordinate_uids_of_users_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from computepool.agent.sandbox import slots
+
+    monkeypatch.setattr(slots, "_subordinate_ranges", lambda: [range(100_000, 200_500)])
+    lease = slots._UidLease.take(200_000)
+    lease.release()
+    assert lease.uid >= 200_500
+
+
+def test_all_slots_in_use_is_an_error(config: SandboxConfig, ground: Path) -> None:
+    with contextlib.closing(ProcessSandbox(dataclasses.replace(config, slots_max=1))) as sandbox:
+        busy = started(sandbox, ["sleep", "30"], ground=ground)
+        with busy, pytest.raises(SandboxError, match="in use"):
+            run(sandbox, ["true"], ground=ground)
+        assert run(sandbox, ["true"], ground=ground).exit.ok
+
+
+def test_killed_launcher_is_the_nodes_fault_and_leaves_nothing(sandbox: Sandbox, ground: Path) -> None:
+    marker = f"orphan-{secrets.token_hex(8)}"
+    argv = ["python3", "-I", "-c", f"import os; os.execv('/bin/sleep', [{marker!r}, '60'])"]
+    with started(sandbox, argv, ground=ground) as (process, _, outcome):
+        assert eventually(lambda: alive(marker))
+        os.kill(process.pid, signal.SIGKILL)
+        assert outcome(process.wait(10)).exit.status is Status.SANDBOX_ERROR
+        process.close()
+        assert eventually(lambda: not alive(marker), timeout_s=5)
+    assert run(sandbox, ["true"], ground=ground).exit.ok
+
+
+_AGENT = """
+import os, sys, time
+from pathlib import Path
+from computepool.agent.sandbox.base import Limits, Policy
+from computepool.agent.sandbox.{module} import {name}
+from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.slots import SandboxConfig
+cache, workdir, marker = map(str, sys.argv[1:4])
+config = SandboxConfig(cache_dir=Path(cache), runtime=Runtime.prepare(Path(cache), {{}}), cgroups={cgroups})
+sandbox = {name}(config)
+process = sandbox.spawn(["python3", "-I", "bombs.py", "daemonize", '["' + marker + '"]'],
+    workdir=Path(workdir), limits=Limits(), policy=Policy())
+other = sandbox.spawn(["python3", "-I", "-c", "import os; os.execv('/bin/sleep', ['" + marker + "', '60'])"],
+    workdir=Path(workdir), limits=Limits(), policy=Policy())
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("use_cgroups", [True, False])
+@pytest.mark.parametrize("backend", [ProcessSandbox, BubblewrapSandbox])
+def test_jobs_die_with_a_killed_agent(
+    backend: type[ProcessSandbox] | type[BubblewrapSandbox], use_cgroups: bool, ground: Path, runtime: Runtime
+) -> None:
+    marker = f"agent-{secrets.token_hex(8)}"
+    workdir = make_workdir(ground / "work", marker)
+    stage_hostile(workdir)
+    module = backend.__module__.rpartition(".")[2]
+    code = _AGENT.format(module=module, name=backend.__name__, cgroups=use_cgroups)
+    command = [sys.executable, "-c", code, str(runtime.path.parent), str(workdir), marker]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as agent:
+        try:
+            assert agent.stdout is not None
+            assert agent.stdout.readline() == b"ready\n"
+            assert eventually(lambda: alive(marker))
+        finally:
+            agent.kill()
+    assert eventually(lambda: not alive(marker), timeout_s=5)
+    remove_tree(workdir)
+
+
+def test_next_agent_sweeps_what_a_killed_one_left() -> None:
+    maker = cgroups.detect()
+    if isinstance(maker, cgroups.Unavailable):
+        pytest.skip(maker.reason)
+    with subprocess.Popen(["sleep", "60"]) as orphan:
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        name = f"{cgroups._pid_namespace()}.{dead.pid}.123-0"
+        for base in maker.bases.values():
+            (base / name).mkdir(parents=True)
+            cgroups.write(base / name / "cgroup.procs", str(orphan.pid))
+        other = next(iter(maker.bases.values())) / "not-ours"
+        other.mkdir()
+        try:
+            assert maker.sweep() == 1
+            assert orphan.wait(5) == -signal.SIGKILL
+            assert not any((base / name).exists() for base in maker.bases.values())
+            assert other.exists()
+        finally:
+            other.rmdir()
+
+
+@pytest.mark.anyio
+async def test_waiting_in_an_event_loop(sandbox: Sandbox, ground: Path) -> None:
+    seen: list[Usage] = []
+    chosen = Limits(wall_s=1.2, memory_mb=128)
+    with (
+        started(sandbox, ["sh", "-c", "exit 4"], ground=ground) as (quick, _, _),
+        started(sandbox, ["sleep", "60"], ground=ground, limits=chosen) as (slow, _, _),
+    ):
+        began = time.monotonic()
+        first, second = await asyncio.gather(finish(quick), finish(slow, on_usage=seen.append))
+    assert (first.status, first.code) == (Status.EXIT, 4)
+    assert second.status is Status.TIMEOUT
+    assert time.monotonic() - began < 10
+    assert seen
+
+
+@pytest.mark.anyio
+async def test_cancelled_waiting_leaves_the_loop_clean(process: ProcessSandbox, ground: Path) -> None:
+    with started(process, ["sleep", "60"], ground=ground) as (job, _, _):
+        waiting = asyncio.ensure_future(finish(job))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not asyncio.get_running_loop().remove_reader(job.fileno())
+
+
+# ------------------------------------------------------------------ an agent without root
+_ORDINARY = """
+import contextlib, json, os, sys
+from pathlib import Path
+from computepool.agent.sandbox import selftest
+from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.slots import SandboxConfig
+home = Path(sys.argv[1])
+config = SandboxConfig(cache_dir=home / "cache", runtime=Runtime.prepare(home / "cache", {}))
+reports = selftest.levels(config)
+print(json.dumps([[r.level.label, r.ok, r.limits, r.reason, dict(r.attacks)] for r in reports]))
+"""
+
+
+@as_root
+def test_agent_of_an_ordinary_user(ground: Path) -> None:
+    """The whole self-test as a user without rights, whose home is closed to everybody else."""
+    extra = {"computepool": Path(computepool.__file__).parent, "psutil": Path(psutil.__file__).parent}
+    runtime = Runtime.prepare(ground / "ordinary", extra)
+    home = ground / "home"
+    home.mkdir(mode=0o700)
+    os.chown(home, 299_998, 299_998)
+    ran = subprocess.run(
+        [runtime.python, "-I", "-c", _ORDINARY, home],
+        user=299_998,
+        group=299_998,
+        extra_groups=[],
+        env=runtime.env(str(runtime.path)),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    reports = json.loads(ran.stdout)
+    assert [(label, ok) for label, ok, *_ in reports] == [("process", True), ("namespace", True)], reports
+
+
+def test_attack_leaves_the_slot_usable(sandbox: Sandbox, ground: Path) -> None:
+    for name in ("daemonize", "fork_bomb"):
+        attack(sandbox, name, *(["x"] if name == "daemonize" else []), ground=ground)
+        assert run(sandbox, ["true"], ground=ground, policy=Policy()).exit.ok

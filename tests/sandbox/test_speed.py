@@ -1,0 +1,45 @@
+"""A smoke check that starting jobs has not become slow. The bounds are far below what an idle machine does
+(about 1 300/s and 300/s), because this one is shared; `make bench` prints the real figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
+from computepool.agent.sandbox.asyncwait import finish
+from computepool.agent.sandbox.base import Limits, Policy, Sandbox
+from computepool.agent.sandbox.scratch import make_workdir, remove_tree
+
+
+async def starts_per_second(sandbox: Sandbox, folders: list[Path], count: int) -> float:
+    """Rate of `/bin/true`, one at a time in each folder."""
+    left = count
+
+    async def keep_starting(workdir: Path) -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            with contextlib.closing(
+                sandbox.spawn(["/bin/true"], workdir=workdir, limits=Limits(), policy=Policy())
+            ) as job:
+                assert (await finish(job)).ok
+
+    began = time.perf_counter()
+    await asyncio.gather(*map(keep_starting, folders))
+    return count / (time.perf_counter() - began)
+
+
+@pytest.mark.anyio
+async def test_starts_per_second(sandbox: Sandbox, ground: Path) -> None:
+    folders = [make_workdir(ground / "work", f"speed{number}") for number in range(2)]
+    await starts_per_second(sandbox, folders, 4)
+    best = max([await starts_per_second(sandbox, folders, 60) for _ in range(3)])
+    for folder in folders:
+        remove_tree(folder)
+    print(f"{sandbox.level.label}: {best:.0f} starts a second with two in flight")
+    assert best > (150 if sandbox.level == 0 else 40)
