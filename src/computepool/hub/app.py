@@ -135,7 +135,7 @@ async def running(
     others = follow.OtherHubs(hub, dispatcher, authenticator)
     listener = Listener(hub.settings.url, hub_id=hub.hub_id, heard=others.heard)
     await leases.on_boot(hub)
-    await dispatcher.load(everything=True)
+    await dispatcher.load(since_ms=0)
     on_ready(hub, (dispatcher, authenticator))
     listener.start()
     duties = [

@@ -24,4 +24,4 @@ async def _wait(hub: Hub, dispatcher: Dispatcher) -> None:
     try:
         await asyncio.wait_for(dispatcher.wanted.wait(), min(timeout_s, hub.settings.resync_s))
     except TimeoutError:
-        await guarded("dispatch.load", dispatcher.load)
+        await guarded("dispatch.resync", dispatcher.resync)

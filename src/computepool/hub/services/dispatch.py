@@ -24,8 +24,11 @@ from computepool.protocol.nodes import CompleteRequest, Grant
 
 _RUNTIME_WEIGHT = 0.2
 _RUNTIMES_MAX = 10_000
-#: A job read back late (another hub's clock, a slow commit) is still found by looking this far behind.
-_OVERLAP_MS = 10_000
+#: A job read back late (another hub's clock, a slow commit) is still found by looking this far behind: a little when
+#: another hub says so, more now and then, and at everything once in a while.
+_OVERLAP_MS = 1_000
+_OVERLAP_SLOW_MS = 30_000
+_FULL_LOAD_EVERY = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Dispatcher:
         self._runtime_ms: dict[str, float] = {}  #: spec digest → how long its jobs run
         self._lanes: dict[str, Lane] = {}  #: short-job lanes that may be topped up
         self._synced_ms = 0
+        self._loads = 0
         self._lane_no = 0
         self.wanted = asyncio.Event()
 
@@ -51,19 +55,25 @@ class Dispatcher:
 
     # feeding the backlog
 
-    async def load(self, *, everything: bool = False) -> None:
-        """Read queued jobs back from the store: after a start, when another hub queued some, and now and then."""
-        started_ms = self._hub.now_ms()
-        since_ms = 0 if everything else max(0, self._synced_ms - _OVERLAP_MS)
-        room = self._hub.settings.backlog_max - len(self._hub.backlog)
-        if room <= 0:
+    async def resync(self) -> None:
+        """The safety net under notifications and memory: now and then, whatever happened."""
+        self._loads += 1
+        if self._loads % _FULL_LOAD_EVERY == 0:
+            await self.load(since_ms=0)
+        else:
+            await self.load(since_ms=self._synced_ms - _OVERLAP_SLOW_MS)
+
+    async def load(self, *, since_ms: int | None = None) -> None:
+        """Read queued jobs back from the store: after a start, or when another hub queued some."""
+        started_ms, limit = self._hub.now_ms(), self._hub.settings.backlog_max
+        if len(self._hub.backlog) >= limit:
             return
+        begin_ms = self._synced_ms - _OVERLAP_MS if since_ms is None else since_ms
         rows = await self._hub.store.read(
-            lambda connection: job_rows.list_queued(connection, since_ms=since_ms, limit=room)
+            lambda connection: job_rows.list_queued(connection, since_ms=begin_ms, limit=limit)
         )
         await self.add(rows)
-        if len(rows) < room:
-            self._synced_ms = started_ms
+        self._synced_ms = started_ms if len(rows) < limit else rows[-1].queued_at_ms
 
     async def add(self, rows: Iterable[AnyRow]) -> None:
         fresh = [row for row in rows if row.id not in self._hub.backlog]

@@ -89,24 +89,26 @@ async def results(
     await _owned(hub, principal, group_id)
     deadline_ms = hub.now_ms() + wait_ms
 
-    def load(connection: Connection) -> tuple[Any, Any, int | None]:
+    def load(connection: Connection) -> tuple[Any, Any]:
         rows = records.list_results(connection, group_id=group_id, after=after, limit=limit)
-        outputs = records.outputs_of(connection, [row.id for row in rows]) if rows else {}
-        unfinished = None
-        if not rows:
-            counts = job_rows.count_group(connection, group_id)
-            unfinished = sum(count for state, count in counts.items() if JobState(state) not in TERMINAL)
-        return rows, outputs, unfinished
+        return rows, records.outputs_of(connection, [row.id for row in rows]) if rows else {}
 
     while True:
         with hub.signals.watch(f"group:{group_id}") as watch:
-            rows, outputs, unfinished = await hub.store.read(load)
+            rows, outputs = await hub.store.read(load)
             left_ms = deadline_ms - hub.now_ms()
             if rows or left_ms <= 0:
                 break
             await watch.wait(left_ms / 1000)
+    if not rows:
+        return ResultPage(results=[], cursor=after, open=await _unfinished(hub, group_id))
     found = [views.job_result(row, seq=row.seq, outputs=outputs) for row in rows]
-    return ResultPage(results=found, cursor=found[-1].seq if found else after, open=unfinished)
+    return ResultPage(results=found, cursor=found[-1].seq)
+
+
+async def _unfinished(hub: Hub, group_id: str) -> int:
+    counts = await hub.store.read(lambda connection: job_rows.count_group(connection, group_id))
+    return sum(count for state, count in counts.items() if JobState(state) not in TERMINAL)
 
 
 async def cancel(hub: Hub, principal: Principal, group_id: str) -> tuple[GroupView, Effects]:

@@ -70,6 +70,8 @@ class _Settling:
         self.accepted: list[dict[str, Any]] = []
         self.failures: list[tuple[Report, AnyRow]] = []
         self.outputs: list[dict[str, Any]] = []
+        self.uploaded: set[str] = set()
+        self.done: set[str] = set()  #: jobs accepted earlier in this very batch
         self.good = self.bad = 0
 
     def run(self, reports: Sequence[Report]) -> Settled:
@@ -77,12 +79,13 @@ class _Settling:
         # Jobs before attempts, both in sorted order: the same order everywhere, so nobody waits in a circle.
         jobs = job_rows.lock_jobs(self.tx, {id_.rpartition("-")[0] for id_ in ids})
         attempts = job_rows.lock_attempts(self.tx, ids)
+        self.uploaded = self._find_uploads(reports)
         seen: dict[str, str] = {}
         for report in reports:
             self._settle_one(report, attempts.get(report.attempt_id), jobs, seen)
         job_rows.report_attempts(self.tx, self.reported)
         job_rows.accept(self.tx, self.accepted)
-        self._record_outputs()
+        records.refer(self.tx, self.outputs)
         for report, job in self.failures:
             self._fail(report, job)
         if self.accepted:
@@ -101,7 +104,7 @@ class _Settling:
                 state=AttemptState(attempt.state),
                 report_digest=seen.get(report.attempt_id, attempt.report_digest),
                 job_state=JobState(job.state),
-                job_accepted=job.accepted_attempt is not None,
+                job_accepted=job.accepted_attempt is not None or job.id in self.done,
             )
         verdict = judge_report(facts, report_digest=report.digest(), outcome=report.outcome)
         self.settled.answers.append(ReportAnswer(attempt_id=report.attempt_id, verdict=verdict))
@@ -113,12 +116,30 @@ class _Settling:
             self._suspicious(report, "report.conflict")
         if verdict in (Verdict.REPLAY, Verdict.CONFLICT):
             return
-        seen[report.attempt_id] = report.digest()
-        self._record(report, attempt, verdict)
+        digest = seen[report.attempt_id] = report.digest()
+        report = self._checked(report)
+        self._record(report, attempt, verdict, digest)
         if verdict in (Verdict.ACCEPTED, Verdict.ACCEPTED_LATE):
             self._apply(report, attempt, job, verdict)
 
-    def _record(self, report: Report, attempt: AnyRow, verdict: Verdict) -> None:
+    def _find_uploads(self, reports: Sequence[Report]) -> set[str]:
+        """Of the artifacts they name, those this node uploaded: it must not give away what it only knows the name of."""
+        digests = {digest for report in reports for digest in _named_artifacts(report)}
+        if not digests:
+            return set()
+        return records.readable_of(self.tx.connection, sorted(digests), account_id=self.node.node_id)
+
+    def _checked(self, report: Report) -> Report:
+        """A success that names files the hub does not have is no success; the node is to blame, not the job."""
+        missing = [digest for digest in _named_artifacts(report) if digest not in self.uploaded]
+        if not missing or report.outcome is not Outcome.SUCCEEDED:
+            return report
+        error = f"The node reported an artifact that it had not uploaded: {missing[0]}."
+        return report.model_copy(
+            update={"outcome": Outcome.FAILED, "reason": Reason.STAGING_FAILED, "error": error}
+        )
+
+    def _record(self, report: Report, attempt: AnyRow, verdict: Verdict, digest: str) -> None:
         state = _ATTEMPT_STATE[report.outcome]
         if verdict is Verdict.SUPERSEDED:
             state = AttemptState.SUPERSEDED
@@ -130,7 +151,7 @@ class _Settling:
                 "attempt": attempt.id,
                 "new_state": state.value,
                 "why": report.reason.value,
-                "digest": report.digest(),
+                "digest": digest,
                 "code": report.exit_code,
                 "text": report.error,
                 "measured": None if report.usage is None else report.usage.model_dump_json(),
@@ -155,6 +176,7 @@ class _Settling:
 
     def _accept(self, report: Report, attempt: AnyRow, job: AnyRow, verdict: Verdict) -> None:
         self.good += 1
+        self.done.add(job.id)
         late = verdict is Verdict.ACCEPTED_LATE
         reason = Reason.ACCEPTED_LATE if late else Reason.COMPLETED
         times = self.reported[-1]
@@ -200,15 +222,6 @@ class _Settling:
                 {"digest": digest, "account_id": job.account_id, "job_id": job.id, "role": role, "name": name}
             )
 
-    def _record_outputs(self) -> None:
-        if not self.outputs:
-            return
-        known = records.get_artifacts(self.tx.connection, [row["digest"] for row in self.outputs])
-        missing = [row["digest"] for row in self.outputs if row["digest"] not in known]
-        if missing:
-            raise Forbidden(f"The report names an artifact that was not uploaded: {missing[0]}.")
-        records.refer(self.tx, self.outputs)
-
     def _fail(self, report: Report, job: AnyRow) -> None:
         lifecycle.attempt_failed(
             self.tx,
@@ -241,6 +254,11 @@ class _Settling:
         self.tx.emit(
             actor=self.node.node_id, action=action, node_id=self.node.node_id, attempt_id=report.attempt_id
         )
+
+
+def _named_artifacts(report: Report) -> list[str]:
+    named = [output.digest for output in report.outputs]
+    return named if report.result_artifact is None else [*named, report.result_artifact]
 
 
 def cool_off_until(hub: Hub, faults: int, now_ms: int) -> int:
