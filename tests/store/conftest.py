@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, create_engine, text
 
 from computepool.hub.store.schema import migrate
 from computepool.hub.store.session import Store
+from computepool.hub.store.tables import metadata
 from computepool.testing.clock import FakeClock
 from computepool.testing.postgres import PostgresServer
 
@@ -29,11 +31,21 @@ def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
     return f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'hub.sqlite')}"
 
 
+@pytest.fixture(scope="session")
+def postgres_tables(postgres: PostgresServer) -> Engine:
+    url = postgres.fresh_database()
+    migrate(url)
+    return create_engine(url)
+
+
 @pytest.fixture
-def migrated_postgres_url(postgres: PostgresServer) -> Iterator[str]:
-    url = postgres.fresh_database(migrate)
-    yield url
-    postgres.drop_database(url)
+def migrated_postgres_url(postgres_tables: Engine) -> str:
+    """The address of a migrated, empty PostgreSQL database: emptied for each test, which is quicker than a new one."""
+    with postgres_tables.begin() as connection:
+        names = ", ".join(metadata.tables)
+        connection.execute(text(f"TRUNCATE {names} RESTART IDENTITY CASCADE"))
+    postgres_tables.dispose()
+    return postgres_tables.url.render_as_string(hide_password=False)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

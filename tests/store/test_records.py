@@ -1,0 +1,238 @@
+"""Events, results, logs and artifacts: read back in order, page by page, nothing lost between two pages."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import delete
+
+from computepool.core.errors import Conflict
+from computepool.core.jobs import AttemptState, JobState, Reason
+from computepool.hub.store import jobs, records
+from computepool.hub.store.session import AnyRow, Connection, Store, Tx
+from computepool.hub.store.tables import events
+from computepool.testing.clock import FakeClock
+from computepool.testing.factories import add_account, add_attempt, add_group, add_jobs, add_node
+
+# events and results
+
+
+async def test_events_are_numbered_in_order_and_filtered(store: Store, clock: FakeClock) -> None:
+    def unit(tx: Tx) -> None:
+        tx.emit(actor="hub", action="one", job_id="j1", account_id="a")
+        tx.emit(actor="hub", action="two", job_id="j2", account_id="a", before="queued", after="leased")
+        tx.emit(actor="hub", action="three", node_id="n1")
+
+    await store.write(unit)
+
+    async def found(after: int = 0, **filters: str | None) -> list[str]:
+        rows = await store.read(lambda c: records.list_events(c, after=after, limit=10, **filters))
+        return [row.action for row in rows]
+
+    assert await found() == ["one", "two", "three"]
+    assert await found(job_id="j2", node_id=None) == ["two"]
+    assert await found(account_id="a") == ["one", "two"]
+    assert await found(node_id="n1") == ["three"]
+    assert await found(after=await store.read(records.last_event)) == []
+    row = (await store.read(lambda c: records.list_events(c, after=1, limit=1)))[0]
+    assert (row.at_ms, row.before, row.after, row.final) == (clock.now_ms(), "queued", "leased", False)
+
+
+async def test_a_number_is_never_used_twice(store: Store) -> None:
+    await store.write(lambda tx: tx.emit(actor="hub", action="one"))
+    last = await store.read(records.last_event)
+    await store.write(lambda tx: tx.connection.execute(delete(events)) and None)
+    await store.write(lambda tx: tx.emit(actor="hub", action="two"))
+    assert await store.read(records.last_event) > last
+
+
+async def test_results_of_a_group_come_in_the_order_of_finishing(store: Store) -> None:
+    def make(tx: Tx) -> tuple[str, list[str]]:
+        account = add_account(tx)
+        group = add_group(tx, account_id=account)
+        return group, add_jobs(tx, 5, account_id=account, group_id=group)
+
+    group, ids = await store.write(make)
+    order = [ids[3], ids[0], ids[4], ids[1]]
+    for job_id in order:
+
+        def end(tx: Tx, job_id: str = job_id) -> None:
+            jobs.finish(tx, job_id, state=JobState.FAILED, reason=Reason.TIMEOUT)
+            tx.emit(actor="hub", action="job.leased", job_id=job_id, group_id=group)
+            tx.emit(actor="hub", action="job.failed", job_id=job_id, group_id=group, final=True)
+            tx.emit(actor="hub", action="job.failed", job_id=job_id, final=True)
+
+        await store.write(end)
+    first = await store.read(lambda c: records.list_results(c, group_id=group, after=0, limit=3))
+    rest = await store.read(lambda c: records.list_results(c, group_id=group, after=first[-1].seq, limit=3))
+    assert [row.id for row in (*first, *rest)] == order
+    assert {row.state for row in first} == {"failed"}
+
+
+async def test_pages_of_groups(store: Store) -> None:
+    def make(tx: Tx) -> tuple[str, list[str]]:
+        account = add_account(tx)
+        add_group(tx, account_id=account, kind="session")
+        return account, [add_group(tx, account_id=account) for _ in range(4)]
+
+    account, ids = await store.write(make)
+
+    def page(connection: Connection, before: str | None) -> list[str]:
+        rows = records.list_groups(
+            connection, account_id=account, kinds=["group", "map"], before=before, limit=3
+        )
+        return [row.id for row in rows]
+
+    first = await store.read(lambda connection: page(connection, None))
+    assert first + await store.read(lambda connection: page(connection, first[-1])) == ids[::-1]
+
+
+async def test_a_key_names_one_job_of_a_group(store: Store) -> None:
+    def make(tx: Tx) -> tuple[str, str]:
+        account = add_account(tx)
+        return account, add_group(tx, account_id=account)
+
+    account, group = await store.write(make)
+    await store.write(lambda tx: add_jobs(tx, account_id=account, group_id=group, key="same"))
+    with pytest.raises(Conflict):
+        await store.write(lambda tx: add_jobs(tx, account_id=account, group_id=group, key="same"))
+    await store.write(lambda tx: add_jobs(tx, 2, account_id=account, key="same"))
+    assert await store.read(lambda connection: jobs.count_group(connection, group)) == {"queued": 1}
+
+
+# logs
+
+
+async def test_logs_are_counted_and_kept_in_order(store: Store) -> None:
+    def make(tx: Tx) -> tuple[str, str, str]:
+        node_id, (job_id,) = add_node(tx), add_jobs(tx)
+        return node_id, job_id, add_attempt(tx, job_id, node_id=node_id)
+
+    node_id, job_id, attempt_id = await store.write(make)
+    assert await store.write(lambda tx: records.grow_log(tx, attempt_id, node_id="node_x", size=1)) is None
+    for expected in (10, 20):
+        grown = await store.write(lambda tx: records.grow_log(tx, attempt_id, node_id=node_id, size=10))
+        assert grown is not None
+        assert (grown.job_id, grown.log_bytes) == (job_id, expected)
+    lines = [f"line {number}\x00" for number in range(5)]
+    rows = [{"job_id": job_id, "attempt_id": attempt_id, "stream": "stdout", "text": line} for line in lines]
+    await store.write(lambda tx: records.insert_logs(tx, rows))
+    first = await store.read(lambda c: records.list_logs(c, job_id=job_id, after=0, limit=3))
+    rest = await store.read(lambda c: records.list_logs(c, job_id=job_id, after=first[-1].seq, limit=3))
+    assert [row.text for row in (*first, *rest)] == [line.replace("\x00", "\ufffd") for line in lines]
+
+
+# artifacts
+
+
+def reference(digest: str, account_id: str, **fields: str) -> dict[str, str]:
+    return {
+        "digest": digest,
+        "account_id": account_id,
+        "job_id": "",
+        "role": "upload",
+        "name": "file",
+    } | fields
+
+
+async def test_the_same_reference_twice_is_one(store: Store) -> None:
+    def unit(tx: Tx) -> None:
+        records.insert_artifact(tx, digest="d1", size=5)
+        records.insert_artifact(tx, digest="d1", size=5)
+        records.refer(tx, [reference("d1", "a")])
+        records.refer(tx, [reference("d1", "a"), reference("d1", "b")])
+        records.refer(tx, [])
+
+    await store.write(unit)
+    assert await store.read(lambda c: records.get_artifacts(c, ["d1", "d2"])) == {"d1": 5}
+    assert await store.read(lambda c: records.may_read(c, digest="d1", account_id="a"))
+    assert not await store.read(lambda c: records.may_read(c, digest="d1", account_id="c"))
+    assert await store.write(lambda tx: records.drop_refs(tx, digest="d1", account_id="a")) == 1
+    assert not await store.write(lambda tx: records.drop_if_unused(tx, "d1"))
+    assert await store.write(lambda tx: records.drop_refs(tx, digest="d1", account_id="b")) == 1
+    assert await store.write(lambda tx: records.drop_if_unused(tx, "d1"))
+    assert await store.read(lambda c: records.get_artifacts(c, ["d1"])) == {}
+
+
+async def test_nothing_refers_to_an_artifact_that_is_not_there(store: Store) -> None:
+    with pytest.raises(Conflict):
+        await store.write(lambda tx: records.refer(tx, [reference("missing", "a")]))
+
+
+async def test_pages_of_artifacts_lose_none_that_share_a_digest_and_a_moment(
+    store: Store, clock: FakeClock
+) -> None:
+    def unit(tx: Tx) -> None:
+        records.insert_artifact(tx, digest="d", size=1)
+        records.insert_artifact(tx, digest="e", size=1)
+        rows = [reference("d", "a", job_id=f"j{number % 3}", name=f"f{number}") for number in range(9)]
+        records.refer(tx, [*rows, reference("e", "a")])
+
+    await store.write(unit)
+    clock.advance(1)
+    await store.write(lambda tx: records.refer(tx, [reference("d", "a", name="newest")]))
+    found: list[AnyRow] = []
+    while True:
+        before = (found[-1].created_at_ms, found[-1].place) if found else None
+        rows = await store.read(
+            lambda c, before=before: records.list_artifacts(
+                c, account_id="a", job_id=None, before=before, limit=4
+            )
+        )
+        found += rows
+        if len(rows) < 4:
+            break
+    assert found[0].name == "newest"
+    assert len(found) == len({row.place for row in found}) == 11
+    of_job = await store.read(
+        lambda c: records.list_artifacts(c, account_id=None, job_id="j1", before=None, limit=99)
+    )
+    assert len(of_job) == 3
+
+
+async def test_a_node_reads_what_the_jobs_it_holds_refer_to(store: Store) -> None:
+    def unit(tx: Tx) -> tuple[str, str, str]:
+        account, node_id = add_account(tx), add_node(tx)
+        (job_id,) = add_jobs(tx, account_id=account)
+        attempt_id = add_attempt(tx, job_id, node_id=node_id)
+        records.insert_artifact(tx, digest="d", size=1)
+        records.refer(tx, [reference("d", account, job_id=job_id, role="input")])
+        return account, node_id, attempt_id
+
+    account, node_id, attempt_id = await store.write(unit)
+    job_id = attempt_id.rpartition("-")[0]
+
+    async def may(node: str) -> bool:
+        return await store.read(lambda c: records.node_may_read(c, digest="d", node_id=node))
+
+    assert await may(node_id)
+    assert not await may("node_other")
+    using = await store.read(lambda c: records.open_jobs_using(c, digest="d", account_id=account))
+    assert using == [job_id]
+
+    def end(tx: Tx) -> None:
+        jobs.end_attempt(tx, attempt_id, state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
+        jobs.finish(tx, job_id, state=JobState.FAILED, reason=Reason.LEASE_LOST)
+
+    await store.write(end)
+    assert not await may(node_id)
+    assert await store.read(lambda c: records.open_jobs_using(c, digest="d", account_id=account)) == []
+
+
+async def test_outputs_by_job(store: Store) -> None:
+    def unit(tx: Tx) -> None:
+        records.insert_artifact(tx, digest="d", size=7)
+        records.refer(
+            tx,
+            [
+                reference("d", "a", job_id="j1", role="output", name="b.txt"),
+                reference("d", "a", job_id="j1", role="output", name="a.txt"),
+                reference("d", "a", job_id="j1", role="input", name="c.txt"),
+                reference("d", "a", job_id="j2", role="output", name="d.txt"),
+            ],
+        )
+
+    await store.write(unit)
+    outputs = await store.read(lambda c: records.outputs_of(c, ["j1", "j3"]))
+    assert {job: [(row.name, row.size) for row in rows] for job, rows in outputs.items()} == {
+        "j1": [("a.txt", 7), ("b.txt", 7)]
+    }
