@@ -85,7 +85,9 @@ StartNode = Callable[..., Any]
 
 
 @pytest.fixture
-async def start_node(hub: FakeHub, data_dir: Path, runtime: Runtime, ground: Path) -> AsyncIterator[StartNode]:
+async def start_node(
+    hub: FakeHub, data_dir: Path, runtime: Runtime, ground: Path
+) -> AsyncIterator[StartNode]:
     nodes: list[Node] = []
 
     async def start(*, level: str = "process", limits: AgentLimits = QUICK, **fields: Any) -> Node:

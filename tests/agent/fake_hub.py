@@ -145,12 +145,20 @@ class FakeHub:
         return digest
 
     async def start(self, port: int = 0) -> None:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener = socket.socket(
+            socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+        )  # else no TCP_NODELAY
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         config = uvicorn.Config(
-            self._app, interface="asgi3", log_level="error", ws="none", lifespan="off", access_log=False, timeout_graceful_shutdown=1
+            self._app,
+            interface="asgi3",
+            log_level="error",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            timeout_graceful_shutdown=1,
         )
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
@@ -350,13 +358,21 @@ async def _reply(send: Any, status: int, body: bytes) -> None:
 
 
 def _problem(status: int, detail: str = "as the test wished") -> bytes:
-    codes = {400: "bad_request", 401: "unauthenticated", 404: "not_found", 409: "conflict", 503: "unavailable"}
+    codes = {
+        400: "bad_request",
+        401: "unauthenticated",
+        404: "not_found",
+        409: "conflict",
+        503: "unavailable",
+    }
     code = codes.get(status, "unavailable")
     return json.dumps({"title": code, "status": status, "code": code, "detail": detail}).encode()
 
 
 def _problem_of(error: ComputePoolError) -> bytes:
-    return json.dumps({"title": error.code, "status": 400, "code": error.code, "detail": error.detail}).encode()
+    return json.dumps(
+        {"title": error.code, "status": 400, "code": error.code, "detail": error.detail}
+    ).encode()
 
 
 # ---------------------------------------------------------------- specs and payloads

@@ -29,6 +29,7 @@ from computepool.agent.sandbox.base import Sandbox
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.surroundings import Surroundings
+from computepool.agent.sweeper import Sweeper
 from computepool.agent.worker_pool import WorkerPool
 from computepool.core.resources import NodeState
 from computepool.protocol.nodes import Profile
@@ -78,7 +79,9 @@ class Agent:
             clock=clock,
             limits=limits,
             answered=self.loop.on_answered,
+            busy=lambda: bool(self._executor.attempts),
         )
+        self._sweeper = Sweeper()
         self._executor = self._make_executor()
         self.loop.attach(self._executor, self._reporter)
         self._control = ControlServer(config.data_dir, self.command)
@@ -91,15 +94,24 @@ class Agent:
         environments = Environments(config.cache_dir / "environments", uv=config.uv, limits=limits)
         surroundings = Surroundings(machine.sandbox, machine.runtime, machine.cards)
         self._pool = WorkerPool(
-            surroundings, environments, cache, work_dir=config.work_dir, clock=clock, limits=limits
+            surroundings,
+            environments,
+            cache,
+            sweeper=self._sweeper,
+            work_dir=config.work_dir,
+            clock=clock,
+            limits=limits,
         )
-        functions = FunctionRunner(self._pool, cache, uploader, on_output=sink, clock=clock, limits=limits)
+        functions = FunctionRunner(
+            self._pool, cache, uploader, on_output=sink, sweeper=self._sweeper, clock=clock, limits=limits
+        )
         processes = ProcessRunner(
             surroundings,
             environments,
             cache,
             uploader=uploader,
             on_output=sink,
+            sweeper=self._sweeper,
             work_dir=config.work_dir,
             clock=clock,
             limits=limits,
@@ -137,6 +149,7 @@ class Agent:
             await self._executor.close()
             self._reporter.spill()
             self._machine.sandbox.close()
+            self._sweeper.close()
             await self._client.close()
 
     # ------------------------------------------------------------ control
@@ -176,7 +189,7 @@ class Agent:
                 }
                 for head in self._executor.heads()
             ],
-            "waiting": len(self._executor.attempts) - len(self._executor.heads()),
+            "waiting": self._executor.waiting,
             "unreported": self._reporter.waiting,
             "workers": len(self._pool),
             "why_idle": self._why_idle(),

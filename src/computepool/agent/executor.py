@@ -63,6 +63,11 @@ class Executor:
         """Every attempt that has no ending yet."""
         return self._attempts
 
+    @property
+    def waiting(self) -> int:
+        """Attempts that wait behind the head of their lane."""
+        return sum(max(0, len(lane.waiting) - (lane.head is None)) for lane in self._lanes.values())
+
     def heads(self) -> list[Attempt]:
         return [lane.head for lane in self._lanes.values() if lane.head is not None]
 
@@ -113,7 +118,7 @@ class Executor:
         await asyncio.gather(
             *(lane.task for lane in self._lanes.values() if lane.task), return_exceptions=True
         )
-        await self._pool.close()
+        self._pool.close()
 
     # ------------------------------------------------------------ lanes
     async def _run_lane(self, lane: Lane) -> None:

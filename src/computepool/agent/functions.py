@@ -17,8 +17,8 @@ from computepool.agent.endings import Ending, failed, of_exit
 from computepool.agent.lanes import Lane
 from computepool.agent.sandbox.base import Status
 from computepool.agent.sandbox.collect import Caps, Collector
-from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.staging import place_artifact, send_outputs
+from computepool.agent.sweeper import Sweeper
 from computepool.agent.worker import (
     ANSWER_FOLDER,
     LONG_RESULT,
@@ -43,6 +43,7 @@ class FunctionRunner:
         uploader: Uploader,
         *,
         on_output: OnOutput,
+        sweeper: Sweeper,
         clock: Clock,
         limits: AgentLimits,
     ) -> None:
@@ -50,6 +51,7 @@ class FunctionRunner:
         self._cache = cache
         self._uploader = uploader
         self._on_output = on_output
+        self._sweeper = sweeper
         self._clock = clock
         self._limits = limits
 
@@ -209,13 +211,13 @@ class FunctionRunner:
             ending.outcome, ending.reason = Outcome.FAILED, Reason.OUTPUT_LIMIT
             ending.error = f"the result is larger than {limit} bytes"
         finally:
-            await asyncio.to_thread(remove_tree, folder)
+            self._sweeper.remove(folder)
 
     async def _take_outputs(self, ending: Ending, folder: Path) -> None:
         try:
             taken = await send_outputs(folder, self._uploader, self._limits)
         finally:
-            await asyncio.to_thread(remove_tree, folder)
+            self._sweeper.remove(folder)
         taken.apply(ending)
 
 

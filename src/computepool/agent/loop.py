@@ -210,12 +210,15 @@ class NodeLoop:
         await asyncio.sleep(delay_s)
 
     async def _pace(self, reply: NextReply, asked_at: float, *, wait_ms: int) -> None:
-        """Polls are sent at once, unless the hub answers early with nothing or with work that must be refused."""
+        """Polls are sent at once, unless there is work in hand, or the hub answers early with nothing to do."""
         if self._refusals:
             delay_s = min(
                 self._limits.retry_max_s, self._limits.retry_base_s * (1 << min(self._refusals, 10))
             )
             await asyncio.sleep(self._clock.fraction() * delay_s)
+            return
+        if self._executor.waiting:
+            await asyncio.sleep(self._limits.busy_gap_s)
             return
         early = (self._clock.steady() - asked_at) * 1000 < wait_ms / 4
         if early and not (reply.grants or reply.cancel or reply.reregister):

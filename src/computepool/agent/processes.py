@@ -16,10 +16,11 @@ from computepool.agent.endings import BadJob, Ending, of_exit
 from computepool.agent.environments import Environments
 from computepool.agent.logs import STDERR, STDOUT
 from computepool.agent.sandbox.base import OUTPUTS, Exit, Process, Status
-from computepool.agent.sandbox.scratch import make_workdir, remove_tree
+from computepool.agent.sandbox.scratch import make_workdir
 from computepool.agent.specs import Script
 from computepool.agent.staging import place_bytes, place_inputs, send_outputs
 from computepool.agent.surroundings import Surroundings
+from computepool.agent.sweeper import Sweeper
 from computepool.core.jobs import JobKind
 from computepool.protocol.jobs import Usage
 
@@ -43,6 +44,7 @@ class ProcessRunner:
         *,
         uploader: Uploader,
         on_output: OnOutput,
+        sweeper: Sweeper,
         work_dir: Path,
         clock: Clock,
         limits: AgentLimits,
@@ -52,6 +54,7 @@ class ProcessRunner:
         self._cache = cache
         self._uploader = uploader
         self._on_output = on_output
+        self._sweeper = sweeper
         self._work_dir = work_dir
         self._clock = clock
         self._limits = limits
@@ -59,22 +62,16 @@ class ProcessRunner:
 
     async def run(self, attempt: Attempt) -> Ending:
         workdir = make_workdir(self._work_dir, attempt.id)
-        long = False
         try:
             ended = await self._run_in(attempt, workdir)
-            long = ended.usage.wall_ms > 1000 or bool(attempt.spec.spec.inputs)
             ending = of_exit(ended, stderr_tail="" if attempt.log is None else attempt.log.stderr_tail)
             ending.ran_ms = ended.usage.wall_ms
             ending.usage = _usage(ended, attempt)
             if attempt.stop is None and os.listdir(workdir / OUTPUTS):
-                long = True
                 await self._take_outputs(attempt, workdir, ending)
             return ending
         finally:
-            if long:
-                await asyncio.to_thread(remove_tree, workdir)
-            else:
-                remove_tree(workdir)
+            self._sweeper.remove(workdir)
 
     def patrol(self) -> None:
         for run in list(self._running):

@@ -1,7 +1,8 @@
 """Delivers reports: each is on disk before it is sent, and stays there until the hub has answered it.
 
 Batching is natural: while one request is under way, what finishes collects and travels with the next one. So a
-lone report leaves at once, and a thousand a second share few requests.
+lone report leaves at once, and a thousand a second share few requests. While other attempts go on, requests keep
+a small distance, because on two cores each one takes time from the jobs.
 """
 
 from __future__ import annotations
@@ -41,12 +42,16 @@ class Reporter:
         clock: Clock,
         limits: AgentLimits,
         answered: Answered,
+        busy: Callable[[], bool],
     ) -> None:
         self._client = client
         self._outbox = outbox
         self._identity = identity
         self._limits = limits
         self._answered = answered
+        self._busy = busy
+        self._clock = clock
+        self._sent_at = clock.steady()
         self._backoff = Backoff(clock, limits)
         self._queue: deque[tuple[Report, Sequence[LogText]]] = deque()
         self._ready: deque[Batch] = deque()
@@ -77,6 +82,7 @@ class Reporter:
             await self._wake.wait()
             while self._ready or self._queue:
                 if not self._ready:
+                    await self._collect()
                     self._form_batch()
                 await self._deliver_and_spill(self._ready[0])
                 self._ready.popleft()
@@ -93,6 +99,12 @@ class Reporter:
             self._form_batch()
 
     # ------------------------------------------------------------ batches
+    async def _collect(self) -> None:
+        left_s = self._sent_at + self._limits.busy_gap_s - self._clock.steady()
+        if left_s > 0 and self._busy() and len(self._queue) < self._limits.batch_reports_max:
+            await asyncio.sleep(left_s)
+        self._sent_at = self._clock.steady()
+
     def _form_batch(self) -> None:
         reports: list[Report] = []
         logs: list[LogText] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -13,10 +12,11 @@ from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.environments import Environments
 from computepool.agent.sandbox.base import Status
-from computepool.agent.sandbox.scratch import make_workdir, remove_tree
+from computepool.agent.sandbox.scratch import make_workdir
 from computepool.agent.specs import WorkerKey
 from computepool.agent.staging import place_inputs
 from computepool.agent.surroundings import Surroundings
+from computepool.agent.sweeper import Sweeper
 from computepool.agent.workers import Worker, channel_pair
 
 _log = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ class WorkerPool:
         environments: Environments,
         cache: ArtifactCache,
         *,
+        sweeper: Sweeper,
         work_dir: Path,
         clock: Clock,
         limits: AgentLimits,
@@ -38,13 +39,13 @@ class WorkerPool:
         self._surroundings = surroundings
         self._environments = environments
         self._cache = cache
+        self._sweeper = sweeper
         self._work_dir = work_dir
         self._clock = clock
         self._limits = limits
         self._idle: dict[WorkerKey, list[Worker]] = {}
         self._all: dict[Worker, Path | None] = {}  #: with the packages they hold
         self._in_use: set[Worker] = set()
-        self._cleanups: set[asyncio.Future[None]] = set()
         self._count = 0
 
     def __len__(self) -> int:
@@ -83,11 +84,10 @@ class WorkerPool:
             for worker in [worker for worker in workers if worker.idle_since < oldest_allowed]:
                 self._retire(worker)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         for worker in list(self._all):
             worker.close()
             self._clean_up(worker)
-        await asyncio.gather(*self._cleanups)
 
     async def _start(self, key: WorkerKey) -> Worker:
         self._make_room()
@@ -99,7 +99,7 @@ class WorkerPool:
             worker = self._spawn(key, workdir, packages)
         except BaseException:
             self._environments.release(packages)
-            remove_tree(workdir)
+            self._sweeper.remove(workdir)
             raise
         self._all[worker] = packages
         worker.on_closed = lambda: self._on_closed(worker)
@@ -173,6 +173,4 @@ class WorkerPool:
             return
         self._environments.release(self._all.pop(worker))
         self._idle = {key: workers for key, workers in self._idle.items() if workers}
-        removal = asyncio.ensure_future(asyncio.to_thread(remove_tree, worker.workdir))
-        self._cleanups.add(removal)
-        removal.add_done_callback(self._cleanups.discard)
+        self._sweeper.remove(worker.workdir)
