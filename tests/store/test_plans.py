@@ -1,0 +1,93 @@
+"""The questions asked all the time are answered by an index, however many finished jobs lie around."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from computepool.core.jobs import AttemptState, JobState, Reason
+from computepool.hub.store import dialect, jobs, records
+from computepool.hub.store.session import Connection, Tx
+
+MANY = [f"job_{number}" for number in range(600)]
+ATTEMPTS = [f"{job_id}-1" for job_id in MANY]
+
+READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
+    "queue": (lambda c: jobs.list_queued(c, since_ms=5, limit=9), "ix_jobs_open"),
+    "queued by id": (lambda c: jobs.get_queued(c, MANY), "sqlite_autoindex_jobs_1"),
+    "waited too long": (lambda c: jobs.overdue_jobs(c, now_ms=5, limit=9), "ix_jobs_ttl"),
+    "leases run out": (lambda c: jobs.overdue_attempts(c, now_ms=5, limit=9), "ix_attempts_lease"),
+    "held by a node": (lambda c: jobs.live_attempts(c, node_id="n"), "ix_attempts_live"),
+    "attempts of a job": (lambda c: jobs.live_attempts_of_job(c, "j"), "sqlite_autoindex_attempts_2"),
+    "states": (jobs.count_states, "ix_jobs_open"),
+    "open of an account": (lambda c: jobs.count_open(c, "a"), "ix_jobs_"),
+    "jobs of an account": (
+        lambda c: jobs.list_jobs(c, account_id="a", state=None, group_id=None, before="j", limit=9),
+        "ix_jobs_account",
+    ),
+    "dependents": (lambda c: jobs.dependents(c, MANY), "ix_dependencies_after_id"),
+    "results": (lambda c: records.list_results(c, group_id="g", after=5, limit=9), "ix_events_results"),
+    "events of a job": (lambda c: records.list_events(c, after=5, limit=9, job_id="j"), "ix_events_job"),
+    "events of a node": (lambda c: records.list_events(c, after=5, limit=9, node_id="n"), "ix_events_node"),
+    "logs": (lambda c: records.list_logs(c, job_id="j", after=5, limit=9), "ix_log_chunks_job"),
+    "read by a node": (lambda c: records.node_may_read(c, digest="d", node_id="n"), "sqlite_autoindex_"),
+}
+WRITES: dict[str, tuple[Callable[[Tx], Any], str]] = {
+    "lease": (lambda tx: jobs.lease_jobs(tx, MANY), "sqlite_autoindex_jobs_1"),
+    "lock": (lambda tx: jobs.lock_jobs(tx, MANY), "sqlite_autoindex_jobs_1"),
+    "renew": (lambda tx: jobs.renew_leases(tx, ATTEMPTS, until_ms=5), "sqlite_autoindex_attempts_1"),
+    "finish": (
+        lambda tx: jobs.finish(tx, "j", state=JobState.FAILED, reason=Reason.TIMEOUT),
+        "sqlite_autoindex_jobs_1",
+    ),
+    "end": (
+        lambda tx: jobs.end_attempt(tx, "a", state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST),
+        "sqlite_autoindex_attempts_1",
+    ),
+}
+
+
+@contextmanager
+def explained(url: str) -> Iterator[tuple[Connection, list[str]]]:
+    """A connection, and how SQLite answers what is asked through it."""
+    engine = dialect.make_reader(url, 1)
+    plans: list[str] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def explain(*said: Any) -> None:
+        _, cursor, statement, parameters, _, many = said
+        if statement.startswith(("SELECT", "UPDATE")):
+            cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters[0] if many else parameters)
+            plans.extend(row[3] for row in cursor.fetchall())
+
+    with engine.begin() as connection:
+        yield connection, plans
+    engine.dispose()
+
+
+def check(plans: list[str], index: str) -> None:
+    assert plans
+    assert any(f"INDEX {index}" in line for line in plans), plans
+    harmless = ("INDEX", "json_each", "CONSTANT ROW")
+    scans = [line for line in plans if line.startswith("SCAN") and not any(word in line for word in harmless)]
+    assert not scans, plans
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reads_use_their_index(sqlite_url: str, name: str) -> None:
+    ask, index = READS[name]
+    with explained(sqlite_url) as (connection, plans):
+        ask(connection)
+    check(plans, index)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_use_their_index(sqlite_url: str, name: str) -> None:
+    ask, index = WRITES[name]
+    with explained(sqlite_url) as (connection, plans):
+        ask(Tx(connection, 0))
+    check(plans, index)
