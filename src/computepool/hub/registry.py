@@ -38,6 +38,7 @@ class LiveAttempt:
     job_id: str
     lane: Lane
     grant: Grant
+    since_ms: int  #: when it was leased
     running: bool = False
     delivered: bool = False
 
@@ -123,7 +124,14 @@ class Registry:
     # attempts
 
     def hold(
-        self, session: Session, lane: Lane, grant: Grant, *, delivered: bool = False, running: bool = False
+        self,
+        session: Session,
+        lane: Lane,
+        grant: Grant,
+        *,
+        since_ms: int,
+        delivered: bool = False,
+        running: bool = False,
     ) -> None:
         lane.attempts.add(grant.attempt_id)
         session.attempts[grant.attempt_id] = LiveAttempt(
@@ -131,6 +139,7 @@ class Registry:
             job_id=grant.job_id,
             lane=lane,
             grant=grant,
+            since_ms=since_ms,
             delivered=delivered,
             running=running,
         )

@@ -38,7 +38,8 @@ class Watch:
     async def wait(self, timeout_s: float) -> bool:
         """False when the time is over."""
         try:
-            await asyncio.wait_for(self._future, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._future
         except TimeoutError:
             return False
         return True

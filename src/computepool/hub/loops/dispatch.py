@@ -22,6 +22,8 @@ async def _wait(hub: Hub, dispatcher: Dispatcher) -> None:
     due_ms = hub.backlog.next_due_ms()
     timeout_s = hub.settings.resync_s if due_ms is None else max(0.0, (due_ms - hub.now_ms()) / 1000)
     try:
-        await asyncio.wait_for(dispatcher.wanted.wait(), min(timeout_s, hub.settings.resync_s))
+        # Not wait_for: on Python 3.11 it loses a cancellation that comes together with the event.
+        async with asyncio.timeout(min(timeout_s, hub.settings.resync_s)):
+            await dispatcher.wanted.wait()
     except TimeoutError:
         await guarded("dispatch.resync", dispatcher.resync)

@@ -266,7 +266,7 @@ class Dispatcher:
 
     def _hand_over(self, places: Sequence[_Place], leased: dict[str, AnyRow]) -> None:
         """Leased attempts go to their nodes; a job that another hub took simply leaves our backlog."""
-        registry = self._hub.registry
+        registry, now_ms = self._hub.registry, self._hub.now_ms()
         woken = set()
         for place in places:
             self._spec_of.pop(place.job_id, None)
@@ -286,7 +286,7 @@ class Dispatcher:
                 items=job.item_count,
                 gpus=place.lane.gpus,
             )
-            registry.hold(session, place.lane, grant)
+            registry.hold(session, place.lane, grant, since_ms=now_ms)
             woken.add(session.node_id)
         self._close_unused(places)
         for node_id in woken:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from computepool.core.jobs import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason
+from computepool.hub.registry import Session
 from computepool.hub.services import lifecycle
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
@@ -41,8 +42,9 @@ async def note_seen(hub: Hub) -> None:
 
 async def renew(hub: Hub) -> None:
     """One batched statement per interval for all nodes: their leases last from the last word they sent."""
+    now_ms = hub.now_ms()
     by_node = [
-        (session.node_id, session.seen_ms, list(session.attempts))
+        (session.node_id, session.seen_ms, _still_allowed(hub, session, now_ms))
         for session in hub.registry.sessions
         if session.attempts
     ]
@@ -50,6 +52,18 @@ async def renew(hub: Hub) -> None:
         dead = await hub.store.write(lambda tx, part=by_node[start : start + _BATCH]: _renew(hub, tx, part))  # type: ignore[misc]
         for node_id, attempt_id in dead:
             hub.registry.cancel(node_id, attempt_id)
+
+
+def _still_allowed(hub: Hub, session: Session, now_ms: int) -> list[str]:
+    """A node that does not stop a job at its time limit gets no more time: the lease runs out, and the job goes elsewhere."""
+    slack_ms = 2 * hub.registry.lease_ms
+    allowed = []
+    for attempt in session.attempts.values():
+        known = hub.specs.peek(attempt.grant.spec)
+        limit_ms = None if known is None else known.spec.timeout_s * 1000 + slack_ms
+        if limit_ms is None or now_ms - attempt.since_ms <= limit_ms:
+            allowed.append(attempt.id)
+    return allowed
 
 
 def _renew(hub: Hub, tx: Tx, part: list[tuple[str, int, list[str]]]) -> list[tuple[str, str]]:

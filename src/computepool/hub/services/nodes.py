@@ -214,6 +214,7 @@ def _adopt(hub: Hub, session: Session, live: Any, specs: dict[str, Any], holding
             session,
             lanes[attempt.lane],
             grant_from_row(attempt),
+            since_ms=attempt.leased_at_ms,
             delivered=attempt.id in holding,
             running=attempt.state == AttemptState.RUNNING,
         )
