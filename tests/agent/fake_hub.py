@@ -278,7 +278,7 @@ class FakeHub:
             reregister=self.reregister,
         )
 
-    def sign(self, node_id: str, grants: list[Grant], **changes: Any) -> str:
+    def sign(self, node_id: str, grants: list[Grant], /, **changes: Any) -> str:
         now_s = (self.clock.now_ms() + self.time_offset_ms) // 1000
         token = JobToken(
             node_id=changes.get("node_id", node_id),

@@ -1,0 +1,246 @@
+"""Order, giving back, cancelling, pausing and draining."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from computepool.agent import control
+from computepool.core.errors import BadRequest, Unavailable
+from computepool.protocol.nodes import Grant, NextReply
+from tests.agent.conftest import QUICK, StartNode
+from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, until
+
+pytestmark = pytest.mark.anyio
+
+
+def alive(marker: str) -> list[int]:
+    """Processes whose command line holds `marker`."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if any(marker in word for word in process.info["cmdline"] or ()):
+            found.append(process.pid)
+    return found
+
+
+async def test_a_lane_runs_in_order_and_one_at_a_time(
+    hub: FakeHub, start_node: StartNode, ground: Path
+) -> None:
+    await start_node()
+    log = ground / "order.txt"
+    log.touch()
+    log.chmod(0o666)
+
+    def enter(path: str, number: int) -> None:
+        for word in ("in", "out"):
+            with open(path, "a") as file:
+                file.write(f"{word} {number}\n")
+
+    calls = [payload(str(log), n) for n in range(100)]
+    functions = hub.submit(function(enter), calls[:50], lane="one")
+    commands = hub.submit(command("sh", "-c", f"echo command >> {log}"), [None] * 5, lane="one")
+    more = hub.submit(function(enter), calls[50:], lane="one")
+    await until(lambda: len(hub.reports) == 105)
+    assert hub.order == [*functions, *commands, *more]
+    lines = [f"{word} {n}" for n in range(100) for word in ("in", "out")]
+    assert log.read_text().splitlines() == [*lines[:100], *["command"] * 5, *lines[100:]]
+
+
+async def test_different_lanes_run_side_by_side(hub: FakeHub, start_node: StartNode, ground: Path) -> None:
+    """Each waits for a file that the other one writes."""
+    await start_node()
+    meet = ground / "meet"
+    meet.mkdir(mode=0o777)
+    meet.chmod(0o777)
+    wait = "touch {0}/{1}; while [ ! -e {0}/{2} ]; do sleep 0.01; done"
+    hub.submit(command("sh", "-c", wait.format(meet, "a", "b")), lane="one")
+    hub.submit(command("sh", "-c", wait.format(meet, "b", "a")), lane="two")
+    await until(lambda: len(hub.reports) == 2)
+    assert {report.outcome for report in hub.reports.values()} == {Outcome.SUCCEEDED}
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["waiting", "already at the worker"])
+async def test_a_long_head_gives_back_those_behind_it(
+    hub: FakeHub, start_node: StartNode, ahead: bool
+) -> None:
+    await start_node()
+    quick = hub.submit(function(time.sleep), [payload(0)] * (30 if ahead else 0), lane="one")
+    head, *behind = hub.submit(function(time.sleep), [payload(1.5), *[payload(0)] * 9], lane="one")
+    await until(lambda: all(attempt in hub.reports for attempt in behind))
+    assert head not in hub.reports
+    for attempt in behind:
+        report = hub.reports[attempt]
+        assert (report.outcome, report.reason) == (Outcome.RETURNED, Reason.GIVEN_BACK)
+    await until(lambda: head in hub.reports)
+    assert hub.reports[head].outcome is Outcome.SUCCEEDED
+    assert all(hub.reports[attempt].outcome is Outcome.SUCCEEDED for attempt in quick)
+
+
+async def test_a_duplicate_grant_is_ignored(hub: FakeHub, start_node: StartNode, ground: Path) -> None:
+    await start_node()
+    grants: list[Grant] = []
+
+    def twice(reply: NextReply) -> NextReply:
+        grants.extend(reply.grants)
+        doubled = [*reply.grants, *reply.grants]
+        return reply.model_copy(update={"grants": doubled})
+
+    hub.tamper = twice
+    counter = ground / "runs"
+    counter.touch()
+    counter.chmod(0o666)
+    spec = command("sh", "-c", f"echo run >> {counter}; sleep 0.3")
+    (attempt,) = hub.submit(spec)
+    await until(lambda: bool(grants))
+    hub.tamper = None
+    hub.grant_again(grants[0])  # while it runs
+    await until(lambda: attempt in hub.reports)
+    hub.grant_again(grants[0])  # after it was reported
+    polls = len(hub.polls)
+    await until(lambda: len(hub.polls) > polls + 2)
+    (other,) = hub.submit(command("true"))
+    await until(lambda: other in hub.reports)
+    assert counter.read_text() == "run\n"
+    assert hub.repeats == []
+
+
+class TestCancel:
+    async def test_the_whole_tree_dies(self, hub: FakeHub, start_node: StartNode) -> None:
+        await start_node()
+        marker = f"987654.{os.getpid()}"
+        tree = f"setsid sleep {marker} & (sleep {marker} & sleep {marker}) & exec sleep {marker}"
+        (attempt,) = hub.submit(command("sh", "-c", tree))
+        await until(lambda: len(alive(marker)) >= 4)
+        hub.stop_attempt(attempt)
+        await until(lambda: attempt in hub.reports)
+        assert (hub.reports[attempt].outcome, hub.reports[attempt].reason) == (
+            Outcome.CANCELLED,
+            Reason.CANCELLED_BY_USER,
+        )
+        await until(lambda: not alive(marker))
+
+    async def test_a_running_call_and_not_its_neighbours(self, hub: FakeHub, start_node: StartNode) -> None:
+        await start_node(limits=dataclasses.replace(QUICK, give_back_after_s=60))
+        before = hub.submit(function(time.sleep), [payload(0)] * 20, lane="one")
+        bad, *after = hub.submit(function(time.sleep), [payload(60), *[payload(0)] * 10], lane="one")
+        await until(lambda: len(hub.reports) == 20)
+        hub.stop_attempt(bad)
+        await until(lambda: len(hub.reports) == 31)
+        assert hub.reports[bad].outcome is Outcome.CANCELLED
+        assert {hub.reports[attempt].outcome for attempt in (*before, *after)} == {Outcome.SUCCEEDED}
+
+    async def test_one_that_waits_never_starts(
+        self, hub: FakeHub, start_node: StartNode, ground: Path
+    ) -> None:
+        await start_node(limits=dataclasses.replace(QUICK, give_back_after_s=60))
+        touched = ground / "touched"
+        head = hub.submit(command("sleep", "1"), lane="one")[0]
+        waiting = hub.submit(command("touch", str(touched)), lane="one")[0]
+        last = hub.submit(command("true"), lane="one")[0]
+        await until(lambda: bool(hub.polls) and waiting in hub.polls[-1].holding)
+        hub.stop_attempt(waiting)
+        await until(lambda: waiting in hub.reports)
+        assert head not in hub.reports
+        await until(lambda: last in hub.reports)
+        assert hub.reports[waiting].outcome is Outcome.CANCELLED
+        assert hub.reports[last].outcome is Outcome.SUCCEEDED
+        assert not touched.exists()
+
+    async def test_while_its_inputs_are_being_fetched(self, hub: FakeHub, start_node: StartNode) -> None:
+        from computepool.protocol.jobs import InputFile
+        from tests.agent.fake_hub import script
+
+        await start_node()
+        digest = hub.add_artifact(b"never arrives")
+        hub.fault = lambda path: 503 if path.startswith("/artifacts/") else None
+        spec = script("pass", inputs=[InputFile(name="a", digest=digest, size=13)])
+        (attempt,) = hub.submit(spec)
+        await until(lambda: hub.requests[f"/artifacts/{digest}"] >= 1)
+        hub.stop_attempt(attempt)
+        await until(lambda: attempt in hub.reports)
+        assert hub.reports[attempt].outcome is Outcome.CANCELLED
+
+
+class TestStates:
+    async def test_pause_and_resume(self, hub: FakeHub, start_node: StartNode) -> None:
+        node = await start_node()
+        status = await asyncio.to_thread(control.call, node.config.data_dir, "pause")
+        assert status["state"] == "paused"
+        assert "pool node resume" in status["why_idle"]
+        await until(lambda: not hub.polls[-1].claim)
+        (attempt,) = hub.submit(command("true"))
+        polls = len(hub.polls)
+        hub.interval_ms = 50
+        await until(lambda: len(hub.polls) > polls + 3)
+        assert attempt not in hub.granted
+        await asyncio.to_thread(control.call, node.config.data_dir, "resume")
+        await until(lambda: attempt in hub.reports)
+
+    async def test_the_hub_pauses(self, hub: FakeHub, start_node: StartNode) -> None:
+        await start_node()
+        hub.state = "paused"
+        hub.wake()
+        hub.interval_ms = 50
+        await until(lambda: not hub.polls[-1].claim)
+        hub.state = "active"
+        await until(lambda: hub.polls[-1].claim)
+
+    async def test_draining_finishes_what_runs_and_returns_the_rest(
+        self, hub: FakeHub, start_node: StartNode
+    ) -> None:
+        node = await start_node(limits=dataclasses.replace(QUICK, give_back_after_s=60))
+        head = hub.submit(command("sleep", "1"), lane="one")[0]
+        behind = hub.submit(command("true"), [None] * 5, lane="one")
+        await until(lambda: bool(hub.polls) and behind[-1] in hub.polls[-1].holding)
+        await asyncio.to_thread(control.call, node.config.data_dir, "drain")
+        await asyncio.wait_for(node.task, 10)
+        assert hub.reports[head].outcome is Outcome.SUCCEEDED
+        for attempt in behind:
+            assert (hub.reports[attempt].outcome, hub.reports[attempt].reason) == (
+                Outcome.RETURNED,
+                Reason.NODE_DRAINING,
+            )
+
+    async def test_stopping_returns_everything(self, hub: FakeHub, start_node: StartNode) -> None:
+        node = await start_node(limits=dataclasses.replace(QUICK, give_back_after_s=60))
+        marker = f"876543.{os.getpid()}"
+        attempts = hub.submit(command("sleep", marker), [None] * 4)
+        attempts += hub.submit(function(time.sleep), [payload(60)] * 2, lane="three")
+        await until(lambda: len(alive(marker)) >= 2)
+        await asyncio.wait_for(node.finish(), 10)
+        assert {hub.reports[attempt].outcome for attempt in attempts} == {Outcome.RETURNED}
+        assert {hub.reports[attempt].reason for attempt in attempts} == {Reason.NODE_DRAINING}
+        await until(lambda: not alive(marker))
+        assert list(node.config.work_dir.iterdir()) == []
+        assert list(node.config.outbox_dir.iterdir()) == []
+
+    async def test_status_says_what_goes_on(self, hub: FakeHub, start_node: StartNode) -> None:
+        node = await start_node()
+        (attempt,) = hub.submit(command("sleep", "2"))
+        await until(lambda: bool(node.agent.status()["running"]))
+        status = await asyncio.to_thread(control.call, node.config.data_dir, "status")
+        assert status["connected"] is True
+        assert status["level"] == "process"
+        assert status["running"][0]["attempt_id"] == attempt
+        assert status["why_idle"] == ""
+        with pytest.raises(BadRequest):
+            await asyncio.to_thread(control.call, node.config.data_dir, "explode")
+
+    async def test_nobody_there(self, data_dir: Path) -> None:
+        with pytest.raises(Unavailable, match="No agent is running"):
+            control.call(data_dir, "status")
+
+    async def test_a_socket_in_a_deep_folder(self, data_dir: Path) -> None:
+        deep = data_dir / ("x" * 90) / ("y" * 90)
+        deep.mkdir(parents=True)
+        server = control.ControlServer(deep, lambda command: {"heard": command})
+        await server.start()
+        assert await asyncio.to_thread(control.call, deep, "status") == {"heard": "status"}
+        assert (deep / control.SOCKET).stat().st_mode & 0o777 == 0o600
+        await server.close()
