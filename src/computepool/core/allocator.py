@@ -183,7 +183,7 @@ def _ranking(fleet: Fleet, shape: Shape) -> Ranking:
         if ranking.version == fleet.version or _repair(fleet, shape, ranking):
             return ranking
     rows = slice(0, fleet.rows)
-    bands = _bands(fleet, shape, rows)
+    bands = score_bands(fleet, shape, rows)
     ranking = Ranking(version=fleet.version, bands=bands, passing=int(np.count_nonzero(bands >= 0)))
     fleet.rankings[key] = ranking
     if len(fleet.rankings) > RANKINGS_MAX:
@@ -199,7 +199,7 @@ def _repair(fleet: Fleet, shape: Shape, ranking: Ranking) -> bool:
     if joined := fleet.rows - ranking.bands.size:
         ranking.bands = np.append(ranking.bands, np.full(joined, -1, np.int16))
     rows = np.array(changed, np.intp)
-    ranking.bands[rows] = _bands(fleet, shape, rows)
+    ranking.bands[rows] = score_bands(fleet, shape, rows)
     ranking.passing = int(np.count_nonzero(ranking.bands >= 0))
     ranking.version = fleet.version
     for row in changed:
@@ -207,7 +207,7 @@ def _repair(fleet: Fleet, shape: Shape, ranking: Ranking) -> bool:
     return True
 
 
-def _bands(fleet: Fleet, shape: Shape, rows: Rows) -> NDArray[np.int16]:
+def score_bands(fleet: Fleet, shape: Shape, rows: Rows) -> NDArray[np.int16]:
     able = could_run(fleet, shape, rows)
     if isinstance(rows, slice) and (some := np.flatnonzero(able)).size < able.size // 2:
         bands = np.full(able.shape, -1, np.int16)  # gathering the few that passed is cheaper than scoring all

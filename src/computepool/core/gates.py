@@ -196,6 +196,46 @@ def has_room(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     return mask
 
 
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Gate by gate, which rows pass. Only gates that the shape asks about are here."""
+
+    rows: NDArray[np.intp]
+    now: dict[str, Mask]
+    idle: dict[str, Mask]  #: as if every node were online and had nothing to do
+
+    def failures(self) -> NDArray[np.int16]:
+        """How many gates each row fails now."""
+        failed = np.zeros(self.rows.size, np.int16)
+        for passed in self.now.values():
+            failed += ~passed
+        return failed
+
+    def ever(self) -> Mask:
+        """Which rows could run the shape if they were idle."""
+        able = np.ones(self.rows.size, np.bool_)
+        for passed in self.idle.values():
+            able &= passed
+        return able
+
+
+def judge(fleet: Fleet, shape: Shape, rows: NDArray[np.intp] | None = None) -> Verdicts:
+    """Every gate's verdict on every row (of all nodes, if none are named). For people: placing needs less."""
+    if rows is None:
+        rows = np.flatnonzero(fleet.table.live[: fleet.rows])
+    verdicts = Verdicts(rows, {}, {})
+    for gate in GATES:
+        passed = gate.passes(fleet, shape, rows)
+        if passed is not None:
+            idle = gate.idle(fleet, shape, rows) if gate.idle and gate.now else passed
+            verdicts.now[gate.name] = passed
+            verdicts.idle[gate.name] = np.ones_like(passed) if idle is None or not gate.idle else idle
+    if (avoided := avoided_row(fleet, shape)) is not None:
+        verdicts.now[AVOID] = rows != avoided
+        verdicts.idle[AVOID] = np.ones(rows.size, np.bool_)
+    return verdicts
+
+
 def avoided_row(fleet: Fleet, shape: Shape) -> int | None:
     """The row of the node that failed the job last, unless no other node of the fleet could ever run it."""
     row = fleet.row_of(shape.avoid_node) if shape.avoid_node else None

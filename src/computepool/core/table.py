@@ -69,9 +69,16 @@ class Interner:
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
+        self._words: list[str] = []
 
     def number(self, word: str) -> int:
-        return self._numbers.setdefault(word, len(self._numbers))
+        number = self._numbers.setdefault(word, len(self._words))
+        if number == len(self._words):
+            self._words.append(word)
+        return number
+
+    def word(self, number: int) -> str:
+        return self._words[number]
 
     def find(self, word: str) -> int:
         """The number of a word, or -1, which no column holds, if no node ever brought it."""

@@ -1,0 +1,307 @@
+"""What would have to change for a job to start now: the smallest single change of its requirements, else the smallest pair.
+
+Every change offered is checked by the allocator's own gates: asked for in that form, the job starts. What the
+submitter cannot change (a node is offline, an owner trusts nobody) has no entry here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computepool.core import gatewords
+from computepool.core.allocator import eligible
+from computepool.core.features import Mask
+from computepool.core.fleet import Fleet
+from computepool.core.gates import GATES, Verdicts
+from computepool.core.isolation import Level
+from computepool.core.noderecord import cards_needed
+from computepool.core.resources import Requirements, Shape
+
+#: More advice than this is not read.
+CHANGES_MAX = 5
+
+#: How large a change is that has no number. One number becoming smaller costs the part that is given up, so a
+#: third less VRAM is smaller than another Python, and doing without a GPU is the last thing to suggest.
+_COST_WIDEN = 0.5
+_COST_OTHER_SOFTWARE = 0.75
+_COST_WITHOUT_GPU = 1.0
+
+#: One GB, one core.
+_STEP = 1_000
+#: Nodes looked at one by one when a list of names or tags is at fault.
+_ROWS_LOOKED_AT = 1_000
+
+Asked = TypeVar("Asked", str, tuple[str, str])
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Another form of the requirements that would start now."""
+
+    change: str  #: `vram 24 GB → 16 GB`
+    clause: str  #: for a sentence: `with 16 GB of VRAM`
+    gates: tuple[str, ...]
+    requirements: Requirements
+    nodes: int  #: that could start it now
+    cost: float  #: how large the change is; only for comparing
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    gate: str
+    change: str
+    clause: str
+    requirements: Requirements
+    cost: float
+
+
+#: Given rows that fail this one gate, the steps that let one of them pass.
+_Relax = Callable[[Fleet, Requirements, Rows], list[_Step]]
+
+
+def changes(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> tuple[Change, ...]:
+    """What would let the shape start now, smallest first. For a shape that cannot start as it is."""
+    singles = _best(fleet, shape, _singles(fleet, shape, verdicts))
+    return singles or _best(fleet, shape, _pairs(fleet, shape, verdicts))
+
+
+def _best(fleet: Fleet, shape: Shape, found: Iterator[tuple[_Step, ...]]) -> tuple[Change, ...]:
+    best: dict[Requirements, Change] = {}
+    for steps in found:
+        wanted = steps[-1].requirements
+        nodes = int(np.count_nonzero(eligible(fleet, replace(shape, requirements=wanted))))
+        if nodes and wanted not in best:
+            best[wanted] = Change(
+                change=" and ".join(step.change for step in steps),
+                clause=" and ".join(step.clause for step in steps).replace(" and with ", " and "),
+                gates=tuple(step.gate for step in steps),
+                requirements=wanted,
+                nodes=nodes,
+                cost=round(sum(step.cost for step in steps), 6),
+            )
+    return tuple(sorted(best.values(), key=lambda c: (c.cost, -c.nodes, c.change))[:CHANGES_MAX])
+
+
+def _singles(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> Iterator[tuple[_Step, ...]]:
+    failed = _failing_just(1, verdicts)
+    for gate, fails in failed.items():
+        rows = verdicts.rows[fails]
+        for step in _RELAX[gate](fleet, shape.requirements, rows) if rows.size else ():
+            yield (step,)
+
+
+def _pairs(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> Iterator[tuple[_Step, ...]]:
+    failed = _failing_just(2, verdicts)
+    for first, second in permutations(failed, 2):
+        rows = verdicts.rows[failed[first] & failed[second]]
+        for step in _RELAX[first](fleet, shape.requirements, rows) if rows.size else ():
+            relaxed = replace(shape, requirements=step.requirements)
+            passed = _GATES[first].passes(fleet, relaxed, rows)
+            left = rows if passed is None else rows[passed]
+            for other in _RELAX[second](fleet, step.requirements, left) if left.size else ():
+                yield step, other
+
+
+def _failing_just(count: int, verdicts: Verdicts) -> dict[str, Mask]:
+    """For each gate that can be relaxed: who fails it, among the rows that fail just so many gates."""
+    candidates = verdicts.failures() == count
+    return {gate: ~verdicts.now[gate] & candidates for gate in _RELAX if gate in verdicts.now}
+
+
+def _fewer_cores(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+    before, after = wanted.cpu_milli, _most(fleet.table.cpu_free, rows)
+    change = f"{gatewords.cores(before)} → {gatewords.cores(after)}"
+    less = replace(wanted, cpu_milli=after)
+    step = _Step("cores", change, f"with {gatewords.cores(after)}", less, _given_up(before, after))
+    return [step] if 0 < after < before else []
+
+
+def _less_ram(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+    before, after = wanted.ram_mb, _most(fleet.table.ram_free, rows)
+    change = f"ram {gatewords.size(before, up=True)} → {gatewords.size(after)}"
+    less = replace(wanted, ram_mb=after)
+    step = _Step("ram", change, f"with {gatewords.size(after)} of RAM", less, _given_up(before, after))
+    return [step] if 0 < after < before else []
+
+
+def _less_disk(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+    before, after = wanted.disk_mb, _most(fleet.table.disk_free, rows)
+    change = f"disk {gatewords.size(before, up=True)} → {gatewords.size(after)}"
+    less = replace(wanted, disk_mb=after)
+    step = _Step("disk", change, f"with {gatewords.size(after)} of disk", less, _given_up(before, after))
+    return [step] if 0 < after < before else []
+
+
+def _smaller_gpu(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+    """Less VRAM on as many cards, fewer cards with as much, or no card at all."""
+    count, before = cards_needed(wanted), wanted.vram_mb
+    ranked = fleet.table.vram_free
+    steps = []
+    after = _most(ranked[count - 1], rows) if count <= len(ranked) else 0
+    if 0 < after < before:
+        change = f"vram {gatewords.size(before, up=True)} → {gatewords.size(after)}"
+        clause = f"with {gatewords.size(after)} of VRAM"
+        less = replace(wanted, vram_mb=after)
+        steps.append(_Step("gpu", change, clause, less, _given_up(before, after)))
+    most = _cards_at_once(fleet, wanted, rows)
+    if 0 < most < count:
+        clause = f"with {most} GPU{'s' if most > 1 else ''}"
+        fewer = replace(wanted, gpus=most)
+        steps.append(_Step("gpu", f"gpus {count} → {most}", clause, fewer, _given_up(count, most)))
+    without = replace(wanted, gpus=0, vram_mb=0)
+    steps.append(_Step("gpu", "no GPU", "without a GPU", without, _COST_WITHOUT_GPU))
+    return steps
+
+
+def _cards_at_once(fleet: Fleet, wanted: Requirements, rows: Rows) -> int:
+    """The most cards with enough free that one of these nodes has."""
+    if not wanted.vram_mb:
+        return int(fleet.table.cards_idle[rows].max())
+    return sum(bool((column[rows] >= wanted.vram_mb).any()) for column in fleet.table.vram_free)
+
+
+def _wider_tier(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+    """One tier more: the one most of these nodes have."""
+    tier = _commonest(fleet, fleet.table.tier[rows])
+    wider = replace(wanted, tiers=wanted.tiers | {tier})
+    change = f"tier {gatewords.any_of(wanted.tiers)} → {gatewords.any_of(wider.tiers)}"
+    return [_Step("tier", change, f"with tier {tier} allowed too", wider, _COST_WIDEN)]
+
+
+def _wider_region(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+    """One region more: the one most of these nodes have; any, if they do not say."""
+    region = _commonest(fleet, fleet.table.region[rows])
+    wider = replace(wanted, regions=wanted.regions | {region} if region else frozenset())
+    change = f"region {gatewords.any_of(wanted.regions)} → {gatewords.any_of(wider.regions) or 'any'}"
+    clause = f"with region {region} allowed too" if region else "in any region"
+    return [_Step("region", change, clause, wider, _COST_WIDEN)]
+
+
+def _other_mesh_version(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+    version = _commonest(fleet, fleet.table.mesh_version[rows])
+    change = f"mesh version {wanted.mesh_version} → {version or 'any'}"
+    other = replace(wanted, mesh_version=version)
+    return [
+        _Step("mesh_version", change, f"with mesh version {version or 'any'}", other, _COST_OTHER_SOFTWARE)
+    ]
+
+
+def _other_python(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+    version = _commonest(fleet, fleet.table.python[rows])
+    change = f"python {wanted.python} → {version or 'any'}"
+    other = replace(wanted, python=version)
+    return [
+        _Step("python", change, f"with Python {version or 'of any version'}", other, _COST_OTHER_SOFTWARE)
+    ]
+
+
+def _fewer_tags(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+    asked = sorted(wanted.tags)
+    against = np.array([~fleet.features.has(tag, rows) for tag in asked])
+    steps = []
+    for dropped in _fewest(asked, against):
+        said, rest = " and ".join(sorted(dropped)), replace(wanted, tags=wanted.tags - dropped)
+        steps.append(
+            _Step("tags", f"drop tag {said}", f"without tag {said}", rest, _COST_WIDEN * len(dropped))
+        )
+    return steps
+
+
+def _fewer_excluded_tags(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+    asked = sorted(wanted.exclude_tags)
+    against = np.array([fleet.features.has(tag, rows) for tag in asked])
+    steps = []
+    for allowed in _fewest(asked, against):
+        said, rest = (
+            " and ".join(sorted(allowed)),
+            replace(wanted, exclude_tags=wanted.exclude_tags - allowed),
+        )
+        cost = _COST_WIDEN * len(allowed)
+        steps.append(_Step("excluded_tags", f"allow tag {said}", f"with tag {said} allowed", rest, cost))
+    return steps
+
+
+def _fewer_properties(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+    asked = sorted(wanted.properties)
+    against = np.array([~fleet.features.has(item, rows) for item in asked])
+    steps = []
+    for dropped in _fewest(asked, against):
+        said, rest = gatewords.pairs(dropped), replace(wanted, properties=wanted.properties - dropped)
+        cost = _COST_WIDEN * len(dropped)
+        steps.append(_Step("properties", f"drop property {said}", f"without property {said}", rest, cost))
+    return steps
+
+
+def _fewest(asked: Sequence[Asked], against: Mask) -> list[frozenset[Asked]]:
+    """The smallest sets to give up so that a row passes; `against` says which of them fails which row."""
+    counts = against.sum(axis=0)
+    rows = against[:, counts == counts.min()].T[:_ROWS_LOOKED_AT]
+    found = {frozenset(item for item, failed in zip(asked, row, strict=True) if failed) for row in rows}
+    return sorted(found, key=sorted)[:CHANGES_MAX]
+
+
+def _allow_nodes(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+    """Give up those of the excluded names that stand against one of these nodes."""
+    steps: dict[frozenset[str], _Step] = {}
+    for row in rows[:_ROWS_LOOKED_AT].tolist():
+        profile = fleet.node_at(row).profile
+        names = wanted.exclude_nodes & {profile.node_id, profile.name, profile.url}
+        said, rest = " and ".join(sorted(names)), replace(wanted, exclude_nodes=wanted.exclude_nodes - names)
+        cost = _COST_WIDEN * len(names)
+        steps[names] = _Step("excluded_nodes", f"allow node {said}", f"with node {said} allowed", rest, cost)
+    return sorted(steps.values(), key=lambda step: step.cost)[:CHANGES_MAX]
+
+
+def _unpin(_fleet: Fleet, wanted: Requirements, _rows: Rows) -> list[_Step]:
+    change, clause = f"node {wanted.node} → any", "on any node"
+    return [_Step("node", change, clause, replace(wanted, node=""), _COST_WIDEN)]
+
+
+def _weaker_isolation(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+    best = Level(int(fleet.table.level[rows].max()))
+    if wanted.isolation is None:
+        return []
+    change = f"isolation {wanted.isolation.label} → {best.label}"
+    weaker = replace(wanted, isolation=best)
+    return [_Step("isolation", change, f"with isolation {best.label}", weaker, _COST_WIDEN)]
+
+
+_RELAX: dict[str, _Relax] = {
+    "cores": _fewer_cores,
+    "ram": _less_ram,
+    "disk": _less_disk,
+    "gpu": _smaller_gpu,
+    "tier": _wider_tier,
+    "region": _wider_region,
+    "tags": _fewer_tags,
+    "excluded_tags": _fewer_excluded_tags,
+    "properties": _fewer_properties,
+    "excluded_nodes": _allow_nodes,
+    "node": _unpin,
+    "mesh_version": _other_mesh_version,
+    "python": _other_python,
+    "isolation": _weaker_isolation,
+}
+_GATES = {gate.name: gate for gate in GATES}
+
+
+def _most(column: NDArray[np.int32], rows: Rows) -> int:
+    """The most that one of these rows has: down to whole GB or cores, which people can say, unless it is less."""
+    amount = int(column[rows].max())
+    return amount // _STEP * _STEP if amount >= _STEP else amount
+
+
+def _given_up(before: int, after: int) -> float:
+    return 1 - after / max(before, 1)
+
+
+def _commonest(fleet: Fleet, column: NDArray[np.int32]) -> str:
+    numbers, counts = np.unique(column, return_counts=True)
+    return fleet.words.word(int(numbers[counts.argmax()]))

@@ -1,0 +1,259 @@
+"""Why a job waits, where it would run, and why a node gets no work: with numbers, and with what would change it.
+
+Built from the same gates that place jobs, so an explanation cannot disagree with a decision. For people who
+ask; placing never comes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computepool.core import gatewords
+from computepool.core.allocator import score_bands, scored
+from computepool.core.counterfactual import Change, changes
+from computepool.core.fleet import Fleet
+from computepool.core.gates import Verdicts, judge
+from computepool.core.resources import Shape
+
+__all__ = [
+    "Blocker",
+    "Change",
+    "Explanation",
+    "FailedGate",
+    "GateReport",
+    "NodeVerdict",
+    "ShapeVerdict",
+    "blockers",
+    "explain",
+    "explain_node",
+    "preview",
+]
+
+#: Queued shapes that a node's owner is told about, those with the most jobs first.
+SHAPES_EXPLAINED_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateReport:
+    """One gate that the job asks about, over the whole fleet."""
+
+    gate: str
+    need: str
+    failing: int  #: nodes that fail it now
+    failing_even_if_idle: int  #: nodes that fail it for ever; the others are only busy or away
+    passing_without: int  #: nodes that could start the job now if this gate alone were dropped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a job can or cannot start now."""
+
+    sentence: str
+    nodes: int
+    eligible_now: int
+    able: int  #: nodes that could run it if they were online and idle
+    gates: tuple[GateReport, ...]
+    changes: tuple[Change, ...]  #: what would let it start now, smallest first; empty if it can
+
+    @property
+    def unsatisfiable(self) -> bool:
+        """There are nodes, and not one of them could ever run it."""
+        return self.nodes > 0 and self.able == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedGate:
+    gate: str
+    need: str
+    have: str
+    busy: bool  #: it would pass if it were online and idle
+
+    @property
+    def text(self) -> str:
+        return f"needs {self.need} ({self.have})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeVerdict:
+    """One node's answer to a job."""
+
+    node_id: str
+    name: str
+    ok: bool
+    failed: tuple[FailedGate, ...] = ()
+    score: float = 0.0
+    terms: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeVerdict:
+    """Why a node does not run the waiting jobs of one shape."""
+
+    shape: str  #: in words
+    queued: int
+    ok: bool
+    failed: tuple[FailedGate, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """What keeps waiting jobs from a node."""
+
+    gate: str
+    jobs: int  #: waiting jobs that fail this gate here
+    jobs_only: int  #: of these, the ones that fail no other
+    have: str
+
+
+def explain(fleet: Fleet, shape: Shape) -> Explanation:
+    """Every gate's numbers, the smallest changes that would let the job start now, and one sentence."""
+    verdicts = judge(fleet, shape)
+    eligible_now = int(np.count_nonzero(verdicts.failures() == 0))
+    explanation = Explanation(
+        sentence="",
+        nodes=len(fleet),
+        eligible_now=eligible_now,
+        able=int(np.count_nonzero(verdicts.ever())),
+        gates=tuple(_reports(shape, verdicts)),
+        changes=() if eligible_now else changes(fleet, shape, verdicts),
+    )
+    return replace(explanation, sentence=_sentence(shape, explanation))
+
+
+def preview(fleet: Fleet, shape: Shape, limit: int) -> list[NodeVerdict]:
+    """Up to `limit` nodes: those that would take the job, best first, then the nearest misses."""
+    verdicts = judge(fleet, shape)
+    order = _preview_order(fleet, shape, verdicts)[:limit]
+    rows = verdicts.rows[order].tolist()
+    failures = verdicts.failures()[order].tolist()
+    passed = [row for row, failed in zip(rows, failures, strict=True) if not failed]
+    scores = dict(zip(passed, scored(fleet, shape.requirements, passed), strict=True))
+    result = []
+    for position, row in zip(order.tolist(), rows, strict=True):
+        profile = fleet.node_at(row).profile
+        score, terms = scores.get(row, (0.0, {}))
+        result.append(
+            NodeVerdict(
+                node_id=profile.node_id,
+                name=profile.name,
+                ok=row in scores,
+                failed=_failed(fleet, shape, verdicts, position=position),
+                score=score,
+                terms=terms,
+            )
+        )
+    return result
+
+
+def explain_node(fleet: Fleet, node_id: str, shapes: Mapping[Shape, int]) -> list[ShapeVerdict]:
+    """For the shapes now waiting (with their numbers of jobs), why this node does not get them.
+
+    The most wanted shape first. Raises KeyError if the node is not in the fleet.
+    """
+    row = fleet.row_of(node_id)
+    if row is None:
+        raise KeyError(node_id)
+    rows = np.array([row], np.intp)
+    wanted = sorted(shapes.items(), key=lambda item: -item[1])[:SHAPES_EXPLAINED_MAX]
+    result = []
+    for shape, queued in wanted:
+        failed = _failed(fleet, shape, judge(fleet, shape, rows), position=0)
+        reason = "; ".join(gate.text for gate in failed)
+        result.append(
+            ShapeVerdict(
+                shape=gatewords.describe(shape.requirements),
+                queued=queued,
+                ok=not failed,
+                failed=failed,
+                reason=reason or "fits here: another node ranks higher, or it is about to start",
+            )
+        )
+    return result
+
+
+def blockers(verdicts: Iterable[ShapeVerdict]) -> list[Blocker]:
+    """What keeps the most waiting jobs from a node, first what keeps them alone: the thing to change."""
+    jobs: dict[str, int] = {}
+    alone: dict[str, int] = {}
+    have: dict[str, str] = {}
+    for verdict in verdicts:
+        for gate in verdict.failed:
+            jobs[gate.gate] = jobs.get(gate.gate, 0) + verdict.queued
+            alone[gate.gate] = alone.get(gate.gate, 0) + (verdict.queued if len(verdict.failed) == 1 else 0)
+            have.setdefault(gate.gate, gate.have)
+    found = [Blocker(gate=gate, jobs=jobs[gate], jobs_only=alone[gate], have=have[gate]) for gate in jobs]
+    return sorted(found, key=lambda blocker: (-blocker.jobs_only, -blocker.jobs, blocker.gate))
+
+
+def _reports(shape: Shape, verdicts: Verdicts) -> Iterable[GateReport]:
+    failures = verdicts.failures()
+    for gate, passed in verdicts.now.items():
+        yield GateReport(
+            gate=gate,
+            need=gatewords.need(gate, shape),
+            failing=int(np.count_nonzero(~passed)),
+            failing_even_if_idle=int(np.count_nonzero(~verdicts.idle[gate])),
+            passing_without=int(np.count_nonzero(failures == ~passed)),
+        )
+
+
+def _failed(fleet: Fleet, shape: Shape, verdicts: Verdicts, *, position: int) -> tuple[FailedGate, ...]:
+    return tuple(
+        FailedGate(
+            gate=gate,
+            need=gatewords.need(gate, shape),
+            have=gatewords.have(gate, fleet, shape, row=int(verdicts.rows[position])),
+            busy=bool(verdicts.idle[gate][position]),
+        )
+        for gate, passed in verdicts.now.items()
+        if not passed[position]
+    )
+
+
+def _preview_order(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> NDArray[np.intp]:
+    """Fewest failures first; among those that pass, as the allocator chooses."""
+    bands = score_bands(fleet, shape, verdicts.rows)
+    used = fleet.table.last_used[verdicts.rows]
+    return np.lexsort((used, -bands.astype(np.int32), verdicts.failures()))
+
+
+def _sentence(shape: Shape, why: Explanation) -> str:
+    nodes = why.nodes
+    if not nodes:
+        return "Waiting: no node is connected."
+    if why.eligible_now:
+        return f"Can start now on {why.eligible_now} of {_nodes(nodes)}."
+    change = why.changes[0] if why.changes else None
+    culprits = _culprits(why.gates, change)
+    blame = " and ".join(
+        gatewords.failing(
+            report.gate,
+            shape,
+            count=report.failing,
+            total=nodes,
+            busy=report.failing > report.failing_even_if_idle,
+        )
+        for report in culprits
+    )
+    opening = "Waiting" if why.able else "No node could ever run this"
+    if change:
+        return f"{opening}: {blame}; {change.clause} it would start now on {change.nodes}."
+    if why.able:
+        return f"{opening}: {blame}; {_nodes(why.able)} could run it once free."
+    return f"{opening}: {blame}."
+
+
+def _culprits(gates: Sequence[GateReport], change: Change | None) -> list[GateReport]:
+    """What to name: the gates whose change would help, else the one that fails most nodes."""
+    if change:
+        return [report for report in gates if report.gate in change.gates]
+    return [max(gates, key=lambda report: (report.passing_without, report.failing))]
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"

@@ -1,0 +1,219 @@
+"""The gates in people's words: what a job needs, what a node has, how a number of nodes fails.
+
+Only wording, no decisions. Sizes are decimal as on a card's box: 24 GB is 24 000 MB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from computepool.core.fleet import Fleet
+from computepool.core.isolation import Level
+from computepool.core.noderecord import NodeRecord, cards_needed
+from computepool.core.resources import Requirements, Shape
+
+_MB_PER_GB = 1_000
+_VERBS = {"have": "has", "are": "is", "lack": "lacks", "run": "runs", "carry": "carries", "do": "does"}
+
+
+def size(mb: int, *, up: bool = False) -> str:
+    """`24 GB`, `512 MB`. Needs are rounded up and the rest down, so that too little never looks like enough."""
+    if mb < _MB_PER_GB:
+        return f"{max(0, mb)} MB"
+    tenths = (math.ceil if up else math.floor)(mb * 10 / _MB_PER_GB)
+    return f"{tenths / 10:g} GB"
+
+
+def cores(milli: int) -> str:
+    return "1 core" if milli == 1_000 else f"{max(0, milli) / 1_000:g} cores"
+
+
+def any_of(words: Iterable[str]) -> str:
+    return " or ".join(sorted(words))
+
+
+def all_of(words: Iterable[str]) -> str:
+    return ", ".join(sorted(words))
+
+
+def pairs(properties: Iterable[tuple[str, str]]) -> str:
+    return all_of(f"{key}={value}" for key, value in properties)
+
+
+@dataclass(frozen=True, slots=True)
+class GateWords:
+    need: Callable[[Shape], str]
+    have: Callable[[Fleet, NodeRecord, Shape], str]
+    #: After "31 of 40 nodes …", beginning with the verb; the second argument says whether being busy is part of it.
+    fail: Callable[[Shape, bool], str]
+
+
+def need(gate: str, shape: Shape) -> str:
+    """What the job asks of a node: `24 GB of VRAM`."""
+    return WORDS[gate].need(shape)
+
+
+def have(gate: str, fleet: Fleet, shape: Shape, *, row: int) -> str:
+    """What the node has of it: `16 GB of VRAM free`."""
+    return WORDS[gate].have(fleet, fleet.node_at(row), shape)
+
+
+def failing(gate: str, shape: Shape, *, count: int, total: int, busy: bool) -> str:
+    """`31 of 40 nodes have less than 24 GB of free VRAM`."""
+    verb, _, rest = WORDS[gate].fail(shape, busy).partition(" ")
+    if count == 1:
+        verb = _VERBS.get(verb, verb)
+    if count < total:
+        return f"{count} of {total} nodes {verb} {rest}"
+    return f"the only node {verb} {rest}" if total == 1 else f"all {total} nodes {verb} {rest}"
+
+
+def describe(wanted: Requirements) -> str:
+    """A job's requirements in one line."""
+    parts = [cores(wanted.cpu_milli), f"{size(wanted.ram_mb, up=True)} RAM"]
+    shape = Shape(wanted, "")
+    optional = {
+        "gpu": cards_needed(wanted),
+        "tier": wanted.tiers,
+        "region": wanted.regions,
+        "tags": wanted.tags,
+        "excluded_tags": wanted.exclude_tags,
+        "properties": wanted.properties,
+        "excluded_nodes": wanted.exclude_nodes,
+        "node": wanted.node,
+        "mesh_version": wanted.mesh_version,
+        "python": wanted.python,
+        "isolation": wanted.isolation,
+    }
+    return ", ".join([*parts, *(need(gate, shape) for gate, asked in optional.items() if asked)])
+
+
+def _fail_cores(shape: Shape, busy: bool) -> str:
+    milli = shape.requirements.cpu_milli
+    least = f"{milli / 1_000:g} {'free ' if busy else ''}core"
+    return f"have less than {least}" if milli <= 1_000 else f"have fewer than {least}s"
+
+
+def _need_gpu(shape: Shape) -> str:
+    wanted, count = shape.requirements, cards_needed(shape.requirements)
+    if not wanted.vram_mb:
+        return "a whole GPU" if count == 1 else f"{count} whole GPUs"
+    vram = f"{size(wanted.vram_mb, up=True)} of VRAM"
+    return vram if count == 1 else f"{count} GPUs with {vram} each"
+
+
+def _have_gpu(_fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
+    if not node.cards:
+        return "no GPU"
+    free = node.free()
+    if not shape.requirements.vram_mb:
+        return f"{free.cards_idle} of {len(node.cards)} GPUs unused"
+    return f"{' and '.join(size(mb) for mb in free.vram_mb)} of VRAM free"
+
+
+def _fail_gpu(shape: Shape, busy: bool) -> str:
+    wanted, count = shape.requirements, cards_needed(shape.requirements)
+    free = "free " if busy else ""
+    if not wanted.vram_mb:
+        return f"have no {free}GPU" if count == 1 else f"have fewer than {count} {free}GPUs"
+    vram = size(wanted.vram_mb, up=True)
+    if count == 1:
+        return f"have less than {vram} of {free}VRAM"
+    return f"have fewer than {count} GPUs with {vram} of {free}VRAM"
+
+
+def _level(level: int | Level | None) -> str:
+    return Level(level or 0).label
+
+
+WORDS: dict[str, GateWords] = {
+    "available": GateWords(
+        lambda _: "a node that takes work",
+        lambda *_: "offline, paused or cooling off",
+        lambda *_: "are offline, paused or cooling off",
+    ),
+    "cores": GateWords(
+        lambda s: cores(s.requirements.cpu_milli),
+        lambda _f, n, _s: f"{n.free().cpu_milli / 1_000:g} of {cores(n.profile.capacity.cpu_milli)} free",
+        _fail_cores,
+    ),
+    "ram": GateWords(
+        lambda s: f"{size(s.requirements.ram_mb, up=True)} of RAM",
+        lambda _f, n, _s: f"{size(n.free().ram_mb)} of {size(n.profile.capacity.ram_mb)} RAM free",
+        lambda s, busy: (
+            f"have less than {size(s.requirements.ram_mb, up=True)} of {'free ' if busy else ''}RAM"
+        ),
+    ),
+    "disk": GateWords(
+        lambda s: f"{size(s.requirements.disk_mb, up=True)} of disk",
+        lambda _f, n, _s: f"{size(n.free().disk_mb)} of {size(n.profile.capacity.disk_mb)} disk free",
+        lambda s, busy: (
+            f"have less than {size(s.requirements.disk_mb, up=True)} of {'free ' if busy else ''}disk"
+        ),
+    ),
+    "gpu": GateWords(_need_gpu, _have_gpu, _fail_gpu),
+    "tier": GateWords(
+        lambda s: f"tier {any_of(s.requirements.tiers)}",
+        lambda _f, n, _s: f"tier {any_of({card.tier for card in n.cards} or {'cpu'})}",
+        lambda s, _: f"are not of tier {any_of(s.requirements.tiers)}",
+    ),
+    "region": GateWords(
+        lambda s: f"region {any_of(s.requirements.regions)}",
+        lambda _f, n, _s: f"region {n.profile.region or 'unknown'}",
+        lambda s, _: f"are not in region {any_of(s.requirements.regions)}",
+    ),
+    "tags": GateWords(
+        lambda s: f"tags {all_of(s.requirements.tags)}",
+        lambda _f, n, s: f"no tag {all_of(s.requirements.tags - n.profile.tags)}",
+        lambda s, _: f"lack tag {any_of(s.requirements.tags)}",
+    ),
+    "excluded_tags": GateWords(
+        lambda s: f"no tag {any_of(s.requirements.exclude_tags)}",
+        lambda _f, n, s: f"tag {all_of(s.requirements.exclude_tags & n.profile.tags)}",
+        lambda s, _: f"carry the excluded tag {any_of(s.requirements.exclude_tags)}",
+    ),
+    "properties": GateWords(
+        lambda s: f"property {pairs(s.requirements.properties)}",
+        lambda _f, n, _s: (
+            f"property {pairs(n.profile.properties)}" if n.profile.properties else "no property"
+        ),
+        lambda s, _: f"lack property {pairs(s.requirements.properties)}",
+    ),
+    "excluded_nodes": GateWords(
+        lambda s: f"any node but {any_of(s.requirements.exclude_nodes)}",
+        lambda _f, n, _s: f"is {n.profile.name}",
+        lambda *_: "are excluded by name",
+    ),
+    "node": GateWords(
+        lambda s: f"node {s.requirements.node}",
+        lambda _f, n, _s: f"is {n.profile.name}",
+        lambda s, _: f"are not {s.requirements.node}",
+    ),
+    "mesh_version": GateWords(
+        lambda s: f"mesh version {s.requirements.mesh_version}",
+        lambda _f, n, _s: f"mesh version {n.profile.mesh_version or 'unknown'}",
+        lambda s, _: f"do not run mesh version {s.requirements.mesh_version}",
+    ),
+    "python": GateWords(
+        lambda s: f"Python {s.requirements.python}",
+        lambda _f, n, _s: f"Python {n.profile.python or 'unknown'}",
+        lambda s, _: f"do not have Python {s.requirements.python}",
+    ),
+    "isolation": GateWords(
+        lambda s: f"isolation {_level(s.requirements.isolation)}",
+        lambda _f, n, _s: f"isolation {_level(n.profile.level)}",
+        lambda s, _: f"have weaker isolation than {_level(s.requirements.isolation)}",
+    ),
+    "trust": GateWords(
+        lambda _: "a sandbox, or an owner who trusts this account",
+        lambda *_: "no sandbox for strangers' jobs",
+        lambda *_: "have no sandbox for strangers' jobs",
+    ),
+    "avoid": GateWords(
+        lambda _: "another node than the one that failed it",
+        lambda *_: "failed this job last time",
+        lambda *_: "failed this job last time",
+    ),
+}

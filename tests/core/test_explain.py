@@ -1,0 +1,231 @@
+"""What people are told: sentences, counter-factuals and previews on fleets small enough to count by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from computepool.core.allocator import place
+from computepool.core.explain import blockers, explain, explain_node, preview
+from computepool.core.fleet import Fleet
+from computepool.core.isolation import Level
+from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
+
+
+def node(node_id: str, *, cores: int = 8, vram_gb: tuple[int, ...] = (), **fields: object) -> NodeProfile:
+    gpus = tuple(Gpu(name="card", tier="rtx-4090", vram_mb=gb * 1_000) for gb in vram_gb)
+    capacity = Capacity(cpu_milli=cores * 1_000, ram_mb=32_000, disk_mb=500_000, gpus=gpus)
+    defaults = {"name": node_id, "owner": "owner", "level": Level.NAMESPACE, "capacity": capacity}
+    return NodeProfile(node_id=node_id, **{**defaults, **fields})  # type: ignore[arg-type]
+
+
+def fleet_of(*profiles: NodeProfile) -> Fleet:
+    fleet = Fleet()
+    for profile in profiles:
+        fleet.upsert(profile)
+    return fleet
+
+
+def shape(**wanted: object) -> Shape:
+    return Shape(Requirements(**wanted), "ann")  # type: ignore[arg-type]
+
+
+def test_the_example_everybody_knows() -> None:
+    """31 of 40 nodes are too small; nine 24 GB cards are half used."""
+    fleet = fleet_of(
+        *(node(f"small{number}", vram_gb=(12,)) for number in range(31)),
+        *(node(f"large{number}", vram_gb=(24,)) for number in range(9)),
+    )
+    assert len(place(fleet, shape(vram_mb=8_000, cpu_milli=500, tiers=frozenset({"rtx-4090"})), 40)) == 40
+    for number in range(31):
+        fleet.set_available(f"small{number}", False)
+    why = explain(fleet, shape(vram_mb=24_000))
+    assert why.sentence == (
+        "Waiting: all 40 nodes have less than 24 GB of free VRAM; with 16 GB of VRAM it would start now on 9."
+    )
+    assert (why.nodes, why.eligible_now, why.able, why.unsatisfiable) == (40, 0, 9, False)
+    (report,) = [report for report in why.gates if report.gate == "gpu"]
+    assert (report.failing, report.failing_even_if_idle, report.passing_without) == (40, 31, 9)
+    assert [(change.change, change.nodes) for change in why.changes] == [
+        ("vram 24 GB → 16 GB", 9),
+        ("no GPU", 9),
+    ]
+
+
+def test_it_can_start() -> None:
+    why = explain(fleet_of(node("a"), node("b", cores=1)), shape(cpu_milli=4_000))
+    assert why.sentence == "Can start now on 1 of 2 nodes."
+    assert why.changes == ()
+
+
+def test_nobody_is_there() -> None:
+    why = explain(Fleet(), shape())
+    assert why.sentence == "Waiting: no node is connected."
+    assert not why.unsatisfiable, "the first node may be able"
+
+
+def test_all_are_busy() -> None:
+    fleet = fleet_of(node("a", cores=1))
+    place(fleet, shape())
+    why = explain(fleet, shape())
+    assert why.sentence == "Waiting: the only node has less than 1 free core; 1 node could run it once free."
+
+
+def test_all_are_away() -> None:
+    fleet = fleet_of(node("a"), node("b"))
+    fleet.set_available("a", False)
+    fleet.set_available("b", False)
+    assert explain(fleet, shape()).sentence == (
+        "Waiting: all 2 nodes are offline, paused or cooling off; 2 nodes could run it once free."
+    )
+
+
+CHANGES = [
+    ({"cpu_milli": 32_000}, "32 cores → 8 cores"),
+    ({"cpu_milli": 500, "ram_mb": 64_000}, "ram 64 GB → 32 GB"),
+    ({"disk_mb": 900_000}, "disk 900 GB → 500 GB"),
+    ({"vram_mb": 80_000}, "vram 80 GB → 24 GB"),
+    ({"gpus": 3, "vram_mb": 10_000}, "gpus 3 → 2"),
+    ({"gpus": 3}, "gpus 3 → 2"),
+    ({"tiers": frozenset({"h100"})}, "tier h100 → h100 or rtx-4090"),
+    ({"regions": frozenset({"us"})}, "region us → in or us"),
+    ({"tags": frozenset({"linux", "fast"})}, "drop tag fast"),
+    ({"tags": frozenset({"new", "fast"})}, "drop tag fast and new"),
+    ({"exclude_tags": frozenset({"linux"})}, "allow tag linux"),
+    ({"properties": frozenset({("os", "macos")})}, "drop property os=macos"),
+    ({"exclude_nodes": frozenset({"n", "other"})}, "allow node n"),
+    ({"node": "gone"}, "node gone → any"),
+    ({"mesh_version": "9"}, "mesh version 9 → 1"),
+    ({"python": "3.13"}, "python 3.13 → 3.11"),
+    ({"isolation": Level.GVISOR}, "isolation gvisor → namespace"),
+    ({"cpu_milli": 32_000, "vram_mb": 80_000}, "32 cores → 8 cores and vram 80 GB → 24 GB"),
+    ({"python": "3.13", "node": "gone"}, "node gone → any and python 3.13 → 3.11"),
+    ({"python": "3.13", "node": "gone", "regions": frozenset({"us"})}, None),
+]
+
+
+@pytest.mark.parametrize(("wanted", "change"), CHANGES)
+def test_the_smallest_change(wanted: dict[str, object], change: str | None) -> None:
+    fleet = fleet_of(
+        node(
+            "n",
+            vram_gb=(24, 24),
+            region="in",
+            tags=frozenset({"linux"}),
+            properties=(("os", "debian"),),
+            mesh_version="1",
+            python="3.11.7",
+        )
+    )
+    why = explain(fleet, shape(**wanted))
+    assert why.unsatisfiable
+    if change is None:
+        assert why.changes == ()
+        return
+    assert why.changes[0].change == change
+    assert place(fleet, Shape(why.changes[0].requirements, "ann"))
+
+
+def test_what_the_submitter_cannot_change_is_not_suggested() -> None:
+    why = explain(fleet_of(node("n", level=Level.PROCESS)), shape())
+    assert why.changes == ()
+    assert why.sentence == "No node could ever run this: the only node has no sandbox for strangers' jobs."
+
+
+def test_avoiding_a_node_is_explained_and_does_not_make_it_hopeless() -> None:
+    fleet = fleet_of(node("bad"), node("other"))
+    fleet.set_available("other", False)
+    why = explain(fleet, Shape(Requirements(), "ann", avoid_node="bad"))
+    assert not why.unsatisfiable
+    assert {report.gate: report.failing for report in why.gates}["avoid"] == 1
+    verdicts = {verdict.node_id: verdict for verdict in preview(fleet, shape(), 9)}
+    assert verdicts["bad"].ok
+
+
+def test_preview_has_the_allocators_order_then_the_nearest_misses() -> None:
+    fleet = fleet_of(
+        node("far", cores=1, level=Level.PROCESS),
+        node("near", cores=1),
+        node("good", cores=16),
+        node("better", cores=4),
+    )
+    verdicts = preview(fleet, shape(cpu_milli=4_000), 10)
+    assert [verdict.node_id for verdict in verdicts] == ["better", "good", "near", "far"]
+    assert [verdict.ok for verdict in verdicts] == [True, True, False, False]
+    assert verdicts[0].score > verdicts[1].score > 0
+    assert sum(verdicts[0].terms.values()) == pytest.approx(verdicts[0].score)
+    assert [gate.text for gate in verdicts[2].failed] == ["needs 4 cores (1 of 1 core free)"]
+    assert len(verdicts[3].failed) == 2
+    assert len(preview(fleet, shape(), 2)) == 2
+
+
+def test_what_a_node_has_is_said_for_every_gate() -> None:
+    fleet = fleet_of(
+        node("n", vram_gb=(24, 12), region="in", tags=frozenset({"laptop"}), level=Level.PROCESS)
+    )
+    place(fleet, Shape(Requirements(vram_mb=8_000), "owner"))
+    fleet.set_available("n", False)
+    wanted = shape(
+        cpu_milli=64_000,
+        ram_mb=64_500,
+        disk_mb=900_000,
+        gpus=2,
+        vram_mb=16_000,
+        tiers=frozenset({"h100", "h200"}),
+        regions=frozenset({"us"}),
+        tags=frozenset({"lab"}),
+        exclude_tags=frozenset({"laptop"}),
+        properties=frozenset({("os", "debian")}),
+        exclude_nodes=frozenset({"n"}),
+        node="m",
+        mesh_version="2",
+        python="3.12",
+        isolation=Level.GVISOR,
+    )
+    (verdict,) = preview(fleet, wanted, 1)
+    assert [gate.text for gate in verdict.failed] == [
+        "needs a node that takes work (offline, paused or cooling off)",
+        "needs 64 cores (7 of 8 cores free)",
+        "needs 64.5 GB of RAM (31.7 GB of 32 GB RAM free)",
+        "needs 900 GB of disk (499.7 GB of 500 GB disk free)",
+        "needs 2 GPUs with 16 GB of VRAM each (24 GB and 4 GB of VRAM free)",
+        "needs tier h100 or h200 (tier rtx-4090)",
+        "needs region us (region in)",
+        "needs tags lab (no tag lab)",
+        "needs no tag laptop (tag laptop)",
+        "needs property os=debian (no property)",
+        "needs any node but n (is n)",
+        "needs node m (is n)",
+        "needs mesh version 2 (mesh version unknown)",
+        "needs Python 3.12 (Python unknown)",
+        "needs isolation gvisor (isolation process)",
+        "needs a sandbox, or an owner who trusts this account (no sandbox for strangers' jobs)",
+    ]
+    assert [gate.gate for gate in verdict.failed if gate.busy] == ["available"]
+    for gate in explain(fleet, wanted).gates:
+        assert gate.failing == 1
+        assert gate.need
+
+
+def test_a_node_learns_why_it_gets_no_work() -> None:
+    fleet = fleet_of(node("n", vram_gb=(12,)))
+    waiting = {
+        shape(vram_mb=24_000): 5,
+        shape(vram_mb=24_000, python="3.12"): 3,
+        shape(python="3.12"): 2,
+        shape(): 9,
+    }
+    verdicts = explain_node(fleet, "n", waiting)
+    assert [(verdict.queued, verdict.ok) for verdict in verdicts] == [
+        (9, True),
+        (5, False),
+        (3, False),
+        (2, False),
+    ]
+    assert verdicts[1].shape == "1 core, 256 MB RAM, 24 GB of VRAM"
+    assert verdicts[1].reason == "needs 24 GB of VRAM (12 GB of VRAM free)"
+    assert [(found.gate, found.jobs, found.jobs_only) for found in blockers(verdicts)] == [
+        ("gpu", 8, 5),
+        ("python", 5, 2),
+    ]
+    with pytest.raises(KeyError):
+        explain_node(fleet, "ghost", waiting)
