@@ -157,7 +157,7 @@ def after_failure(
 
 def _backoff_ms(failures: int, limits: RetryLimits, jitter: float) -> int:
     """Exponential, with the upper half jittered: retries spread out, yet never come at once."""
-    ceiling = min(limits.backoff_max_ms, limits.backoff_base_ms * 2 ** min(failures - 1, 30))
+    ceiling = min(limits.backoff_max_ms, limits.backoff_base_ms * (1 << min(failures - 1, 30)))
     return ceiling // 2 + int(ceiling // 2 * jitter)
 
 
@@ -191,9 +191,11 @@ def judge_report(facts: AttemptFacts | None, *, report_digest: str, outcome: Out
         return Verdict.REPLAY if facts.report_digest == report_digest else Verdict.CONFLICT
     if facts.state is AttemptState.CANCELLED or facts.job_state is JobState.CANCELLED:
         return Verdict.CANCELLED
-    if facts.state in LIVE_ATTEMPT:
-        return Verdict.ACCEPTED
+    # Before the state: a live attempt may share a batch with the late report that was accepted in its place.
     if facts.job_accepted or facts.job_state in TERMINAL:
         return Verdict.SUPERSEDED
-    # The lease ran out, yet nothing else was accepted: a late success counts, a late failure was counted as a lost lease.
+    if facts.state in LIVE_ATTEMPT:
+        return Verdict.ACCEPTED
+    # The lease ran out, yet nothing else was accepted: a late success counts; a late failure already counted
+    # as a lost lease.
     return Verdict.ACCEPTED_LATE if outcome is Outcome.SUCCEEDED else Verdict.SUPERSEDED

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import jwt
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from jwt.types import Options
 
 from computepool.core.errors import Unauthenticated
 
@@ -72,7 +73,9 @@ def sign_job_token(token: JobToken, *, key: Ed25519PrivateKey, kid: str) -> str:
     return jwt.encode(claims, key, algorithm="EdDSA", headers={"kid": kid, "typ": JOB_TYPE})
 
 
-def verify_job_token(text: str, *, keys: Mapping[str, Ed25519PublicKey], node_id: str, now_s: int) -> JobToken:
+def verify_job_token(
+    text: str, *, keys: Mapping[str, Ed25519PublicKey], node_id: str, now_s: int
+) -> JobToken:
     """Raises Unauthenticated with the precise cause. `now_s` is the hub's time as the agent knows it."""
     kid = _checked_header(text, typ=JOB_TYPE).get("kid")
     if not isinstance(kid, str) or kid not in keys:
@@ -88,7 +91,14 @@ def verify_job_token(text: str, *, keys: Mapping[str, Ed25519PublicKey], node_id
 
 def sign_node_token(node_id: str, *, key: Ed25519PrivateKey, hub: str, now_s: int) -> str:
     """A node vouches for itself: no challenge round trip, and nothing to store at the hub but the public key."""
-    claims = {"iss": node_id, "sub": node_id, "aud": hub, "iat": now_s, "nbf": now_s, "exp": now_s + NODE_TOKEN_LIFE_S}
+    claims = {
+        "iss": node_id,
+        "sub": node_id,
+        "aud": hub,
+        "iat": now_s,
+        "nbf": now_s,
+        "exp": now_s + NODE_TOKEN_LIFE_S,
+    }
     return jwt.encode(claims, key, algorithm="EdDSA", headers={"typ": NODE_TYPE})
 
 
@@ -128,9 +138,16 @@ def _checked_header(text: str, *, typ: str) -> dict[str, object]:
 
 def _decode(text: str, key: Ed25519PublicKey, *, audience: str, now_s: int) -> dict[str, object]:
     """Signature, audience and presence by the library; times against the given clock, never the local one."""
-    options = {"require": ["iss", "aud", "iat", "exp"], "verify_exp": False, "verify_iat": False, "verify_nbf": False}
+    options: Options = {
+        "require": ["iss", "aud", "iat", "exp"],
+        "verify_exp": False,
+        "verify_iat": False,
+        "verify_nbf": False,
+    }
     try:
-        claims: dict[str, object] = jwt.decode(text, key, algorithms=["EdDSA"], audience=audience, options=options)  # type: ignore[arg-type]
+        claims: dict[str, object] = jwt.decode(
+            text, key, algorithms=["EdDSA"], audience=audience, options=options
+        )
     except jwt.InvalidTokenError as error:
         raise Unauthenticated(f"The token was refused: {error}.") from error
     if not isinstance(claims["iat"], int) or not isinstance(claims["exp"], int):

@@ -74,7 +74,7 @@ def _why(hub: Hub, found: explain.Explanation) -> WhyView:
         unsatisfiable=found.unsatisfiable,
         gates=[
             GateView(
-                gate=gate.name,
+                gate=gate.gate,
                 need=gate.need,
                 failing=gate.failing,
                 failing_even_if_idle=gate.failing_even_if_idle,
@@ -82,7 +82,7 @@ def _why(hub: Hub, found: explain.Explanation) -> WhyView:
             )
             for gate in found.gates
         ],
-        changes=[ChangeView(change=change.text, nodes=change.nodes) for change in found.changes],
+        changes=[ChangeView(change=change.change, nodes=change.nodes) for change in found.changes],
     )
 
 
@@ -96,7 +96,7 @@ def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> PreviewV
                 node_id=verdict.node_id,
                 name=verdict.name,
                 ok=verdict.ok,
-                failed=[str(failure) for failure in verdict.failed],
+                failed=[failure.text for failure in verdict.failed],
                 score=verdict.score,
                 terms=verdict.terms,
             )
