@@ -1,0 +1,170 @@
+"""Watching a job to its end: its state, what it prints, how far it is; then what it left behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
+
+from computepool.cli import output
+from computepool.core.jobs import TERMINAL, JobState
+from computepool.sdk.outcome import place
+
+if TYPE_CHECKING:
+    from computepool.protocol.jobs import GroupView, JobDetail, LogChunk, OutputFile
+    from computepool.sdk import Pool
+
+#: How long a log poll waits; also how old the state on the screen may be.
+_POLL_MS = 500
+
+
+class Screen(Protocol):
+    def show(self, job: JobDetail) -> None: ...
+
+    def write(self, chunk: LogChunk) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def follow(pool: Pool, job_id: str) -> JobDetail:
+    """Until the job is over and all it printed is on the screen."""
+    screen: Screen = _LiveScreen() if sys.stdout.isatty() else _PlainScreen()
+    try:
+        job = pool.jobs.get(job_id)
+        cursor = 0
+        while True:
+            screen.show(job)
+            page = pool.jobs.log_page(job_id, after=cursor, wait_ms=_POLL_MS)
+            for chunk in page.chunks:
+                screen.write(chunk)
+            cursor = page.cursor
+            if page.ended:
+                job = pool.jobs.wait(job_id)
+                screen.show(job)
+                return job
+            job = pool.jobs.get(job_id)
+    finally:
+        screen.close()
+
+
+def follow_group(pool: Pool, group_id: str) -> GroupView:
+    """Until none of the group's jobs is open."""
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+    )
+    with bar:
+        group = pool.groups.get(group_id)
+        task = bar.add_task(group.name, total=group.total)
+        for result in pool.groups.results(group_id, follow=True):
+            if result.state is not JobState.SUCCEEDED:
+                output.note(f"{result.job_id} (slice {result.item}): {result.state}, {result.reason}")
+            bar.advance(task)
+    return pool.groups.get(group_id)
+
+
+def save_outputs(pool: Pool, outputs: list[OutputFile], folder: Path | None) -> None:
+    """Say what came back, and fetch it where a folder was given."""
+    for item in outputs:
+        if folder is None:
+            output.note(f"output {item.name}  {output.size(item.size)}  {item.digest[:12]}")
+        else:
+            path = pool.artifacts.get(item.digest, place(item.name, folder))
+            output.note(f"output {path}  {output.size(item.size)}")
+    if outputs and folder is None:
+        output.note("Fetch them with --out DIR, or: pool artifacts get DIGEST")
+
+
+def sentence(job: JobDetail) -> str:
+    where = f" on {job.node_name}" if job.node_name else ""
+    if job.state in TERMINAL:
+        took = "" if job.started_at_ms is None or job.finished_at_ms is None else (
+            f" after {output.span(job.finished_at_ms - job.started_at_ms)}"
+        )  # fmt: skip
+        code = "" if job.exit_code in (None, 0) else f", exit code {job.exit_code}"
+        why = "" if job.state is JobState.SUCCEEDED else f": {job.reason.replace('_', ' ')}{code}"
+        return f"{job.state}{where}{took}{why}"
+    return f"{job.state}{where}: {job.status}" if job.state is JobState.QUEUED else f"{job.state}{where}"
+
+
+class _PlainScreen:
+    """The job's own output goes where it would go here; all else goes to stderr, so that pipes stay clean."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def show(self, job: JobDetail) -> None:
+        text = sentence(job)
+        if text != self._said:
+            self._said = text
+            output.note(f"{job.id} {text}")
+
+    def write(self, chunk: LogChunk) -> None:
+        stream = sys.stderr if chunk.stream == "stderr" else sys.stdout
+        stream.write(chunk.text)
+        stream.flush()
+
+    def close(self) -> None:
+        return None
+
+
+class _LiveScreen:
+    """A line at the bottom with state and progress; what the job prints scrolls above it, line by line."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False)
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=None)
+        self._lines = {"stdout": "", "stderr": ""}
+        self._last: JobDetail | None = None
+        self._bar.start()
+
+    def show(self, job: JobDetail) -> None:
+        self._last = job
+        total, done = (None, 0.0) if job.progress is None else (1.0, job.progress)
+        self._bar.update(self._task, description=f"{job.id} {sentence(job)}", total=total, completed=done)
+
+    def write(self, chunk: LogChunk) -> None:
+        whole, newline, rest = (self._lines[chunk.stream] + chunk.text).rpartition("\n")
+        self._lines[chunk.stream] = rest
+        if newline:
+            self._print(whole, chunk.stream)
+
+    def close(self) -> None:
+        for stream, rest in self._lines.items():
+            if rest:
+                self._print(rest, stream)
+        self._bar.stop()
+        if self._last is not None and self._last.state in TERMINAL:
+            style = "green" if self._last.state is JobState.SUCCEEDED else "red"
+            self._console.print(Text(f"{self._last.id} {sentence(self._last)}", style=style))
+
+    def _print(self, text: str, stream: str) -> None:
+        shown = Text.from_ansi(text)
+        if stream == "stderr":
+            shown.stylize("dim")
+        self._console.print(shown, soft_wrap=True)

@@ -1,0 +1,139 @@
+"""`pool hub …`: run a hub on this machine."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.children import watch_parent
+from computepool.cli.folders import data_folder, hub_folder
+from computepool.cli.options import Json, accepts
+
+if TYPE_CHECKING:
+    from computepool.hub.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, help="Run a hub on this machine.")
+
+
+def hub_settings(
+    *,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Base folder for data.")] = None,
+    public_url: Annotated[str | None, typer.Option(help="How others reach this hub.")] = None,
+) -> Settings:
+    """Options win over COMPUTEPOOL_… variables; DATABASE_URL chooses PostgreSQL."""
+    settings = _hub_module("settings")
+    given: dict[str, Any] = {"host": host, "port": port, "public_url": public_url}
+    if data is not None or "COMPUTEPOOL_DATA_DIR" not in os.environ:
+        given["data_dir"] = hub_folder(data_folder(data))
+    made: Settings = settings.Settings(**{name: value for name, value in given.items() if value is not None})
+    return made
+
+
+@app.command()
+@accepts(settings=hub_settings)
+def start(
+    *,
+    announce: Annotated[int | None, typer.Option(hidden=True)] = None,
+    settings: Settings,
+) -> None:
+    """Run a hub until it is told to stop. `pool up` does this for you, with a node beside it.
+
+    \b
+    Examples:
+      pool hub start --host 0.0.0.0 --port 8000 --public-url http://pool.example:8000
+      DATABASE_URL=postgresql://pool@db/pool pool hub start
+    """
+    watch_parent()
+    check_port(settings.host, settings.port)
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    main = _hub_module("main")
+    if announce is not None:
+        made = main.bootstrap(settings)
+        words = {"key": made.admin_key, "enrol_code": made.enrol_code, "signin_code": made.signin_code}
+        with os.fdopen(announce, "w") as pipe:
+            jsonlib.dump(words, pipe)
+    main.serve(settings)
+
+
+@app.command()
+@accepts(settings=hub_settings)
+def link(*, json: Json = False, settings: Settings) -> None:
+    """Make a one-time sign-in link and a fresh key for the administrator, while the hub is stopped.
+
+    \b
+    Examples:
+      pool hub link
+    """
+    made = _hub_module("main").bootstrap(settings)
+    address = f"{settings.address}/signin?code={made.signin_code}"
+    if json:
+        output.print_json({"link": address, "key": made.admin_key, "enrol_code": made.enrol_code})
+    else:
+        output.say(address)
+
+
+@app.command()
+@accepts(settings=hub_settings)
+def check(*, json: Json = False, settings: Settings) -> None:
+    """Check that a hub can run with these settings: database, schema, folder, port.
+
+    \b
+    Examples:
+      pool hub check
+      DATABASE_URL=postgresql://pool@db/pool pool hub check --json
+    """
+    from computepool.core.errors import ComputePoolError
+
+    findings = {"data": str(settings.data_dir), "database": settings.url.partition("://")[0]}
+    try:
+        check_port(settings.host, settings.port)
+        findings["port"] = f"{settings.port} is free"
+    except ComputePoolError as error:
+        findings["port"] = error.detail
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    schema = _hub_module("store.schema")
+    schema.migrate(settings.url)
+    findings["schema"] = "is up to date"
+    if json:
+        output.print_json(findings)
+    else:
+        output.print_fields(list(findings.items()))
+
+
+def check_port(host: str, port: int) -> None:
+    """Say that a port is taken before a server says it in its own way."""
+    from computepool.core.errors import BadRequest
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise BadRequest(
+                f"Cannot listen on {host}:{port}: {reason}. Choose another with --port."
+            ) from error
+
+
+def _hub_module(name: str) -> Any:
+    from importlib import import_module
+
+    from computepool.core.errors import BadRequest
+
+    try:
+        return import_module(f"computepool.hub.{name}")
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith("computepool"):
+            raise
+        raise BadRequest(
+            f"The hub needs {error.name}, which is not installed: pip install 'computepool[hub]'"
+        ) from error

@@ -1,0 +1,304 @@
+"""`pool jobs …`: look at jobs, follow, explain and cancel them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.clock import now_ms
+from computepool.cli.options import Json, Limit, accepts, open_pool, requirements
+
+if TYPE_CHECKING:
+    from computepool.protocol.jobs import JobDetail, JobView, NodeVerdictView, WhyView
+    from computepool.sdk import JobOptions
+
+app = typer.Typer(no_args_is_help=True, help="Look at jobs, follow, explain and cancel them.")
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+JobIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of jobs.")]
+
+
+@app.command("list")
+def list_jobs(
+    *,
+    state: Annotated[str | None, typer.Option(help="queued, running, succeeded, failed …")] = None,
+    group: Annotated[str | None, typer.Option(help="Of this group.")] = None,
+    limit: Limit = 30,
+    json: Json = False,
+) -> None:
+    """List jobs, the newest first.
+
+    \b
+    Examples:
+      pool jobs list
+      pool jobs list --state failed --limit 100
+      pool jobs list --group grp_01h… --json
+    """
+    from computepool.core.jobs import JobState
+
+    if state is not None and state not in list(JobState):
+        raise typer.BadParameter(f"one of {', '.join(JobState)}.", param_hint="--state")
+    jobs = open_pool().jobs.list(state=state, group_id=group, limit=limit)
+    if json:
+        output.print_json(jobs)
+        return
+    columns = ("ID", "NAME", "KIND", "STATE", "NODE", "SUBMITTED", "TOOK", "NOTE")
+    output.print_table(columns, map(_row, jobs), empty="No jobs. Try: pool submit examples/hello.py --wait")
+
+
+def _row(job: JobView) -> tuple[output.Cell, ...]:
+    took = None if job.started_at_ms is None else (job.finished_at_ms or now_ms()) - job.started_at_ms
+    remark = "" if job.reason in ("completed", "started", "placed") else job.reason.replace("_", " ")
+    return (
+        job.id, job.name, job.kind, job.state, job.node_name, output.ago(job.created_at_ms),
+        output.span(took), remark,
+    )  # fmt: skip
+
+
+@app.command()
+def show(job_id: JobId, *, json: Json = False) -> None:
+    """Show one job in full: what it needs, its tries, its outputs.
+
+    \b
+    Examples:
+      pool jobs show job_01h…
+      pool jobs show job_01h… --json
+    """
+    job = open_pool().jobs.get(job_id)
+    if json:
+        output.print_json(job)
+        return
+    needs = job.spec.needs.model_dump(exclude_defaults=True)
+    output.print_fields(
+        [
+            ("id", job.id),
+            ("name", job.name),
+            ("kind", job.kind),
+            ("state", job.state),
+            ("status", job.status),
+            ("node", job.node_name),
+            ("group", job.group_id),
+            ("submitted", output.ago(job.created_at_ms)),
+            ("took", _took(job)),
+            ("progress", None if job.progress is None else f"{job.progress:.0%}"),
+            ("exit code", job.exit_code),
+            ("error", (job.error or "").rstrip()),
+            ("command", " ".join(job.spec.argv)),
+            ("needs", ", ".join(f"{name} {value}" for name, value in needs.items())),
+            ("after", ", ".join(job.after)),
+        ]
+    )
+    if job.tries:
+        rows = [(t.number, t.node_name, t.state, t.reason, t.exit_code, t.error) for t in job.tries]
+        output.print_table(("TRY", "NODE", "STATE", "REASON", "EXIT", "ERROR"), rows, empty="")
+    if job.outputs:
+        rows_out = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
+        output.print_table(("OUTPUT", "SIZE", "DIGEST"), rows_out, empty="")
+
+
+def _took(job: JobDetail) -> str:
+    if job.started_at_ms is None or job.finished_at_ms is None:
+        return ""
+    return output.span(job.finished_at_ms - job.started_at_ms)
+
+
+@app.command()
+def logs(
+    job_id: JobId,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    json: Json = False,
+) -> None:
+    """Print what a job printed; with -f as it comes.
+
+    \b
+    Examples:
+      pool jobs logs job_01h…
+      pool jobs logs -f job_01h…
+      pool jobs logs job_01h… 2>/dev/null
+    """
+    pool = open_pool(patience_s=300 if follow else 3)
+    try:
+        for chunk in pool.jobs.logs(job_id, follow=follow):
+            if json:
+                output.say(chunk.model_dump_json())
+                continue
+            stream = sys.stderr if chunk.stream == "stderr" else sys.stdout
+            stream.write(chunk.text)
+            stream.flush()
+    except KeyboardInterrupt:
+        output.note(f"\nThe job goes on. Stop it: pool jobs cancel {job_id}")
+        raise typer.Exit(130) from None
+
+
+@app.command()
+def cancel(job_ids: JobIds, *, json: Json = False) -> None:
+    """Cancel jobs; running ones are stopped with everything they started.
+
+    \b
+    Examples:
+      pool jobs cancel job_01h…
+      pool jobs cancel $(pool jobs list --state queued | cut -f1)
+    """
+    pool = open_pool()
+    jobs = [pool.jobs.cancel(job_id) for job_id in job_ids]
+    if json:
+        output.print_json(jobs)
+        return
+    for job in jobs:
+        output.say(f"{job.id} {job.state}")
+
+
+@app.command()
+def why(job_id: JobId, *, json: Json = False) -> None:
+    """Explain why a job is where it is, and the smallest change that would let it start.
+
+    \b
+    Examples:
+      pool jobs why job_01h…
+    """
+    answer = open_pool().jobs.why(job_id)
+    if json:
+        output.print_json(answer)
+    else:
+        print_why(answer)
+
+
+def print_why(answer: WhyView) -> None:
+    output.say(answer.sentence)
+    if answer.ahead:
+        output.say(f"{answer.ahead} jobs are before it.")
+    if answer.gates:
+        rows = [(g.gate, g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
+        output.print_table(
+            ("GATE", "NEEDS", "NODES THAT FAIL", "EVEN WHEN IDLE", "WOULD DO WITHOUT"), rows, empty=""
+        )
+    for change in answer.changes:
+        output.say(
+            f"{change.change}: {change.nodes} node{'' if change.nodes == 1 else 's'} could start it now."
+        )
+
+
+@app.command()
+def queue(*, json: Json = False) -> None:
+    """Show what waits, and what each node is doing.
+
+    \b
+    Examples:
+      pool jobs queue
+    """
+    view = open_pool().jobs.queue()
+    if json:
+        output.print_json(view)
+        return
+    later = f", {view.delayed} of them later" if view.delayed else ""
+    output.say(f"{view.queued} jobs wait{later}.")
+    rows = [
+        (
+            n.name,
+            n.state if n.online else "offline",
+            n.running,
+            n.leased,
+            f"{n.cores_free:g} of {n.cores_total:g}",
+            f"{output.memory(n.ram_free_mb)} of {output.memory(n.ram_total_mb)}",
+            " ".join(n.jobs[:3]) + (" …" if len(n.jobs) > 3 else ""),
+        )
+        for n in view.nodes
+    ]
+    columns = ("NODE", "STATE", "RUNNING", "LEASED", "CORES FREE", "RAM FREE", "JOBS")
+    output.print_table(columns, rows, empty="No nodes. Lend one: pool node start")
+
+
+@app.command()
+@accepts(needs=requirements)
+def hosts(*, limit: Limit = 30, json: Json = False, needs: JobOptions) -> None:
+    """Preview: which nodes would take a job with these needs, how well, and why the others would not.
+
+    \b
+    Examples:
+      pool jobs hosts --vram 16 --tag studio
+      pool jobs hosts --cores 8 --prefer-tag fast --exclude-host old-laptop
+    """
+    from computepool.sdk import options
+
+    view = open_pool().jobs.preview(options.needs(needs), limit=limit)
+    if json:
+        output.print_json(view)
+        return
+    print_why(view.why)
+    output.print_table(("NODE", "FITS", "SCORE", "BECAUSE"), map(_verdict, view.hosts), empty="No nodes.")
+
+
+def _verdict(host: NodeVerdictView) -> tuple[output.Cell, ...]:
+    if not host.ok:
+        return host.name, "no", "", ", ".join(host.failed)
+    because = ", ".join(f"{name} {value:.2f}" for name, value in host.terms.items() if value)
+    return host.name, "ok", f"{host.score:.2f}", because
+
+
+@app.command()
+def wait(
+    job_ids: JobIds,
+    *,
+    timeout: Annotated[str | None, typer.Option(help="Give up after: 90, 10m, 2h.")] = None,
+    json: Json = False,
+) -> None:
+    """Wait until jobs are over; exit code 1 when one of them did not succeed.
+
+    \b
+    Examples:
+      pool jobs wait job_01h… job_02k… --timeout 10m
+    """
+    from computepool.core.jobs import JobState
+    from computepool.sdk.sizes import seconds
+
+    pool = open_pool(patience_s=300)
+    timeout_s = None if timeout is None else seconds(timeout)
+    jobs = [pool.jobs.wait(job_id, timeout_s=timeout_s) for job_id in job_ids]
+    if json:
+        output.print_json(jobs)
+    else:
+        for job in jobs:
+            output.say(f"{job.id} {job.state}")
+    if any(job.state is not JobState.SUCCEEDED for job in jobs):
+        raise typer.Exit(1)
+
+
+@app.command()
+def result(
+    job_id: JobId,
+    *,
+    out: Annotated[Path | None, typer.Option(help="Fetch the outputs into this folder.")] = None,
+    json: Json = False,
+) -> None:
+    """Print a finished job's result (what its function returned), and list or fetch its outputs.
+
+    \b
+    Examples:
+      pool jobs result job_01h…
+      pool jobs result job_01h… --out results
+    """
+    from computepool.cli.follow import save_outputs
+    from computepool.core.errors import Conflict
+    from computepool.sdk.errors import job_error
+
+    pool = open_pool()
+    try:
+        ended = pool.jobs.result_now(job_id)
+    except Conflict:
+        raise Conflict(f"Job {job_id} is not over yet. Wait for it: pool jobs wait {job_id}") from None
+    text = ended.result
+    if ended.result_artifact is not None:
+        text = pool.artifacts.get_bytes(ended.result_artifact).decode()
+    if json:
+        output.print_json(ended)
+    elif text is not None:
+        output.say(text)
+    if out is not None or not json:
+        save_outputs(pool, ended.outputs, out)
+    error = job_error(ended)
+    if error is not None:
+        raise error

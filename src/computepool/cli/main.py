@@ -1,0 +1,118 @@
+"""The `pool` command: puts the subcommands together and turns every error into a sentence and an exit code.
+
+Start-up matters: only typer and these small modules are imported here; a command imports what it needs itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from computepool.cli import accounts, artifacts, hub, jobs, nodes, output, signin, submit, up
+from computepool.cli.events import events
+
+EXIT_FAILED = 1  #: a job failed, or something unexpected happened
+EXIT_USAGE = 2  #: bad input
+EXIT_UNREACHABLE = 3  #: no answer from the hub
+EXIT_REFUSED = 4  #: not signed in, or not allowed
+EXIT_INTERRUPTED = 130
+DEBUG_ENV = "COMPUTEPOOL_DEBUG"
+
+app = typer.Typer(
+    name="pool",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+app.command("up")(up.up)
+app.command("submit", cls=submit.SubmitCommand)(submit.submit)
+app.add_typer(jobs.app, name="jobs")
+app.command("nodes")(nodes.list_nodes)
+app.add_typer(nodes.app, name="node")
+app.add_typer(artifacts.app, name="artifacts")
+app.command("events")(events)
+app.command("login")(signin.login)
+app.command("logout")(signin.logout)
+app.command("whoami")(signin.whoami)
+app.add_typer(accounts.keys, name="keys")
+app.add_typer(accounts.accounts, name="accounts")
+app.add_typer(hub.app, name="hub")
+
+
+@app.callback()
+def pool(
+    *,
+    hub: Annotated[
+        str | None, typer.Option(envvar="COMPUTEPOOL_HUB", metavar="URL", help="The hub's address.")
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """ComputePool: idle machines as one computer.
+
+    \b
+    Examples:
+      pool up                                  a hub and one node, here
+      pool submit examples/hello.py --wait     run a script on the pool
+      pool nodes                               who lends a machine
+      pool node start --code CODE              lend this one
+    """
+    if hub is not None:
+        os.environ["COMPUTEPOOL_HUB"] = hub
+
+
+def main() -> None:
+    """The console script. Never a traceback, unless COMPUTEPOOL_DEBUG asks for it."""
+    if "--version" in sys.argv[1:2]:
+        from importlib.metadata import version
+
+        output.say(version("computepool"))
+        return
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader went away (`pool events | head`); nothing more can be said, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    except Exception as error:
+        if os.environ.get(DEBUG_ENV):
+            raise
+        sys.exit(report(error))
+
+
+def report(error: Exception) -> int:
+    """One sentence on stderr; returns the exit code."""
+    from computepool.sdk import errors
+
+    if isinstance(error, errors.HubUnreachable):
+        output.note(
+            f"{error} Is it running? Start one here with `pool up`, or sign in to another: `pool login URL`."
+        )
+        return EXIT_UNREACHABLE
+    if isinstance(error, errors.Unavailable | errors.RateLimited):
+        output.note(str(error))
+        return EXIT_UNREACHABLE
+    if isinstance(error, errors.Unauthenticated | errors.Forbidden):
+        hint = (
+            " Sign in with `pool login`."
+            if "login" not in str(error) and isinstance(error, errors.Unauthenticated)
+            else ""
+        )
+        output.note(f"{error}{hint}")
+        return EXIT_REFUSED
+    if isinstance(error, errors.JobError):
+        output.note(str(error))
+        return EXIT_FAILED
+    if isinstance(error, errors.ComputePoolError):
+        output.note(str(error))
+        return EXIT_USAGE
+    if isinstance(error, TimeoutError):
+        output.note(f"It takes longer than you wanted to wait: {error}.")
+        return EXIT_FAILED
+    output.note(f"Unexpected: {type(error).__name__}: {error}. Run it again with {DEBUG_ENV}=1 to see where.")
+    return EXIT_FAILED

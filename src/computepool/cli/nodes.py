@@ -1,0 +1,320 @@
+"""`pool nodes` and `pool node …`: the pool's machines, and lending this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.children import watch_parent
+from computepool.cli.folders import data_folder, node_folder
+from computepool.cli.options import Json, Limit, accepts, open_pool, pairs
+
+if TYPE_CHECKING:
+    from computepool.agent.config import AgentConfig
+    from computepool.protocol.nodes import NodeView
+
+app = typer.Typer(no_args_is_help=True, help="Lend this machine, and look after the machines you lend.")
+Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Base folder for data.")]
+Node = Annotated[str | None, typer.Argument(help="A node's id or name; default: the one on this machine.")]
+
+
+def list_nodes(
+    *,
+    mine: Annotated[bool, typer.Option("--mine", help="Only your own.")] = False,
+    limit: Limit = 100,
+    json: Json = False,
+) -> None:
+    """List the pool's nodes.
+
+    \b
+    Examples:
+      pool nodes
+      pool nodes --mine --json
+    """
+    nodes = open_pool().nodes.list(mine=mine, limit=limit)
+    if json:
+        output.print_json(nodes)
+        return
+    columns = ("ID", "NAME", "STATE", "TIER", "CORES", "RAM", "GPUS", "REGION", "TAGS", "RUNNING", "SEEN")
+    output.print_table(columns, map(_row, nodes), empty="No nodes. Lend this machine: pool node start")
+
+
+def _row(node: NodeView) -> tuple[output.Cell, ...]:
+    profile = node.profile
+    cards = ", ".join(f"{gpu.name} {output.memory(gpu.vram_mb)}" for gpu in profile.gpus)
+    return (
+        node.id, node.name, node.state if node.online else "offline", node.tier, f"{profile.cores:g}",
+        output.memory(profile.ram_mb), cards, profile.region, " ".join(profile.tags), node.running,
+        "now" if node.online else output.ago(node.last_seen_ms),
+    )  # fmt: skip
+
+
+def agent_config(
+    *,
+    hub: Annotated[
+        str | None, typer.Option(metavar="URL", help="The hub's address; default: where it is enrolled.")
+    ] = None,
+    code: Annotated[
+        str | None, typer.Option(metavar="CODE", help="One-time code, from `pool node code`.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What to call it; default: the host's name.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="A tag jobs may ask for; may be repeated.")
+    ] = None,
+    property_: Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="NAME=VALUE.")
+    ] = None,
+    region: Annotated[str, typer.Option(metavar="REGION", help="in, eu, us, …")] = "",
+    mesh_version: Annotated[
+        str, typer.Option(metavar="VERSION", help="Only jobs of this mesh version.")
+    ] = "",
+    cores: Annotated[
+        float | None, typer.Option(metavar="N", help="How many cores to lend; default: all.")
+    ] = None,
+    ram: Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")] = None,
+    disk: Annotated[str | None, typer.Option(metavar="SIZE", help="How much disk to lend: 50, 50GB.")] = None,
+    gpus: Annotated[bool, typer.Option("--gpus/--no-gpus", help="Lend the graphics cards.")] = True,
+    sandbox: Annotated[str, typer.Option(metavar="LEVEL", help="auto, namespace, gvisor, process.")] = "auto",
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="Account id whose jobs may run without a sandbox; * for all."),
+    ] = None,
+    data: Data = None,
+) -> AgentConfig:
+    from computepool.agent.config import AgentConfig
+    from computepool.sdk.sizes import megabytes
+
+    folder = node_folder(data_folder(data))
+    given: dict[str, Any] = {} if name is None else {"name": name}
+    return AgentConfig(
+        hub_url=hub or _enrolled_at(folder),
+        data_dir=folder,
+        code=code,
+        tags=tuple(tag or ()),
+        properties=pairs(property_, what="--property"),
+        region=region,
+        mesh_version=mesh_version,
+        cores=cores,
+        ram_mb=None if ram is None else megabytes(ram, what="ram"),
+        disk_mb=None if disk is None else megabytes(disk, what="disk"),
+        gpus=gpus,
+        sandbox=sandbox,
+        trusted=tuple(trust or ()),
+        **given,
+    )
+
+
+def _enrolled_at(folder: Path) -> str:
+    from computepool.agent import identity
+    from computepool.sdk.config import load_config
+
+    known = identity.load(folder / "identity.json")
+    return load_config().hub if known is None else known.hub_url
+
+
+@app.command()
+@accepts(config=agent_config)
+def start(*, config: AgentConfig) -> None:
+    """Lend this machine until told to stop (Ctrl-C). The first time it needs a one-time code.
+
+    \b
+    Examples:
+      pool node start --hub http://pool.example:8000 --code ABCD-…
+      pool node start --cores 4 --ram 8GB --no-gpus --tag studio --property site=lab-7
+    """
+    from computepool.agent import main
+
+    watch_parent()
+    main.run(config)
+
+
+@app.command()
+@accepts(config=agent_config)
+def enroll(*, json: Json = False, config: AgentConfig) -> None:
+    """Make this machine known to a hub with a one-time code, without starting it.
+
+    \b
+    Examples:
+      pool node enroll --hub http://pool.example:8000 --code ABCD-…
+    """
+    import asyncio
+
+    from computepool.agent import identity, main
+    from computepool.agent.clock import SystemClock
+    from computepool.agent.config import prepare_data_dir
+    from computepool.agent.hub_client import HubClient
+    from computepool.core.errors import BadRequest, Conflict
+
+    if config.code is None:
+        raise BadRequest("Give a one-time code: make one with `pool node code`, then --code CODE.")
+    prepare_data_dir(config.data_dir)
+    if identity.load(config.identity_path) is not None:
+        raise Conflict(
+            f"This machine is enrolled already ({config.identity_path}). Start it: pool node start"
+        )
+    machine = main.inspect(config)
+
+    async def exchange() -> identity.Identity:
+        clock = SystemClock()
+        client = HubClient(config.hub_urls, clock=clock, limits=config.limits)
+        try:
+            return await main.enrol(config, machine.profile, client, clock=clock)
+        finally:
+            await client.close()
+
+    made = asyncio.run(exchange())
+    if json:
+        output.print_json({"node_id": made.node_id, "owner": made.owner, "hub": made.hub_url})
+    else:
+        output.say(made.node_id)
+        output.note("Enrolled. Lend it with: pool node start")
+
+
+@app.command()
+def status(*, data: Data = None, json: Json = False) -> None:
+    """Show what the node on this machine is doing.
+
+    \b
+    Examples:
+      pool node status
+    """
+    _local("status", data, json=json)
+
+
+@app.command()
+def pause(node: Node = None, *, data: Data = None, json: Json = False) -> None:
+    """Take no new jobs; running ones go on.
+
+    \b
+    Examples:
+      pool node pause
+      pool node pause studio-3
+    """
+    _change("pause", node, data, json=json)
+
+
+@app.command()
+def resume(node: Node = None, *, data: Data = None, json: Json = False) -> None:
+    """Take jobs again.
+
+    \b
+    Examples:
+      pool node resume
+    """
+    _change("resume", node, data, json=json)
+
+
+@app.command()
+def drain(node: Node = None, *, data: Data = None, json: Json = False) -> None:
+    """Take no new jobs, and stop the node when the last one ends.
+
+    \b
+    Examples:
+      pool node drain
+    """
+    _change("drain", node, data, json=json)
+
+
+@app.command()
+@accepts(config=agent_config)
+def doctor(*, json: Json = False, config: AgentConfig) -> None:
+    """Check what keeps this machine from being a good node, and say how to mend it.
+
+    \b
+    Examples:
+      pool node doctor
+    """
+    from dataclasses import asdict
+
+    from computepool.agent.doctor import Health, check_all
+
+    checks = check_all(config)
+    if json:
+        output.print_json([asdict(check) for check in checks])
+    else:
+        rows = [(check.health.value, check.name, check.detail, check.fix) for check in checks]
+        output.print_table(("", "CHECK", "FOUND", "MEND IT"), rows, empty="")
+    if any(check.health is Health.FAIL for check in checks):
+        raise typer.Exit(1)
+
+
+@app.command()
+def why(node: Node = None, *, data: Data = None, json: Json = False) -> None:
+    """Explain why a node gets no work, or which work it gets.
+
+    \b
+    Examples:
+      pool node why
+      pool node why studio-3
+    """
+    pool = open_pool()
+    node_id = _this_node(data) if node is None else pool.nodes.find(node).id
+    answer = pool.nodes.why(node_id)
+    if json:
+        output.print_json(answer)
+        return
+    output.say(answer.sentence)
+    rows = [(row.shape, row.queued, row.reason) for row in answer.rows]
+    if rows:
+        output.print_table(("JOBS THAT NEED", "WAITING", "WHY NOT HERE"), rows, empty="")
+
+
+@app.command()
+def code(*, json: Json = False) -> None:
+    """Make a one-time code for a new machine, and print the command to type there.
+
+    \b
+    Examples:
+      pool node code
+    """
+    made = open_pool().nodes.code()
+    if json:
+        output.print_json(made)
+        return
+    output.say(made.command)
+    output.note(
+        f"On the other machine, with ComputePool installed; once, before {output.moment(made.expires_at_ms)}."
+    )
+
+
+def _change(word: str, node: str | None, data: Path | None, *, json: bool) -> None:
+    if node is None:
+        _local(word, data, json=json)
+        return
+    nodes = open_pool().nodes
+    view = getattr(nodes, word)(nodes.find(node).id)
+    if json:
+        output.print_json(view)
+    else:
+        output.say(f"{view.name} {view.state}")
+
+
+def _local(word: str, data: Path | None, *, json: bool) -> None:
+    from computepool.agent import control
+
+    answer = control.call(node_folder(data_folder(data)), word)
+    if json:
+        output.print_json(answer)
+        return
+    output.print_fields(
+        [
+            (name.replace("_", " "), len(value) if isinstance(value, list) else str(value))
+            for name, value in answer.items()
+            if value is not None and not isinstance(value, dict)
+        ]
+    )
+
+
+def _this_node(data: Path | None) -> str:
+    from computepool.agent import identity
+    from computepool.core.errors import BadRequest
+
+    known = identity.load(node_folder(data_folder(data)) / "identity.json")
+    if known is None:
+        raise BadRequest("This machine is not enrolled; name a node: pool node why NAME")
+    return known.node_id

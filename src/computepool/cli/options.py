@@ -1,0 +1,191 @@
+"""Options that several commands share, and the one that gives a command all requirements of a job."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from computepool.sdk import JobOptions, Pool
+
+#: A person waits for the answer; a script that must survive a restart uses --wait or the SDK.
+PATIENCE_S = 3.0
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", metavar="N", min=1, max=100_000, help="At most this many.")
+]
+
+
+def open_pool(*, patience_s: float = PATIENCE_S) -> Pool:
+    from computepool.sdk import connect
+
+    return connect(patience_s=patience_s)
+
+
+def requirements(
+    *,
+    cores: Annotated[
+        float | None, typer.Option(metavar="N", help="Processor cores, also parts: 0.5.")
+    ] = None,
+    ram: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory: 4, 4GB, 512MB.")] = None,
+    disk: Annotated[str | None, typer.Option(metavar="SIZE", help="Disk space: 10, 10GB.")] = None,
+    gpus: Annotated[int | None, typer.Option(metavar="N", help="How many graphics cards.")] = None,
+    vram: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of each card: 16, 16GB.")] = None,
+    tier: Annotated[
+        list[str] | None, typer.Option(metavar="TIER", help="Kind of card: rtx-4090; may be repeated.")
+    ] = None,
+    region: Annotated[
+        list[str] | None, typer.Option(metavar="REGION", help="in, eu, us, …; may be repeated.")
+    ] = None,
+    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Only nodes with this tag.")] = None,
+    prefer_tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="Rather nodes with this tag.")
+    ] = None,
+    exclude_tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="No node with this tag.")
+    ] = None,
+    exclude_host: Annotated[
+        list[str] | None, typer.Option(metavar="NODE", help="Not this node (id, name or URL).")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="NODE", help="This node and no other (id or name).")
+    ] = None,
+    property_: Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="Only nodes with NAME=VALUE.")
+    ] = None,
+    mesh_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Only nodes of this mesh version.")
+    ] = None,
+    isolation: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="At least: process, namespace, gvisor …")
+    ] = None,
+) -> JobOptions:
+    given: dict[str, Any] = {
+        "cores": cores, "ram": ram, "disk": disk, "gpus": gpus, "vram": vram, "tier": tier, "region": region,
+        "tags": tag, "prefer_tags": prefer_tag, "exclude_tags": exclude_tag, "exclude_hosts": exclude_host,
+        "host": host, "properties": pairs(property_, what="--property"), "mesh_version": mesh_version,
+        "isolation": isolation,
+    }  # fmt: skip
+    return only_given(given)
+
+
+def terms(
+    *,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call it.")] = None,
+    priority: Annotated[
+        int | None, typer.Option(metavar="N", help="-100 to 100; higher runs earlier.")
+    ] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="Longest run: 90, 10m, 2h.")] = None,
+    ttl: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Longest wait in the queue: 1h, 7d.")
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option(metavar="N", help="Tries after a failure of its own.")
+    ] = None,
+    input_: Annotated[
+        list[str] | None,
+        typer.Option("--input", "-i", metavar="PATH", help="File or folder to send: PATH or NAME=PATH."),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", "-e", metavar="NAME=VALUE", help="NAME=VALUE, or NAME as it is here."),
+    ] = None,
+    dep: Annotated[
+        list[str] | None, typer.Option(metavar="PACKAGE", help="Python package the job needs.")
+    ] = None,
+    after: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Only when this job has succeeded.")
+    ] = None,
+) -> JobOptions:
+    given: dict[str, Any] = {
+        "name": name, "priority": priority, "timeout": timeout, "ttl": ttl, "retries": retries,
+        "inputs": inputs(input_), "env": environment(env), "dependencies": dep, "after": after,
+    }  # fmt: skip
+    return only_given(given)
+
+
+def accepts(**collectors: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of each collector; it receives what the collector made of them, by name.
+
+    Typer reads options off a signature. This keeps each list of them in one place, however many commands have it.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> None:
+            for name, collect in collectors.items():
+                own = inspect.signature(collect).parameters
+                given[name] = collect(**{option: given.pop(option) for option in own})
+            command(**given)
+
+        kept = [p for p in inspect.signature(command).parameters.values() if p.name not in collectors]
+        added = [p for c in collectors.values() for p in inspect.signature(c).parameters.values()]
+        hints: dict[str, Any] = {}
+        for function in (command, *collectors.values()):
+            hints |= get_type_hints(function, include_extras=True, localns=_ONLY_FOR_TYPES)
+        parameters = [
+            p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in (*kept, *added)
+        ]
+        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+        return wrapper
+
+    return decorate
+
+
+#: Names that annotations mention but nobody needs while the program starts.
+_ONLY_FOR_TYPES = dict.fromkeys(("JobOptions", "AgentConfig", "Settings"), object)
+
+
+def only_given(given: dict[str, Any]) -> JobOptions:
+    options: JobOptions = {name: value for name, value in given.items() if value not in (None, [], {})}  # type: ignore[assignment]
+    return options
+
+
+def merged(*parts: JobOptions) -> JobOptions:
+    whole: JobOptions = {}
+    for part in parts:
+        whole.update(part)
+    return whole
+
+
+def pairs(given: list[str] | None, *, what: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise typer.BadParameter(f"{text!r}: write NAME=VALUE.", param_hint=what)
+        found[name] = value
+    return found
+
+
+def environment(given: list[str] | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, separator, value = text.partition("=")
+        if not separator and name not in os.environ:
+            raise typer.BadParameter(f"{name!r} is not set here: write {name}=VALUE.", param_hint="--env")
+        found[name] = value if separator else os.environ[name]
+    return found
+
+
+def inputs(given: list[str] | None) -> dict[str, str] | list[str]:
+    """PATH, or NAME=PATH; a path that exists is taken as it is, even with a = in it."""
+    found: dict[str, str] = {}
+    plain: list[str] = []
+    for text in given or ():
+        name, separator, path = text.partition("=")
+        if separator and name and not Path(text).exists():
+            found[name] = path
+        else:
+            plain.append(text)
+    if not found:
+        return plain
+    return found | {Path(path).resolve().name: path for path in plain}

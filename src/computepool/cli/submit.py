@@ -1,0 +1,165 @@
+"""`pool submit`: a file or a command line becomes a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from computepool.cli import output
+from computepool.cli.options import Json, accepts, merged, open_pool, requirements, terms
+
+if TYPE_CHECKING:
+    from computepool.protocol.jobs import JobDetail, JobSpec, SubmitReply
+    from computepool.sdk import JobOptions, Pool, Submitter
+
+#: While somebody watches, a restart of the hub is waited out.
+WATCH_PATIENCE_S = 300.0
+_REST = "computepool.rest"
+
+
+class SubmitCommand(TyperCommand):
+    """Keeps what stands after `--` apart: it is a command, or the arguments of the script before it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            cut = args.index("--")
+            ctx.meta[_REST] = args[cut + 1 :]
+            args = args[:cut]
+        return super().parse_args(ctx, args)
+
+
+@accepts(needs=requirements, more=terms)
+def submit(
+    ctx: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="A script; arguments for it follow after --.")
+    ] = None,
+    *,
+    slices: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=1000, help="Run it this many times, as a group.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="Put it into this group (name or id).")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch it to its end.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Fetch its outputs into this folder; implies --wait.")
+    ] = None,
+    json: Json = False,
+    needs: JobOptions,
+    more: JobOptions,
+) -> None:
+    """Submit a script or a command to the pool.
+
+    Without --wait the job's id is printed and the job goes on by itself.
+
+    \b
+    Examples:
+      pool submit examples/hello.py --wait
+      pool submit train.py --vram 16 --ram 32GB --timeout 2h --wait -- --epochs 3
+      pool submit --cores 4 -i in.mp4 --out results -- ffmpeg -i in.mp4 outputs/out.webm
+      pool submit render.py --slices 100 --retries 2 --tag studio
+    """
+    pool = open_pool()
+    work = pool.options(**merged(needs, more))
+    spec = _spec(work, file, ctx.meta.get(_REST, []))
+    reply = _send(pool, work, spec, slices=slices, group=group)
+    if not (wait or out):
+        _say(reply, spec, json=json)
+        return
+    pool = open_pool(patience_s=WATCH_PATIENCE_S)
+    if slices:
+        _watch_slices(pool, reply.group_id or "", json=json, out=out)
+    else:
+        watch(pool, reply.job_ids[0], json=json, out=out)
+
+
+def _spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
+    if file is not None:
+        return work.script(file, rest)
+    if not rest:
+        raise typer.BadParameter("name a script, or a command after --.", param_hint="FILE")
+    return work.program(rest)
+
+
+def _send(
+    pool: Pool, work: Submitter, spec: JobSpec, *, slices: int | None, group: str | None
+) -> SubmitReply:
+    from computepool.protocol.jobs import Item
+
+    group_id = None if group is None else _group_id(pool, group)
+    if slices and group_id is None:
+        group_id = pool.groups.create(spec.name, kind="slices").id
+    return pool.jobs.submit(spec, items=[Item()] * (slices or 1), group_id=group_id, **work.terms)
+
+
+def _group_id(pool: Pool, name: str) -> str:
+    """The group of that id or name; a name that is not known yet makes a new one."""
+    if name.startswith("grp_"):
+        return name
+    known = [group for group in pool.groups.list(kind="group", limit=1000) if group.name == name]
+    return known[0].id if known else pool.groups.create(name).id
+
+
+def _say(reply: SubmitReply, spec: JobSpec, *, json: bool) -> None:
+    if json:
+        output.print_json(reply)
+        return
+    for job_id in reply.job_ids:
+        output.say(job_id)
+    many = len(reply.job_ids) > 1
+    what = f"{len(reply.job_ids)} jobs of {spec.name}" if many else spec.name
+    output.note(
+        f"Submitted {what}. Follow: pool jobs logs -f {reply.job_ids[0]} · why it waits: pool jobs why {reply.job_ids[0]}"
+    )
+
+
+def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None) -> None:
+    """Follow one job, then exit as it did."""
+    from computepool.cli import follow
+
+    try:
+        job = pool.jobs.wait(job_id) if json else follow.follow(pool, job_id)
+    except KeyboardInterrupt:
+        output.note(
+            f"\nThe job goes on. Follow it: pool jobs logs -f {job_id} · stop it: pool jobs cancel {job_id}"
+        )
+        raise typer.Exit(130) from None
+    if json:
+        output.print_json(job)
+    if job.outputs and (out is not None or not json):
+        follow.save_outputs(pool, job.outputs, out)
+    end_as(job)
+
+
+def end_as(job: JobDetail) -> None:
+    from computepool.core.jobs import JobState
+
+    if job.state is JobState.SUCCEEDED:
+        return
+    if job.error:
+        output.note(job.error.rstrip())
+    raise typer.Exit(1)
+
+
+def _watch_slices(pool: Pool, group_id: str, *, json: bool, out: Path | None) -> None:
+    from computepool.cli import follow
+
+    try:
+        group = follow.follow_group(pool, group_id)
+    except KeyboardInterrupt:
+        output.note(f"\nThe jobs go on. See them: pool jobs list --group {group_id}")
+        raise typer.Exit(130) from None
+    if json:
+        output.print_json(group)
+    else:
+        counts = ", ".join(f"{count} {state}" for state, count in group.counts.items() if count)
+        output.note(f"{group.name}: {counts}")
+    if out is not None:
+        for result in pool.groups.results(group_id):
+            follow.save_outputs(pool, result.outputs, out / str(result.item))
+    if group.counts.get("succeeded", 0) < group.total:
+        raise typer.Exit(1)
