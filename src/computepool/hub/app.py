@@ -12,7 +12,8 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from computepool.core.backlog import Backlog
-from computepool.hub.api import accounts, artifacts, errors, jobs, nodes, pages
+from computepool.hub.api import accounts, artifacts, document, errors, jobs, nodes, pages
+from computepool.hub.api.document import Api, operation_id
 from computepool.hub.api.hot import HotRoutes
 from computepool.hub.api.limits import BodyLimit
 from computepool.hub.api.ratelimit import TokenBucket
@@ -98,15 +99,17 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
 
 def create_api() -> FastAPI:
     """The API alone; its OpenAPI document needs no running hub."""
-    api = FastAPI(
+    api = Api(
         title="ComputePool",
         version=version("computepool"),
         description=_DESCRIPTION,
+        generate_unique_id_function=operation_id,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         servers=[{"url": "/api/v1"}],
     )
-    for router in (jobs.router, nodes.router, artifacts.router, accounts.router):
+    for router in (jobs.router, nodes.router, artifacts.router, accounts.router, document.router):
         api.include_router(router)
     errors.install(api)
     return api

@@ -53,6 +53,7 @@ class Settings(BaseSettings):
     artifact_max_bytes: int = 64 * 1024**3
     artifact_chunk_bytes: int = 1024 * 1024
     upload_idle_s: float = 24 * 3600
+    unreported_keep_s: float = 3 * 24 * 3600  #: a node's upload waits this long for the report that names it
     log_max_bytes: int = 5 * 1024 * 1024  #: kept per attempt
     jobs_open_max: int = 1_000_000  #: per account
     page_max: int = 500

@@ -6,15 +6,18 @@ from collections.abc import AsyncIterator
 from importlib.metadata import version
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Body, Header, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from computepool.hub.api import deps
+from computepool.hub.api import deps, examples
 from computepool.hub.api.deps import (
+    SEQ_MAX,
     Admin,
     Anyone,
     Cursor,
     HubDep,
+    IdPath,
+    IdQuery,
     Limit,
     RememberedDep,
     Seq,
@@ -22,6 +25,7 @@ from computepool.hub.api.deps import (
     WaitMs,
     for_body,
 )
+from computepool.hub.api.problems import refuses
 from computepool.hub.services import events, identity
 from computepool.protocol.accounts import (
     AccountPage,
@@ -76,9 +80,15 @@ async def list_accounts(
     return await identity.list_accounts(hub, after=after, limit=limit)
 
 
-@router.post("/accounts", status_code=201, tags=["accounts"], summary="Create an account")
+@router.post(
+    "/accounts", status_code=201, tags=["accounts"], summary="Create an account", responses=refuses(409)
+)
 async def create_account(
-    request: Request, body: AccountRequest, admin: Admin, hub: HubDep, key: RememberedDep
+    request: Request,
+    body: Annotated[AccountRequest, Body(openapi_examples=examples.ACCOUNT)],
+    admin: Admin,
+    hub: HubDep,
+    key: RememberedDep,
 ) -> AccountView:
     return await identity.create_account(hub, admin, body, for_body(key, admin, await request.body()))
 
@@ -88,42 +98,48 @@ async def list_keys(principal: SignedIn, hub: HubDep, *, after: Cursor = None, l
     return await identity.list_keys(hub, principal, after=after, limit=limit)
 
 
-@router.post("/keys", status_code=201, tags=["accounts"], summary="Make an API key; it is shown once")
+@router.post(
+    "/keys",
+    status_code=201,
+    tags=["accounts"],
+    summary="Make an API key; it is shown once",
+    responses=refuses(404, 409),
+)
 async def create_key(
-    request: Request, body: KeyRequest, principal: SignedIn, hub: HubDep, key: RememberedDep
+    request: Request,
+    body: Annotated[KeyRequest, Body(openapi_examples=examples.KEY)],
+    principal: SignedIn,
+    hub: HubDep,
+    key: RememberedDep,
 ) -> NewKeyReply:
     return await identity.create_key(hub, principal, body, for_body(key, principal, await request.body()))
 
 
 @router.delete(
-    "/keys/{key_id}", status_code=204, tags=["accounts"], summary="Revoke a key; it stops working at once"
+    "/keys/{key_id}",
+    status_code=204,
+    tags=["accounts"],
+    summary="Revoke a key; it stops working at once",
+    responses=refuses(404),
 )
-async def revoke_key(request: Request, key_id: str, principal: SignedIn, hub: HubDep) -> None:
+async def revoke_key(request: Request, key_id: IdPath, principal: SignedIn, hub: HubDep) -> None:
     await identity.revoke_key(hub, principal, key_id)
     deps.get_authenticator(request).forget()
 
 
 @router.post("/signin", tags=["accounts"], summary="Exchange a one-time code for a key or a browser session")
 async def sign_in(
-    request: Request, response: Response, body: SignInRequest, hub: HubDep, _caller: Anyone
+    request: Request,
+    response: Response,
+    body: Annotated[SignInRequest, Body(openapi_examples=examples.SIGN_IN)],
+    hub: HubDep,
+    _caller: Anyone,
 ) -> SignInReply:
     reply = await identity.sign_in(hub, body)
     if body.kind == "key":
         return reply
-    set_cookie(request, response, reply.key or "", hub.settings.cookie_life_s)
+    deps.set_cookie(request, response, reply.key or "")
     return reply.model_copy(update={"key": None})
-
-
-def set_cookie(request: Request, response: Response, key: str, life_s: float) -> None:
-    response.set_cookie(
-        deps.COOKIE,
-        key,
-        max_age=round(life_s),
-        httponly=True,
-        samesite="lax",
-        secure=request.url.scheme == "https",
-        path="/",
-    )
 
 
 @router.get("/events", tags=["events"], summary="Every state transition, oldest first")
@@ -133,8 +149,8 @@ async def list_events(
     *,
     after: Seq = 0,
     limit: Limit = 100,
-    job_id: Annotated[str | None, Query(max_length=64)] = None,
-    node_id: Annotated[str | None, Query(max_length=64)] = None,
+    job_id: IdQuery = None,
+    node_id: IdQuery = None,
     wait_ms: WaitMs = 0,
 ) -> EventPage:
     return await events.page(
@@ -149,9 +165,16 @@ async def list_events(
     summary="The same, live (server-sent events)",
 )
 async def stream_events(
-    principal: SignedIn, hub: HubDep, last_event_id: Annotated[int | None, Header(ge=0)] = None
+    request: Request,
+    principal: SignedIn,
+    hub: HubDep,
+    last_event_id: Annotated[
+        int | None, Header(ge=0, le=SEQ_MAX, description="Go on after this event; without it, from now on")
+    ] = None,
 ) -> AsyncIterator[EventView]:
     after = await events.newest(hub) if last_event_id is None else last_event_id
     async for batch in events.stream(hub, principal, after=after):
+        if not await deps.still_signed_in(request):
+            return
         for event in batch:
             yield ServerSentEvent(data=event, event=event.action, id=str(event.seq), retry=1000)  # type: ignore[misc]

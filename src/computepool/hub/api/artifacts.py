@@ -5,18 +5,43 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, HTTPException, Path, Query, Request
 from starlette.responses import FileResponse, Response
 
 from computepool.core.errors import BadRequest
-from computepool.hub.api.deps import Cursor, Either, HubDep, Limit, SignedIn
+from computepool.hub.api.deps import Cursor, Either, HubDep, IdQuery, Limit, SignedIn
+from computepool.hub.api.problems import refuses
 from computepool.hub.services import artifacts
 from computepool.hub.services.artifacts import Incoming
 from computepool.protocol.accounts import ArtifactPage, UploadState
 
 router = APIRouter(tags=["artifacts"])
-DigestPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the bytes")]
+DigestPath = Annotated[
+    str,
+    Path(
+        pattern="^[0-9a-f]{64}$",
+        description="SHA-256 of the bytes",
+        examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+    ),
+]
 _NAME = re.compile(r"^[^\x00-\x1f\x7f]*$")
+_RANGE = re.compile(r"^(\d{1,18})?-(\d{1,18})?$")
+#: A stranger's file must never run as a page of this site.
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Disposition": "attachment",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Cache-Control": "private, no-cache",
+}
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_RANGE_PARAMETER = {
+    "name": "Range",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "Part of the bytes, to resume a download",
+    "examples": {"rest": {"summary": "From byte 1024 on", "value": "bytes=1024-"}},
+}
 
 
 @router.get("/artifacts", summary="List artifacts and what refers to them, newest first")
@@ -24,14 +49,14 @@ async def list_artifacts(
     principal: SignedIn,
     hub: HubDep,
     *,
-    job_id: Annotated[str | None, Query(max_length=64)] = None,
+    job_id: IdQuery = None,
     after: Cursor = None,
     limit: Limit = 100,
 ) -> ArtifactPage:
     return await artifacts.page(hub, principal, job_id=job_id, after=after, limit=limit)
 
 
-@router.get("/artifacts/{digest}/upload", summary="How much of an upload is here; continue from `offset`")
+@router.get("/artifacts/{digest}/upload", summary="How much of your upload is here; continue from `offset`")
 async def upload_state(digest: DigestPath, asker: Either, hub: HubDep) -> UploadState:
     return await artifacts.upload_state(hub, asker, digest)
 
@@ -39,11 +64,10 @@ async def upload_state(digest: DigestPath, asker: Either, hub: HubDep) -> Upload
 @router.put(
     "/artifacts/{digest}",
     summary="Send (the rest of) an artifact",
-    openapi_extra={
-        "requestBody": {
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-        }
-    },
+    description="Send the bytes in one piece or in several. When all have come they are checked against the digest; "
+    "if they do not match, the upload is dropped.",
+    openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
+    responses=refuses(409, 413, 507),
 )
 async def upload(
     request: Request,
@@ -53,7 +77,7 @@ async def upload(
     *,
     size: Annotated[int, Query(ge=0, le=2**53, description="Length of the whole artifact")],
     offset: Annotated[int, Query(ge=0, le=2**53, description="Where this body begins")] = 0,
-    name: Annotated[str, Query(max_length=255)] = "",
+    name: Annotated[str, Query(max_length=255, description="What to call it in lists")] = "",
 ) -> UploadState:
     if not _NAME.match(name):
         raise BadRequest("A name may not contain control characters.", field="name")
@@ -61,34 +85,64 @@ async def upload(
     return await artifacts.receive(hub, asker, incoming, request.stream())
 
 
-@router.api_route(
+@router.get(
     "/artifacts/{digest}",
-    methods=["GET"],
     summary="The bytes; Range is honoured",
     response_class=FileResponse,
-    responses={200: {"content": {"application/octet-stream": {}}}, 206: {"description": "Part of the bytes"}},
+    responses={
+        200: {"description": "The bytes", "content": _BYTES},
+        206: {"description": "Part of the bytes", "content": _BYTES},
+        **refuses(404, 416),
+    },
+    openapi_extra={"parameters": [_RANGE_PARAMETER]},
 )
-async def download(digest: DigestPath, asker: Either, hub: HubDep) -> Response:
-    await artifacts.open_for(hub, asker, digest)
-    return FileResponse(hub.blobs.path(digest), media_type="application/octet-stream", headers=_HEADERS)
+async def download(request: Request, digest: DigestPath, asker: Either, hub: HubDep) -> Response:
+    path = await artifacts.open_for(hub, asker, digest)
+    found = path.stat()
+    _check_range(request.headers.get("range"), found.st_size)
+    headers = {**_HEADERS, "ETag": f'"{digest}"'}
+    return FileResponse(path, media_type="application/octet-stream", headers=headers, stat_result=found)
 
 
-@router.head("/artifacts/{digest}", summary="Length and presence", include_in_schema=False)
-async def head(digest: DigestPath, asker: Either, hub: HubDep) -> Response:
-    size = await artifacts.open_for(hub, asker, digest)
-    return Response(headers={**_HEADERS, "Content-Length": str(size), "Accept-Ranges": "bytes"})
+@router.head(
+    "/artifacts/{digest}",
+    summary="Length and presence",
+    response_class=FileResponse,
+    responses={200: {"description": "The headers alone"}, **refuses(404, 416)},
+    openapi_extra={"parameters": [_RANGE_PARAMETER]},
+)
+async def head(request: Request, digest: DigestPath, asker: Either, hub: HubDep) -> Response:
+    return await download(request, digest, asker, hub)
+
+
+def _check_range(header: str | None, size: int) -> None:
+    """What cannot be served is refused here, in our words; the response itself takes care of the rest."""
+    if header is None:
+        return
+    unit, _, ranges = header.partition("=")
+    if unit.strip().lower() != "bytes" or not all(_fits(part.strip(), size) for part in ranges.split(",")):
+        raise HTTPException(
+            416,
+            f"The artifact has {size} bytes; the range asked for is not among them.",
+            headers={"Content-Range": f"bytes */{size}"},
+        )
+
+
+def _fits(part: str, size: int) -> bool:
+    found = _RANGE.match(part)
+    if found is None:
+        return False
+    first, last = found.groups()
+    if first is None:
+        return last is not None and int(last) > 0 and size > 0
+    return int(first) < size and (last is None or int(first) <= int(last))
 
 
 @router.delete(
-    "/artifacts/{digest}", status_code=204, summary="Drop your references; the bytes go with the last one"
+    "/artifacts/{digest}",
+    status_code=204,
+    summary="Drop your references; the bytes go with the last one",
+    responses=refuses(404, 409),
 )
 async def remove(digest: DigestPath, principal: SignedIn, hub: HubDep) -> None:
     await artifacts.remove(hub, principal, digest)
-
-
-#: A stranger's file must never run as a page of this site.
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Content-Disposition": "attachment",
-    "Content-Security-Policy": "default-src 'none'; sandbox",
-}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from fastapi import Depends, Header, Query, Request
+from fastapi import Depends, Header, Path, Query, Request, Response
 
 from computepool.core.errors import Forbidden, Unauthenticated
 from computepool.hub.services.access import Action, NodePrincipal, Principal, check_action
@@ -14,8 +15,14 @@ from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.services.idempotency import Remembered
 from computepool.hub.services.identity import Authenticator
+from computepool.hub.settings import Settings
 
 COOKIE = "computepool_session"
+#: Over HTTPS; a browser takes this name only from the host itself, with Secure and the whole site as its path.
+SECURE_COOKIE = f"__Host-{COOKIE}"
+#: Ids and cursors. Checked before they reach the database, which has its own idea of what a text may contain.
+ID_PATTERN = "^[A-Za-z0-9_-]+$"
+SEQ_MAX = 2**62
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -35,6 +42,11 @@ async def get_dispatcher(request: Request) -> Dispatcher:
 def get_authenticator(request: Request) -> Authenticator:
     authenticator: Authenticator = request.app.state.authenticator
     return authenticator
+
+
+def get_settings(request: Request) -> Settings:
+    hub: Hub = request.app.state.hub
+    return hub.settings
 
 
 def bearer(request: Request) -> str | None:
@@ -61,7 +73,7 @@ class Allow:
         return principal
 
     async def _optional(self, request: Request) -> Principal | None:
-        if bearer(request) is None and COOKIE not in request.cookies:
+        if bearer(request) is None and session_cookie(request) is None:
             return None
         try:
             return await self._person(request)
@@ -77,19 +89,48 @@ class Allow:
     async def _person(self, request: Request) -> Principal:
         key = bearer(request)
         if key is None:
-            key = request.cookies.get(COOKIE)
+            key = session_cookie(request)
             if key is not None:
-                _refuse_cross_site(request)
+                refuse_cross_site(request)
         if key is None:
             raise Unauthenticated()
         return await get_authenticator(request).person(key)
+
+
+def session_cookie(request: Request) -> str | None:
+    return request.cookies.get(SECURE_COOKIE) or request.cookies.get(COOKIE)
+
+
+def set_cookie(request: Request, response: Response, key: str) -> None:
+    settings = get_settings(request)
+    # Behind a proxy that ends TLS, the request itself looks plain; the public address does not.
+    secure = request.url.scheme == "https" or settings.address.startswith("https:")
+    response.set_cookie(
+        SECURE_COOKIE if secure else COOKIE,
+        key,
+        max_age=round(settings.cookie_life_s),
+        httponly=True,
+        samesite="lax",
+        secure=secure,
+        path="/",
+    )
+
+
+async def still_signed_in(request: Request) -> bool:
+    """For answers that never end: a key that was revoked meanwhile must not go on listening."""
+    key = bearer(request) or session_cookie(request)
+    try:
+        await get_authenticator(request).person(key or "")
+    except Unauthenticated:
+        return False
+    return True
 
 
 def _is_node_token(token: str | None) -> bool:
     return token is not None and not token.startswith("cp_")
 
 
-def _refuse_cross_site(request: Request) -> None:
+def refuse_cross_site(request: Request) -> None:
     """A browser sends cookies by itself, so a cookie alone does not prove that the person meant this request."""
     if request.method in _SAFE_METHODS:
         return
@@ -104,19 +145,30 @@ def _refuse_cross_site(request: Request) -> None:
 
 
 async def remembered(
-    request: Request, idempotency_key: Annotated[str, Header(max_length=200)] = ""
+    request: Request,
+    idempotency_key: Annotated[
+        str,
+        Header(
+            max_length=200,
+            pattern=r"^[\x20-\x7e]*$",
+            description="The same key with the same body gets the same reply, and one effect",
+        ),
+    ] = "",
 ) -> Remembered:
     """Filled in by the routes that create something; the account and the body's hash are added by `for_body`."""
-    return Remembered(account_id="", route=request.scope["path"], key=idempotency_key, request_hash="")
+    # Replies that carry a secret are sealed with what only the caller has.
+    credential = bearer(request) or session_cookie(request) or ""
+    return Remembered(
+        account_id="",
+        route=request.scope["path"],
+        key=idempotency_key,
+        request_hash="",
+        credential=credential,
+    )
 
 
 def for_body(base: Remembered, principal: Principal, body: bytes) -> Remembered:
-    return Remembered(
-        account_id=principal.account_id,
-        route=base.route,
-        key=base.key,
-        request_hash=hashlib.sha256(body).hexdigest(),
-    )
+    return replace(base, account_id=principal.account_id, request_hash=hashlib.sha256(body).hexdigest())
 
 
 HubDep = Annotated[Hub, Depends(get_hub)]
@@ -132,5 +184,9 @@ RememberedDep = Annotated[Remembered, Depends(remembered)]
 
 Limit = Annotated[int, Query(ge=1, le=500)]
 WaitMs = Annotated[int, Query(ge=0, le=60_000, description="How long to wait for news before answering")]
-Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
-Seq = Annotated[int, Query(ge=0, le=2**62)]
+Cursor = Annotated[
+    str | None, Query(max_length=2_000, pattern=ID_PATTERN, description="`next` of the page before")
+]
+Seq = Annotated[int, Query(ge=0, le=SEQ_MAX, description="`cursor` of the page before")]
+IdPath = Annotated[str, Path(max_length=64, pattern=ID_PATTERN)]
+IdQuery = Annotated[str | None, Query(max_length=64, pattern=ID_PATTERN)]

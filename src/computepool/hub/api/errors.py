@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from computepool.core.errors import ComputePoolError
@@ -29,7 +30,8 @@ STATUS = {
     "out_of_space": 507,
     "invariant_violation": 500,
 }
-_CODES_BY_STATUS = {400: "bad_request", 404: "not_found", 405: "bad_request", 413: "too_large"}
+_CODES_BY_STATUS = {404: "not_found", 413: "too_large"}
+_ECHO_MAX = 200
 _TITLES = {code: code.replace("_", " ").capitalize() for code in STATUS}
 
 
@@ -65,8 +67,25 @@ def refusal(error: ComputePoolError) -> Response:
 def invalid(error: ValidationError | RequestValidationError) -> Response:
     """The first complaint, in words; the field by its path."""
     first = error.errors()[0]
-    path = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path", "header"))
-    return problem("bad_request", f"{path or 'body'}: {first['msg']}", field=path or None)
+    if first["type"] == "json_invalid":
+        said = first.get("ctx", {}).get("error", "it cannot be read")
+        return problem("bad_request", f"The body is not valid JSON: {_echo(str(said))}.")
+    path = _echo(".".join(str(part) for part in first["loc"] if part not in _PLACES))
+    if path == "after":
+        return problem(
+            "bad_request", "This cursor is not one of ours; take it from the page before.", field=path
+        )
+    said = first["msg"].removeprefix("Value error, ")
+    return problem("bad_request", f"{path or 'body'}: {_echo(said)}", field=path or None)
+
+
+_PLACES = ("body", "query", "path", "header")
+
+
+def _echo(text: str) -> str:
+    """What came from the caller goes back shortened, and as text that can be written at all."""
+    short = text if len(text) <= _ECHO_MAX else f"{text[:_ECHO_MAX]}…"
+    return short.encode(errors="replace").decode()
 
 
 def surprise(path: str, error: Exception) -> Response:
@@ -90,13 +109,15 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def on_http(_request: Request, error: HTTPException) -> Response:
-        answer = problem(
-            _CODES_BY_STATUS.get(error.status_code, "bad_request"),
-            str(error.detail),
-            status=error.status_code,
-        )
+        # FastAPI's 400 is a body that could not even be read; here every such complaint is a 422.
+        status = 422 if error.status_code == 400 else error.status_code
+        answer = problem(_CODES_BY_STATUS.get(status, "bad_request"), str(error.detail), status=status)
         answer.headers.update(error.headers or {})
         return answer
+
+    @app.exception_handler(ClientDisconnect)
+    async def on_hang_up(_request: Request, _error: ClientDisconnect) -> Response:
+        return Response(status_code=499)  # nobody reads it
 
     @app.exception_handler(Exception)
     async def on_surprise(request: Request, error: Exception) -> Response:

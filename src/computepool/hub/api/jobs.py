@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Body, Query, Request
 
 from computepool.core.jobs import JobState
+from computepool.hub.api import examples
 from computepool.hub.api.deps import (
     Cursor,
     DispatcherDep,
     HubDep,
+    IdPath,
+    IdQuery,
     Limit,
     RememberedDep,
     Seq,
@@ -19,6 +22,7 @@ from computepool.hub.api.deps import (
     WaitMs,
     for_body,
 )
+from computepool.hub.api.problems import refuses
 from computepool.hub.services import explanations, groups, jobs, logs
 from computepool.protocol.jobs import (
     GroupPage,
@@ -42,10 +46,16 @@ from computepool.protocol.jobs import (
 router = APIRouter()
 
 
-@router.post("/jobs", status_code=201, tags=["jobs"], summary="Submit one job, or many of one spec")
+@router.post(
+    "/jobs",
+    status_code=201,
+    tags=["jobs"],
+    summary="Submit one job, or many of one spec",
+    responses=refuses(404, 409, 429, 507),
+)
 async def submit(
     request: Request,
-    body: SubmitRequest,
+    body: Annotated[SubmitRequest, Body(openapi_examples=examples.SUBMIT)],
     principal: Submitter,
     hub: HubDep,
     dispatcher: DispatcherDep,
@@ -70,7 +80,7 @@ async def list_jobs(
     hub: HubDep,
     *,
     state: JobState | None = None,
-    group_id: Annotated[str | None, Query(max_length=64)] = None,
+    group_id: IdQuery = None,
     after: Cursor = None,
     limit: Limit = 50,
 ) -> JobPage:
@@ -80,39 +90,67 @@ async def list_jobs(
 @router.post(
     "/jobs/preview", tags=["jobs"], summary="Which nodes would take such a job, and why the others would not"
 )
-async def preview(body: PreviewRequest, principal: SignedIn, hub: HubDep) -> PreviewView:
+async def preview(
+    body: Annotated[PreviewRequest, Body(openapi_examples=examples.PREVIEW)], principal: SignedIn, hub: HubDep
+) -> PreviewView:
     return explanations.preview(hub, principal, body)
 
 
-@router.get("/jobs/{job_id}", tags=["jobs"], summary="One job in full; waits for a change if asked to")
+@router.get(
+    "/jobs/{job_id}",
+    tags=["jobs"],
+    summary="One job in full; waits for a change if asked to",
+    responses=refuses(404),
+)
 async def get_job(
-    job_id: str,
+    job_id: IdPath,
     principal: SignedIn,
     hub: HubDep,
     *,
     wait_ms: WaitMs = 0,
     seen: Annotated[
-        str | None, Query(max_length=20, description="The state you know; answered when it differs")
+        JobState | None, Query(description="The state you know; answered when it differs")
     ] = None,
 ) -> JobDetail:
     return await jobs.get(hub, principal, job_id, wait_ms=wait_ms, seen=seen)
 
 
-@router.get("/jobs/{job_id}/result", tags=["jobs"], summary="How a finished job ended, with its result")
-async def get_result(job_id: str, principal: SignedIn, hub: HubDep, wait_ms: WaitMs = 0) -> JobResult:
+@router.get(
+    "/jobs/{job_id}/result",
+    tags=["jobs"],
+    summary="How a finished job ended, with its result",
+    responses=refuses(404, 409),
+)
+async def get_result(job_id: IdPath, principal: SignedIn, hub: HubDep, wait_ms: WaitMs = 0) -> JobResult:
     return await jobs.result(hub, principal, job_id, wait_ms=wait_ms)
 
 
-@router.get("/jobs/{job_id}/logs", tags=["jobs"], summary="What the job printed, live by long poll")
+@router.get(
+    "/jobs/{job_id}/logs",
+    tags=["jobs"],
+    summary="What the job printed, live by long poll",
+    responses=refuses(404),
+)
 async def get_logs(
-    job_id: str, principal: SignedIn, hub: HubDep, *, after: Seq = 0, wait_ms: WaitMs = 0, limit: Limit = 200
+    job_id: IdPath,
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    after: Seq = 0,
+    wait_ms: WaitMs = 0,
+    limit: Limit = 200,
 ) -> LogPage:
     await jobs.check_visible(hub, principal, job_id)
     return await logs.page(hub, job_id, after=after, limit=limit, wait_ms=wait_ms)
 
 
-@router.post("/jobs/{job_id}/cancel", tags=["jobs"], summary="Cancel a job; a finished one stays as it is")
-async def cancel(job_id: str, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep) -> JobView:
+@router.post(
+    "/jobs/{job_id}/cancel",
+    tags=["jobs"],
+    summary="Cancel a job; a finished one stays as it is",
+    responses=refuses(404),
+)
+async def cancel_job(job_id: IdPath, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep) -> JobView:
     view, effects = await jobs.cancel(hub, principal, job_id)
     await dispatcher.follow(effects)
     return view
@@ -122,21 +160,30 @@ async def cancel(job_id: str, principal: SignedIn, hub: HubDep, dispatcher: Disp
     "/jobs/{job_id}/why",
     tags=["jobs"],
     summary="Why the job is in its state, with numbers and what would change it",
+    responses=refuses(404),
 )
-async def why(job_id: str, principal: SignedIn, hub: HubDep) -> WhyView:
+async def explain_job(job_id: IdPath, principal: SignedIn, hub: HubDep) -> WhyView:
     return await explanations.why(hub, principal, job_id)
 
 
 @router.get("/queue", tags=["jobs"], summary="What waits and what each node holds")
-async def queue(principal: SignedIn, hub: HubDep) -> QueueView:
+async def get_queue(principal: SignedIn, hub: HubDep) -> QueueView:
     return explanations.queue(hub, principal)
 
 
 @router.post(
-    "/groups", status_code=201, tags=["groups"], summary="Make a group for jobs that belong together"
+    "/groups",
+    status_code=201,
+    tags=["groups"],
+    summary="Make a group for jobs that belong together",
+    responses=refuses(409),
 )
 async def create_group(
-    request: Request, body: GroupRequest, principal: Submitter, hub: HubDep, key: RememberedDep
+    request: Request,
+    body: Annotated[GroupRequest, Body(openapi_examples=examples.GROUP)],
+    principal: Submitter,
+    hub: HubDep,
+    key: RememberedDep,
 ) -> GroupView:
     return await groups.create(hub, principal, body, for_body(key, principal, await request.body()))
 
@@ -154,9 +201,12 @@ async def list_groups(
 
 
 @router.get(
-    "/groups/{group_id}", tags=["groups"], summary="A group and how many of its jobs are in which state"
+    "/groups/{group_id}",
+    tags=["groups"],
+    summary="A group and how many of its jobs are in which state",
+    responses=refuses(404),
 )
-async def get_group(group_id: str, principal: SignedIn, hub: HubDep) -> GroupView:
+async def get_group(group_id: IdPath, principal: SignedIn, hub: HubDep) -> GroupView:
     return await groups.get(hub, principal, group_id)
 
 
@@ -164,9 +214,10 @@ async def get_group(group_id: str, principal: SignedIn, hub: HubDep) -> GroupVie
     "/groups/{group_id}/results",
     tags=["groups"],
     summary="Finished jobs in the order they finished, live by long poll",
+    responses=refuses(404),
 )
 async def get_results(
-    group_id: str,
+    group_id: IdPath,
     principal: SignedIn,
     hub: HubDep,
     *,
@@ -177,9 +228,14 @@ async def get_results(
     return await groups.results(hub, principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
 
 
-@router.post("/groups/{group_id}/cancel", tags=["groups"], summary="Cancel every unfinished job of the group")
+@router.post(
+    "/groups/{group_id}/cancel",
+    tags=["groups"],
+    summary="Cancel every unfinished job of the group",
+    responses=refuses(404),
+)
 async def cancel_group(
-    group_id: str, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep
+    group_id: IdPath, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep
 ) -> GroupView:
     view, effects = await groups.cancel(hub, principal, group_id)
     await dispatcher.follow(effects)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from computepool.core.errors import TooLarge
@@ -33,7 +34,8 @@ class BodyLimit:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > self._max_bytes:
-                raise error
+                # FastAPI lets only this kind of exception out of the reading of a body.
+                raise HTTPException(413, error.detail)
             return message
 
         await self._app(scope, counted, send)

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Body, Query, Request
 
 from computepool.core.resources import NodeState
-from computepool.hub.api import deps
-from computepool.hub.api.deps import Cursor, DispatcherDep, HubDep, Limit, Node, Provider, SignedIn
+from computepool.hub.api import examples
+from computepool.hub.api.deps import (
+    Anyone,
+    Cursor,
+    DispatcherDep,
+    HubDep,
+    IdPath,
+    Limit,
+    Node,
+    Provider,
+    SignedIn,
+)
+from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import registrations
 from computepool.hub.services import logs, nodes, settlement
 from computepool.hub.services.access import NodePrincipal
@@ -54,15 +65,26 @@ async def settle(
 
 
 @router.post("/next", tags=["agent"], summary="The long poll: heartbeat, lease renewal and claim in one")
-async def next_(body: NextRequest, node: Node, hub: HubDep, dispatcher: DispatcherDep) -> NextReply:
+async def next_(
+    body: Annotated[NextRequest, Body(openapi_examples=examples.NEXT)],
+    node: Node,
+    hub: HubDep,
+    dispatcher: DispatcherDep,
+) -> NextReply:
     return await poll(hub, dispatcher, node, body)
 
 
 @router.post(
-    "/complete", tags=["agent"], summary="Report how attempts ended; every report gets a definite answer"
+    "/complete",
+    tags=["agent"],
+    summary="Report how attempts ended; every report gets a definite answer",
+    responses=refuses(403),
 )
 async def complete(
-    body: CompleteRequest, node: Node, hub: HubDep, dispatcher: DispatcherDep
+    body: Annotated[CompleteRequest, Body(openapi_examples=examples.COMPLETE)],
+    node: Node,
+    hub: HubDep,
+    dispatcher: DispatcherDep,
 ) -> CompleteReply:
     return await settle(hub, dispatcher, node, body)
 
@@ -70,20 +92,36 @@ async def complete(
 @router.post(
     "/heartbeat", tags=["agent"], summary="Renew leases and tell what runs, without waiting or claiming"
 )
-async def heartbeat(body: NextRequest, node: Node, hub: HubDep, dispatcher: DispatcherDep) -> NextReply:
+async def heartbeat(
+    body: Annotated[NextRequest, Body(openapi_examples=examples.HEARTBEAT)],
+    node: Node,
+    hub: HubDep,
+    dispatcher: DispatcherDep,
+) -> NextReply:
     reply, effects = await nodes.next_(hub, node, body, poll=False)
     await dispatcher.follow(effects)
     return reply
 
 
 @router.post("/logs", status_code=204, tags=["agent"], summary="What running attempts printed")
-async def receive_logs(body: LogsRequest, node: Node, hub: HubDep) -> None:
+async def receive_logs(
+    body: Annotated[LogsRequest, Body(openapi_examples=examples.LOGS)], node: Node, hub: HubDep
+) -> None:
     await logs.receive(hub, node, body)
 
 
-@router.post("/nodes/register", status_code=201, tags=["agent"], summary="Enrol a node with a one-time code")
+@router.post(
+    "/nodes/register",
+    status_code=201,
+    tags=["agent"],
+    summary="Enrol a node with a one-time code",
+    responses=refuses(401, 403, 409),
+)
 async def register(
-    request: Request, body: RegisterRequest, hub: HubDep, _caller: deps.Anyone
+    request: Request,
+    body: Annotated[RegisterRequest, Body(openapi_examples=examples.REGISTER)],
+    hub: HubDep,
+    _caller: Anyone,
 ) -> RegisterReply:
     registrations(request).take()
     return await nodes.register(hub, body)
@@ -108,19 +146,30 @@ async def list_nodes(
     return await nodes.page(hub, principal, mine=mine, after=after, limit=limit)
 
 
-@router.get("/nodes/{node_id}", tags=["nodes"], summary="One node")
-async def get_node(node_id: str, principal: SignedIn, hub: HubDep) -> NodeView:
+@router.get("/nodes/{node_id}", tags=["nodes"], summary="One node", responses=refuses(404))
+async def get_node(node_id: IdPath, principal: SignedIn, hub: HubDep) -> NodeView:
     return await nodes.get(hub, principal, node_id)
 
 
-@router.get("/nodes/{node_id}/why", tags=["nodes"], summary="Why the node has (no) work")
-async def why(node_id: str, principal: SignedIn, hub: HubDep) -> NodeWhyView:
+@router.get(
+    "/nodes/{node_id}/why", tags=["nodes"], summary="Why the node has (no) work", responses=refuses(404)
+)
+async def explain_node(node_id: IdPath, principal: SignedIn, hub: HubDep) -> NodeWhyView:
     return await nodes.why(hub, principal, node_id)
 
 
-@router.post("/nodes/{node_id}/state", tags=["nodes"], summary="Pause, resume or drain a node of yours")
-async def set_state(
-    node_id: str, body: NodeStateRequest, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep
+@router.post(
+    "/nodes/{node_id}/state",
+    tags=["nodes"],
+    summary="Pause, resume or drain a node of yours",
+    responses=refuses(404, 409),
+)
+async def set_node_state(
+    node_id: IdPath,
+    body: Annotated[NodeStateRequest, Body(openapi_examples=examples.NODE_STATE)],
+    principal: SignedIn,
+    hub: HubDep,
+    dispatcher: DispatcherDep,
 ) -> NodeView:
     view = await nodes.set_state(hub, principal, node_id, NodeState(body.state))
     dispatcher.kick()
@@ -131,8 +180,11 @@ async def set_state(
     "/nodes/{node_id}/revoke",
     tags=["nodes"],
     summary="Refuse the node's key from now on; its jobs run elsewhere",
+    responses=refuses(404),
 )
-async def revoke(node_id: str, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep) -> NodeView:
+async def revoke_node(
+    node_id: IdPath, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep
+) -> NodeView:
     view, effects = await nodes.revoke(hub, principal, node_id)
     await dispatcher.follow(effects)
     return view

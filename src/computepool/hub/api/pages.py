@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from html import escape
+from typing import Annotated
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from computepool.core.errors import ComputePoolError
-from computepool.hub.api.accounts import set_cookie
-from computepool.hub.api.deps import Anyone, HubDep
+from computepool.hub.api.deps import Anyone, HubDep, refuse_cross_site, set_cookie
 from computepool.hub.services import identity, queries
 from computepool.hub.services.context import Hub
 from computepool.protocol.accounts import SignInRequest
@@ -56,7 +56,9 @@ pool node code        # lend another machine</pre>
 
 
 @router.get("/signin")
-async def sign_in_page(code: str, hub: HubDep, _caller: Anyone) -> HTMLResponse:
+async def sign_in_page(
+    code: Annotated[str, Query(max_length=128)], hub: HubDep, _caller: Anyone
+) -> HTMLResponse:
     """A button, not an instant sign-in: programs that preview links must not use the code up."""
     body = f"""<h1>Sign in to {escape(hub.settings.name)}</h1><p>This link works once.</p>
 <form method="post" action="/signin"><input type="hidden" name="code" value="{escape(code, quote=True)}">
@@ -66,6 +68,8 @@ async def sign_in_page(code: str, hub: HubDep, _caller: Anyone) -> HTMLResponse:
 
 @router.post("/signin")
 async def sign_in(request: Request, hub: HubDep, _caller: Anyone) -> Response:
+    # Another site must not be able to sign a visitor in, to an account that it watches.
+    refuse_cross_site(request)
     code = "".join(parse_qs((await request.body()).decode("ascii", "replace")).get("code", [])[:1])
     try:
         reply = await identity.sign_in(hub, SignInRequest(code=code, kind="cookie", name="browser"))
@@ -73,7 +77,7 @@ async def sign_in(request: Request, hub: HubDep, _caller: Anyone) -> Response:
         retry = "<h1>This link no longer works</h1><p>It was used or has expired; ask for a new one.</p>"
         return _page("Sign in", retry, 422)
     response = RedirectResponse("/", 303)
-    set_cookie(request, response, reply.key or "", hub.settings.cookie_life_s)
+    set_cookie(request, response, reply.key or "")
     return response
 
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from computepool.core.errors import BadRequest, Conflict, OutOfSpace
 
-_READ_BYTES = 1024 * 1024
-_ENOSPC = 28
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """How much of an artifact is here."""
-
-    offset: int
-    complete: bool
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DiskBlobs:
@@ -36,18 +30,16 @@ class DiskBlobs:
         """Uploads are per owner: nobody can spoil, or finish, somebody else's."""
         return self._partial / f"{digest}.{hashlib.sha256(owner.encode()).hexdigest()[:16]}"
 
-    def state(self, digest: str, owner: str) -> Upload:
-        if self.path(digest).exists():
-            return Upload(self.path(digest).stat().st_size, complete=True)
+    def uploaded(self, digest: str, owner: str) -> int:
+        """How many bytes of this owner's upload are here."""
         part = self._part(digest, owner)
-        return Upload(part.stat().st_size if part.exists() else 0, complete=False)
+        return part.stat().st_size if part.exists() else 0
 
     def append(self, digest: str, owner: str, *, offset: int, data: bytes) -> int:
         """Add bytes at the end of an upload; returns its new length. A wrong offset is refused with the right one."""
-        part = self._part(digest, owner)
         try:
-            with part.open("ab") as handle:
-                have = handle.tell()
+            with self._locked(self._part(digest, owner)) as handle:
+                have = handle.seek(0, os.SEEK_END)
                 if have != offset:
                     raise Conflict(
                         f"The upload is at byte {have}, not {offset}; continue from there.", field="offset"
@@ -55,37 +47,54 @@ class DiskBlobs:
                 handle.write(data)
             return have + len(data)
         except OSError as error:
-            if error.errno == _ENOSPC:
+            if error.errno in _FULL:
                 raise OutOfSpace("The hub has no disk space left for this artifact.") from error
             raise
 
-    def finish(self, digest: str, owner: str, *, size: int) -> None:
-        """Verify and publish. A wrong checksum drops the upload: it would never become right."""
-        if self.path(digest).exists():
-            return
-        part = self._part(digest, owner)
-        actual = _sha256(part)
-        if actual != digest or part.stat().st_size != size:
-            part.unlink(missing_ok=True)
-            raise BadRequest(
-                f"The bytes have SHA-256 {actual}, not {digest}; the upload was dropped.", field="digest"
-            )
-        final = self.path(digest)
-        final.parent.mkdir(exist_ok=True)
-        with part.open("rb") as handle:
-            os.fsync(handle.fileno())
-        part.replace(final)
-        _sync_folder(final.parent)
+    @contextmanager
+    def _locked(self, part: Path) -> Iterator[IO[bytes]]:
+        """An upload, held by one request at a time, whichever hub it came to."""
+        while True:
+            with part.open("ab") as handle:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                # While we waited, the holder may have finished the upload: what we opened is then the artifact itself.
+                if part.exists() and os.path.samestat(part.stat(), os.fstat(handle.fileno())):
+                    yield handle
+                    return
 
-    def read(self, digest: str, *, start: int, length: int) -> Iterator[bytes]:
-        with self.path(digest).open("rb") as handle:
-            handle.seek(start)
-            while length > 0 and (data := handle.read(min(_READ_BYTES, length))):
-                length -= len(data)
-                yield data
+    def verify(self, digest: str, owner: str, *, size: int) -> Path:
+        """Check a whole upload and set it aside for `publish`. A wrong one is dropped: it would never become right."""
+        part = self._part(digest, owner)
+        with self._locked(part) as handle:
+            with part.open("rb") as readable:
+                actual = hashlib.file_digest(readable, "sha256").hexdigest()
+            length = part.stat().st_size
+            if actual != digest or length != size:
+                part.unlink(missing_ok=True)
+                raise BadRequest(
+                    f"{length} bytes came, with SHA-256 {actual}, not {size} with {digest}; the upload was dropped.",
+                    field="digest",
+                )
+            os.fsync(handle.fileno())
+            whole = part.with_name(f"{part.name}.whole-{os.fstat(handle.fileno()).st_ino}")
+            part.replace(whole)
+            return whole
+
+    def publish(self, digest: str, whole: Path) -> None:
+        """Give a verified upload its name. Doing it again, or after somebody else, changes nothing."""
+        final = self.path(digest)
+        if final.exists():
+            whole.unlink(missing_ok=True)
+            return
+        final.parent.mkdir(exist_ok=True)
+        whole.replace(final)
+        _sync_folder(final.parent)
 
     def exists(self, digest: str) -> bool:
         return self.path(digest).exists()
+
+    def size(self, digest: str) -> int:
+        return self.path(digest).stat().st_size
 
     def remove(self, digest: str) -> None:
         self.path(digest).unlink(missing_ok=True)
@@ -95,13 +104,6 @@ class DiskBlobs:
         for path in stale:
             path.unlink(missing_ok=True)
         return len(stale)
-
-
-def _sha256(path: Path) -> str:
-    if not path.exists():
-        return hashlib.sha256(b"").hexdigest() if path.parent.exists() else ""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,21 +1,26 @@
-"""Artifacts: streamed in, verified, referred to by accounts and jobs, streamed out, dropped when nobody refers to them."""
+"""Artifacts: streamed in, verified, referred to by accounts and jobs, streamed out, dropped when nobody refers to them.
+
+Who refers to an artifact may read it, and knowing its digest is not enough: whoever wants a reference sends the bytes.
+A node's upload is referred to by the node itself until a report hands it to the job's account.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import base64
+import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from computepool.core.errors import BadRequest, Conflict, NotFound, TooLarge
 from computepool.hub.services import access
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import records
-from computepool.hub.store.session import Connection, Tx
+from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.accounts import ArtifactPage, ArtifactView, UploadState
-
-_CHUNK_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +35,21 @@ def _owner_of(asker: Principal | NodePrincipal) -> str:
     return asker.node_id if isinstance(asker, NodePrincipal) else asker.account_id
 
 
+async def _has(hub: Hub, owner: str, digest: str) -> bool:
+    """Whether the bytes are here and this owner has shown to have them too."""
+    referred = await hub.store.read(
+        lambda connection: records.may_read(connection, digest=digest, account_id=owner)
+    )
+    return referred and hub.blobs.exists(digest)
+
+
 async def upload_state(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> UploadState:
-    """Whether the bytes are here already is told only to those who may read them: the rest upload again."""
-    if not await _readable(hub, asker, digest) and hub.blobs.exists(digest) and isinstance(asker, Principal):
-        return UploadState(digest=digest, offset=0, complete=False)
-    state = await asyncio.to_thread(hub.blobs.state, digest, _owner_of(asker))
-    return UploadState(digest=digest, offset=state.offset, complete=state.complete)
+    """Whether somebody else has the same bytes here is not told: the caller uploads them all the same."""
+    owner = _owner_of(asker)
+    if await _has(hub, owner, digest):
+        return UploadState(digest=digest, offset=hub.blobs.size(digest), complete=True)
+    offset = await asyncio.to_thread(hub.blobs.uploaded, digest, owner)
+    return UploadState(digest=digest, offset=offset, complete=False)
 
 
 async def receive(
@@ -44,94 +58,84 @@ async def receive(
     """Append a stream to an upload; when it is whole, verify and keep it. Memory stays flat whatever the size."""
     if incoming.size > hub.settings.artifact_max_bytes:
         raise TooLarge(f"An artifact may have {hub.settings.artifact_max_bytes} bytes at most.", field="size")
+    if incoming.offset > incoming.size:
+        raise BadRequest("The offset lies behind the end that the size says.", field="offset")
     owner, offset = _owner_of(asker), incoming.offset
-    if hub.blobs.exists(incoming.digest):
-        return await _already_here(hub, asker, incoming, body)
-    async for data in _chunks(body):
+    done = UploadState(digest=incoming.digest, offset=incoming.size, complete=True)
+    if await _has(hub, owner, incoming.digest):
+        await _keep(hub, asker, incoming, None)
+        return done
+    async for data in _chunks(body, hub.settings.artifact_chunk_bytes):
         if offset + len(data) > incoming.size:
             raise BadRequest("More bytes were sent than the size says.", field="size")
         offset = await asyncio.to_thread(hub.blobs.append, incoming.digest, owner, offset=offset, data=data)
+    if offset == incoming.offset:  # nothing came, and nothing has checked the offset yet
+        await asyncio.to_thread(hub.blobs.append, incoming.digest, owner, offset=offset, data=b"")
     if offset < incoming.size:
         return UploadState(digest=incoming.digest, offset=offset, complete=False)
-    if incoming.size == 0:
-        await asyncio.to_thread(hub.blobs.append, incoming.digest, owner, offset=0, data=b"")
-    await asyncio.to_thread(hub.blobs.finish, incoming.digest, owner, size=incoming.size)
-    await _keep(hub, asker, incoming)
-    return UploadState(digest=incoming.digest, offset=incoming.size, complete=True)
+    whole = await asyncio.to_thread(hub.blobs.verify, incoming.digest, owner, size=incoming.size)
+    await _keep(hub, asker, incoming, whole)
+    return done
 
 
-async def _keep(hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming) -> None:
+async def _keep(hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, whole: Path | None) -> None:
+    """Refer to the bytes and, if they are new, give them their name: both while holding the artifact's row, so that
+    a removal at the same moment comes wholly before or wholly after."""
+
     def unit(tx: Tx) -> None:
-        records.insert_artifact(
-            tx, digest=incoming.digest, size=hub.blobs.path(incoming.digest).stat().st_size
-        )
-        if isinstance(asker, Principal):  # a node's upload is referred to by the report that names it
-            row = {"digest": incoming.digest, "account_id": asker.account_id, "job_id": "", "role": "upload"}
-            records.refer(tx, [{**row, "name": incoming.name}])
-            tx.emit(actor=asker.account_id, action="artifact.uploaded", account_id=asker.account_id)
+        records.insert_artifact(tx, digest=incoming.digest, size=incoming.size)
+        role = "node" if isinstance(asker, NodePrincipal) else "upload"
+        row = {"digest": incoming.digest, "account_id": _owner_of(asker), "job_id": "", "role": role}
+        records.refer(tx, [{**row, "name": incoming.name}])
+        if isinstance(asker, Principal):
+            data = json.dumps({"digest": incoming.digest, "size": incoming.size})
+            tx.emit(
+                actor=asker.account_id, action="artifact.uploaded", account_id=asker.account_id, data=data
+            )
+            tx.touch("events")
+        if whole is not None:
+            hub.blobs.publish(incoming.digest, whole)
 
     await hub.store.write(unit)
 
 
-async def _chunks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _chunks(body: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes]:
     """Network reads are small; writing them one by one would cost a thread switch each."""
     buffer = bytearray()
-    async for data in body:
-        buffer += data
-        if len(buffer) >= _CHUNK_BYTES:
+    try:
+        async for data in body:
+            buffer += data
+            if len(buffer) >= size:
+                yield bytes(buffer)
+                buffer.clear()
+    except Exception:
+        # The connection broke: what came before is kept, and the sender continues from there.
+        if buffer:
             yield bytes(buffer)
-            buffer.clear()
+        raise
     if buffer:
         yield bytes(buffer)
 
 
-async def _already_here(
-    hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, body: AsyncIterator[bytes]
-) -> UploadState:
-    """Somebody uploaded the same bytes before. Knowing a digest is not having the bytes, so they are checked all the same."""
-    hasher, left = hashlib.sha256(), hub.settings.artifact_max_bytes
-    async for data in _chunks(body):
-        left -= len(data)
-        if left < 0:
-            raise TooLarge("The body is larger than an artifact may be.")
-        await asyncio.to_thread(hasher.update, data)
-    if not await _readable(hub, asker, incoming.digest) and isinstance(asker, Principal):
-        if incoming.offset:
-            return UploadState(digest=incoming.digest, offset=0, complete=False)
-        if hasher.hexdigest() != incoming.digest:
-            raise BadRequest(
-                f"The bytes have SHA-256 {hasher.hexdigest()}, not {incoming.digest}.", field="digest"
-            )
-    await _keep(hub, asker, incoming)
-    return UploadState(digest=incoming.digest, offset=incoming.size, complete=True)
+async def open_for(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> Path:
+    """The file of an artifact the caller may read."""
 
-
-async def _readable(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> bool:
-    def check(connection: Connection) -> bool:
+    def readable(connection: Connection) -> bool:
         if isinstance(asker, NodePrincipal):
             return records.node_may_read(connection, digest=digest, node_id=asker.node_id)
-        known = bool(records.get_artifacts(connection, [digest])) if asker.is_admin else False
-        return known or records.may_read(connection, digest=digest, account_id=asker.account_id)
+        if asker.is_admin:
+            return bool(records.get_artifacts(connection, [digest]))
+        return records.may_read(connection, digest=digest, account_id=asker.account_id)
 
-    return await hub.store.read(check)
-
-
-async def open_for(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> int:
-    """The size of an artifact the caller may read."""
-    if not await _readable(hub, asker, digest) or not hub.blobs.exists(digest):
+    if not await hub.store.read(readable) or not hub.blobs.exists(digest):
         raise NotFound("There is no such artifact, or it is not yours.")
-    return hub.blobs.path(digest).stat().st_size
+    return hub.blobs.path(digest)
 
 
 async def page(
     hub: Hub, principal: Principal, *, job_id: str | None, after: str | None, limit: int
 ) -> ArtifactPage:
-    before = None
-    if after is not None:
-        at, _, digest = after.partition("-")
-        if not at.isdigit():
-            raise BadRequest("This cursor is not one of ours.", field="after")
-        before = (int(at), digest)
+    before = None if after is None else _read_cursor(after)
     rows = await hub.store.read(
         lambda connection: records.list_artifacts(
             connection, account_id=access.scope(principal), job_id=job_id, before=before, limit=limit
@@ -148,8 +152,22 @@ async def page(
         )
         for row in rows
     ]
-    last = f"{views[-1].created_at_ms}-{views[-1].digest}" if len(views) == limit else None
-    return ArtifactPage(artifacts=views, next=last)
+    return ArtifactPage(artifacts=views, next=_cursor(rows[-1]) if len(rows) == limit else None)
+
+
+def _cursor(row: AnyRow) -> str:
+    return base64.urlsafe_b64encode(f"{row.created_at_ms} {row.place}".encode()).rstrip(b"=").decode()
+
+
+def _read_cursor(text: str) -> tuple[int, str]:
+    try:
+        words = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+    except ValueError:
+        words = ""
+    found = re.fullmatch(r"([0-9]{1,15}) ([^\x00]+)", words)
+    if found is None:
+        raise BadRequest("This cursor is not one of ours; take it from the page before.", field="after")
+    return int(found[1]), found[2]
 
 
 async def remove(hub: Hub, principal: Principal, digest: str) -> None:
@@ -161,8 +179,37 @@ async def remove(hub: Hub, principal: Principal, digest: str) -> None:
             raise Conflict(f"Job {used[0]} still needs this artifact; cancel it or wait for it first.")
         if not records.drop_refs(tx, digest=digest, account_id=principal.account_id):
             raise NotFound("There is no such artifact, or it is not yours.")
-        tx.emit(actor=principal.account_id, action="artifact.removed", account_id=principal.account_id)
+        data = json.dumps({"digest": digest})
+        account = principal.account_id
+        tx.emit(actor=account, action="artifact.removed", account_id=account, data=data)
+        tx.touch("events")
         return records.drop_if_unused(tx, digest)
 
     if await hub.store.write(unit):
-        await asyncio.to_thread(hub.blobs.remove, digest)
+        await _erase(hub, [digest])
+
+
+async def forget_unreported(hub: Hub) -> None:
+    """Uploads of nodes that no report ever named, and those that a report handed on long ago."""
+    before_ms = hub.now_ms() - round(hub.settings.unreported_keep_s * 1000)
+
+    def unit(tx: Tx) -> list[str]:
+        digests = records.drop_node_refs(tx, before_ms=before_ms, limit=_BATCH)
+        return [digest for digest in digests if records.drop_if_unused(tx, digest)]
+
+    await _erase(hub, await hub.store.write(unit))
+
+
+async def _erase(hub: Hub, digests: list[str]) -> None:
+    """After the commit that dropped them, and unless they were uploaded again since."""
+
+    def unit(tx: Tx) -> None:
+        for digest in digests:
+            if records.hold_unknown(tx, digest):
+                hub.blobs.remove(digest)
+
+    if digests:
+        await hub.store.write(unit)
+
+
+_BATCH = 500

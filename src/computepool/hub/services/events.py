@@ -38,7 +38,7 @@ async def page(
                 )
             )
             left_ms = deadline_ms - hub.now_ms()
-            if rows or left_ms <= 0:
+            if rows or left_ms <= 0 or hub.stopping:
                 break
             await watch.wait(left_ms / 1000)
     events = [views.event_view(row) for row in rows]

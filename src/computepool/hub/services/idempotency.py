@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from cryptography.fernet import Fernet, InvalidToken
 from pydantic import BaseModel
 
 from computepool.core.errors import Conflict
@@ -23,9 +26,17 @@ class Remembered:
     route: str
     key: str
     request_hash: str
+    credential: str = ""  #: what the caller signed in with; never stored
+
+    def lock(self) -> Fernet:
+        """Opens only for who has the credential: a reply with a secret in it must not lie readable in the database."""
+        words = f"{self.credential}\n{self.account_id}\n{self.route}\n{self.key}".encode()
+        return Fernet(base64.urlsafe_b64encode(hashlib.sha256(words).digest()))
 
 
-def once(tx: Tx, remembered: Remembered, model: type[M], effect: Callable[[], M]) -> M:
+def once(
+    tx: Tx, remembered: Remembered, model: type[M], effect: Callable[[], M], *, sealed: bool = False
+) -> M:
     """The stored reply if this request was answered before, else the effect's own, stored with it."""
     if not remembered.key:
         return effect()
@@ -34,7 +45,20 @@ def once(tx: Tx, remembered: Remembered, model: type[M], effect: Callable[[], M]
     if row is not None:
         if row.request_hash != remembered.request_hash:
             raise Conflict("This idempotency key was used for a different request.", field="Idempotency-Key")
-        return model.model_validate_json(row.reply)
+        return model.model_validate_json(_unseal(remembered, row.reply) if sealed else row.reply)
     reply = effect()
-    accounts.insert_reply(tx, **scope, request_hash=remembered.request_hash, reply=reply.model_dump_json())
+    text = reply.model_dump_json()
+    if sealed:
+        text = remembered.lock().encrypt(text.encode()).decode()
+    accounts.insert_reply(tx, **scope, request_hash=remembered.request_hash, reply=text)
     return reply
+
+
+def _unseal(remembered: Remembered, text: str) -> bytes:
+    try:
+        return remembered.lock().decrypt(text)
+    except InvalidToken:
+        raise Conflict(
+            "This was answered before, to another key of yours; the secret in it is shown to that one only.",
+            field="Idempotency-Key",
+        ) from None

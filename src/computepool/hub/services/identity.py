@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -34,6 +35,7 @@ HUB_AUDIENCE = "computepool"
 _CACHE_MS = 10_000
 _CACHE_MAX = 200_000
 KEYS_TOPIC = "keys"
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,11 @@ class Authenticator:
         self._hub = hub
         self._known: dict[str, _Known] = {}
         self._used: dict[str, int] = {}
+        self._forgotten = 0  #: how often; what was looked up before the newest is not remembered after it
 
     def forget(self) -> None:
         self._known.clear()
+        self._forgotten += 1
 
     def take_used(self) -> dict[str, int]:
         used, self._used = self._used, {}
@@ -62,7 +66,7 @@ class Authenticator:
         known = self._known.get(token)
         if (
             known is None
-            or known.until_ms < self._hub.now_ms()
+            or known.until_ms <= self._hub.now_ms()
             or not isinstance(known.principal, NodePrincipal)
         ):
             return None
@@ -71,12 +75,13 @@ class Authenticator:
     async def person(self, key: str) -> Principal:
         known = self._known.get(key)
         now_ms = self._hub.now_ms()
-        if known is not None and known.until_ms >= now_ms and isinstance(known.principal, Principal):
+        if known is not None and known.until_ms > now_ms and isinstance(known.principal, Principal):
             return known.principal
         parsed = parse_key(key)
-        if parsed is None:
+        if parsed is None or not _ID.fullmatch(parsed[0]):
             raise Unauthenticated("This is not a valid key. Run `pool login`, or copy the key again.")
         key_id, secret = parsed
+        forgotten = self._forgotten
         row = await self._hub.store.read(lambda connection: accounts.get_key(connection, key_id))
         if row is None or not self._hub.secrets.matches(secret, row.hash):
             raise Unauthenticated("This key is not known to the hub.")
@@ -91,13 +96,17 @@ class Authenticator:
             key_id=row.id,
         )
         self._used[row.id] = now_ms
-        self._remember(key, principal, min(now_ms + _CACHE_MS, row.expires_at_ms or now_ms + _CACHE_MS))
+        until_ms = min(now_ms + _CACHE_MS, row.expires_at_ms or now_ms + _CACHE_MS)
+        self._remember(key, _Known(principal, until_ms), forgotten)
         return principal
 
     async def node(self, token: str) -> NodePrincipal:
         if (known := self.peek_node(token)) is not None:
             return known
         node_id = node_token_subject(token)
+        if not _ID.fullmatch(node_id):
+            raise Unauthenticated("The node token's subject is not a node's id.")
+        forgotten = self._forgotten
         row = await self._hub.store.read(lambda connection: node_rows.get_node(connection, node_id))
         if row is None:
             raise Unauthenticated(
@@ -110,13 +119,15 @@ class Authenticator:
         if row.state == NodeState.REVOKED:
             raise Unauthenticated("This node's key was revoked by its owner or the operator.")
         principal = NodePrincipal(node_id=node_id, owner=row.account_id, public_key=row.public_key)
-        self._remember(token, principal, expires_s * 1000)
+        self._remember(token, _Known(principal, expires_s * 1000), forgotten)
         return principal
 
-    def _remember(self, credential: str, principal: Principal | NodePrincipal, until_ms: int) -> None:
+    def _remember(self, credential: str, known: _Known, forgotten: int) -> None:
+        if forgotten != self._forgotten:
+            return  # a key was revoked while this one was looked up: it may have been this one
         if len(self._known) >= _CACHE_MAX:
             self._known.clear()
-        self._known[credential] = _Known(principal, until_ms)
+        self._known[credential] = known
 
 
 def node_key(principal: NodePrincipal) -> Ed25519PublicKey:
@@ -150,6 +161,7 @@ def _insert_account(tx: Tx, account_id: str, request: AccountRequest, principal:
     if not accounts.insert_account(tx, account_id=account_id, name=request.name, roles=request.roles):
         raise Conflict(f"There is an account named {request.name} already.", field="name")
     tx.emit(actor=principal.account_id, action="account.created", account_id=account_id)
+    tx.touch("events")
     return AccountView(id=account_id, name=request.name, roles=list(request.roles), created_at_ms=tx.now_ms)
 
 
@@ -188,6 +200,7 @@ async def create_key(
             lambda: _insert_key(
                 hub, tx, key_id, secret, owner, request.name, expires_at_ms, principal.account_id
             ),
+            sealed=True,
         )
 
     return await hub.store.write(unit)
@@ -206,6 +219,7 @@ def _insert_key(
         expires_at_ms=expires_at_ms,
     )
     tx.emit(actor=actor, action="key.created", account_id=owner, data=f'{{"key_id":"{key_id}"}}')
+    tx.touch("events")
     return NewKeyReply(
         id=key_id,
         name=name,
@@ -234,7 +248,7 @@ async def revoke_key(hub: Hub, principal: Principal, key_id: str) -> None:
             tx.emit(
                 actor=principal.account_id, action="key.revoked", account_id=row.account_id if row else None
             )
-        tx.touch(KEYS_TOPIC)
+        tx.touch(KEYS_TOPIC, "events")
 
     await hub.store.write(unit)
 
@@ -276,6 +290,7 @@ async def sign_in(hub: Hub, request: SignInRequest) -> SignInReply:
             expires_at_ms=None if life_s is None else tx.now_ms + round(life_s * 1000),
         )
         tx.emit(actor=account.id, action="account.signed_in", account_id=account.id)
+        tx.touch("events")
         return SignInReply(account=account_view(account), key=make_key(key_id, secret))
 
     return await hub.store.write(unit)

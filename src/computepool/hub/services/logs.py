@@ -47,7 +47,7 @@ async def page(hub: Hub, job_id: str, *, after: int, limit: int, wait_ms: int) -
             )
             over = job is None or JobState(job.state) in TERMINAL
             left_ms = deadline_ms - hub.now_ms()
-            if rows or over or left_ms <= 0:
+            if rows or over or left_ms <= 0 or hub.stopping:
                 break
             await watch.wait(left_ms / 1000)
     chunks = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from computepool.hub.services import artifacts
 from computepool.hub.services.context import Hub
 from computepool.hub.services.identity import Authenticator
 from computepool.hub.store import accounts
@@ -46,3 +47,4 @@ async def prune(hub: Hub) -> None:
     await hub.store.write(unit)
     before_s = hub.now_ms() / 1000 - hub.settings.upload_idle_s
     await asyncio.to_thread(hub.blobs.drop_stale_uploads, before_s=before_s)
+    await artifacts.forget_unreported(hub)

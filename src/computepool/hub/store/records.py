@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, delete, exists, func, select, update
@@ -12,6 +12,7 @@ from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import (
     IS_FINAL,
     IS_LIVE,
+    IS_OF_NODE,
     IS_OPEN,
     artifact_refs,
     artifacts,
@@ -232,6 +233,39 @@ def drop_refs(tx: Tx, *, digest: str, account_id: str) -> int:
         artifact_refs.c.digest == digest, artifact_refs.c.account_id == account_id
     )
     return tx.connection.execute(statement).rowcount
+
+
+def drop_node_refs(tx: Tx, *, before_ms: int, limit: int) -> list[str]:
+    """References of nodes to their uploads, when they are old, some at a time; returns their digests."""
+    old = (
+        select(artifact_refs.c.digest)
+        .where(IS_OF_NODE, artifact_refs.c.created_at_ms < before_ms)
+        .limit(limit)
+    )
+    digests = sorted(set(tx.connection.execute(old).scalars()))
+    statement = delete(artifact_refs).where(
+        dialect.among(tx.connection, artifact_refs.c.digest, digests),
+        IS_OF_NODE,
+        artifact_refs.c.created_at_ms < before_ms,
+    )
+    tx.connection.execute(statement)
+    return digests
+
+
+def readable_of(connection: Connection, digests: Iterable[str], *, account_id: str) -> set[str]:
+    """Those of the digests that the account, or the node, refers to."""
+    wanted = dialect.among(connection, artifact_refs.c.digest, digests)
+    statement = select(artifact_refs.c.digest).where(wanted, artifact_refs.c.account_id == account_id)
+    return set(connection.execute(statement).scalars())
+
+
+def hold_unknown(tx: Tx, digest: str) -> bool:
+    """True when there is no such artifact; nobody else can make one before this transaction ends."""
+    row = {"digest": digest, "size": 0, "created_at_ms": tx.now_ms}
+    inserted = tx.connection.execute(dialect.insert_ignore(tx.connection, artifacts).values(**row)).rowcount
+    if inserted == 1:
+        tx.connection.execute(delete(artifacts).where(artifacts.c.digest == digest))
+    return inserted == 1
 
 
 def drop_if_unused(tx: Tx, digest: str) -> bool:

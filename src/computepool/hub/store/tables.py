@@ -35,6 +35,7 @@ metadata = MetaData(
 _QUEUED = "state = 'queued'"
 _OPEN = "state IN ('queued', 'leased', 'running')"
 _LIVE = "state IN ('leased', 'running')"
+_OF_NODE = "role = 'node'"
 _FINAL = "final AND group_id IS NOT NULL"
 
 
@@ -237,12 +238,14 @@ artifact_refs = Table(
     Column("digest", ForeignKey("artifacts.digest"), primary_key=True),
     Column("account_id", Text, primary_key=True),
     Column("job_id", Text, primary_key=True),
-    Column("role", Text, primary_key=True),  # upload, input, output, result, payload, function
+    Column("role", Text, primary_key=True),  # upload, node, input, output, result, payload, function
     Column("name", FreeText, primary_key=True),
     Column("created_at_ms", BigInteger, nullable=False),
 )
 Index("ix_artifact_refs_job", artifact_refs.c.job_id)
 Index("ix_artifact_refs_account", artifact_refs.c.account_id, artifact_refs.c.created_at_ms)
+Index("ix_artifact_refs_node", artifact_refs.c.created_at_ms, **_where(_OF_NODE))
+IS_OF_NODE = text(f"artifact_refs.{_OF_NODE}")
 
 log_chunks = Table(
     "log_chunks",

@@ -229,6 +229,7 @@ artifact_refs = Table(
 )
 Index("ix_artifact_refs_job", artifact_refs.c.job_id)
 Index("ix_artifact_refs_account", artifact_refs.c.account_id, artifact_refs.c.created_at_ms)
+Index("ix_artifact_refs_node", artifact_refs.c.created_at_ms, **_where("role = 'node'"))
 
 log_chunks = Table(
     "log_chunks",

@@ -1,0 +1,253 @@
+"""Examples in the API's document. The tests hold each of them against its model, and send the requests to a real hub."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+_JOB = "job_01k9x3m4q7c2v8w5t6y0r1n2p3"
+_NODE = "node_01k9x3ka3rje5bz8qg7w0m4d6f"
+_ACCOUNT = "acc_01k9x3jz0n5h2d8s7k4t6b9v1x"
+_GROUP = "grp_01k9x3n1w8e6r4t2y0p9m7k5j3"
+_AT_MS = 1_763_200_000_000
+
+Example = dict[str, Any]
+Examples = dict[str, Example]
+
+
+def _one(summary: str, value: Example, **more: Example) -> Examples:
+    found = {"example": {"summary": summary, "value": value}}
+    return found | {name: {"summary": name.replace("_", " "), "value": other} for name, other in more.items()}
+
+
+SUBMIT: Examples = {
+    "command": {
+        "summary": "A command",
+        "value": {
+            "spec": {
+                "kind": "command",
+                "name": "disk use",
+                "argv": ["du", "-sh", "."],
+                "needs": {"cores": 1, "ram_mb": 512},
+                "timeout_s": 60,
+            }
+        },
+    },
+    "script": {
+        "summary": "A script on a GPU, tried again twice",
+        "value": {
+            "spec": {
+                "kind": "script",
+                "name": "train.py",
+                "source": "#!/usr/bin/env python3\nprint('training')\n",
+                "argv": ["--epochs", "3"],
+                "env": {"SEED": "7"},
+                "needs": {"cores": 4, "ram_mb": 8192, "gpus": 1, "vram_mb": 16384, "regions": ["eu"]},
+            },
+            "retries": 2,
+            "priority": 10,
+        },
+    },
+    "function": {
+        "summary": "One Python function, three calls; the payloads are encoded arguments",
+        "value": {
+            "spec": {
+                "kind": "function",
+                "name": "square",
+                "function": "gAWVEQAAAAAAAACMBm1hdGguY5SMBHNxcnSUk5Qu",
+                "needs": {"cores": 1, "python": "3.11"},
+            },
+            "items": [
+                {"key": "2", "payload": "W1syXSx7fV0="},
+                {"key": "3", "payload": "W1szXSx7fV0="},
+                {"key": "4", "payload": "W1s0XSx7fV0="},
+            ],
+        },
+    },
+}
+
+PREVIEW = _one("Who has a GPU with 16 GB?", {"needs": {"gpus": 1, "vram_mb": 16384}, "limit": 20})
+GROUP = _one("A group to submit jobs into", {"name": "sweep 7", "kind": "map"})
+
+PROFILE: Example = {
+    "name": "attic-pc",
+    "cores": 8,
+    "ram_mb": 32768,
+    "disk_mb": 200000,
+    "gpus": [{"name": "NVIDIA GeForce RTX 4090", "tier": "rtx-4090", "vram_mb": 24564}],
+    "region": "eu",
+    "tags": ["quiet"],
+    "python": "3.11",
+    "isolation": "namespace",
+}
+REGISTER = _one(
+    "A new node shows its code, its public key, and that it holds the private half",
+    {
+        "code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24",
+        "public_key": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+        "proof": "5VZDAMNgrHKQhuLMgG6CioSHfx645dl02HPgZSJJAVVfuIIVkKM7rMYeOXAc-bRr0lvyJqvCn_SJb1_bVXvnCw",
+        "protocol": 1,
+        "profile": PROFILE,
+    },
+)
+NEXT = _one(
+    "The first poll of an agent brings its profile",
+    {"boot_id": "b7d2f1c4", "holding": [], "wait_ms": 10000, "profile": PROFILE},
+    while_running={
+        "boot_id": "b7d2f1c4",
+        "holding": [f"{_JOB}-1"],
+        "running": [{"attempt_id": f"{_JOB}-1", "progress": 0.25}],
+        "wait_ms": 10000,
+    },
+)
+HEARTBEAT = _one(
+    "An attempt has started",
+    {
+        "boot_id": "b7d2f1c4",
+        "holding": [f"{_JOB}-1"],
+        "running": [{"attempt_id": f"{_JOB}-1"}],
+        "claim": False,
+    },
+)
+COMPLETE = _one(
+    "An attempt that succeeded, with one output",
+    {
+        "reports": [
+            {
+                "attempt_id": f"{_JOB}-1",
+                "outcome": "succeeded",
+                "reason": "completed",
+                "exit_code": 0,
+                "outputs": [{"name": "model.bin", "digest": _DIGEST, "size": 4}],
+                "ran_ms": 5210,
+                "usage": {"wall_ms": 5210, "cpu_ms": 19870, "peak_rss_mb": 811},
+            }
+        ],
+        "signature": "A" * 86,
+    },
+    failed={
+        "reports": [
+            {
+                "attempt_id": f"{_JOB}-1",
+                "outcome": "failed",
+                "reason": "exit_nonzero",
+                "exit_code": 3,
+                "error": "ValueError: no such dataset",
+            }
+        ],
+        "signature": "A" * 86,
+    },
+)
+LOGS = _one(
+    "A line of a running attempt",
+    {"chunks": [{"attempt_id": f"{_JOB}-1", "stream": "stdout", "text": "epoch 1 of 3\n"}]},
+)
+NODE_STATE = _one("Take no new work", {"state": "paused"}, finish_and_leave={"state": "draining"})
+ACCOUNT = _one(
+    "Somebody who submits jobs and lends machines", {"name": "ada", "roles": ["submitter", "provider"]}
+)
+KEY = _one("A key for a month", {"name": "laptop", "expires_in_s": 2592000})
+SIGN_IN = _one(
+    "The code of a sign-in link, for a key", {"code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24", "name": "laptop"}
+)
+
+#: By the name of the reply's schema.
+REPLIES: dict[str, Example] = {
+    "SubmitReply": {"job_ids": [_JOB], "group_id": None},
+    "JobView": {
+        "id": _JOB,
+        "name": "train.py",
+        "kind": "script",
+        "state": "running",
+        "reason": "started",
+        "status": "running on attic-pc",
+        "account_id": _ACCOUNT,
+        "priority": 0,
+        "retries": 2,
+        "node_id": _NODE,
+        "node_name": "attic-pc",
+        "created_at_ms": _AT_MS,
+        "queued_at_ms": _AT_MS,
+        "started_at_ms": _AT_MS + 12,
+        "progress": 0.25,
+        "attempts": 1,
+        "can_cancel": True,
+    },
+    "JobResult": {
+        "seq": 41,
+        "job_id": _JOB,
+        "state": "succeeded",
+        "reason": "completed",
+        "exit_code": 0,
+        "outputs": [{"name": "model.bin", "digest": _DIGEST, "size": 4}],
+    },
+    "WhyView": {
+        "job_id": _JOB,
+        "state": "queued",
+        "reason": "waiting_for_node",
+        "sentence": "No node has a GPU with 48 GB.",
+        "nodes": 3,
+        "eligible_now": 0,
+        "unsatisfiable": True,
+        "ahead": 0,
+        "gates": [
+            {
+                "gate": "vram",
+                "need": "49152 MB",
+                "failing": 3,
+                "failing_even_if_idle": 3,
+                "passing_without": 1,
+            }
+        ],
+        "changes": [{"change": "--vram 24", "nodes": 1}],
+    },
+    "GroupView": {
+        "id": _GROUP,
+        "name": "sweep 7",
+        "kind": "map",
+        "account_id": _ACCOUNT,
+        "created_at_ms": _AT_MS,
+        "counts": {"queued": 90, "running": 4, "succeeded": 6},
+        "total": 100,
+    },
+    "RegisterReply": {
+        "node_id": _NODE,
+        "owner": _ACCOUNT,
+        "hub_keys": {"5f2c9a01": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
+    },
+    "NextReply": {
+        "interval_ms": 10000,
+        "lease_ms": 60000,
+        "fence_ms": 10000,
+        "hub_time_ms": _AT_MS,
+        "cancel": [f"{_JOB}-1"],
+    },
+    "CompleteReply": {"answers": [{"attempt_id": f"{_JOB}-1", "verdict": "accepted"}]},
+    "EnrolCodeReply": {
+        "code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24",
+        "expires_at_ms": _AT_MS + 900_000,
+        "command": "pool node start --hub http://127.0.0.1:8000 --code 9d1f0c3a5b7e42868a1d3c5f7e9b0a24",
+    },
+    "UploadState": {"digest": _DIGEST, "offset": 1_048_576, "complete": False},
+    "EventView": {
+        "seq": 41,
+        "at_ms": _AT_MS,
+        "actor": "hub",
+        "action": "job.leased",
+        "job_id": _JOB,
+        "attempt_id": f"{_JOB}-1",
+        "node_id": _NODE,
+        "account_id": _ACCOUNT,
+        "before": "queued",
+        "after": "leased",
+        "reason": "placed",
+    },
+    "Problem": {
+        "type": "about:blank",
+        "title": "Bad request",
+        "status": 422,
+        "code": "bad_request",
+        "detail": "spec.needs.colour: Extra inputs are not permitted",
+        "field": "spec.needs.colour",
+    },
+}

@@ -1,0 +1,51 @@
+"""Which route lets whom in: read back from the wired application, for its document and for the tests.
+
+Nothing here decides anything. A route whose policy cannot be found has none, and fails the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import iter_route_contexts
+from starlette.routing import BaseRoute, Mount
+
+from computepool.hub.api.deps import Allow
+from computepool.hub.services.access import Action
+
+
+@dataclass(frozen=True, slots=True)
+class RoutePolicy:
+    method: str
+    path: str
+    action: Action | None  #: None: nobody declared one
+    documented: bool
+
+
+def policies(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[RoutePolicy]:
+    """Every method of every route, those of mounted applications too."""
+    for context in iter_route_contexts(routes):
+        route = context.original_route
+        path = prefix + str(getattr(context, "path", None) or getattr(route, "path", ""))
+        if isinstance(route, Mount) and route.routes:
+            yield from policies(route.routes, path)
+            continue
+        found = {allow.action for allow in _declared(getattr(context, "dependant", None))}
+        for method in sorted(getattr(context, "methods", None) or getattr(route, "methods", None) or {"*"}):
+            yield RoutePolicy(
+                method=method,
+                path=path,
+                action=min(found) if len(found) == 1 else None,
+                documented=bool(getattr(context, "include_in_schema", False)),
+            )
+
+
+def _declared(dependant: Dependant | None) -> Iterator[Allow]:
+    if dependant is None:
+        return
+    if isinstance(dependant.call, Allow):
+        yield dependant.call
+    for inner in dependant.dependencies:
+        yield from _declared(inner)

@@ -1,0 +1,61 @@
+"""How refusals are documented: every error answer is `application/problem+json` with the same schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PROBLEM = "application/problem+json"
+_SCHEMA = {"$ref": "#/components/schemas/Problem"}
+
+#: status → (code, what it means, an example of `detail`)
+_MEANINGS: dict[int, tuple[str, str, str]] = {
+    401: ("unauthenticated", "No valid key, cookie or node token", "This key is not known to the hub."),
+    403: ("forbidden", "Not allowed", "This needs the role submitter; ask the hub's operator for it."),
+    404: (
+        "not_found",
+        "There is no such object, or it is not yours",
+        "There is no such job, or it is not yours.",
+    ),
+    409: (
+        "conflict",
+        "The object is not in the state the request assumes",
+        "The job is not finished: it is queued.",
+    ),
+    413: ("too_large", "A size limit was exceeded", "A request body may have 8388608 bytes at most."),
+    416: (
+        "bad_request",
+        "No such range",
+        "The artifact has 10 bytes; the range asked for is not among them.",
+    ),
+    422: (
+        "bad_request",
+        "The request cannot be honoured as written",
+        "spec.needs.cores: Input should be less than …",
+    ),
+    429: (
+        "rate_limited",
+        "Too many; try again later",
+        "An account may have 1000000 unfinished jobs at once.",
+    ),
+    503: ("unavailable", "The hub cannot answer right now; see Retry-After", "The hub is stopping."),
+    507: ("out_of_space", "The hub's disk is full", "The hub has no disk space left for this artifact."),
+}
+
+
+def refuses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For `responses=` of a route: what it refuses besides what every route of its kind does."""
+    return {status: response(status) for status in statuses}
+
+
+def response(status: int) -> dict[str, Any]:
+    code, description, detail = _MEANINGS[status]
+    title = code.replace("_", " ").capitalize()
+    example = {"type": "about:blank", "title": title, "status": status, "code": code, "detail": detail}
+    found: dict[str, Any] = {
+        "description": description,
+        "content": {PROBLEM: {"schema": _SCHEMA, "example": example}},
+    }
+    if status in (429, 503):
+        retry = {"description": "Seconds to wait", "schema": {"type": "integer"}}
+        found["headers"] = {"Retry-After": retry}
+    return found
