@@ -9,10 +9,10 @@ import uvicorn
 
 from computepool.hub.app import build_hub, create_app
 from computepool.hub.clock import SystemClock, new_id
-from computepool.hub.services import identity
+from computepool.hub.services import identity, invariants
 from computepool.hub.services.secrets import make_key
 from computepool.hub.settings import Settings
-from computepool.hub.store import accounts
+from computepool.hub.store import accounts, consistency
 from computepool.hub.store.dialect import HubLock
 from computepool.hub.store.session import Tx
 
@@ -90,3 +90,9 @@ def bootstrap(settings: Settings) -> Bootstrap:
         if hub is not None:
             hub.store.close()
         lock.release()
+
+
+def check(settings: Settings) -> list[str]:
+    """The rules that the database breaks, a sentence each; hubs may go on serving meanwhile."""
+    with consistency.snapshot(settings.url) as connection:
+        return invariants.check_all(connection)
