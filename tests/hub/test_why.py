@@ -49,7 +49,7 @@ async def test_a_stranger_needs_a_sandbox_and_the_owner_does_not(hub: HubDouble)
     [foreign] = await submit(stranger)
     said = (await stranger.get(f"/jobs/{foreign}/why")).json()
     assert said["eligible_now"] == 0
-    assert any(gate["gate"] == "isolation" and gate["failing"] == 1 for gate in said["gates"])
+    assert any(gate["gate"] == "trust" and gate["failing"] == 1 for gate in said["gates"])
     [own] = await submit(hub.admin)
     assert [grant.job_id for grant in await node.take()] == [own]
 
