@@ -39,7 +39,7 @@ class Settings(BaseSettings):
     # dispatch
     dispatch_batch_max: int = 512
     lane_depth_max: int = 64
-    lane_work_ms: float = 40  #: how much work a lane may hold; keeps priorities meaningful
+    lane_work_ms: float = 100  #: how much work a lane may hold; keeps priorities meaningful
     backlog_max: int = 200_000
     resync_s: float = 5
 
