@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import email.utils
 import hashlib
 import json
 import socket
@@ -158,12 +159,12 @@ class FakeHub:
             ws="none",
             lifespan="off",
             access_log=False,
+            date_header=False,
             timeout_graceful_shutdown=1,
         )
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
-        while not self._server.started:
-            await asyncio.sleep(0.005)
+        await until(lambda: self._server is not None and self._server.started)
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -182,14 +183,21 @@ class FakeHub:
         self.requests[path] += 1
         fault = self.fault(path) if self.fault is not None else None
         if isinstance(fault, int):
-            return await _reply(send, fault, _problem(fault))
+            return await self._reply(send, fault, _problem(fault))
         try:
             status, body = await self._route(scope, path, receive)
         except ComputePoolError as error:
             status, body = {"unauthenticated": 401}.get(error.code, 400), _problem_of(error)
         if fault == "drop":
             raise ConnectionAbortedError("as the test wished")
-        return await _reply(send, status, body)
+        return await self._reply(send, status, body)
+
+    async def _reply(self, send: Any, status: int, body: bytes) -> None:
+        date = email.utils.formatdate((self.clock.now_ms() + self.time_offset_ms) / 1000, usegmt=True)
+        head = [(b"content-type", b"application/json"), (b"date", date.encode())]
+        head += [(b"content-length", str(len(body)).encode())] if status != 204 else []
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        await send({"type": "http.response.body", "body": body})
 
     async def _route(self, scope: Any, path: str, receive: Any) -> tuple[int, bytes]:
         method = scope["method"]
@@ -350,20 +358,13 @@ async def _body(receive: Any) -> bytes:
             return b"".join(parts)
 
 
-async def _reply(send: Any, status: int, body: bytes) -> None:
-    length = [(b"content-length", str(len(body)).encode())] if status != 204 else []
-    head = [(b"content-type", b"application/json"), *length]
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    await send({"type": "http.response.body", "body": body})
-
-
 def _problem(status: int, detail: str = "as the test wished") -> bytes:
     codes = {
         400: "bad_request",
         401: "unauthenticated",
         404: "not_found",
         409: "conflict",
-        503: "unavailable",
+        429: "rate_limited",
     }
     code = codes.get(status, "unavailable")
     return json.dumps({"title": code, "status": status, "code": code, "detail": detail}).encode()
@@ -399,7 +400,7 @@ async def until(condition: Callable[[], Any], *, timeout_s: float = 15.0) -> Non
     """Wait for `condition`; fails, naming what was waited for, after a deadline."""
     try:
         async with asyncio.timeout(timeout_s):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - conditions span processes; there is no event to wait for
                 await asyncio.sleep(0.005)
     except TimeoutError:
         raise AssertionError(f"waited {timeout_s} s in vain") from None

@@ -92,13 +92,15 @@ FORGERIES: dict[str, Forge] = {
     "broken signature": token(other_signature),
     "claims changed after signing": token(other_claims),
     "symmetric signature with the public key": token(
-        lambda hub, reply: claims(
-            public_text(hub.key), "HS256", {"kid": KID, "typ": JOB_TYPE}
-        )(hub, reply).token
+        lambda hub, reply: (
+            claims(public_text(hub.key), "HS256", {"kid": KID, "typ": JOB_TYPE})(hub, reply).token
+        )
     ),
     "no signature at all": claims(None, "none", {"kid": KID, "typ": JOB_TYPE}),
     "a node's token instead of a job's": claims(HUB_KEY, "EdDSA", {"kid": KID, "typ": "cp-node+jwt"}),
-    "brings its own key": claims(HUB_KEY, "EdDSA", {"kid": KID, "typ": JOB_TYPE, "jku": "http://evil.example"}),
+    "brings its own key": claims(
+        HUB_KEY, "EdDSA", {"kid": KID, "typ": JOB_TYPE, "jku": "http://evil.example"}
+    ),
     "no grants in it": claims(HUB_KEY, "EdDSA", {"kid": KID, "typ": JOB_TYPE}, grants=None),
     "other grants in it": claims(HUB_KEY, "EdDSA", {"kid": KID, "typ": JOB_TYPE}, grants={"job-x": "0" * 64}),
     "another account": first_grant(account_id="acc_evil"),

@@ -22,11 +22,8 @@ pytestmark = pytest.mark.anyio
 
 def alive(marker: str) -> list[int]:
     """Processes whose command line holds `marker`."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if any(marker in word for word in process.info["cmdline"] or ()):
-            found.append(process.pid)
-    return found
+    processes = psutil.process_iter(["cmdline"])
+    return [p.pid for p in processes if any(marker in word for word in p.info["cmdline"] or ())]
 
 
 async def test_a_lane_runs_in_order_and_one_at_a_time(

@@ -93,9 +93,7 @@ class TestEveryLevel:
             assert report.reason in (Reason.OUT_OF_MEMORY, Reason.EXIT_NONZERO), report
         assert hub.reports[attempts[1]].reason is Reason.OUT_OF_MEMORY
 
-    async def test_a_program_that_is_not_there(
-        self, hub: FakeHub, start_node: StartNode, level: str
-    ) -> None:
+    async def test_a_program_that_is_not_there(self, hub: FakeHub, start_node: StartNode, level: str) -> None:
         await start_node(level=level)
         attempts = [
             *hub.submit(command("no-such-program-here")),
@@ -145,7 +143,7 @@ class TestFunctions:
             (lambda: os._exit(5), Reason.EXIT_NONZERO),
             (lambda: os._exit(0), Reason.EXCEPTION),
             (lambda: os.kill(os.getpid(), 11), Reason.SIGNAL),
-            (lambda: object(), Reason.EXCEPTION),
+            (object, Reason.EXCEPTION),
         ],
         ids=["sys.exit", "os._exit(5)", "os._exit(0)", "segfault", "unsendable"],
     )
@@ -189,14 +187,14 @@ class TestFunctions:
             contents = [hub.artifacts[output.digest] for output in hub.reports[attempt].outputs]
             assert contents == ([str(number).encode()] if number % 2 else [])
 
-    async def test_a_worker_is_never_shared_between_accounts(self, hub: FakeHub, start_node: StartNode) -> None:
+    async def test_a_worker_is_never_shared_between_accounts(
+        self, hub: FakeHub, start_node: StartNode
+    ) -> None:
         await start_node(trusted=("*",))
         pid = function(os.getpid)
         for account in ("acc_a", "acc_b", "acc_a"):
             hub.submit(pid, [payload()], account=account, lane="one")
-        other_env = hub.submit(
-            function(os.getpid, env={"X": "1"}), [payload()], account="acc_a", lane="one"
-        )
+        other_env = hub.submit(function(os.getpid, env={"X": "1"}), [payload()], account="acc_a", lane="one")
         await until(lambda: len(hub.reports) == 4)
         first, second, third = (hub.reports[attempt].result for attempt in hub.order[:3])
         assert first == third != second
@@ -206,7 +204,7 @@ class TestFunctions:
         import base64
 
         await start_node()
-        whole = function(lambda text: len(text))
+        whole = function(len)
         text = whole.function or ""
         for content in (text.encode(), base64.b64decode(text)):  # base64, and the bytes themselves
             spec = JobSpec(kind=JobKind.FUNCTION, name="f", function_artifact=hub.add_artifact(content))
@@ -284,9 +282,10 @@ class TestOutput:
         (attempt,) = hub.submit(command("sh", "-c", "seq 1 200000; sleep 0.3; seq 200001 200100"))
         await until(lambda: attempt in hub.reports)
         text = hub.log_texts[attempt]["stdout"]
-        assert hashlib.sha256(text.encode()).hexdigest() == hashlib.sha256(
-            "".join(f"{n}\n" for n in range(1, 200101)).encode()
-        ).hexdigest()
+        assert (
+            hashlib.sha256(text.encode()).hexdigest()
+            == hashlib.sha256("".join(f"{n}\n" for n in range(1, 200101)).encode()).hexdigest()
+        )
 
     async def test_too_many_outputs_fail_the_job(self, hub: FakeHub, start_node: StartNode) -> None:
         limits = dataclasses.replace(QUICK, outputs_max=3, outputs_bytes_max=1000)

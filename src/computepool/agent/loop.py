@@ -200,7 +200,6 @@ class NodeLoop:
                 return None
             raise
         finally:
-            self._poll.cancel()
             self._poll = None
 
     async def _pause_after(self, error: ComputePoolError) -> None:

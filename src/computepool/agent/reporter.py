@@ -133,6 +133,7 @@ class Reporter:
             delivery.result()
         finally:
             delivery.cancel()
+            await asyncio.gather(delivery, return_exceptions=True)
 
     async def _deliver(self, batch: Batch) -> None:
         open_ids = {report.attempt_id for report in batch.request.reports}

@@ -1,0 +1,82 @@
+"""Output: bounded, decoded, with progress lines taken out, whatever the chunks it arrives in."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from computepool.agent.logs import LogBuffer
+from tests.agent.conftest import QUICK
+
+LINES = st.lists(
+    st.one_of(
+        st.text(st.characters(codec="utf-8", exclude_characters="\n\r\x00"), max_size=30).filter(
+            lambda line: not line.startswith("::progress")
+        ),
+        st.sampled_from(["::", ":", "::prog", "plain", "é☃", " ::progress 0.5"]),
+        st.floats(0, 1).map(lambda value: f"::progress {value:.3f}"),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def chunks(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[start:end] for start, end in itertools.pairwise(edges)]
+
+
+def text_of(buffer: LogBuffer, stream: str = "stdout") -> str:
+    return "".join(chunk.text for chunk in buffer.take(10_000) if chunk.stream == stream)
+
+
+@given(LINES, st.lists(st.integers(0, 10_000), max_size=20), st.booleans())
+def test_any_chunking_gives_the_same_text(lines: list[str], cuts: list[int], ends: bool) -> None:
+    data = "\n".join(lines).encode() + (b"\n" if ends else b"")
+    buffer = LogBuffer("a", QUICK)
+    for chunk in chunks(data, cuts):
+        buffer.feed("stdout", chunk)
+    buffer.finish()
+    complete = lines if ends else lines[:-1]
+    kept = [f"{line}\n" for line in complete if not line.startswith("::progress")]
+    last = "" if ends or not lines else lines[-1]
+    assert text_of(buffer) == "".join(kept) + last
+    told = [float(line.split()[1]) for line in complete if line.startswith("::progress")]
+    assert buffer.progress == (told[-1] if told else None)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(max_size=300)), max_size=30))
+def test_never_more_than_the_limit_and_never_nul(writes: list[tuple[str, bytes]]) -> None:
+    limit = 500
+    buffer = LogBuffer("a", dataclasses.replace(QUICK, log_bytes_max=limit, log_chunk_max=64))
+    for stream, data in writes:
+        buffer.feed(stream, data)
+    buffer.finish()
+    texts = buffer.take(10_000)
+    assert all(0 < len(chunk.text) <= 64 and "\x00" not in chunk.text for chunk in texts)
+    joined = "".join(chunk.text for chunk in texts)
+    assert len(joined) <= limit + 60
+    assert buffer.pending_chars == 0
+    assert buffer.seen_bytes == sum(len(data) for _, data in writes)
+
+
+def test_nonsense_after_the_word_is_hidden_but_changes_nothing() -> None:
+    buffer = LogBuffer("a", QUICK)
+    buffer.feed("stdout", b"::progress 0.5\n::progress many\n::progress nan\n::progress 7\nend\n")
+    assert buffer.progress == 1.0
+    assert text_of(buffer) == "end\n"
+
+
+def test_what_was_taken_can_be_put_back() -> None:
+    buffer = LogBuffer("a", QUICK)
+    buffer.feed("stdout", b"one\n")
+    buffer.feed("stderr", b"two\n")
+    buffer.untake(buffer.take(10))
+    buffer.feed("stderr", b"three\n")
+    assert [(chunk.stream, chunk.text) for chunk in buffer.take(10)] == [
+        ("stdout", "one\n"),
+        ("stderr", "two\nthree\n"),
+    ]

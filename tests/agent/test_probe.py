@@ -1,0 +1,200 @@
+"""What a machine has, told by small programs on PATH that print what the real ones printed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from computepool.agent import gpus, probe
+from computepool.agent.config import AgentConfig
+from computepool.core.isolation import Level
+
+NVIDIA_SMI = """#!/bin/sh
+echo '0, NVIDIA GeForce RTX 4090, 24564, GPU-8a6e5a33-7c1b-4b5e-9f0e-1f0f5a3c2b11'
+echo '1, NVIDIA H100 80GB HBM3, 81559, GPU-0b7f9a52-2d61-4e8f-8f0c-8d2e8d0f7a10'
+"""
+NVIDIA_SMI_BROKEN = """#!/bin/sh
+echo "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+exit 9
+"""
+ROCM_SMI = """#!/bin/sh
+cat <<END
+{"card0": {"VRAM Total Memory (B)": "21458059264", "VRAM Total Used Memory (B)": "27856896",
+ "Card Series": "Radeon RX 7900 XT", "Card Model": "0x744c", "Card SKU": "D70401XT", "GFX Version": "gfx1100"},
+ "card10": {"VRAM Total Memory (B)": "68702699520", "Card series": "AMD Instinct MI250X"},
+ "system": {"Driver version": "6.8.5"}}
+END
+"""
+AMD_SMI = """#!/bin/sh
+cat <<END
+[{"gpu": 0, "asic": {"market_name": "AMD Instinct MI300X", "vendor_id": "0x1002"},
+  "vram": {"type": "HBM3", "vendor": "N/A", "size": {"value": 196592, "unit": "MB"}}}]
+END
+"""
+SYSTEM_PROFILER = """#!/bin/sh
+cat <<END
+{"SPDisplaysDataType": [{"_name": "Apple M3 Pro", "spdisplays_mtlgpufamilysupport": "spdisplays_metal3",
+  "sppci_cores": "18", "sppci_model": "Apple M3 Pro", "spdisplays_ndrvs": []}]}
+END
+"""
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with nothing but what the test puts there (and the shell), and no NVML."""
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    (tmp_path / "cat").symlink_to("/bin/cat")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(gpus, "pynvml", None)
+    return tmp_path
+
+
+def put(tools: Path, name: str, text: str) -> None:
+    (tools / name).write_text(text)
+    (tools / name).chmod(0o755)
+
+
+def test_no_tools_no_cards(tools: Path) -> None:
+    assert gpus.find_cards() == ()
+
+
+def test_nvidia_smi(tools: Path) -> None:
+    put(tools, "nvidia-smi", NVIDIA_SMI)
+    cards = gpus.find_cards()
+    assert [(card.name, card.tier, card.vram_mb) for card in cards] == [
+        ("NVIDIA GeForce RTX 4090", "rtx-4090", 24564),
+        ("NVIDIA H100 80GB HBM3", "h100", 81559),
+    ]
+    assert gpus.visible_env(cards[1:])["CUDA_VISIBLE_DEVICES"].startswith("GPU-0b7f")
+    assert gpus.visible_env(())["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.parametrize(
+    "text", [NVIDIA_SMI_BROKEN, "#!/bin/sh\necho a, b, c, d; echo; echo 1,2", "#!/nothing\n"]
+)
+def test_a_broken_nvidia_smi(tools: Path, text: str) -> None:
+    put(tools, "nvidia-smi", text)
+    assert gpus.find_cards() == ()
+
+
+def test_a_tool_that_hangs(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "TOOL_TIMEOUT_S", 0.2)
+    put(tools, "nvidia-smi", "#!/bin/sh\nwhile :; do :; done")
+    assert gpus.find_cards() == ()
+
+
+def test_amd_by_rocm_smi(tools: Path) -> None:
+    put(tools, "rocm-smi", ROCM_SMI)
+    assert [(card.name, card.tier, card.vram_mb, card.ident) for card in gpus.find_cards()] == [
+        ("Radeon RX 7900 XT", "rx-7900xt", 20464, "0"),
+        ("AMD Instinct MI250X", "mi250x", 65520, "1"),
+    ]
+
+
+def test_amd_smi_is_asked_first(tools: Path) -> None:
+    put(tools, "rocm-smi", ROCM_SMI)
+    put(tools, "amd-smi", AMD_SMI)
+    assert [(card.tier, card.vram_mb) for card in gpus.find_cards()] == [("mi300x", 196592)]
+
+
+def test_apple(tools: Path) -> None:
+    put(tools, "system_profiler", SYSTEM_PROFILER)
+    (card,) = gpus.find_cards()
+    assert (card.name, card.tier, card.maker) == ("Apple M3 Pro", "apple-m3-pro", "apple")
+    assert card.vram_mb > 0
+
+
+class FakeNvml:
+    """The few calls of the bindings that are used, as a machine with one card answers them."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, *, driver: bool) -> None:
+        self._driver = driver
+
+    def nvmlInit(self) -> None:  # noqa: N802 - the library's name
+        if not self._driver:
+            raise self.NVMLError("Driver Not Loaded")
+
+    def nvmlShutdown(self) -> None: ...  # noqa: N802
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 1
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
+        return 0
+
+    def nvmlDeviceGetName(self, handle: int) -> bytes:  # noqa: N802
+        return b"NVIDIA GeForce RTX 3090"
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
+        return "GPU-1"
+
+    def nvmlDeviceGetMinorNumber(self, handle: int) -> int:  # noqa: N802
+        return 0
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> object:  # noqa: N802
+        return type("Info", (), {"total": 24 * 1024**3})()
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> object:  # noqa: N802
+        return type("Rates", (), {"gpu": 50})()
+
+
+def test_nvml_is_asked_before_nvidia_smi(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tools, "nvidia-smi", NVIDIA_SMI)
+    monkeypatch.setattr(gpus, "pynvml", FakeNvml(driver=True))
+    (card,) = gpus.find_cards()
+    assert (card.name, card.vram_mb, card.ident) == ("NVIDIA GeForce RTX 3090", 24 * 1024, "GPU-1")
+    assert gpus.GpuMeter([card]).busy_fraction([0]) == 0.5
+    monkeypatch.setattr(gpus, "pynvml", FakeNvml(driver=False))
+    assert len(gpus.find_cards()) == 2
+
+
+class TestLimitsOfTheMachine:
+    def test_affinity_and_quota(self, tmp_path: Path) -> None:
+        mine = len(os.sched_getaffinity(0))
+        assert probe._cores(tmp_path) == mine
+        (tmp_path / "cpu.max").write_text("50000 100000\n")
+        (tmp_path / "cpu").mkdir()
+        (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("50000\n")
+        (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+        assert probe._cores(tmp_path) == 0.5
+
+    def test_no_quota(self, tmp_path: Path) -> None:
+        (tmp_path / "cpu.max").write_text("max 100000\n")
+        (tmp_path / "cpu").mkdir()
+        (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1\n")
+        (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+        assert probe._cores(tmp_path) == len(os.sched_getaffinity(0))
+
+    def test_memory_limit(self, tmp_path: Path) -> None:
+        limit = 256 * 1024 * 1024
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        (tmp_path / "memory").mkdir()
+        (tmp_path / "memory" / "memory.limit_in_bytes").write_text(f"{limit}\n")
+        assert probe._ram_bytes(tmp_path) == limit
+
+    def test_the_owner_can_lend_less(self, tools: Path, tmp_path: Path) -> None:
+        put(tools, "nvidia-smi", NVIDIA_SMI)
+        config = AgentConfig(
+            hub_url="http://h", data_dir=tmp_path, cores=0.5, ram_mb=100, disk_mb=200, gpus=False
+        )
+        hardware = probe.probe(config)
+        assert (hardware.cores, hardware.ram_mb, hardware.disk_mb, hardware.cards) == (0.5, 100, 200, ())
+
+    def test_the_profile(self, tools: Path, tmp_path: Path) -> None:
+        put(tools, "nvidia-smi", NVIDIA_SMI)
+        config = AgentConfig(hub_url="http://h", data_dir=tmp_path, name="n", tags=("fast",), region="in")
+        profile = probe.profile(
+            config, probe.probe(config), level=Level.NAMESPACE, python="3.11", version="1"
+        )
+        assert [gpu.tier for gpu in profile.gpus] == ["rtx-4090", "h100"]
+        assert (profile.isolation, profile.region, profile.tags) == ("namespace", "in", ["fast"])
+        assert profile.disk_mb > 0
+        assert profile.ram_mb > 0
