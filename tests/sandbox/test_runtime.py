@@ -51,11 +51,14 @@ def test_extra_packages_and_modules(ground: Path, sandbox: Sandbox) -> None:
     assert list(made.path.rglob("value.*.pyc"))  # The job cannot write byte code there.
 
 
+@pytest.mark.process
 def test_second_call_is_quick_and_the_same(ground: Path, runtime: Runtime) -> None:
-    began = time.perf_counter()
-    again = Runtime.prepare(ground / "cache", {})
-    assert time.perf_counter() - began < 0.05
-    assert again == runtime
+    took_s = []
+    for _ in range(3):
+        began = time.perf_counter()
+        assert Runtime.prepare(ground / "cache", {}) == runtime
+        took_s.append(time.perf_counter() - began)
+    assert min(took_s) < 0.05
 
 
 def test_content_names_the_runtime(ground: Path, runtime: Runtime) -> None:

@@ -16,6 +16,7 @@ from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level, names
 
 
+@pytest.mark.process
 def test_both_levels_hold_here(config: SandboxConfig) -> None:
     began = time.monotonic()
     reports = selftest.levels(config)

@@ -21,7 +21,7 @@ import pytest
 import computepool
 from computepool.agent.sandbox import bubblewrap, cgroups
 from computepool.agent.sandbox.asyncwait import finish
-from computepool.agent.sandbox.base import Limits, Policy, Sandbox, SandboxError, Status, Usage
+from computepool.agent.sandbox.base import BadCommand, Limits, Policy, Sandbox, SandboxError, Status, Usage
 from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.runtime import Runtime
@@ -190,7 +190,7 @@ def test_next_agent_sweeps_what_a_killed_one_left() -> None:
         dead = subprocess.Popen(["true"])
         dead.wait()
         name = f"{cgroups._pid_namespace()}.{dead.pid}.123-0"
-        for base in maker.bases.values():
+        for base in dict.fromkeys(maker.bases.values()):
             (base / name).mkdir(parents=True)
             cgroups.write(base / name / "cgroup.procs", str(orphan.pid))
         other = next(iter(maker.bases.values())) / "not-ours"
@@ -274,3 +274,39 @@ def test_attack_leaves_the_slot_usable(sandbox: Sandbox, ground: Path) -> None:
     for name in ("daemonize", "fork_bomb"):
         attack(sandbox, name, *(["x"] if name == "daemonize" else []), ground=ground)
         assert run(sandbox, ["true"], ground=ground, policy=Policy()).exit.ok
+
+
+def test_job_that_stops_its_launcher_still_ends(process: ProcessSandbox, ground: Path) -> None:
+    code = "import os, signal, time; os.kill(os.getppid(), signal.SIGSTOP); time.sleep(60)"
+    chosen = dataclasses.replace(LIMITS, wall_s=0.5)
+    outcome = run(process, ["python3", "-I", "-c", code], ground=ground, limits=chosen)
+    assert outcome.exit.status is Status.TIMEOUT
+    assert run(process, ["true"], ground=ground).exit.ok
+
+
+@pytest.mark.parametrize(
+    ("argv", "policy"),
+    [
+        ([], Policy()),
+        ([""], Policy()),
+        (["true", "a\0b"], Policy()),
+        (["true", "\ud800"], Policy()),
+        (["true"], Policy(env={"A": "b\0"})),
+        (["true"], Policy(env={"A=B": "x"})),
+        (["true"], Policy(env={"": "x"})),
+        (["true"], Policy(fds={2: 1})),
+        (["true"], Policy(fds={29: 1})),
+    ],
+)
+def test_bad_command_is_the_jobs_fault(
+    sandbox: Sandbox, ground: Path, argv: list[str], policy: Policy
+) -> None:
+    with pytest.raises(BadCommand):
+        run(sandbox, argv, ground=ground, policy=policy)
+
+
+def test_odd_but_valid_text_arrives(sandbox: Sandbox, ground: Path) -> None:
+    code = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]) + os.environb[b'A'])"
+    argv = ["python3", "-I", "-c", code, "ü \udcff\n--x"]
+    outcome = run(sandbox, argv, ground=ground, policy=Policy(env={"A": "é=\n"}))
+    assert outcome.out == "ü �\n--xé=\n", outcome.err

@@ -24,6 +24,10 @@ class SandboxError(RuntimeError):
     """The sandbox cannot start a job; the message says why and what the owner can do."""
 
 
+class BadCommand(SandboxError):
+    """No node could start this command as written: the job's fault, not the sandbox's."""
+
+
 class Status(StrEnum):
     #: The job ended by itself; `Exit.code` is its exit code.
     EXIT = "exit"
@@ -71,7 +75,7 @@ class Policy:
     #: Added to (and overriding) PATH, HOME, LANG and TMPDIR, which the sandbox sets. Nothing else is
     #: inherited.
     env: Mapping[str, str] = field(default_factory=dict)
-    #: Number in the job -> descriptor of the agent. Numbers from 3 on.
+    #: Number in the job (3 to 28) -> descriptor of the agent.
     fds: Mapping[int, int] = field(default_factory=dict)
     #: Device nodes of GPUs, e.g. /dev/nvidia0.
     gpus: tuple[str, ...] = ()
@@ -150,6 +154,10 @@ class Process(Protocol):
 class Sandbox(Protocol):
     @property
     def level(self) -> Level: ...
+
+    @property
+    def limits_kind(self) -> str:
+        """How limits are enforced: cgroup1, cgroup2 or rlimit."""
 
     def probe(self) -> Probe:
         """Whether this machine can make this sandbox at all. Starts one `true`; does not attack."""

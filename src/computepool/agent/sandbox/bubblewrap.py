@@ -17,18 +17,18 @@ from pathlib import Path
 
 from computepool.agent.sandbox import seccomp
 from computepool.agent.sandbox.base import MIB, Limits, Policy, Probe, SandboxError, Status
-from computepool.agent.sandbox.launcher import FIRST_OWN_FD
+from computepool.agent.sandbox.launcher import FIRST_OWN_FD, JOB_FD_MAX
 from computepool.agent.sandbox.probing import run_true
 from computepool.agent.sandbox.runtime import INSIDE as PYTHON
 from computepool.agent.sandbox.scratch import give, require_reachable
-from computepool.agent.sandbox.slots import SandboxConfig, Slot, SlotPool
+from computepool.agent.sandbox.slots import SandboxConfig, Slot, SlotPool, check_command
 from computepool.agent.sandbox.supervise import Ending, SlotProcess, read_wait_status
 from computepool.core.isolation import Level
 
 #: The work folder inside.
 WORK = "/job"
 #: The last numbers that the launcher leaves to the job's side; bubblewrap closes them before the job starts.
-_SECCOMP_FD, _STATUS_FD, _ARGS_FD = FIRST_OWN_FD - 3, FIRST_OWN_FD - 2, FIRST_OWN_FD - 1
+_SECCOMP_FD, _STATUS_FD, _ARGS_FD = range(JOB_FD_MAX + 1, FIRST_OWN_FD)
 _NOBODY = "65534"
 
 _ISOLATION = (
@@ -57,11 +57,9 @@ class BubblewrapSandbox:
         self._filter = seccomp.program()
         self._fixed = [*_ISOLATION, *_system_mounts(_etc_folder(config.cache_dir))]
         self._pool = SlotPool(config, own_pids=3)  # the launcher, bubblewrap's monitor and its init
-        self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
     @property
     def limits_kind(self) -> str:
-        """cgroup1, cgroup2 or rlimit."""
         return self._pool.limits_kind
 
     def probe(self) -> Probe:
@@ -94,46 +92,36 @@ class BubblewrapSandbox:
     ) -> SlotProcess:
         if not self._bwrap:
             raise SandboxError("bubblewrap is not installed: sudo apt install bubblewrap")
+        check_command(argv, policy)
         require_reachable(workdir)
-        slot = self._pool.take(limits)
-        try:
+        with self._pool.starting(limits) as slot:
             _refuse_root(slot)
             if slot.uid is not None:
                 give(workdir, slot.uid)
             status = slot.memory_file("status")
-            process = SlotProcess(
-                self._pool,
-                slot,
-                limits=limits,
-                workdir=workdir,
-                read_ending=lambda ended: (
-                    _read_ending(ended, status) or self._not_started(argv[0], workdir=workdir, policy=policy)
-                ),
-            )
-            fds = {0: stdin, 1: stdout, 2: stderr} | dict(policy.fds)
-            fds |= {_SECCOMP_FD: slot.memory_file("seccomp", self._filter), _STATUS_FD: status}
             settings = slot.memory_file("arguments")
             # Not on the command line: everybody on the host can read that, and the job can read bubblewrap's.
             arguments = "".join(f"{argument}\0" for argument in self._arguments(workdir, limits, policy))
-            os.pwrite(settings, arguments.encode(), 0)
-            fds[_ARGS_FD] = settings
+            os.pwrite(settings, os.fsencode(arguments), 0)
+            own = {
+                _SECCOMP_FD: slot.memory_file("seccomp", self._filter),
+                _STATUS_FD: status,
+                _ARGS_FD: settings,
+            }
+
+            def read_ending(wait_status: int) -> Ending:
+                return _read_ending(wait_status, status) or self._not_started(
+                    argv[0], workdir=workdir, policy=policy
+                )
+
+            process = SlotProcess(self._pool, slot, limits=limits, workdir=workdir, read_ending=read_ending)
             command = [self._bwrap, "--args", str(_ARGS_FD), "--", *argv]
-            slot.start(
-                command,
-                {},
-                fds={number: self._null if fd is None else fd for number, fd in fds.items()},
-                cwd=None,
-            )
-        except (OSError, SandboxError) as error:
-            self._pool.give_back(slot, clean=False)
-            raise SandboxError(f"cannot start the job: {error}") from error
+            streams = {0: stdin, 1: stdout, 2: stderr}
+            slot.start(command, {}, fds={**streams, **policy.fds, **own}, cwd=None)
         return process
 
     def close(self) -> None:
         self._pool.close()
-        if self._null >= 0:
-            os.close(self._null)
-            self._null = -1
 
     def _arguments(self, workdir: Path, limits: Limits, policy: Policy) -> Iterator[str]:
         """In the order of the mounts; the last word on / and /dev is that they are read-only."""

@@ -57,6 +57,10 @@ class Cgroup:
         # Opened anew each time: on v1 an open file keeps showing the list it has shown first.
         return [int(pid) for pid in (self._folders["pids"] / "cgroup.procs").read_text().split()]
 
+    def tasks(self) -> int:
+        """How many threads are in it."""
+        return int(self._read("pids", "pids.current"))
+
     def kill(self, *, spare: Collection[int] = ()) -> bool:
         """SIGKILL to every member but the spared, while none can fork away; True if there was any."""
         self.freeze()

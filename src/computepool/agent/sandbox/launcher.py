@@ -30,8 +30,9 @@ from typing import Any
 REPLY = struct.Struct("<BxxxiQQ")
 ENDED, LEFTOVERS, FAILED = 1, 2, 3
 
-#: Descriptors below this one are free for the job; the launcher keeps its own above.
+#: The launcher keeps its own descriptors from here on; a backend may use those between the job's and these.
 FIRST_OWN_FD = 32
+JOB_FD_MAX = 28
 REQUEST_BYTES_MAX = 160 * 1024
 _MSG_CMSG_CLOEXEC = 0x4000_0000
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
@@ -69,7 +70,10 @@ class Launcher:
                 self._run_job(request, fds)
 
     def _receive(self) -> tuple[Any, list[int]]:
-        data, ancillary, _, _ = self._channel.recvmsg(256 * 1024, 4096, _MSG_CMSG_CLOEXEC)
+        try:
+            data, ancillary, _, _ = self._channel.recvmsg(256 * 1024, 4096, _MSG_CMSG_CLOEXEC)
+        except ConnectionError:  # The agent has gone without reading an answer.
+            return "stop", []
         fds: list[int] = []
         for _, _, payload in ancillary:
             fds.extend(struct.unpack(f"{len(payload) // 4}i", payload[: len(payload) // 4 * 4]))
@@ -84,10 +88,10 @@ class Launcher:
     def _run_job(self, request: Any, fds: list[int]) -> None:
         try:
             first = _start(request, fds)
-        except OSError as error:
-            _complain(fds[2], f"computepool: cannot run {request['argv'][0]}: {error.strerror}\n")
-            code = 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
-            self._reply(ENDED, code << 8)
+        except (OSError, ValueError) as error:
+            _complain(fds[2], f"computepool: cannot run {request['argv'][0]!a}: {error}\n")
+            missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+            self._reply(ENDED, (127 if missing else 126) << 8)
             return
         finally:
             for fd in fds:

@@ -11,10 +11,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from computepool.agent.sandbox.base import Limits, Policy, Probe, SandboxError
+from computepool.agent.sandbox.base import Limits, Policy, Probe
 from computepool.agent.sandbox.probing import run_true
 from computepool.agent.sandbox.scratch import give, require_reachable
-from computepool.agent.sandbox.slots import SandboxConfig, SlotPool
+from computepool.agent.sandbox.slots import SandboxConfig, SlotPool, check_command
 from computepool.agent.sandbox.supervise import SlotProcess, read_wait_status
 from computepool.core.isolation import Level
 
@@ -30,11 +30,9 @@ class ProcessSandbox:
     def __init__(self, config: SandboxConfig) -> None:
         self._config = config
         self._pool = SlotPool(config, own_pids=1)  # the launcher
-        self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
     @property
     def limits_kind(self) -> str:
-        """cgroup1, cgroup2 or rlimit."""
         return self._pool.limits_kind
 
     def probe(self) -> Probe:
@@ -54,37 +52,25 @@ class ProcessSandbox:
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> SlotProcess:
+        check_command(argv, policy)
         require_reachable(workdir)
-        slot = self._pool.take(limits)
-        folder = -1
-        try:
+        with self._pool.starting(limits) as slot:
             (workdir / _TMP).mkdir(mode=0o700, exist_ok=True)
             if slot.uid is not None:
                 give(workdir, slot.uid)
-            folder = os.open(workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             process = SlotProcess(
                 self._pool, slot, limits=limits, workdir=workdir, read_ending=read_wait_status
             )
-            fds = {0: stdin, 1: stdout, 2: stderr} | dict(policy.fds)
-            slot.start(
-                argv,
-                self._env(workdir, policy),
-                fds={number: self._null if fd is None else fd for number, fd in fds.items()},
-                cwd=folder,
-            )
-        except (OSError, SandboxError) as error:
-            self._pool.give_back(slot, clean=False)
-            raise SandboxError(f"cannot start the job: {error}") from error
-        finally:
-            if folder >= 0:
+            folder = os.open(workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                streams = {0: stdin, 1: stdout, 2: stderr}
+                slot.start(argv, self._env(workdir, policy), fds={**streams, **policy.fds}, cwd=folder)
+            finally:
                 os.close(folder)
         return process
 
     def close(self) -> None:
         self._pool.close()
-        if self._null >= 0:
-            os.close(self._null)
-            self._null = -1
 
     def _env(self, workdir: Path, policy: Policy) -> dict[str, str]:
         runtime = self._config.runtime

@@ -17,7 +17,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from typing import Any
 import psutil
 
 from computepool.agent.sandbox import cgroups, launcher
-from computepool.agent.sandbox.base import MIB, Limits, SandboxError
+from computepool.agent.sandbox.base import MIB, BadCommand, Limits, Policy, SandboxError
 from computepool.agent.sandbox.runtime import Runtime
 
 #: What the launcher and bubblewrap may use of memory on top of the job's limit.
@@ -35,6 +36,7 @@ UID_COUNT = 1024
 _UID_BASE_MIN = 10_000
 #: How far an agent with neither root nor cgroups may be off with its limit on processes.
 NPROC_STEP = 64
+_COUNT_AGAIN_S = 10.0
 _UID_LOCKS = Path("/run/computepool/uids")
 #: RLIMIT_FSIZE is rounded up to a power of two of at least this, so that jobs of many sizes share warm slots.
 _FSIZE_STEP_MB = 64
@@ -63,7 +65,7 @@ class Slot:
         self.cgroup = cgroup
         self.rlimits = rlimits
         self._uid = uid
-        self._files: dict[str, int] = {}
+        self._files: dict[str, int] = {"null": os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)}
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel.setblocking(False)
         with theirs:
@@ -90,11 +92,15 @@ class Slot:
         return self._process.pid
 
     def start(
-        self, argv: Sequence[str], env: Mapping[str, str], *, fds: Mapping[int, int], cwd: int | None
+        self, argv: Sequence[str], env: Mapping[str, str], *, fds: Mapping[int, int | None], cwd: int | None
     ) -> None:
-        """Ask the launcher to start a job. `fds`: number in the job -> own descriptor; 0, 1 and 2 first."""
+        """Ask the launcher to start a job.
+
+        `fds`: number in the job -> own descriptor, None for /dev/null; 0, 1 and 2 come first.
+        """
         request = {"argv": list(argv), "env": dict(env), "targets": list(fds), "has_cwd": cwd is not None}
-        self._send(request, [*fds.values(), *(() if cwd is None else (cwd,))])
+        sent = [self._files["null"] if fd is None else fd for fd in fds.values()]
+        self._send(request, sent if cwd is None else [*sent, cwd])
 
     def memory_file(self, name: str, content: bytes | None = None) -> int:
         """A file in memory that belongs to the slot, rewound; with `content` it is written once and sealed.
@@ -130,6 +136,13 @@ class Slot:
         if self.cgroup is not None:
             self.cgroup.kill(spare=(self.pid,))
 
+    def empty(self) -> bool:
+        """Whether the launcher is alone. Asked of the kernel too: jobs of level `process` share its uid."""
+        try:
+            return self.cgroup is None or self.cgroup.tasks() == 1
+        except OSError:
+            return False
+
     def alive(self) -> bool:
         return self._process.poll() is None
 
@@ -152,7 +165,7 @@ class Slot:
     def _send(self, value: dict[str, Any] | str, fds: Sequence[int]) -> None:
         data = marshal.dumps(value)
         if len(data) > launcher.REQUEST_BYTES_MAX:
-            raise SandboxError(
+            raise BadCommand(
                 f"arguments and environment take {len(data)} bytes of {launcher.REQUEST_BYTES_MAX} allowed"
             )
         try:
@@ -170,6 +183,8 @@ class SlotPool:
         self._config = config
         #: Processes in a slot that are not the job's.
         self._own_pids = own_pids
+        self._counted = 0
+        self._counted_until = 0.0
         self._idle: list[Slot] = []
         self._busy: set[Slot] = set()
         found = cgroups.detect() if config.cgroups else cgroups.Unavailable("switched off", "")
@@ -210,10 +225,28 @@ class SlotPool:
             return False
         return True
 
+    @contextlib.contextmanager
+    def starting(self, limits: Limits) -> Iterator[Slot]:
+        """A slot for the block; given back only if the block fails. Every failure becomes a SandboxError."""
+        slot = self.take(limits)
+        try:
+            yield slot
+        except OSError as error:
+            self.give_back(slot, clean=False)
+            raise SandboxError(f"cannot start the job: {error}") from error
+        except BaseException:
+            self.give_back(slot, clean=False)
+            raise
+
     def give_back(self, slot: Slot, *, clean: bool) -> None:
         """`clean`: the launcher has said that the tree is gone."""
         self._busy.discard(slot)
-        if not clean or not slot.alive() or len(self._idle) >= self._config.idle_slots_max:
+        if (
+            not clean
+            or not slot.empty()
+            or not slot.alive()
+            or len(self._idle) >= self._config.idle_slots_max
+        ):
             slot.destroy()
         else:
             self._idle.append(slot)
@@ -241,9 +274,13 @@ class SlotPool:
         if self._idle and len(self._busy) + len(self._idle) >= self._config.slots_max:
             self._idle.pop(0).destroy()
         uid = _UidLease.take(self._config.uid_base) if os.geteuid() == 0 else None
+        cgroup: cgroups.Cgroup | None = None
         try:
-            return Slot(uid=uid, cgroup=self._maker.make() if self._maker else None, rlimits=rlimits)
-        except OSError as error:
+            cgroup = self._maker.make() if self._maker else None
+            return Slot(uid=uid, cgroup=cgroup, rlimits=rlimits)
+        except (OSError, SandboxError) as error:
+            if cgroup is not None:
+                cgroup.remove()
             if uid is not None:
                 uid.release()
             raise SandboxError(f"cannot make a slot: {error}") from error
@@ -265,18 +302,22 @@ class SlotPool:
             chosen.append((resource.RLIMIT_NPROC, self._processes_of_user() + limits.pids + self._own_pids))
         return tuple(chosen)
 
-    @staticmethod
-    def _processes_of_user() -> int:
+    def _processes_of_user(self) -> int:
         """RLIMIT_NPROC counts every thread of a user, so without root add what this user runs already."""
         if os.geteuid() == 0:
             return 0
+        now = time.monotonic()
+        if now < self._counted_until:
+            return self._counted
         threads = 0
         for process in psutil.process_iter(["uids", "num_threads"]):
             uids = process.info["uids"]
             if uids is not None and uids.real == os.getuid():
                 threads += process.info["num_threads"] or 1
         # In steps, because the number is part of what makes two slots alike.
-        return (threads // NPROC_STEP + 1) * NPROC_STEP
+        self._counted = (threads // NPROC_STEP + 1) * NPROC_STEP
+        self._counted_until = now + _COUNT_AGAIN_S
+        return self._counted
 
 
 class _UidLease:
@@ -320,6 +361,22 @@ def _subordinate_ranges() -> list[range]:
             if first.isdigit() and count.isdigit():
                 ranges.append(range(int(first), int(first) + int(count)))
     return ranges
+
+
+def check_command(argv: Sequence[str], policy: Policy) -> None:
+    """Raise BadCommand for what no launcher could start."""
+    if not argv or not argv[0]:
+        raise BadCommand("the command is empty")
+    for name in policy.env:
+        if not name or "=" in name:
+            raise BadCommand(f"{name!r} is no name for a variable")
+    try:
+        if b"\0" in os.fsencode("".join((*argv, *policy.env, *policy.env.values()))):
+            raise BadCommand("the command or its environment has a NUL character")
+    except UnicodeEncodeError as error:
+        raise BadCommand("the command or its environment is not text") from error
+    if any(not 3 <= number <= launcher.JOB_FD_MAX for number in policy.fds):
+        raise BadCommand(f"descriptors of a job are numbered 3 to {launcher.JOB_FD_MAX}")
 
 
 def sweep_uid(uid: int) -> None:

@@ -24,6 +24,8 @@ from computepool.agent.sandbox.slots import Slot, SlotPool, sweep_uid
 
 #: How often `wait` looks at the limits that it enforces itself.
 PATROL_S = 0.25
+#: How long a launcher may take to confirm that everything is dead, before its slot is given up.
+_KILL_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class SlotProcess:
         self._frozen_since: float | None = None
         self._frozen_s = 0.0
         self._killed: Ending | None = None
+        self._killed_at = 0.0
         self._exit: Exit | None = None
         self._clean = False
         self._peak_mb = 0
@@ -113,7 +116,7 @@ class SlotProcess:
             return used
         slot = self._open_slot()
         if self._killed is not None:
-            slot.kill_tree()  # Whatever could not be frozen the first time.
+            self._kill_again()
         elif used.wall_ms > self._limits.wall_s * 1000:
             self._kill(Ending(Status.TIMEOUT, 9, f"ran longer than {self._limits.wall_s:g} s"))
         elif self._oom_killed():
@@ -170,9 +173,19 @@ class SlotProcess:
     def _kill(self, ending: Ending) -> None:
         if self._exit is not None:
             return
-        self._killed = self._killed or ending
+        if self._killed is None:
+            self._killed = ending
+            self._killed_at = time.monotonic()
         self.thaw()
         with contextlib.suppress(OSError):  # The cgroup is gone only with everything in it.
+            self._open_slot().kill_tree()
+
+    def _kill_again(self) -> None:
+        """For what could not be frozen the first time, and for a job that has stopped its launcher."""
+        if time.monotonic() - self._killed_at > _KILL_TIMEOUT_S:
+            self._on_launcher_lost()
+            return
+        with contextlib.suppress(OSError):
             self._open_slot().kill_tree()
 
     def _read_channel(self) -> None:
@@ -204,7 +217,7 @@ class SlotProcess:
             self._end(self._named(self._read_ending(wait_status)))
 
     def _on_launcher_lost(self) -> None:
-        """The kernel's OOM killer took it along, or a job of level `process` killed it."""
+        """The kernel's OOM killer took it along, or a job of level `process` killed or stopped it."""
         slot = self._open_slot()
         if slot.uid is not None and slot.cgroup is None:
             sweep_uid(slot.uid)
