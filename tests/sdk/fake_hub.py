@@ -61,6 +61,7 @@ class FakeHub:
         self.requests: list[tuple[str, str, Query]] = []
         self.batches: list[int] = []
         self.polls_ended = 0
+        self.poll_end = ""
         self.hold = False  #: new jobs wait in the queue until release()
         #: Called before a request is answered: may raise Refusal, or return "drop" to lose the reply after the
         #: work is done, or "reset" to break the connection before it.
@@ -183,9 +184,10 @@ class FakeHub:
                 self.run(job_id)
         return SubmitReply(job_ids=ids, group_id=request.group_id)
 
-    def end_polls(self) -> None:
-        """Parked polls are answered now, with nothing in them."""
+    def end_polls(self, how: str = "") -> None:
+        """Parked polls are answered now, with nothing in them; or their connections are closed ("drop")."""
         with self.lock:
+            self.poll_end = how
             self.polls_ended += 1
             self.lock.notify_all()
 
@@ -251,6 +253,8 @@ class FakeHub:
         self.lock.wait_for(
             lambda: len(results) > after or polls != self.polls_ended, int(query.get("wait_ms", 0)) / 1000
         )
+        if polls != self.polls_ended and self.poll_end == "drop":
+            raise ConnectionAbortedError
         page = results[after : after + int(query["limit"])]
         rows = ",".join([result.model_dump_json(exclude_defaults=True) for result in page])
         open_jobs = sum(
@@ -308,6 +312,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             status, content = self._answer(path, query, body)
+        except ConnectionAbortedError:
+            self.close_connection = True
+            return
         except Refusal as refusal:
             status, content, what = refusal.problem.status, refusal.problem.model_dump_json().encode(), None
         if what == "drop":

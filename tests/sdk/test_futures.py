@@ -75,6 +75,21 @@ def test_lost_requests_and_replies_neither_lose_nor_double_a_job(
     assert len({future.job_id for future in futures}) == 100
 
 
+def test_a_job_submitted_while_an_idle_poll_breaks_is_not_lost(hub: FakeHub, pool: Pool) -> None:
+    """After a result the receiver lingers on a poll that nobody waits for; when it breaks, somebody may."""
+    assert pool.submit(double, 1).result(SOON_S) == 2
+    with hub.lock:
+        assert hub.lock.wait_for(lambda: hub.requests[-1][2].get("after") == "1", SOON_S)
+    hub.hold = True
+    future = pool.submit(double, 2)
+    assert future.job_id
+    breaks = iter(["reset"])
+    hub.fault = lambda method, path: next(breaks, None) if path.endswith("/results") else None
+    hub.end_polls("drop")
+    hub.release()
+    assert future.result(SOON_S) == 4
+
+
 def test_a_busy_hub_is_asked_again(hub: FakeHub, pool: Pool) -> None:
     answers = iter([503, 429, 503])
 

@@ -77,14 +77,15 @@ def _run(
 ) -> None:
     shown = host if ":" not in host else f"[{host}]"
     url = f"http://{_WILDCARDS.get(host, shown)}:{port}"
+    ready = False
     with _status("Starting the hub") as status:
         words = _start_hub(base, host=host, port=port, children=children, stop=stop)
+        if node:  # at once: it tests its sandbox while the hub is still starting
+            _start_node(base, url, words["enrol_code"], children)
         pool = _signed_in(url, words["key"])
         _until(lambda: _healthy(pool), children, stop=stop, timeout_s=HUB_START_S, what="The hub")
-        ready = False
         if node:
             _say(status, "Starting the node (its sandbox is tested first)")
-            _start_node(base, url, words["enrol_code"], children)
             ready = _until(
                 lambda: any(n.online for n in pool.nodes.list(mine=True)),
                 children,

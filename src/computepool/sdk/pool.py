@@ -247,7 +247,7 @@ class Pool:
                 return self._by_group[group_id]
             if self._session is None:
                 name = f"{platform.node() or 'somewhere'} {os.getpid()}"
-                self._session = Session(self, request=GroupRequest(name=name, kind="session"))
+                self._session = Session(self, request=GroupRequest(name=name, kind="session"), lingers=True)
             return self._session
 
     def new_session(self, request: GroupRequest) -> Session:

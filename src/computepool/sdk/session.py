@@ -51,12 +51,22 @@ class Submission:
 
 class Session:
     def __init__(
-        self, pool: Pool, *, request: GroupRequest | None = None, group_id: str | None = None
+        self,
+        pool: Pool,
+        *,
+        request: GroupRequest | None = None,
+        group_id: str | None = None,
+        lingers: bool = False,
     ) -> None:
-        """Of a group that exists, or of one that is created by the first submission."""
+        """Of a group that exists, or of one that is created by the first submission.
+
+        One that lingers keeps a poll parked for a while after its last result, so that a caller who submits
+        one job after the other finds it there already.
+        """
         self.pool = pool
         self._transport: Transport = pool.transport
         self._request = request
+        self._lingers = lingers
         self._pid = os.getpid()
         lock = threading.Lock()
         #: Two conditions over one lock: a submit wakes the sender alone, not everybody who waits for news.
@@ -69,6 +79,7 @@ class Session:
         self._open: dict[str, JobFuture] = {}
         self._early: dict[str, JobResult] = {}  #: results that came before the reply that names their jobs
         self._cursor = 0
+        self._warm = False  #: a result came a moment ago, and this session lingers
         self._threads: list[threading.Thread] = []
         self._closing = False
         self._abandoned = False
@@ -244,28 +255,32 @@ class Session:
 
     def _receive_all(self) -> None:
         while self._wait_for_open():
+            awaited = bool(self._open)
             try:
-                page = self._results_page()
+                page = self._results_page(OUTAGE_MAX_S if awaited else 0)
             except ComputePoolError as error:
-                self._lost(error)
-                return
+                if awaited:
+                    self._lost(error)
+                    return
+                self._warm = False  # nobody waited for anything: no need to insist, nor to complain
+                continue
             self._deliver(page)
             if len(self._open) >= _BUSY_OPEN:
                 time.sleep(_BUSY_REST_S)
 
     def _wait_for_open(self) -> bool:
         with self._state:
-            self._state.wait_for(lambda: self._closing or self._open)
+            self._state.wait_for(lambda: self._closing or self._open or self._warm)
             return not self._closing
 
-    def _results_page(self) -> ResultPage:
+    def _results_page(self, patience_s: float) -> ResultPage:
         params = {"after": self._cursor, "limit": RESULTS_PER_PAGE, "wait_ms": WAIT_MS}
         reply = self._transport.call(
             "GET",
             f"/groups/{self._group_id}/results",
             params=params,
             wait_s=WAIT_MS / 1000,
-            patience_s=OUTAGE_MAX_S,
+            patience_s=patience_s,
         )
         return ResultPage.model_validate_json(reply)
 
@@ -273,6 +288,7 @@ class Session:
         finished: list[tuple[JobFuture, JobResult]] = []
         with self._state:
             self._cursor = page.cursor
+            self._warm = self._lingers and bool(page.results)
             for result in page.results:
                 future = self._open.pop(result.job_id, None)
                 if future is not None:
