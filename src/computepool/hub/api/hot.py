@@ -33,6 +33,10 @@ class HotRoutes(FastAPI):
         self._max_bytes = body_max_bytes
         self._handlers: dict[str, Handler] = {"/api/v1/next": self._next, "/api/v1/complete": self._complete}
 
+    @property
+    def hot_paths(self) -> frozenset[str]:
+        return frozenset(self._handlers)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         handler = (
             self._handlers.get(scope["path"])

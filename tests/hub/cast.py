@@ -1,0 +1,127 @@
+"""Every kind of caller, and what belongs to whom: the cast of the authorisation tests."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import httpx2
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from computepool.hub.services import identity
+from computepool.protocol.tokens import b64, public_text
+from computepool.testing.hub import HubDouble
+from computepool.testing.node import PROFILE, NodeDouble
+from tests.hub.submitting import submit
+
+DATA = b"what sam uploaded"
+DIGEST = hashlib.sha256(DATA).hexdigest()
+
+
+@dataclass
+class Cast:
+    """`sam` owns jobs, groups, keys and artifacts; `pia` owns the node that works for him."""
+
+    hub: HubDouble
+    callers: dict[str, httpx2.AsyncClient] = field(default_factory=dict)
+    done_job: str = ""  #: sam's, finished
+    held_job: str = ""  #: sam's, held by pia's node, with sam's artifact as input
+    pias_node: str = ""
+    node: NodeDouble | None = None
+
+    @property
+    def sam(self) -> httpx2.AsyncClient:
+        return self.callers["submitter"]
+
+    @property
+    def pia(self) -> httpx2.AsyncClient:
+        return self.callers["provider"]
+
+    async def new_job(self) -> str:
+        return (await submit(self.sam, needs={"cores": 1000}))[0]
+
+    async def new_group(self) -> str:
+        return str((await self.sam.post("/groups", json={"name": "g"})).json()["id"])
+
+    async def new_key(self, **fields: object) -> tuple[str, str]:
+        made = (await self.sam.post("/keys", json={"name": "k", **fields})).json()
+        return made["id"], made["key"]
+
+    async def new_node(self, owner: httpx2.AsyncClient) -> NodeDouble:
+        return await self.hub.node(owner, cores=0.001, name="idle")
+
+    async def new_artifact(self) -> str:
+        data = self.hub.hub.clock.entropy(8)
+        return await upload(self.sam, data)
+
+    async def signin_code(self) -> str:
+        me = (await self.sam.get("/me")).json()["id"]
+        hub = self.hub.hub
+        code, _ = await hub.store.write(
+            lambda tx: identity.issue_code(hub, tx, purpose="signin", account_id=me, life_s=60)
+        )
+        return code
+
+    async def registration(self) -> dict[str, object]:
+        code = (await self.pia.post("/nodes/codes")).json()["code"]
+        key = Ed25519PrivateKey.generate()
+        proof = b64(key.sign(code.encode()))
+        return {
+            "code": code,
+            "public_key": public_text(key),
+            "proof": proof,
+            "protocol": 1,
+            "profile": PROFILE,
+        }
+
+
+async def upload(client: httpx2.AsyncClient, data: bytes, **params: object) -> str:
+    digest = hashlib.sha256(data).hexdigest()
+    answer = await client.put(f"/artifacts/{digest}", params={"size": len(data), **params}, content=data)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["complete"]
+    return digest
+
+
+async def assemble(hub: HubDouble) -> Cast:
+    cast = Cast(hub)
+    cast.callers = {
+        "anonymous": hub.client(),
+        "submitter": await hub.account("sam", "submitter"),
+        "other_submitter": await hub.account("olga", "submitter"),
+        "provider": await hub.account("pia", "provider"),
+        "other_provider": await hub.account("otto", "provider"),
+        "admin": hub.admin,
+    }
+    await _add_nodes(cast)
+    await _add_dead_credentials(cast)
+    return cast
+
+
+async def _add_nodes(cast: Cast) -> None:
+    hub, callers = cast.hub, cast.callers
+    assert await upload(cast.sam, DATA) == DIGEST
+    cast.node = await hub.node(cast.pia)
+    cast.pias_node = cast.node.node_id
+    [cast.done_job] = await submit(cast.sam)
+    [grant] = await cast.node.take()
+    await cast.node.report(grant.attempt_id)
+    inputs = [{"name": "in", "digest": DIGEST, "size": len(DATA)}]
+    [cast.held_job] = await submit(cast.sam, spec={"inputs": inputs})
+    await cast.node.take()
+    other = await hub.node(callers["other_provider"], name="ottos", cores=0.001)
+    revoked = await hub.node(callers["other_provider"], name="gone", cores=0.001)
+    (await callers["other_provider"].post(f"/nodes/{revoked.node_id}/revoke")).raise_for_status()
+    callers |= {"node": cast.node.client, "other_node": other.client, "revoked_node": revoked.client}
+
+
+async def _add_dead_credentials(cast: Cast) -> None:
+    key_id, key = await cast.new_key()
+    (await cast.sam.delete(f"/keys/{key_id}")).raise_for_status()
+    cast.callers["revoked_key"] = cast.hub.client(key)
+    _, key = await cast.new_key(expires_in_s=0.001)
+    expired = cast.callers["expired_key"] = cast.hub.client(key)
+    for _ in range(1_000):
+        if (await expired.get("/me")).status_code == 401:
+            return
+    raise AssertionError("the key does not expire")

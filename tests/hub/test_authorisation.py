@@ -1,0 +1,251 @@
+"""Every route of the real application against every kind of caller. A route that is not in the table fails."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, FastAPI
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+
+from computepool.hub.api.errors import STATUS
+from computepool.hub.api.policy import policies
+from computepool.hub.app import create_app
+from computepool.hub.services import events
+from computepool.hub.services.access import Action
+from computepool.hub.settings import Settings
+from computepool.testing.hub import running_hub
+from tests.hub.cast import DIGEST, Cast, assemble
+from tests.hub.streaming import opened
+from tests.hub.submitting import body
+
+#: Whoever asks for something of another account is told 404, as if it did not exist. The job, the group, the key and
+#: the artifact are the submitter's; the node is the provider's. Dead credentials are as good as none.
+CALLERS = (
+    "anonymous", "submitter", "other_submitter", "provider", "other_provider", "admin",
+    "node", "other_node", "revoked_key", "expired_key", "revoked_node",
+)  # fmt: skip
+TABLE = """
+                                          anon sub  osub prov opro adm  node onod rkey xkey rnod
+GET    /                                  200  200  200  200  200  200  200  200  200  200  200
+GET    /signin                            200  200  200  200  200  200  200  200  200  200  200
+POST   /signin                            303  303  303  303  303  303  303  303  303  303  303
+GET    /healthz                           200  200  200  200  200  200  200  200  200  200  200
+GET    /metrics                           200  200  200  200  200  200  200  200  200  200  200
+GET    /api/v1/openapi.json               200  200  200  200  200  200  200  200  200  200  200
+GET    /api/v1/hub                        200  200  200  200  200  200  200  200  200  200  200
+GET    /api/v1/hub/keys                   200  200  200  200  200  200  200  200  200  200  200
+POST   /api/v1/signin                     200  200  200  200  200  200  200  200  200  200  200
+POST   /api/v1/nodes/register             201  201  201  201  201  201  201  201  201  201  201
+GET    /api/v1/me                         401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/accounts                   401  403  403  403  403  200  401  401  401  401  401
+POST   /api/v1/accounts                   401  403  403  403  403  201  401  401  401  401  401
+GET    /api/v1/keys                       401  200  200  200  200  200  401  401  401  401  401
+POST   /api/v1/keys                       401  201  201  201  201  201  401  401  401  401  401
+DELETE /api/v1/keys/{key_id}              401  204  404  404  404  204  401  401  401  401  401
+POST   /api/v1/jobs                       401  201  201  403  403  201  401  401  401  401  401
+GET    /api/v1/jobs                       401  200  200  200  200  200  401  401  401  401  401
+POST   /api/v1/jobs/preview               401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/jobs/{job_id}              401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/jobs/{job_id}/result       401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/jobs/{job_id}/logs         401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/jobs/{job_id}/why          401  200  404  404  404  200  401  401  401  401  401
+POST   /api/v1/jobs/{job_id}/cancel       401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/queue                      401  200  200  200  200  200  401  401  401  401  401
+POST   /api/v1/groups                     401  201  201  403  403  201  401  401  401  401  401
+GET    /api/v1/groups                     401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/groups/{group_id}          401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/groups/{group_id}/results  401  200  404  404  404  200  401  401  401  401  401
+POST   /api/v1/groups/{group_id}/cancel   401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/nodes                      401  200  200  200  200  200  401  401  401  401  401
+POST   /api/v1/nodes/codes                401  403  403  201  201  201  401  401  401  401  401
+GET    /api/v1/nodes/{node_id}            401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/nodes/{node_id}/why        401  200  200  200  200  200  401  401  401  401  401
+POST   /api/v1/nodes/{node_id}/state      401  404  404  200  404  200  401  401  401  401  401
+POST   /api/v1/nodes/{node_id}/revoke     401  404  404  200  404  200  401  401  401  401  401
+GET    /api/v1/events                     401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/events/stream              401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/artifacts                  401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/artifacts/{digest}         401  200  404  404  404  200  200  404  401  401  401
+HEAD   /api/v1/artifacts/{digest}         401  200  404  404  404  200  200  404  401  401  401
+GET    /api/v1/artifacts/{digest}/upload  401  200  200  200  200  200  200  200  401  401  401
+PUT    /api/v1/artifacts/{digest}         401  200  200  200  200  200  200  200  401  401  401
+DELETE /api/v1/artifacts/{digest}         401  204  404  404  404  404  401  401  401  401  401
+POST   /api/v1/next                       401  401  401  401  401  401  200  200  401  401  401
+POST   /api/v1/heartbeat                  401  401  401  401  401  401  200  200  401  401  401
+POST   /api/v1/complete                   401  401  401  401  401  401  200  200  401  401  401
+POST   /api/v1/logs                       401  401  401  401  401  401  204  204  401  401  401
+"""
+
+
+def rows() -> dict[tuple[str, str], dict[str, int]]:
+    lines = [line.split() for line in TABLE.strip().splitlines()[1:]]
+    return {(line[0], line[1]): dict(zip(CALLERS, map(int, line[2:]), strict=True)) for line in lines}
+
+
+@pytest.fixture(scope="module")
+async def cast(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cast]:
+    async with running_hub(tmp_path_factory.mktemp("hub")) as hub:
+        yield await assemble(hub)
+
+
+async def address(cast: Cast, method: str, path: str) -> str:
+    """The path with ids in it; what the request would change or remove is made for it alone."""
+    changes = method != "GET"
+    ids = {
+        "{job_id}": lambda: cast.new_job() if changes else _known(cast.done_job),
+        "{group_id}": cast.new_group,
+        "{key_id}": lambda: _first(cast.new_key()),
+        "{digest}": lambda: cast.new_artifact() if method == "DELETE" else _known(DIGEST),
+        "{node_id}": lambda: _idle_node(cast) if changes else _known(cast.pias_node),
+    }
+    for name, make in ids.items():
+        if name in path:
+            path = path.replace(name, await make())
+    return path
+
+
+async def _known(value: str) -> str:
+    return value
+
+
+async def _first(pair: Any) -> str:
+    return str((await pair)[0])
+
+
+async def _idle_node(cast: Cast) -> str:
+    return (await cast.new_node(cast.pia)).node_id
+
+
+async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
+    """A valid request, so that nothing but the policy decides the answer."""
+    report = {"attempt_id": f"{cast.held_job}-7", "outcome": "cancelled", "reason": "cancelled_by_user"}
+    poll = {"boot_id": "b", "wait_ms": 0, "claim": False}
+    made: dict[tuple[str, str], Any] = {
+        ("GET", "/signin"): {"params": {"code": "x" * 32}},
+        ("POST", "/api/v1/accounts"): {"json": {"name": f"a{cast.hub.hub.clock.entropy(8).hex()}"}},
+        ("POST", "/api/v1/keys"): {"json": {"name": "k"}},
+        ("POST", "/api/v1/jobs"): {"json": body(needs={"cores": 1000})},
+        ("POST", "/api/v1/jobs/preview"): {"json": {"needs": {}}},
+        ("POST", "/api/v1/groups"): {"json": {"name": "g"}},
+        ("POST", "/api/v1/nodes/{node_id}/state"): {"json": {"state": "paused"}},
+        ("PUT", "/api/v1/artifacts/{digest}"): {"params": {"size": 17}, "content": b"what sam uploaded"},
+        ("POST", "/api/v1/next"): {"json": poll},
+        ("POST", "/api/v1/heartbeat"): {"json": poll},
+        ("POST", "/api/v1/logs"): {
+            "json": {"chunks": [{"attempt_id": "none-1", "stream": "stdout", "text": "x"}]}
+        },
+        ("POST", "/api/v1/complete"): {"json": {"reports": [report], "signature": "A" * 86}},
+    }
+    if (method, path) == ("POST", "/signin"):
+        return {"data": {"code": await cast.signin_code()}, "headers": {"Sec-Fetch-Site": "same-origin"}}
+    if (method, path) == ("POST", "/api/v1/signin"):
+        return {"json": {"code": await cast.signin_code()}}
+    if (method, path) == ("POST", "/api/v1/nodes/register"):
+        return {"json": await cast.registration()}
+    found: dict[str, Any] = made.get((method, path), {})
+    return found
+
+
+async def status_and_code(cast: Cast, caller: str, method: str, path: str) -> tuple[int, str | None]:
+    client = cast.callers[caller]
+    url = await address(cast, method, path)
+    wanted = await content(cast, method, path)
+    if path.endswith("/stream"):
+        async with opened(cast.hub.app, url, dict(client.headers)) as stream:
+            return stream.status, "unauthenticated" if stream.status == 401 else None
+    if path == "/api/v1/complete" and caller in ("node", "other_node"):
+        return await _report(cast, caller), None
+    before = await events.newest(cast.hub.hub)
+    answer = await client.request(method, f"http://hub.test{url}", **wanted)
+    client.cookies.clear()
+    if answer.status_code >= 400:
+        assert await events.newest(cast.hub.hub) == before, "a refused request changed something"
+    problem = answer.headers.get("content-type") == "application/problem+json" and method != "HEAD"
+    return answer.status_code, answer.json()["code"] if problem else None
+
+
+async def _report(cast: Cast, caller: str) -> int:
+    """Signed as it must be; about an attempt that neither node holds, so that nothing changes."""
+    assert cast.node is not None
+    node = cast.node
+    answer = await node.complete([node.make_report("job_none-1")])
+    if caller == "node":
+        return answer.status_code
+    unsigned = await cast.callers[caller].post(
+        "/complete", content=answer.request.content, headers={"Content-Type": "application/json"}
+    )
+    assert unsigned.json()["code"] == "forbidden", "a report that another node signed was taken"
+    other = await cast.new_node(cast.callers["other_provider"])
+    return (await other.complete([other.make_report("job_none-1")])).status_code
+
+
+@pytest.mark.parametrize(("method", "path"), list(rows()), ids=lambda value: str(value))
+async def test_each_caller_gets_the_answer_of_the_table(cast: Cast, method: str, path: str) -> None:
+    expected = rows()[method, path]
+    found = {caller: await status_and_code(cast, caller, method, path) for caller in CALLERS}
+    assert {caller: status for caller, (status, _) in found.items()} == expected
+    if method != "HEAD":
+        refused = {status: code for status, code in found.values() if status >= 400}
+        assert all(code is not None and STATUS[code] == status for status, code in refused.items())
+
+
+async def test_the_table_holds_exactly_the_routes_of_the_application(cast: Cast) -> None:
+    assert set(rows()) == {(route.method, route.path) for route in policies(cast.hub.app.routes)}
+
+
+async def test_every_route_declares_its_policy(cast: Cast) -> None:
+    assert not [route for route in policies(cast.hub.app.routes) if route.action is None]
+
+
+async def test_the_table_agrees_with_the_declared_policies(cast: Cast) -> None:
+    """Who is let in at all by a route's declaration is who the table lets in."""
+    doors = {
+        Action.ANYONE: set(CALLERS),
+        Action.SIGNED_IN: {"submitter", "other_submitter", "provider", "other_provider", "admin"},
+        Action.SUBMIT: {"submitter", "other_submitter", "admin"},
+        Action.PROVIDE: {"provider", "other_provider", "admin"},
+        Action.ADMIN: {"admin"},
+        Action.NODE: {"node", "other_node"},
+    }
+    doors[Action.SIGNED_IN_OR_NODE] = doors[Action.SIGNED_IN] | doors[Action.NODE]
+    table = rows()
+    for route in policies(cast.hub.app.routes):
+        assert route.action is not None
+        inside = {
+            caller for caller, status in table[route.method, route.path].items() if status not in (401, 403)
+        }
+        assert inside == doors[route.action], route
+
+
+async def test_hot_routes_are_documented_and_for_nodes_alone(cast: Cast) -> None:
+    declared = {(route.method, route.path): route for route in policies(cast.hub.app.routes)}
+    hot = cast.hub.app.hot_paths  # type: ignore[attr-defined]
+    assert hot
+    for path in hot:
+        assert declared["POST", path].action is Action.NODE
+        assert declared["POST", path].documented
+
+
+def test_a_route_without_a_policy_is_found_wherever_it_hides(tmp_path: Path) -> None:
+    app = create_app(Settings(data_dir=tmp_path))
+    assert all(route.action is not None for route in policies(app.routes))
+
+    def planted() -> None: ...
+
+    inner = APIRouter(prefix="/inner")
+    inner.get("/leaf")(planted)
+    outer = APIRouter(prefix="/outer")
+    outer.include_router(inner)
+    app.include_router(outer)
+    app.add_route("/plain", lambda _request: PlainTextResponse("x"))
+    mounted = FastAPI()
+    mounted.include_router(inner)
+    app.mount("/mounted", mounted)
+    app.mount("/files", PlainTextResponse("x"))
+    app.routes.append(Mount("/more", routes=[Route("/leaf", lambda _request: PlainTextResponse("x"))]))
+    bare = {route.path for route in policies(app.routes) if route.action is None}
+    assert {"/outer/inner/leaf", "/plain", "/mounted/inner/leaf", "/files", "/more/leaf"} <= bare
