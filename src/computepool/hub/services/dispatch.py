@@ -8,7 +8,7 @@ reservation, a *lane*, and run on it one after the other, so that the trip to th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ from computepool.protocol.nodes import CompleteRequest, Grant
 
 _RUNTIME_WEIGHT = 0.2
 _RUNTIMES_MAX = 10_000
+#: With more shapes than this in the queue, one of them surely wants the node: not worth finding out which.
+_SHAPES_COMPARED_MAX = 32
 #: A job read back late (another hub's clock, a slow commit) is still found by looking this far behind: a little when
 #: another hub says so, more now and then, and at everything once in a while.
 _OVERLAP_MS = 1_000
@@ -190,6 +192,7 @@ class Dispatcher:
     def _top_up(self) -> list[_Place]:
         """Refill half-empty lanes, unless another shape waits for their nodes: a lane must not hold a node for ever."""
         places: list[_Place] = []
+        waiting = self._hub.backlog.shapes() if self._lanes else {}
         for lane in list(self._lanes.values()):
             if not lane.attempts and lane.reservation is None:
                 del self._lanes[lane.id]
@@ -197,7 +200,7 @@ class Dispatcher:
             if not lane.attempts:
                 continue  # just opened in this round
             depth = self._depth(self._recent_spec(lane))
-            if len(lane.attempts) * 2 > depth or self._wanted_by_others(lane):
+            if len(lane.attempts) * 2 > depth or self._wanted_by_others(lane, waiting):
                 continue
             more = self._hub.backlog.take_like(lane.shape, depth - len(lane.attempts))
             places += [_Place(job_id, lane) for job_id in more]
@@ -209,14 +212,16 @@ class Dispatcher:
         attempt = session.attempts.get(attempt_id) if session is not None else None
         return attempt.grant.spec if attempt is not None else ""
 
-    def _wanted_by_others(self, lane: Lane) -> bool:
+    def _wanted_by_others(self, lane: Lane, waiting: Mapping[Shape, int]) -> bool:
+        if len(waiting) > _SHAPES_COMPARED_MAX:
+            return True
         fleet = self._hub.registry.fleet
         row = fleet.row_of(lane.node_id)
         if row is None or not fleet.is_available(lane.node_id):
             return True
         return any(
             shape != lane.shape and bool(could_run(fleet, shape, slice(row, row + 1)).any())
-            for shape in self._hub.backlog.shapes()
+            for shape in waiting
         )
 
     def _lease(self, tx: Tx, places: Sequence[_Place]) -> dict[str, AnyRow]:
