@@ -29,7 +29,7 @@ def test_jobs_python_is_the_runtime(sandbox: Sandbox, ground: Path, runtime: Run
 
 def test_interpreter_in_a_closed_home_is_copied(runtime: Runtime) -> None:
     """On a machine whose interpreter is in /usr nothing is copied."""
-    if sys.base_prefix == "/usr":
+    if Path(sys.base_prefix).is_relative_to("/usr"):
         assert (runtime.path / "pyvenv.cfg").exists()
     else:
         assert not runtime.python.resolve().is_relative_to(sys.base_prefix)

@@ -123,7 +123,7 @@ def _lay_out(target: Path) -> bool:
     (target / "lib" / _VERSION / "site-packages").mkdir(parents=True)
     for alias in ("python", "python3"):
         (target / "bin" / alias).symlink_to(_VERSION)
-    if Path(sys.base_prefix) == Path("/usr"):
+    if Path(sys.base_prefix).is_relative_to("/usr"):
         # Jobs see /usr anyway: a virtual environment on top of it is enough.
         (target / "bin" / _VERSION).symlink_to(executable)
         (target / "pyvenv.cfg").write_text(

@@ -94,7 +94,7 @@ def _attack(sandbox: Sandbox, scratch: Path, *, limits_kind: str) -> dict[str, s
         ]
         if sandbox.level >= Level.NAMESPACE:
             plans.append(canaries.plan())
-        jobs = [_Job(sandbox, scratch, plan, cleanup) for plan in plans]
+        jobs = [_Job(sandbox, plan, scratch=scratch, cleanup=cleanup) for plan in plans]
         achieved: dict[str, str] = {}
         for job in jobs:
             achieved |= job.result()
@@ -105,7 +105,7 @@ class _Job:
     """One hostile process and what it says it achieved."""
 
     def __init__(
-        self, sandbox: Sandbox, scratch: Path, plan: dict[str, list[Any]], cleanup: contextlib.ExitStack
+        self, sandbox: Sandbox, plan: dict[str, list[Any]], *, scratch: Path, cleanup: contextlib.ExitStack
     ) -> None:
         self._plan = plan
         workdir = make_workdir(scratch, f"selftest-{secrets.token_hex(6)}")
