@@ -68,7 +68,7 @@ class _Settling:
         self.settled = Settled()
         self.reported: list[dict[str, Any]] = []
         self.accepted: list[dict[str, Any]] = []
-        self.failures: list[tuple[Report, AnyRow]] = []
+        self.unsuccessful: list[tuple[Report, AnyRow]] = []
         self.outputs: list[dict[str, Any]] = []
         self.uploaded: set[str] = set()
         self.done: set[str] = set()  #: jobs accepted earlier in this very batch
@@ -86,8 +86,8 @@ class _Settling:
         job_rows.report_attempts(self.tx, self.reported)
         job_rows.accept(self.tx, self.accepted)
         records.refer(self.tx, self.outputs)
-        for report, job in self.failures:
-            self._fail(report, job)
+        for report, job in self.unsuccessful:
+            self._try_again(report, job)
         if self.accepted:
             lifecycle.release_dependents(self.tx, [row["job"] for row in self.accepted], self.settled.effects)
         self._update_health()
@@ -164,15 +164,9 @@ class _Settling:
         if report.outcome is Outcome.SUCCEEDED:
             self._accept(report, attempt, job, verdict)
             return
-        if report.outcome is Outcome.FAILED:
-            self.bad += report.reason in NODE_FAULTS
-            self.failures.append((report, job))
-            return
-        # Given back, or stopped although the job was not cancelled: it simply waits again, at nobody's cost.
-        lifecycle.requeue(
-            self.tx, job, reason=report.reason, actor=self.node.node_id, effects=self.settled.effects,
-            ready_at_ms=self.tx.now_ms, avoid_node="",
-        )  # fmt: skip
+        self.bad += report.outcome is Outcome.FAILED and report.reason in NODE_FAULTS
+        # After the successes: a late one of the same batch may end the job first.
+        self.unsuccessful.append((report, job))
 
     def _accept(self, report: Report, attempt: AnyRow, job: AnyRow, verdict: Verdict) -> None:
         self.good += 1
@@ -222,7 +216,14 @@ class _Settling:
                 {"digest": digest, "account_id": job.account_id, "job_id": job.id, "role": role, "name": name}
             )
 
-    def _fail(self, report: Report, job: AnyRow) -> None:
+    def _try_again(self, report: Report, job: AnyRow) -> None:
+        if report.outcome is not Outcome.FAILED:
+            # Given back, or stopped although the job was not cancelled: it simply waits again, at nobody's cost.
+            lifecycle.requeue(
+                self.tx, job, reason=report.reason, actor=self.node.node_id, effects=self.settled.effects,
+                ready_at_ms=self.tx.now_ms, avoid_node="",
+            )  # fmt: skip
+            return
         lifecycle.attempt_failed(
             self.tx,
             job,
