@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PARENT_ENV = "COMPUTEPOOL_PARENT_FD"
@@ -26,7 +26,13 @@ class Child:
     """One `pool …` process."""
 
     def __init__(
-        self, name: str, arguments: Sequence[str], *, log: Path, pass_fds: Sequence[int] = ()
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        log: Path,
+        pass_fds: Sequence[int] = (),
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.log = log
@@ -38,7 +44,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, PARENT_ENV: str(watched)},
+                env={**os.environ, **(env or {}), PARENT_ENV: str(watched)},
                 pass_fds=(watched, *pass_fds),
                 # Ctrl-C goes to the parent alone, which stops its children in order.
                 start_new_session=True,

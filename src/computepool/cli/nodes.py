@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from computepool.protocol.nodes import NodeView
 
 app = typer.Typer(no_args_is_help=True, help="Lend this machine, and look after the machines you lend.")
+CODE_ENV = "COMPUTEPOOL_CODE"
 Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Base folder for data.")]
 Node = Annotated[str | None, typer.Argument(help="A node's id or name; default: the one on this machine.")]
 
@@ -58,7 +59,8 @@ def agent_config(
         str | None, typer.Option(metavar="URL", help="The hub's address; default: where it is enrolled.")
     ] = None,
     code: Annotated[
-        str | None, typer.Option(metavar="CODE", help="One-time code, from `pool node code`.")
+        str | None,
+        typer.Option(metavar="CODE", envvar=CODE_ENV, help="One-time code, from `pool node code`."),
     ] = None,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="What to call it; default: the host's name.")

@@ -18,8 +18,9 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.children import Child
-from computepool.cli.folders import data_folder, node_folder
+from computepool.cli.folders import data_folder
 from computepool.cli.hub import check_port
+from computepool.cli.nodes import CODE_ENV
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -134,11 +135,9 @@ def _start_hub(
 
 
 def _start_node(base: Path, url: str, code: str, children: list[Child]) -> None:
-    folder = node_folder(base)
-    arguments = ["node", "start", "--hub", url, "--code", code, "--data", str(base)]
-    if (folder / "identity.json").exists():
-        arguments = ["node", "start", "--hub", url, "--data", str(base)]
-    children.append(Child("node", arguments, log=base / "node.log"))
+    """The code goes by the environment: a command line can be read by everybody on the machine."""
+    arguments = ["node", "start", "--hub", url, "--data", str(base)]
+    children.append(Child("node", arguments, log=base / "node.log", env={CODE_ENV: code}))
 
 
 def _signed_in(url: str, key: str) -> Pool:
