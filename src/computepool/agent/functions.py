@@ -68,12 +68,13 @@ class FunctionRunner:
             attempt.call = None
             if isinstance(result, Answer):
                 return await self._answered(attempt, call, result, worker=worker)
-            ready = worker.ready
             self._drop_worker(lane)
+            if worker.cheated and result.started:
+                return failed(Reason.EXCEPTION, "the function interfered with the worker that called it")
             stopped = result.exit.status in (Status.CANCELLED, Status.TIMEOUT)
             innocent = stopped and attempt.stop is None and not attempt.timed_out
             if result.started and not innocent:
-                return _lost(attempt, result, ready=ready)
+                return _lost(attempt, result, ready=worker.ready)
             # The worker was ended for the sake of another call: this one is simply called again.
 
     def release(self, lane: Lane) -> None:

@@ -98,6 +98,7 @@ class Worker:
         self.last_call_s: float | None = None
         self.functions: set[str] = set()
         self.ended: Exit | None = None
+        self.cheated = False  #: the function in it spoke to the agent in the worker's name
         self.on_ready: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
         self._process = process
@@ -185,8 +186,9 @@ class Worker:
             if not data or self.ended is not None:
                 return
             if not self._on_answer(data):
-                _log.warning("a worker sent something that is no answer; it is ended")
-                self._process.kill(Status.SANDBOX_ERROR)
+                _log.warning("a worker of %s sent something that is no answer; it is ended", self.key.account)
+                self.cheated = True
+                self._process.kill(Status.CANCELLED)
                 return
 
     def _on_answer(self, data: bytes) -> bool:
@@ -195,6 +197,8 @@ class Worker:
             return False
         seq, answer, printed = parsed
         if answer.kind == READY:
+            if self.ready:
+                return False  # A second one would restart the clock of the call that runs.
             self.ready = True
             self._last_answer_at = self._clock.steady()
             if self.on_ready is not None:

@@ -1,0 +1,186 @@
+"""The outbox and the reporter: on disk before they are sent, sent until they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from computepool.agent.clock import SystemClock
+from computepool.agent.config import AgentLimits
+from computepool.agent.identity import Identity
+from computepool.agent.outbox import Outbox
+from computepool.agent.reporter import Reporter
+from computepool.core.errors import BadRequest, ComputePoolError, Unavailable
+from computepool.core.jobs import Outcome, Reason, Verdict
+from computepool.protocol.nodes import CompleteReply, CompleteRequest, LogText, Report, ReportAnswer
+from tests.agent.conftest import QUICK
+from tests.agent.fake_hub import Ed25519PrivateKey, until
+
+pytestmark = pytest.mark.anyio
+
+IDENTITY = Identity(key=Ed25519PrivateKey.generate(), node_id="n", owner="o", hub_keys={}, hub_url="")
+
+
+class Clock(SystemClock):
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+class Hub:
+    """The one call of the client that a reporter makes."""
+
+    def __init__(self) -> None:
+        self.requests: list[CompleteRequest] = []
+        self.errors: list[ComputePoolError] = []
+        self.poison: set[str] = set()
+        self.silent: set[str] = set()
+
+    async def complete(self, body: bytes) -> CompleteReply:
+        request = CompleteRequest.model_validate_json(body)
+        self.requests.append(request)
+        if self.errors:
+            raise self.errors.pop()
+        ids = [report.attempt_id for report in request.reports]
+        if self.poison & set(ids):
+            raise BadRequest("cannot be read")
+        answers = [
+            ReportAnswer(attempt_id=id_, verdict=Verdict.ACCEPTED) for id_ in ids if id_ not in self.silent
+        ]
+        self.silent.clear()
+        return CompleteReply(answers=answers)
+
+
+class Desk:
+    def __init__(self, folder: Path, *, limits: AgentLimits = QUICK, busy: bool = False) -> None:
+        self.hub = Hub()
+        self.clock = Clock()
+        self.outbox = Outbox(folder, clock=self.clock, age_max_s=60)
+        self.answers: dict[str, Verdict | None] = {}
+        self.reporter = Reporter(
+            self.hub,  # type: ignore[arg-type]
+            self.outbox,
+            IDENTITY,
+            clock=self.clock,
+            limits=limits,
+            answered=self.answers.__setitem__,
+            busy=lambda: busy,
+        )
+
+    async def __aenter__(self) -> Desk:
+        self.task = asyncio.create_task(self.reporter.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+def report(name: str, result: str | None = None) -> Report:
+    return Report(attempt_id=name, outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result=result)
+
+
+async def test_what_finishes_meanwhile_travels_together(tmp_path: Path) -> None:
+    async with Desk(tmp_path) as desk:
+        for number in range(1200):
+            desk.reporter.add(report(f"a{number}"))
+        await desk.reporter.flushed()
+        assert [len(request.reports) for request in desk.hub.requests] == [500, 500, 200]
+        assert len(desk.answers) == 1200
+        assert list(tmp_path.iterdir()) == []
+        assert desk.reporter.waiting == 0
+
+
+async def test_large_results_are_split(tmp_path: Path) -> None:
+    async with Desk(tmp_path) as desk:
+        for number in range(40):
+            desk.reporter.add(report(f"a{number}", "x" * 250_000))
+        await desk.reporter.flushed()
+        sizes = [sum(len(item.result or "") for item in request.reports) for request in desk.hub.requests]
+        assert max(sizes) <= desk.reporter._limits.batch_bytes_max
+        assert sum(sizes) == 40 * 250_000
+
+
+async def test_sent_again_until_the_hub_is_back(tmp_path: Path) -> None:
+    async with Desk(tmp_path) as desk:
+        desk.hub.errors = [Unavailable()] * 4
+        desk.reporter.add(report("a"), [LogText(attempt_id="a", stream="stdout", text="hi")])
+        await desk.reporter.flushed()
+        assert len(desk.hub.requests) == 5
+        assert {len(request.logs) for request in desk.hub.requests} == {1}
+
+
+async def test_only_the_unreadable_report_is_given_up(tmp_path: Path) -> None:
+    async with Desk(tmp_path) as desk:
+        desk.hub.poison = {"a3"}
+        for number in range(6):
+            desk.reporter.add(report(f"a{number}"))
+        await desk.reporter.flushed()
+        assert desk.answers == {f"a{n}": None if n == 3 else Verdict.ACCEPTED for n in range(6)}
+        assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_report_without_an_answer_stays(tmp_path: Path) -> None:
+    async with Desk(tmp_path) as desk:
+        desk.hub.silent = {"a1"}
+        for number in range(3):
+            desk.reporter.add(report(f"a{number}"))
+        await desk.reporter.flushed()
+        assert desk.answers == dict.fromkeys(["a0", "a2", "a1"], Verdict.ACCEPTED)
+        assert len(desk.hub.requests) == 2
+
+
+async def test_another_start_takes_over(tmp_path: Path) -> None:
+    """The second desk is the agent after a kill: it finds files only."""
+    first = Desk(tmp_path)
+    for number in range(5):
+        first.reporter.add(report(f"a{number}"))
+    first.reporter.spill()
+    (tmp_path / "half.part").write_text("cut off")
+    (tmp_path / "000.json").write_text("12\n{damaged")
+    second = Desk(tmp_path)
+    second.clock.ahead_ms = 5_000
+    assert second.reporter.load() == [f"a{number}" for number in range(5)]
+    async with second:
+        await second.reporter.flushed()
+    assert all(5_000 <= item.ended_ago_ms < 60_000 for item in second.hub.requests[0].reports)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_after_a_day_they_are_given_up(tmp_path: Path) -> None:
+    first = Desk(tmp_path)
+    first.reporter.add(report("old"))
+    first.reporter.spill()
+    second = Desk(tmp_path)
+    second.clock.ahead_ms = 61_000
+    assert second.reporter.load() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_hanging_request_does_not_keep_others_in_memory(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    hang = asyncio.Event()
+
+    async def never(body: bytes) -> CompleteReply:
+        await hang.wait()
+        raise Unavailable
+
+    desk.hub.complete = never  # type: ignore[method-assign]
+    async with desk:
+        desk.reporter.add(report("first"))
+        await until(lambda: len(list(tmp_path.glob("*.json"))) == 1)
+        desk.reporter.add(report("second"))
+        await until(lambda: len(list(tmp_path.glob("*.json"))) == 2)
+
+
+async def test_while_busy_requests_keep_their_distance(tmp_path: Path) -> None:
+    async with Desk(tmp_path, busy=True) as desk:
+        started = desk.clock.steady()
+        for number in range(10):
+            desk.reporter.add(report(f"a{number}"))
+            await desk.reporter.flushed()
+        assert desk.clock.steady() - started > 8 * QUICK.busy_gap_s

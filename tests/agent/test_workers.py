@@ -1,0 +1,107 @@
+"""What a worker says is a stranger's claim."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from computepool.agent.workers import _parse
+from tests.agent.conftest import StartNode
+from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, until
+
+pytestmark = pytest.mark.anyio
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.one_of(st.binary(max_size=200), JSON.map(lambda value: json.dumps(value).encode())))
+def test_nothing_but_an_answer_is_taken_for_one(data: bytes) -> None:
+    parsed = _parse(data)
+    if parsed is not None:
+        assert len(json.loads(data)) == 8
+
+
+def test_an_answer_is_taken() -> None:
+    assert _parse(b'[1, "result", "null", 5, 6, 7, false, true]') is not None
+    for bad in (
+        b'[-1, "result", "null", 5, 6, 7, false, true]',
+        b'[1, "fantasy", "null", 5, 6, 7, false, true]',
+        b'[1, ["result"], "null", 5, 6, 7, false, true]',
+        b'[1, "result", 3, 5, 6, 7, false, true]',
+        b'[1, "result", "null", 5, 6, 1e300, false, true]',
+        b'[true, "result", "null", 5, 6, 7, false, true]',
+        b'[1, "result", "null", 5, 6, 99999999999999999999, false, true]',
+        b'[1, "result", "null", 5, 6, 7, 0, 1]',
+        b"[" * 100_000,
+    ):
+        assert _parse(bad) is None, bad[:60]
+
+
+def saying(message: bytes) -> Callable[[], str]:
+    """A function that finds its worker's channel to the agent and says `message` on it."""
+
+    def hostile() -> str:
+        import os
+        import socket
+
+        for fd in range(3, 64):
+            try:
+                channel = socket.socket(fileno=os.dup(fd))
+                if channel.family == socket.AF_UNIX:
+                    channel.send(message)
+            except OSError:
+                continue
+        return "said"
+
+    return hostile
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b"nonsense", b'[99, "result", "1", 0, 0, 0, false, false]', b'[0, "ready", "", 0, 0, 0, false, false]'],
+    ids=["nonsense", "another call", "ready again"],
+)
+async def test_a_function_that_speaks_for_its_worker(
+    hub: FakeHub, start_node: StartNode, message: bytes
+) -> None:
+    """It fails by its own fault, not the node's; the calls behind it get a new worker."""
+    await start_node(level="namespace")
+    (bad,) = hub.submit(function(saying(message)), [payload()], lane="one")
+    good = hub.submit(function(lambda: 7), [payload()] * 5, lane="one")
+    await until(lambda: len(hub.reports) == 6)
+    assert hub.reports[bad].reason is Reason.EXCEPTION
+    assert "interfered" in (hub.reports[bad].error or "")
+    assert [hub.reports[attempt].result for attempt in good] == ["7"] * 5
+
+
+async def test_a_worker_cannot_answer_for_a_file_elsewhere(hub: FakeHub, start_node: StartNode) -> None:
+    """A long result is read from the work folder without following links."""
+
+    def link() -> str:
+        import builtins
+        import pathlib
+
+        real_mkdir = pathlib.Path.mkdir
+
+        def mkdir(self: pathlib.Path, *args: object, **kwargs: object) -> None:
+            real_mkdir(self)
+            if self.name.startswith(".answer-"):
+                (self / "result").symlink_to("/etc/hostname")
+
+        pathlib.Path.mkdir = mkdir  # type: ignore[method-assign,assignment]
+        builtins.open = lambda *args, **kwargs: (_ for _ in ()).throw(OSError)  # type: ignore[assignment]
+        return "x" * 200_000
+
+    await start_node()
+    (attempt,) = hub.submit(function(link), [payload()])
+    await until(lambda: attempt in hub.reports)
+    assert hub.reports[attempt].result is None
+    assert hub.reports[attempt].outcome is Outcome.FAILED
