@@ -24,7 +24,9 @@ class ComputePoolError(Exception):
 
     code: ClassVar[str] = "error"
 
-    def __init__(self, detail: str | None = None, *, field: str | None = None, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, detail: str | None = None, *, field: str | None = None, retry_after_s: float | None = None
+    ) -> None:
         self.detail = detail or (type(self).__doc__ or "").strip()
         self.field = field
         self.retry_after_s = retry_after_s

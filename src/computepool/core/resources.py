@@ -59,7 +59,9 @@ class NodeProfile:
     mesh_version: str = ""
     python: str = ""  #: "3.11"; functions run only where the minor version matches
     level: Level = Level.PROCESS  #: the best isolation level its self-test passed
-    trusted: frozenset[str] = frozenset()  #: account ids (or "*") whose jobs may run below NAMESPACE; the owner always may
+    trusted: frozenset[str] = (
+        frozenset()
+    )  #: account ids (or "*") whose jobs may run below NAMESPACE; the owner always may
     url: str = ""
 
 
@@ -82,7 +84,9 @@ class Requirements:
     node: str = ""  #: pinned to this node id or name; empty means any
     mesh_version: str = ""  #: empty means any
     python: str = ""
-    isolation: Level | None = None  #: None: NAMESPACE on a stranger's node, anything on one that trusts the submitter
+    isolation: Level | None = (
+        None  #: None: NAMESPACE on a stranger's node, anything on one that trusts the submitter
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,4 +95,6 @@ class Shape:
 
     requirements: Requirements
     account: str
-    avoid_node: str = field(default="")  #: the node that failed this job last; never the same one twice in a row
+    avoid_node: str = field(
+        default=""
+    )  #: the node that failed this job last; never the same one twice in a row

@@ -9,7 +9,9 @@ from pydantic import Field, StringConstraints
 from computepool.protocol.base import Name, Page, Reply, Request
 
 Role = Literal["admin", "submitter", "provider"]
-AccountName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")]
+AccountName = Annotated[
+    str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")
+]
 
 
 class AccountRequest(Request):

@@ -92,7 +92,9 @@ class JobSpec(Request):
     needs: Needs = Needs()
     argv: list[ShortText] = Field(default=[], max_length=LIST_MAX)  #: command line, or arguments of a script
     source: str | None = Field(default=None, max_length=SOURCE_MAX)  #: text of a script
-    function: str | None = Field(default=None, max_length=SOURCE_MAX * 4 // 3 + 4)  #: base64 of a pickled callable
+    function: str | None = Field(
+        default=None, max_length=SOURCE_MAX * 4 // 3 + 4
+    )  #: base64 of a pickled callable
     function_artifact: Digest | None = None  #: the same, when larger than the inline limit
     dependencies: list[ShortText] = Field(default=[], max_length=200)  #: PEP 508, installed from wheels only
     env: dict[EnvName, ShortText] = Field(default={}, max_length=200)
@@ -124,7 +126,9 @@ class Item(Request):
     """One job of a submission."""
 
     key: Name | None = None  #: the submitter's name for it, unique in its group
-    payload: str | None = Field(default=None, max_length=PAYLOAD_MAX * 4 // 3 + 4)  #: base64; arguments of a function
+    payload: str | None = Field(
+        default=None, max_length=PAYLOAD_MAX * 4 // 3 + 4
+    )  #: base64; arguments of a function
     payload_artifact: Digest | None = None
 
 

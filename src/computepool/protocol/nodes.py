@@ -11,7 +11,19 @@ from computepool.core.isolation import Level
 from computepool.core.jobs import Outcome, Reason, Verdict
 from computepool.core.resources import Capacity, Gpu, NodeProfile
 from computepool.core.tiers import region_of
-from computepool.protocol.base import LIST_MAX, TEXT_MAX, Count, Digest, Id, Name, Page, Region, Reply, Request, Tag
+from computepool.protocol.base import (
+    LIST_MAX,
+    TEXT_MAX,
+    Count,
+    Digest,
+    Id,
+    Name,
+    Page,
+    Region,
+    Reply,
+    Request,
+    Tag,
+)
 from computepool.protocol.jobs import RESULT_INLINE_MAX, FileName, Usage
 
 HOLDING_MAX = 20_000
@@ -42,7 +54,9 @@ class Profile(Request):
     mesh_version: Annotated[str, StringConstraints(max_length=64)] = ""
     python: Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
     isolation: str = "process"  #: the best level that passed the node's self-test
-    trusted: list[Name] = Field(default=[], max_length=LIST_MAX)  #: account ids whose jobs may run unsandboxed; "*" for all
+    trusted: list[Name] = Field(
+        default=[], max_length=LIST_MAX
+    )  #: account ids whose jobs may run unsandboxed; "*" for all
     url: Annotated[str, StringConstraints(max_length=300)] = ""
     version: Annotated[str, StringConstraints(max_length=64)] = ""
     platform: Annotated[str, StringConstraints(max_length=200)] = ""
@@ -79,7 +93,9 @@ class RegisterRequest(Request):
     """First contact: a one-time code, the agent's own public key, and proof that it holds the private half."""
 
     code: Annotated[str, StringConstraints(min_length=8, max_length=128)]
-    public_key: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]  #: Ed25519, base64url without padding
+    public_key: Annotated[
+        str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")
+    ]  #: Ed25519, base64url without padding
     proof: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]  #: signature of the code
     protocol: int
     profile: Profile
@@ -103,7 +119,9 @@ class NextRequest(Request):
     """One request is heartbeat, lease renewal and claim."""
 
     boot_id: Id  #: changes when the agent restarts, so the hub knows what died with it
-    holding: list[Id] = Field(default=[], max_length=HOLDING_MAX)  #: every attempt it has: waiting, running or unreported
+    holding: list[Id] = Field(
+        default=[], max_length=HOLDING_MAX
+    )  #: every attempt it has: waiting, running or unreported
     running: list[RunningAttempt] = Field(default=[], max_length=HOLDING_MAX)
     wait_ms: int = Field(default=0, ge=0, le=60_000)  #: 0: answer at once
     claim: bool = True  #: false: renew only (paused, draining, or a heartbeat)
@@ -189,8 +207,12 @@ class Report(Request):
 
 class CompleteRequest(Request):
     reports: list[Report] = Field(min_length=1, max_length=REPORTS_MAX)
-    logs: list[LogText] = Field(default=[], max_length=REPORTS_MAX * 4)  #: last output, so that short jobs need no extra request
-    signature: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]  #: by the node's key over signed_text()
+    logs: list[LogText] = Field(
+        default=[], max_length=REPORTS_MAX * 4
+    )  #: last output, so that short jobs need no extra request
+    signature: Annotated[
+        str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")
+    ]  #: by the node's key over signed_text()
 
     def signed_text(self) -> bytes:
         return "\n".join(report.digest() for report in self.reports).encode()

@@ -150,7 +150,8 @@ def _decode(text: str, key: Ed25519PublicKey, *, audience: str, now_s: int) -> d
         )
     except jwt.InvalidTokenError as error:
         raise Unauthenticated(f"The token was refused: {error}.") from error
-    if not isinstance(claims["iat"], int) or not isinstance(claims["exp"], int):
+    booleans = bool in (type(claims["iat"]), type(claims["exp"]))  # to Python, true is a whole number
+    if booleans or not isinstance(claims["iat"], int) or not isinstance(claims["exp"], int):
         raise Unauthenticated("The token's times are not whole numbers.")
     if claims["exp"] + LEEWAY_S < now_s:
         raise Unauthenticated("The token has expired.")
