@@ -183,7 +183,7 @@ async def _report(cast: Cast, caller: str) -> int:
     return (await other.complete([other.make_report("job_none-1")])).status_code
 
 
-@pytest.mark.parametrize(("method", "path"), list(rows()), ids=lambda value: str(value))
+@pytest.mark.parametrize(("method", "path"), list(rows()), ids=str)
 async def test_each_caller_gets_the_answer_of_the_table(cast: Cast, method: str, path: str) -> None:
     expected = rows()[method, path]
     found = {caller: await status_and_code(cast, caller, method, path) for caller in CALLERS}
