@@ -1,0 +1,46 @@
+"""Real pools for the fault tests. Whatever a test did to one, the rules must hold when it is over."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from computepool.testing.processes import RealPool
+
+MakePool = Callable[..., RealPool]
+
+
+@pytest.fixture(scope="session")
+def agent_cache() -> Iterator[Path]:
+    """The jobs' Python, copied once for all agents of the run."""
+    with tempfile.TemporaryDirectory(prefix="computepool-cache-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@pytest.fixture
+def make_pool(request: pytest.FixtureRequest, agent_cache: Path) -> Iterator[MakePool]:
+    """Makes pools that end with the test; then their databases are checked."""
+    pools: list[RealPool] = []
+
+    def make(database: str = "sqlite", **settings: str | float) -> RealPool:
+        url = ""
+        if database == "postgresql":
+            url = request.getfixturevalue("postgres").fresh_database()
+        pool = RealPool(database_url=url, cache=agent_cache, **settings)
+        pools.append(pool)
+        return pool
+
+    yield make
+    broken: list[str] = []
+    for pool in pools:
+        print(pool.logs())  # shown by pytest when the test failed
+        try:
+            broken += pool.broken_rules()
+        finally:
+            pool.close()
+    assert broken == []
