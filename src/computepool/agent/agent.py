@@ -204,8 +204,10 @@ class Agent:
         if loop.last_error:
             return f"The hub cannot be reached: {loop.last_error}"
         if loop.state is not NodeState.ACTIVE:
-            who = "here" if loop.local_state is loop.state else "at the hub"
+            if loop.local_state is loop.state:
+                return f"The node was set to {loop.state.value} here; `pool node resume` lets it take work."
+            name = self._config.name
             return (
-                f"The node was set to {loop.state.value} {who}; `pool node resume` lets it take work again."
+                f"The node was set to {loop.state.value} at the hub; `pool node resume {name}` changes that."
             )
         return "No queued job fits this node now; `pool node why` shows what is waiting and why not here."

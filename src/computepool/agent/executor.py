@@ -18,7 +18,7 @@ from computepool.agent.gpus import GpuMeter
 from computepool.agent.lanes import Lane
 from computepool.agent.logs import LogShipper
 from computepool.agent.processes import ProcessRunner
-from computepool.agent.sandbox.base import SandboxError, Status
+from computepool.agent.sandbox.base import BadCommand, SandboxError, Status
 from computepool.agent.worker_pool import WorkerPool
 from computepool.core.errors import ComputePoolError
 from computepool.core.jobs import JobKind, Outcome, Reason
@@ -145,7 +145,7 @@ class Executor:
                 ending = await self._processes.run(attempt)
         except Interrupted:
             return attempt.stop.ending_unstarted() if attempt.stop else returned(Reason.GIVEN_BACK)
-        except BadJob as error:
+        except (BadJob, BadCommand) as error:
             return failed(Reason.BAD_JOB, str(error))
         except StagingFailed as error:
             return failed(Reason.STAGING_FAILED, str(error))

@@ -12,7 +12,7 @@ from computepool.agent.artifacts import ArtifactCache, Uploader
 from computepool.agent.attempts import Attempt
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
-from computepool.agent.endings import BadJob, Ending, of_exit
+from computepool.agent.endings import Ending, of_exit
 from computepool.agent.environments import Environments
 from computepool.agent.logs import STDERR, STDOUT
 from computepool.agent.sandbox.base import OUTPUTS, Exit, Process, Status
@@ -29,7 +29,6 @@ READ_AFTER_S = 0.05
 _READ_SIZE = 64 * 1024
 #: Chunks of output read before the event loop gets its turn again.
 _BURST = 64
-_START_BYTES_MAX = 128 * 1024
 _SCRIPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 OnOutput = Callable[[Attempt, str, bytes], None]
@@ -119,9 +118,6 @@ class ProcessRunner:
         policy = self._surroundings.policy(
             workdir, limits=spec.limits, env=env, packages=packages, cards=grant.gpus
         )
-        size = sum(len(text) + 1 for text in (*argv, *policy.env, *policy.env.values()))
-        if size > _START_BYTES_MAX:
-            raise BadJob(f"arguments and variables take {size} of {_START_BYTES_MAX} bytes allowed")
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)
         try:
             process = self._surroundings.sandbox.spawn(

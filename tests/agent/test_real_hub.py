@@ -1,0 +1,112 @@
+"""The agent and the real hub, as processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from computepool.sdk.errors import JobFailed
+from computepool.sdk.pool import Pool
+from computepool.testing.processes import RealPool, wait_until
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def cache(ground: Path, runtime: object) -> Path:
+    return ground / "cache"
+
+
+@pytest.fixture
+def real(cache: Path) -> Iterator[RealPool]:
+    with RealPool(cache=cache) as pool:
+        pool.start_hub()
+        yield pool
+
+
+@pytest.fixture
+def client(real: RealPool) -> Pool:
+    return real.client()
+
+
+@pytest.mark.parametrize("level", ["process", "namespace"])
+def test_functions_scripts_and_commands(real: RealPool, client: Pool, tmp_path: Path, level: str) -> None:
+    real.start_agent(sandbox=level)
+    assert list(client.map(lambda n: n * n, range(300))) == [n * n for n in range(300)]
+    with pytest.raises(JobFailed, match="ZeroDivisionError"):
+        client.submit(lambda: 1 / 0).result(30)
+    source = tmp_path / "job.py"
+    source.write_text(
+        "import computepool\n(computepool.outputs() / 'a.txt').write_text('made here')\nprint('hi')"
+    )
+    outcome = client.run(source)
+    assert outcome.state == "succeeded", outcome
+    assert [output.name for output in outcome.outputs] == ["a.txt"]
+
+
+def test_no_job_is_lost_or_counted_twice_under_kill_9(real: RealPool, client: Pool) -> None:
+    agent = real.start_agent(cores=4)
+    futures = [client.submit(_slow_square, n, retries=0) for n in range(150)]
+    for _ in range(5):
+        done = sum(future.done() for future in futures)
+        wait_until(lambda done=done: sum(f.done() for f in futures) >= min(150, done + 10), 60, "some more")
+        agent.restart()
+    assert [future.result(120) for future in futures] == [n * n for n in range(150)]
+    assert real.broken_rules() == []
+
+
+def _slow_square(n: int) -> int:
+    time.sleep(0.01)
+    return n * n
+
+
+_slow_square.__module__ = "__main__"  # pickled by value, as a function of a script would be
+
+
+def test_the_hub_restarts_under_a_running_job(real: RealPool, client: Pool) -> None:
+    real.start_agent()
+    marker = real.folder / "runs"
+    marker.touch()
+    marker.chmod(0o666)
+
+    def once(path: str) -> str:
+        import time
+
+        with open(path, "a") as file:
+            file.write("run\n")
+        time.sleep(3)
+        return "kept"
+
+    future = client.submit(once, str(marker))
+    wait_until(lambda: marker.read_text() == "run\n", 20, "it runs")
+    real.hubs[0].restart()
+    assert future.result(60) == "kept"
+    assert marker.read_text() == "run\n"
+
+
+def test_cancel_and_drain_through_the_hub(real: RealPool, client: Pool) -> None:
+    agent = real.start_agent()
+    marker = f"654321.{os.getpid()}"
+    future = client.submit(lambda m: __import__("os").system(f"sleep {m}"), marker)
+    wait_until(lambda: _alive(marker), 20, "it runs")
+    future.cancel()
+    wait_until(lambda: not _alive(marker), 20, "it was killed")
+    client.nodes.drain(agent.node_id)
+    assert agent.wait(20) == 0
+
+
+def test_a_removed_node_stops_with_a_sentence(real: RealPool, client: Pool) -> None:
+    agent = real.start_agent()
+    client.nodes.revoke(agent.node_id)
+    wait_until(lambda: not agent.alive, 20, "it stops")
+    assert "enrol it again" in agent.log
+
+
+def _alive(marker: str) -> bool:
+    from tests.agent.test_lanes import alive
+
+    return bool(alive(marker))
