@@ -233,6 +233,7 @@ def test_delayed_jobs_come_back_at_their_time_and_age() -> None:
     assert not backlog.delay("ghost", 1)
     assert (len(backlog), backlog.delayed, backlog.next_due_ms()) == (3, 2, 1_000)
     assert backlog.position("a") is None
+    assert [backlog.ready_at_ms(job_id) for job_id in ("b", "c", "ghost")] == [2_000, None, None]
     assert backlog.release_due(999) == 0
     assert backlog.release_due(1_000) == 1
     assert backlog.next_due_ms() == 2_000
