@@ -44,7 +44,7 @@ def test_functions_scripts_and_commands(real: RealPool, client: Pool, tmp_path: 
         "import computepool\n(computepool.outputs() / 'a.txt').write_text('made here')\nprint('hi')"
     )
     outcome = client.run(source)
-    assert outcome.state == "succeeded", outcome
+    assert (outcome.exit_code, outcome.output) == (0, "hi\n")
     assert [output.name for output in outcome.outputs] == ["a.txt"]
 
 
