@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from computepool.core.errors import Conflict
+from computepool.hub.services.secrets import load_secrets
 from computepool.hub.store import accounts, nodes
 from computepool.hub.store.session import Connection, Store, Tx
 from computepool.testing.clock import FakeClock
@@ -162,9 +163,22 @@ async def test_a_reply_is_kept_under_its_account_route_and_key(store: Store, clo
 
 
 async def test_the_first_secret_stays(store: Store) -> None:
-    for value in ("first", "second"):
+    made = [
         await store.write(lambda tx, value=value: accounts.insert_secret(tx, name="pepper", value=value))
+        for value in ("first", "second")
+    ]
+    assert made == [True, False]
     assert await store.read(accounts.get_secrets) == {"pepper": "first"}
+
+
+async def test_hubs_that_start_together_share_their_secrets(
+    migrated_postgres_url: str, make_store: MakeStore, clock: FakeClock
+) -> None:
+    hubs = [make_store(migrated_postgres_url) for _ in range(4)]
+    loaded = await asyncio.gather(*(asyncio.to_thread(load_secrets, hub, clock) for hub in hubs))
+    assert len({secrets.kid for secrets in loaded}) == 1
+    assert len({secrets.digest("code") for secrets in loaded}) == 1
+    assert all(list(secrets.public_keys()) == [loaded[0].kid] for secrets in loaded)
 
 
 async def test_a_hub_is_fresh_while_it_beats(store: Store, clock: FakeClock) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
+from computepool.core.errors import Unavailable
 from computepool.hub.store import dialect, schema
 from computepool.hub.store.tables import metadata
 
@@ -104,6 +105,18 @@ def test_hubs_that_start_together_migrate_once(empty_url: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(schema.migrate, [empty_url] * 4))
     assert schema.differences(empty_url) == []
+
+
+def test_a_database_of_a_newer_version_is_refused_with_a_sentence(url: str) -> None:
+    engine = create_engine(dialect.postgres_url(url))
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(Unavailable, match="schema 9999"):
+        schema.migrate(url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = :head"), {"head": schema.head()})
+    engine.dispose()
+    schema.migrate(url)
 
 
 @pytest.mark.parametrize("statement", [4, 25])

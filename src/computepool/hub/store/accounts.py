@@ -99,16 +99,17 @@ def prune_codes(tx: Tx, *, before_ms: int) -> None:
 
 
 def get_secrets(connection: Connection) -> dict[str, str]:
-    return {
-        row.name: row.value for row in connection.execute(select(secrets).order_by(secrets.c.created_at_ms))
-    }
+    """Oldest first, and in the same order for every hub."""
+    rows = connection.execute(select(secrets).order_by(secrets.c.created_at_ms, secrets.c.name))
+    return {row.name: row.value for row in rows}
 
 
-def insert_secret(tx: Tx, *, name: str, value: str) -> None:
-    """Leaves an existing one alone: hubs that start together agree on whichever came first."""
-    tx.connection.execute(
-        dialect.insert_ignore(tx.connection, secrets).values(name=name, value=value, created_at_ms=tx.now_ms)
+def insert_secret(tx: Tx, *, name: str, value: str) -> bool:
+    """False when there is one already: of hubs that start together, one makes it and the others find it."""
+    statement = dialect.insert_ignore(tx.connection, secrets).values(
+        name=name, value=value, created_at_ms=tx.now_ms
     )
+    return tx.connection.execute(statement.returning(secrets.c.name)).first() is not None
 
 
 def beat_hub(tx: Tx, *, hub_id: str, address: str) -> None:

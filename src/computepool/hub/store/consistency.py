@@ -173,7 +173,7 @@ def waits_for_the_dead(connection: Connection) -> list[str]:
 
 def _transitions(connection: Connection) -> Iterator[AnyRow]:
     """Every transition of every job beside the one before it."""
-    in_job = {"partition_by": events.c.job_id, "order_by": events.c.seq}
+    in_job: dict[str, Any] = {"partition_by": events.c.job_id, "order_by": events.c.seq}
     statement = select(
         events.c.job_id,
         events.c.before,

@@ -43,11 +43,14 @@ _OUTCOME_PAUSE_S = 0.1
 
 #: A dead peer is noticed in a minute, on both sides: a hub that lost its power in the middle of a transaction must
 #: not keep the others from numbering events until the system's own time-out, which is hours.
-_POSTGRES = {
+KEEPALIVE: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
+}
+_POSTGRES = {
+    **KEEPALIVE,
     "options": "-c idle_in_transaction_session_timeout=30000 -c tcp_keepalives_idle=30 "
     "-c tcp_keepalives_interval=10 -c tcp_keepalives_count=3",
 }

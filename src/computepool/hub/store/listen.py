@@ -10,7 +10,7 @@ from collections.abc import Callable
 import psycopg
 from sqlalchemy import make_url
 
-from computepool.hub.store.dialect import CHANNEL, is_sqlite
+from computepool.hub.store.dialect import CHANNEL, KEEPALIVE, is_sqlite
 
 logger = logging.getLogger(__name__)
 _RETRY_S = 1.0
@@ -42,7 +42,7 @@ class Listener:
         address = make_url(self._url).set(drivername="postgresql").render_as_string(hide_password=False)
         while not self._stop.is_set():
             try:
-                with psycopg.connect(address, autocommit=True) as connection:
+                with psycopg.connect(address, autocommit=True, **KEEPALIVE) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
                     loop.call_soon_threadsafe(self._heard, {"*"})
                     self._hear(connection, loop)

@@ -15,6 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
+from computepool.core.errors import Unavailable
 from computepool.hub.store import dialect
 from computepool.hub.store.tables import metadata
 
@@ -28,10 +29,22 @@ def migrate(url: str) -> None:
     try:
         with engine.begin() as connection:
             dialect.lock_schema(connection)
-            command.upgrade(_config(connection), "head")
-            dialect.check_foreign_keys(connection)
+            if not _is_newest(connection):
+                command.upgrade(_config(connection), "head")
+                dialect.check_foreign_keys(connection)
     finally:
         engine.dispose()
+
+
+def _is_newest(connection: Connection) -> bool:
+    scripts = ScriptDirectory(str(_SCRIPTS))
+    found = MigrationContext.configure(connection).get_current_revision()
+    if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
+        raise Unavailable(
+            f"The database has schema {found}, which this version of ComputePool does not know: a newer one made it. "
+            "Install that version again, or restore a backup from before."
+        )
+    return found == scripts.get_current_head()
 
 
 def current(url: str) -> str | None:
