@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +25,6 @@ from computepool.core.isolation import Level
 
 DISK_FREE_MIN_MB = 2048
 CLOCK_SKEW_MAX_MS = 5 * 60 * 1000
-_DRIVERS = {"nvidia": "/proc/driver/nvidia/version", "amd": "/dev/kfd"}
 
 
 class Health(StrEnum):
@@ -76,11 +76,12 @@ def _folder(config: AgentConfig) -> Iterator[Check]:
         fix = f"make {config.data_dir} writable for this user, or choose another folder"
         yield Check(name="folder", health=Health.FAIL, detail=str(error), fix=fix)
         return
-    blocked = unreachable(config.data_dir / "work")
+    # Only a root agent gives its jobs a user of their own.
+    blocked = unreachable(config.data_dir) if os.geteuid() == 0 else None
     if blocked is not None:
         fix = "use a folder such as /var/lib/computepool, or open the way: chmod o+x " + str(blocked)
         detail = f"jobs cannot reach {config.data_dir}: {blocked} is closed to other users"
-        yield Check(name="folder", health=Health.WARN, detail=detail, fix=fix)
+        yield Check(name="folder", health=Health.FAIL, detail=detail, fix=fix)
     low = free_mb < DISK_FREE_MIN_MB
     yield Check(
         name="disk",
@@ -137,7 +138,7 @@ def _cards(config: AgentConfig) -> Iterator[Check]:
         yield Check(name="gpu", health=Health.OK, detail=f"{card.name}, {card.vram_mb} MB, tier {card.tier}")
     if cards:
         return
-    if run_tool(["lspci"]) and "NVIDIA" in (run_tool(["lspci"]) or ""):
+    if "NVIDIA" in (run_tool(["lspci"]) or ""):
         fix = "install the NVIDIA driver; `nvidia-smi` must list the card"
         yield Check(name="gpu", health=Health.WARN, detail="an NVIDIA card without a driver", fix=fix)
         return
