@@ -13,7 +13,7 @@ import pickle
 import re
 import threading
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,7 +23,16 @@ from pydantic import BaseModel
 
 from computepool.core.jobs import TERMINAL, JobKind, JobState, Reason
 from computepool.protocol import values
-from computepool.protocol.accounts import AccountView, HubInfo, Problem, UploadState
+from computepool.protocol.accounts import (
+    AccountView,
+    ArtifactPage,
+    ArtifactView,
+    HubInfo,
+    Problem,
+    SignInReply,
+    SignInRequest,
+    UploadState,
+)
 from computepool.protocol.jobs import (
     RESULT_INLINE_MAX,
     GroupRequest,
@@ -39,6 +48,8 @@ from computepool.protocol.jobs import (
 )
 
 ACCOUNT = AccountView(id="acc_1", name="ann", roles=["submitter"], created_at_ms=0)
+SIGNIN_CODE = "one-time-code"
+BAD_KEY = "cp_bad"
 Query = dict[str, str]
 
 
@@ -92,6 +103,8 @@ class FakeHub:
                 return 200, HubInfo(name="fake", version="0", protocol=1, account=ACCOUNT, **numbers)
             case "GET", ["me"]:
                 return 200, ACCOUNT
+            case "POST", ["signin"]:
+                return 200, self.sign_in(SignInRequest.model_validate_json(body))
             case _, ["groups", *rest]:
                 return self.group_route(method, rest, query, body)
             case "POST", ["jobs"]:
@@ -102,8 +115,8 @@ class FakeHub:
                 return 200, JobPage(jobs=[job for job in jobs if query.get("state") in (None, job.state)])
             case _, ["jobs", job_id, *rest]:
                 return 200, self.job_route(method, job_id, rest, query)
-            case _, ["artifacts", digest, *rest]:
-                return self.artifact_route(method, digest, rest, query, body)
+            case _, ["artifacts", *rest]:
+                return self.artifact_route(method, rest, query, body)
         raise Refusal(404, "not_found", f"no route {method} {path}")
 
     def group_route(
@@ -114,6 +127,8 @@ class FakeHub:
                 group_id = f"grp_{next(self.numbers)}"
                 self.groups[group_id] = GroupRequest.model_validate_json(body)
                 return 201, self.group(group_id)
+            case "GET", [group_id]:
+                return 200, self.group(group_id)
             case "GET", [group_id, "results"]:
                 return 200, self.group_results(group_id, query)
             case "POST", [group_id, "cancel"]:
@@ -146,9 +161,18 @@ class FakeHub:
                 return self.view(job_id)
         raise Refusal(404, "not_found")
 
+    def sign_in(self, request: SignInRequest) -> SignInReply:
+        if request.code != SIGNIN_CODE:
+            raise Refusal(401, "unauthenticated", "The code was used or has expired.")
+        return SignInReply(account=ACCOUNT, key="cp_fresh")
+
     def artifact_route(
-        self, method: str, digest: str, rest: list[str], query: Query, body: bytes
+        self, method: str, parts: list[str], query: Query, body: bytes
     ) -> tuple[int, BaseModel | bytes]:
+        if not parts:
+            rows = [ArtifactView(digest=d, size=len(data), created_at_ms=0) for d, data in self.blobs.items()]
+            return 200, ArtifactPage(artifacts=rows)
+        digest, *rest = parts
         have = self.blobs.get(digest, self.partial[digest])
         match method, rest:
             case "PUT", []:
@@ -177,7 +201,7 @@ class FakeHub:
             ids.append(job_id)
             self.jobs[job_id] = {
                 "request": request, "item": item, "number": number, "group_id": request.group_id,
-                "state": JobState.QUEUED, "logs": [],
+                "state": JobState.QUEUED, "logs": [], "reason": Reason.SUBMITTED, "exit_code": None,
             }  # fmt: skip
         if not self.hold:
             for job_id in ids:
@@ -226,7 +250,7 @@ class FakeHub:
 
     def finish(self, job_id: str, state: JobState, reason: Reason, **ending: Any) -> None:
         job = self.jobs[job_id]
-        job["state"] = state
+        job |= {"state": state, "reason": reason, "exit_code": ending.get("exit_code")}
         results = self.results[job["group_id"]]
         results.append(
             JobResult(
@@ -237,14 +261,15 @@ class FakeHub:
 
     def group(self, group_id: str) -> GroupView:
         request = self.groups[group_id]
+        states = Counter(job["state"].value for job in self.jobs.values() if job["group_id"] == group_id)
         return GroupView(
             id=group_id,
             name=request.name,
             kind=request.kind,
             account_id="acc_1",
             created_at_ms=0,
-            counts={},
-            total=0,
+            counts=dict(states),
+            total=states.total(),
         )
 
     def group_results(self, group_id: str, query: Query) -> bytes:
@@ -266,8 +291,8 @@ class FakeHub:
         job = self.jobs[job_id]
         request = job["request"]
         row = JobView(
-            id=job_id, name=request.spec.name, kind=request.spec.kind, state=job["state"], reason=Reason.SUBMITTED,
-            status="as it is", account_id="acc_1", group_id=job["group_id"], item=job["number"],
+            id=job_id, name=request.spec.name, kind=request.spec.kind, state=job["state"],
+            reason=job["reason"], exit_code=job["exit_code"], status="as it is", account_id="acc_1", group_id=job["group_id"], item=job["number"],
             priority=request.priority, retries=request.retries, created_at_ms=0, queued_at_ms=0,
         )  # fmt: skip
         return JobDetail(**row.model_dump(), spec=request.spec)
@@ -326,6 +351,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, path: str, query: Query, body: bytes) -> tuple[int, bytes]:
         hub, key = self.fake, self.headers.get("Idempotency-Key")
+        if self.headers.get("Authorization") == f"Bearer {BAD_KEY}":
+            raise Refusal(401, "unauthenticated", "This key is not valid.")
         with hub.lock:
             if self.command == "POST":
                 assert key, "every POST carries an idempotency key"

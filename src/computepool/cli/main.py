@@ -13,6 +13,7 @@ import typer
 
 from computepool.cli import accounts, artifacts, hub, jobs, nodes, output, signin, submit, up
 from computepool.cli.events import events
+from computepool.cli.options import close_pools
 
 EXIT_FAILED = 1  #: a job failed, or something unexpected happened
 EXIT_USAGE = 2  #: bad input
@@ -75,14 +76,12 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # The reader went away (`pool events | head`); nothing more can be said, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_FAILED)
     except Exception as error:
         if os.environ.get(DEBUG_ENV):
             raise
         sys.exit(report(error))
+    finally:
+        close_pools()
 
 
 def report(error: Exception) -> int:

@@ -23,10 +23,21 @@ Limit = Annotated[
 ]
 
 
+_open: list[Pool] = []
+
+
 def open_pool(*, patience_s: float = PATIENCE_S) -> Pool:
+    """Closed by close_pools() when the command is over, however it ended."""
     from computepool.sdk import connect
 
-    return connect(patience_s=patience_s)
+    pool = connect(patience_s=patience_s)
+    _open.append(pool)
+    return pool
+
+
+def close_pools() -> None:
+    while _open:
+        _open.pop().close()
 
 
 def requirements(

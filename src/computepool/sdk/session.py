@@ -80,7 +80,7 @@ class Session:
         self._early: dict[str, JobResult] = {}  #: results that came before the reply that names their jobs
         self._cursor = 0
         self._warm = False  #: a result came a moment ago, and this session lingers
-        self._threads: list[threading.Thread] = []
+        self._sender: threading.Thread | None = None
         self._closing = False
         self._abandoned = False
         self._lost_by: ComputePoolError | None = None
@@ -103,7 +103,7 @@ class Session:
             if self._closing:
                 raise RuntimeError("cannot submit after close()")
             self._queue.append((submission, item, future))
-            if not self._threads:
+            if self._sender is None:
                 self._start()
             elif len(self._queue) == 1:
                 self._to_send.notify()
@@ -117,7 +117,7 @@ class Session:
             future = JobFuture(self, read)
             future.assign(job_id)
             self._open[job_id] = future
-            if not self._threads:
+            if self._sender is None:
                 self._start()
             self._state.notify_all()
         return future
@@ -163,13 +163,16 @@ class Session:
         """Flush and stop listening. The jobs go on; their futures here will not hear of it."""
         if self._pid != os.getpid():
             return
+        end = time.monotonic() + timeout_s
         if not self.flush(timeout_s):
             _log.warning("%d jobs could not be handed to the hub before closing", self.unfinished)
         with self._state:
             self._closing = True
             self._to_send.notify()
             self._state.notify_all()
-            downloads = self._downloads
+            sender, downloads = self._sender, self._downloads
+        if sender is not None and sender is not threading.current_thread():
+            sender.join(max(0.0, end - time.monotonic()))
         if downloads is not None:
             downloads.shutdown(wait=False, cancel_futures=True)
 
@@ -177,7 +180,7 @@ class Session:
     def _start(self) -> None:
         for run in (self._send_all, self._receive_all):
             thread = threading.Thread(target=run, name=f"computepool-{run.__name__.strip('_')}", daemon=True)
-            self._threads.append(thread)
+            self._sender = self._sender or thread
             thread.start()
 
     def _send_all(self) -> None:
@@ -192,9 +195,6 @@ class Session:
         if self._abandoned and self._group_id is not None:
             with suppress(ComputePoolError):
                 self._transport.call("POST", f"/groups/{self._group_id}/cancel", body=b"{}")
-        with self._state:
-            self._threads.remove(threading.current_thread())
-            self._state.notify_all()
 
     def _next_batch(self) -> list[tuple[Submission, str, JobFuture]]:
         """The longest run of jobs with the same spec from the head of the queue; empty when closing."""

@@ -65,6 +65,8 @@ class Transport:
     @contextmanager
     def _under_way(self) -> Iterator[None]:
         with self._lock:
+            if self.closed.is_set():
+                raise HubUnreachable("This connection to the hub was closed.")
             self._calls += 1
         try:
             yield

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from computepool.cli.main import main
+from computepool.sdk.config import Config, save_config
+from tests.sdk.fake_hub import FakeHub
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPUTEPOOL_CONFIG", str(tmp_path / "config.json"))
+    monkeypatch.setenv("COMPUTEPOOL_DATA", str(tmp_path / "data"))
+    for name in ("COMPUTEPOOL_HUB", "COMPUTEPOOL_KEY", "COMPUTEPOOL_DEBUG", "COMPUTEPOOL_CODE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def hub() -> Iterator[FakeHub]:
+    """Signed in, as the next terminal is after `pool up`."""
+    with FakeHub() as hub:
+        save_config(Config(hub=hub.url, key="cp_test"))
+        yield hub
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The console script in this process: what it printed, and how it exited."""
+
+    def run_pool(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["pool", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run_pool

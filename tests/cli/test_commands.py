@@ -1,0 +1,332 @@
+"""What every command promises: examples in the help, JSON, sentences instead of tracebacks, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from computepool.cli import output
+from computepool.cli.main import app
+from computepool.core.jobs import JobState
+from computepool.sdk.config import load_config
+from tests.cli.conftest import Run
+from tests.sdk.fake_hub import BAD_KEY, SIGNIN_CODE, FakeHub, Refusal
+
+#: These run until they are stopped; there is nothing to print as JSON.
+LONG_RUNNING = {"pool up", "pool hub start", "pool node start"}
+HEAVY = (
+    "httpx2",
+    "pydantic",
+    "rich",
+    "cloudpickle",
+    "fastapi",
+    "sqlalchemy",
+    "computepool.sdk",
+    "computepool.agent",
+)
+
+
+def commands(command: Any = None, path: str = "pool") -> Iterator[tuple[str, Any]]:
+    command = command or typer.main.get_command(app)
+    if not hasattr(command, "commands"):
+        yield path, command
+        return
+    for name, inner in command.commands.items():
+        yield from commands(inner, f"{path} {name}")
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=str)
+def test_every_command_has_examples_and_json(path: str, command: Any) -> None:
+    assert "Examples:" in command.help
+    assert f"      {path}" in command.help or f"  {path}" in command.help
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert ("--json" in options) is (path not in LONG_RUNNING)
+    assert all(getattr(parameter, "help", "") or parameter.name == "help" for parameter in command.params
+               if "--" in "".join(parameter.opts) and not getattr(parameter, "hidden", False))  # fmt: skip
+
+
+def test_every_option_in_the_plan_is_there() -> None:
+    options = {
+        option
+        for path, command in commands()
+        if path == "pool submit"
+        for p in command.params
+        for option in p.opts
+    }
+    wanted = (
+        "vram cores ram disk gpus tier region tag prefer-tag exclude-tag exclude-host host property mesh-version"
+        " isolation priority timeout retries slices input env dep after name group wait out json"
+    )
+    assert {f"--{word}" for word in wanted.split()} <= options
+
+
+def test_the_help_loads_nothing_heavy() -> None:
+    code = "import sys, computepool.cli.main; print([m for m in sys.argv[1:] if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_version_and_bare_call(run: Run) -> None:
+    assert run("--version").out.strip() == "0.1.0"
+    bare = run()
+    assert "Usage: pool" in bare.out + bare.err
+
+
+# ------------------------------------------------------------ submit
+def test_a_script_with_arguments_and_requirements(hub: FakeHub, run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('x')")
+    (tmp_path / "data.csv").write_text("1,2")
+    done = run(
+        "submit", script, "--vram", "16GB", "--ram", 4, "--tag", "a", "--tag", "b", "--property", "site=lab",
+        "--env", "X=1", "--env", "HOME", "--input", f"in.csv={tmp_path / 'data.csv'}", "--timeout", "10m",
+        "--priority", -5, "--retries", 2, "--name", "training", "--dep", "numpy>=2", "--", "--epochs", "3",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    job_id = done.out.strip()
+    assert f"pool jobs why {job_id}" in done.err
+    request = hub.jobs[job_id]["request"]
+    spec = request.spec
+    assert (spec.source, spec.argv, spec.name) == ("print('x')", ["--epochs", "3"], "training")
+    assert (spec.needs.vram_mb, spec.needs.ram_mb, spec.needs.tags) == (16_000, 4_000, ["a", "b"])
+    assert (spec.needs.properties, spec.timeout_s) == ({"site": "lab"}, 600)
+    assert (spec.env["X"], spec.env["HOME"], spec.dependencies) == ("1", os.environ["HOME"], ["numpy>=2"])
+    assert [item.name for item in spec.inputs] == ["in.csv"]
+    assert (request.priority, request.retries, request.group_id) == (-5, 2, None)
+
+
+def test_a_command_after_two_dashes(hub: FakeHub, run: Run) -> None:
+    done = run("submit", "--cores", "0.5", "--json", "--", "echo", "--wait", "a b")
+    reply = json.loads(done.out)
+    assert hub.jobs[reply["job_ids"][0]]["request"].spec.argv == ["echo", "--wait", "a b"]
+
+
+def test_waiting_shows_logs_and_ends_as_the_job_did(hub: FakeHub, run: Run) -> None:
+    done = run("submit", "--wait", "--", "echo", "hello")
+    assert (done.code, done.out) == (0, "echo echo hello\n")
+    assert "succeeded" in done.err
+    failed = run("submit", "--wait", "--", "false")
+    assert (failed.code, failed.out) == (1, "false false\n")
+    assert "failed: exit nonzero, exit code 1" in failed.err
+    as_json = run("submit", "--wait", "--json", "--", "false")
+    assert (as_json.code, json.loads(as_json.out)["state"]) == (1, "failed")
+
+
+def test_slices_and_groups(hub: FakeHub, run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "s.py"
+    script.write_text("1")
+    assert len(run("submit", script, "--slices", 3).out.split()) == 3
+    done = run("submit", script, "--slices", 3, "--wait")
+    assert [group.kind for group in hub.groups.values()] == ["slices", "slices"]
+    assert "s.py:" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["submit", "nowhere.py"], "cannot read nowhere.py: No such file or directory"),
+        (["submit", "/"], "is a folder"),
+        (["submit"], "a command after --"),
+        (["submit", "--ram", "lots", "--", "true"], "write 16, 16GB or 512MB"),
+        (["submit", "--isolation", "prayer", "--", "true"], "unknown isolation level"),
+        (["submit", "--property", "x", "--", "true"], "write NAME=VALUE"),
+        (["submit", "--env", "NOT_SET_HERE", "--", "true"], "write NOT_SET_HERE=VALUE"),
+        (["submit", "--input", "nowhere.csv", "--", "true"], "cannot read nowhere.csv"),
+        (["submit", "--vrm", "3", "--", "true"], "--vrm"),
+        (["jobs", "list", "--state", "lost"], "queued, leased"),
+        (["jobs", "show", "job_none"], "There is no job job_none"),
+        (["artifacts", "get", "xyz"], "is not a digest"),
+        (["artifacts", "put", "nowhere.bin"], "cannot read nowhere.bin"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_a_sentence_and_exit_2(
+    hub: FakeHub, run: Run, arguments: list[str], sentence: str
+) -> None:
+    done = run(*arguments)
+    assert done.code == 2
+    assert sentence in " ".join(done.err.split())
+    assert "Traceback" not in done.err
+    assert not hub.jobs
+
+
+def test_a_binary_and_an_empty_file_are_refused(hub: FakeHub, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "empty.py").touch()
+    assert "is not text" in run("submit", tmp_path / "a.bin").err
+    assert "is empty" in run("submit", tmp_path / "empty.py").err
+
+
+def test_an_unreadable_file_is_exit_2(hub: FakeHub, run: Run, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.py"
+    secret.write_text("1")
+    secret.chmod(0)
+    if os.access(secret, os.R_OK):  # root reads everything; a link that leads to itself stops even root
+        secret.unlink()
+        secret.symlink_to(secret)
+    done = run("submit", secret)
+    assert (done.code, "cannot read" in done.err) == (2, True)
+
+
+# ------------------------------------------------------------ exit codes
+def test_nobody_there_is_exit_3_and_says_what_to_do(run: Run) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    start = time.monotonic()
+    done = run("--hub", url, "nodes")
+    assert done.code == 3
+    assert f"Cannot reach the hub at {url}" in done.err
+    assert "pool up" in done.err
+    assert done.err.count("\n") == 1
+    assert time.monotonic() - start < 15
+
+
+def test_a_bad_key_is_exit_4(hub: FakeHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPUTEPOOL_KEY", BAD_KEY)
+    done = run("whoami")
+    assert (done.code, done.err) == (4, "This key is not valid. Sign in with `pool login`.\n")
+
+
+def test_forbidden_is_exit_4(hub: FakeHub, run: Run) -> None:
+    def forbid(method: str, path: str) -> None:
+        raise Refusal(403, "forbidden", "Only administrators may list accounts.")
+
+    hub.fault = forbid
+    done = run("accounts", "list")
+    assert (done.code, done.err) == (4, "Only administrators may list accounts.\n")
+
+
+def test_the_unexpected_is_a_sentence_unless_debugging(
+    hub: FakeHub, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("computepool.cli.signin.open_pool", lambda: 1 / 0)
+    done = run("whoami")
+    assert (done.code, "COMPUTEPOOL_DEBUG=1" in done.err, "Traceback" in done.err) == (1, True, False)
+    monkeypatch.setenv("COMPUTEPOOL_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        run("whoami")
+
+
+def pool_process(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "computepool.cli", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments", [["submit", "--wait", "--", "sleep", "1000"], ["jobs", "logs", "-f", "job_000001"]]
+)
+def test_ctrl_c_leaves_the_job_alone_and_says_so(hub: FakeHub, arguments: list[str]) -> None:
+    hub.hold = True
+    if arguments[0] == "jobs":
+        from computepool import connect
+
+        with connect() as pool:
+            assert pool.jobs.submit(pool.options().program(["sleep", "1000"])).job_ids == ["job_000001"]
+    watcher = pool_process(*arguments)
+    with hub.lock:
+        assert hub.lock.wait_for(lambda: hub.count("GET", "/jobs/job_000001/logs"), 20)
+    watcher.send_signal(signal.SIGINT)
+    _, err = watcher.communicate(timeout=20)
+    assert watcher.returncode == 130
+    assert "The job goes on" in err
+    assert "pool jobs cancel job_000001" in err
+    assert "Traceback" not in err
+    assert hub.jobs["job_000001"]["state"] is JobState.QUEUED
+
+
+def test_a_reader_that_leaves_is_no_error(hub: FakeHub) -> None:
+    with pool_process("jobs", "list", "--json") as listing:
+        assert listing.stdout is not None
+        assert listing.stderr is not None
+        listing.stdout.close()
+        assert "Traceback" not in listing.stderr.read()
+
+
+# ------------------------------------------------------------ jobs and artifacts
+def test_jobs_are_listed_shown_awaited_and_cancelled(hub: FakeHub, run: Run) -> None:
+    job_id = run("submit", "--", "echo", "one").out.strip()
+    assert run("jobs", "list").out.split("\t")[:4] == [job_id, "echo", "command", "succeeded"]
+    assert json.loads(run("jobs", "list", "--json").out)[0]["id"] == job_id
+    assert "command\techo one" in run("jobs", "show", job_id).out
+    assert run("jobs", "logs", job_id).out == "echo echo one\n"
+    assert run("jobs", "wait", job_id).out == f"{job_id} succeeded\n"
+    assert run("jobs", "result", job_id).code == 0
+    hub.hold = True
+    waiting = run("submit", "--", "true").out.strip()
+    assert run("jobs", "wait", waiting, "--timeout", "0.05").code == 1
+    assert "is not over yet" in run("jobs", "result", waiting).err
+    assert run("jobs", "cancel", waiting).out == f"{waiting} cancelled\n"
+    assert run("jobs", "wait", waiting).code == 1
+
+
+def test_files_go_up_and_come_down(hub: FakeHub, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("content")
+    digest = run("artifacts", "put", tmp_path / "a.txt").out.split("\t")[0]
+    done = run("artifacts", "get", digest, tmp_path / "b.txt")
+    assert (done.code, (tmp_path / "b.txt").read_text()) == (0, "content"), done.err
+
+
+# ------------------------------------------------------------ signing in
+def test_login_by_link_code_and_key(hub: FakeHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("logout").code == 0
+    assert load_config().key is None
+    done = run("login", f"{hub.url}/signin?code={SIGNIN_CODE}")
+    assert (done.code, done.out) == (0, f"Signed in to {hub.url} as ann.\n")
+    assert load_config().key == "cp_fresh"
+    assert stat.S_IMODE(Path(os.environ["COMPUTEPOOL_CONFIG"]).stat().st_mode) == 0o600
+    assert run("login", hub.url, "--code", SIGNIN_CODE).code == 0
+    assert run("login", hub.url, "--key", "cp_given").code == 0
+    assert load_config().key == "cp_given"
+    refused = run("login", hub.url, "--key", BAD_KEY)
+    assert refused.code == 4
+    assert load_config().key == "cp_given"
+    assert run("login", hub.url, "--code", "used-before").code == 4
+
+
+def test_login_without_a_terminal_or_a_key_says_what_to_give(
+    hub: FakeHub, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import io
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("cp_piped\n"))
+    assert run("login", hub.url).code == 2
+    assert run("login", hub.url, "--key", "-").code == 0
+    assert load_config().key == "cp_piped"
+
+
+# ------------------------------------------------------------ output
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 ms"),
+        (85, "85 ms"),
+        (1400, "1.4 s"),
+        (45_000, "45 s"),
+        (720_000, "12 min"),
+        (12_600_000, "3.5 h"),
+        (777_600_000, "9 d"),
+    ],
+)
+def test_spans(ms: int, text: str) -> None:
+    assert output.span(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2_000_000, "2 MB"), (3.2e12, "3.2 TB")]
+)
+def test_sizes(count: float, text: str) -> None:
+    assert output.size(count) == text
