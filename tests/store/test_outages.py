@@ -153,8 +153,8 @@ async def test_a_restart_under_load_loses_and_doubles_nothing(
     migrate(url)
     store = make_store(url, group_commit_max=8)
     client = Client(store)
-    load = [asyncio.ensure_future(client.make_accounts(f"worker{number}", 60)) for number in range(6)]
-    for acknowledged in (60, 180):
+    load = [asyncio.ensure_future(client.make_accounts(f"worker{number}", 40)) for number in range(6)]
+    for acknowledged in (40, 120):
         await until(lambda least=acknowledged: len(client.acknowledged) >= least)
         client.refused.clear()
         await asyncio.to_thread(durable_server.stop, immediate=True)
@@ -163,7 +163,7 @@ async def test_a_restart_under_load_loses_and_doubles_nothing(
         await until(lambda: bool(client.refused))
         await asyncio.to_thread(durable_server.start)
     await asyncio.gather(*load)
-    assert len(client.acknowledged) == 6 * 60
+    assert len(client.acknowledged) == 6 * 40
     assert await store.read(names) == client.acknowledged
     assert sorted(await store.read(event_actors)) == sorted(client.acknowledged)
 
