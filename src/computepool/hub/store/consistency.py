@@ -7,8 +7,8 @@ what a bug, a crash or a hand at the database did to them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 from contextlib import contextmanager
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Text, and_, cast, exists, func, literal, or_, select
 
