@@ -56,6 +56,8 @@ class Launcher:
 
     def run(self) -> None:
         setup, _ = self._receive()
+        if setup == "stop":  # The agent ended before it could say anything.
+            return
         try:
             _enter(setup)
         except OSError as error:

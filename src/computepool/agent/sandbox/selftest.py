@@ -161,9 +161,11 @@ class _Canaries:
         self._listeners = list(_listeners(self._abstract))
         for listener in self._listeners:
             cleanup.enter_context(listener)
-        sleeper = subprocess.Popen(["computepool-canary", "60"], executable="/bin/sleep")
+        # Waits for input that never comes, so that it ends with the agent, even by kill -9.
+        sleeper = cleanup.enter_context(
+            subprocess.Popen(["computepool-canary"], executable="/bin/cat", stdin=subprocess.PIPE)
+        )
         self._sleeper = psutil.Process(sleeper.pid)
-        cleanup.callback(sleeper.wait)
         cleanup.callback(sleeper.kill)
 
     def plan(self) -> dict[str, list[Any]]:
