@@ -96,11 +96,31 @@ _JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.RUNNING: frozenset({JobState.QUEUED, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}),
 }
 
+JOB_FAULTS: frozenset[Reason] = frozenset(
+    {
+        Reason.EXIT_NONZERO,
+        Reason.EXCEPTION,
+        Reason.SIGNAL,
+        Reason.TIMEOUT,
+        Reason.OUT_OF_MEMORY,
+        Reason.OUTPUT_LIMIT,
+        Reason.BAD_JOB,
+    }
+)
 NODE_FAULTS: frozenset[Reason] = frozenset(
     {Reason.LEASE_LOST, Reason.NODE_ERROR, Reason.STAGING_FAILED, Reason.NODE_RESTARTED}
 )
 #: Failing again elsewhere would change nothing, so these are never retried.
 HOPELESS: frozenset[Reason] = frozenset({Reason.BAD_JOB})
+
+
+#: What a node may give as the reason of each outcome.
+REASONS_FOR: dict[Outcome, frozenset[Reason]] = {
+    Outcome.SUCCEEDED: frozenset({Reason.COMPLETED}),
+    Outcome.FAILED: JOB_FAULTS | NODE_FAULTS,
+    Outcome.CANCELLED: frozenset({Reason.CANCELLED_BY_USER}),
+    Outcome.RETURNED: frozenset({Reason.GIVEN_BACK, Reason.NODE_DRAINING}),
+}
 
 
 def may_become(before: JobState, after: JobState) -> bool:

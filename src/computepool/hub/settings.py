@@ -63,7 +63,6 @@ class Settings(BaseSettings):
     signin_code_life_s: float = 900
     cookie_life_s: float = 7 * 24 * 3600
     idempotency_keep_s: float = 7 * 24 * 3600
-    events_keep_s: float = 0  #: 0: for ever
     concurrency_max: int = 120_000  #: connections
     breaker_faults: int = 3  #: node faults in a row before a node cools off
     breaker_base_s: float = 300

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from computepool.core.isolation import Level
-from computepool.core.jobs import Outcome, Reason, Verdict
+from computepool.core.jobs import REASONS_FOR, Outcome, Reason, Verdict
 from computepool.core.resources import Capacity, Gpu, NodeProfile
 from computepool.core.tiers import region_of
 from computepool.protocol.base import (
@@ -195,6 +195,12 @@ class Report(Request):
     ran_ms: Count = 0  #: how long it ran
     ended_ago_ms: Count = 0  #: intervals, not times of day: the node's clock is not trusted
     usage: Usage | None = None
+
+    @model_validator(mode="after")
+    def _reasonable(self) -> Self:
+        if self.reason not in REASONS_FOR[self.outcome]:
+            raise ValueError(f"{self.reason.value} is no reason for {self.outcome.value}")
+        return self
 
     def digest(self) -> str:
         """Names the content of the report; the same attempt reported twice must have the same."""

@@ -141,6 +141,7 @@ def _end_attempt(
     lifecycle.attempt_failed(
         tx,
         job,
+        attempt_no=attempt.number,
         reason=reason,
         node_id=attempt.node_id,
         actor="hub",

@@ -107,6 +107,7 @@ def attempt_failed(
     tx: Tx,
     job: AnyRow,
     *,
+    attempt_no: int,
     reason: Reason,
     node_id: str,
     actor: str,
@@ -141,6 +142,7 @@ def attempt_failed(
     requeue(
         tx,
         job,
+        attempt_no=attempt_no,
         reason=decision.reason,
         actor=actor,
         effects=effects,
@@ -150,8 +152,11 @@ def attempt_failed(
     )
 
 
-def requeue(tx: Tx, job: AnyRow, *, reason: Reason, actor: str, effects: Effects, **changes: Any) -> None:
-    if job_rows.requeue(tx, job.id, attempt_no=job.attempt_no, reason=reason.value, **changes):
+def requeue(
+    tx: Tx, job: AnyRow, *, attempt_no: int, reason: Reason, actor: str, effects: Effects, **changes: Any
+) -> None:
+    """The job waits again, unless it has moved on since this attempt."""
+    if job_rows.requeue(tx, job.id, attempt_no=attempt_no, reason=reason.value, **changes):
         job_event(tx, job, JobState.QUEUED, actor=actor, reason=reason)
         effects.requeued.append(job.id)
         tx.touch("queue")

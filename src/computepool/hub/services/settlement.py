@@ -28,6 +28,9 @@ from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.nodes import CompleteReply, CompleteRequest, Report, ReportAnswer
 from computepool.protocol.tokens import signed_by
 
+#: How long a job given back waits before it is offered again, doubling with every attempt.
+_GIVEN_BACK_MS = 10
+_GIVEN_BACK_MAX_MS = 5_000
 _ATTEMPT_STATE = {
     Outcome.SUCCEEDED: AttemptState.SUCCEEDED,
     Outcome.FAILED: AttemptState.FAILED,
@@ -106,7 +109,8 @@ class _Settling:
                 job_state=JobState(job.state),
                 job_accepted=job.accepted_attempt is not None or job.id in self.done,
             )
-        verdict = judge_report(facts, report_digest=report.digest(), outcome=report.outcome)
+        digest, report = report.digest(), self._checked(report)
+        verdict = judge_report(facts, report_digest=digest, outcome=report.outcome)
         self.settled.answers.append(ReportAnswer(attempt_id=report.attempt_id, verdict=verdict))
         if attempt is None or job is None:
             self._suspicious(report, "report.foreign")
@@ -116,8 +120,7 @@ class _Settling:
             self._suspicious(report, "report.conflict")
         if verdict in (Verdict.REPLAY, Verdict.CONFLICT):
             return
-        digest = seen[report.attempt_id] = report.digest()
-        report = self._checked(report)
+        seen[report.attempt_id] = digest
         self._record(report, attempt, verdict, digest)
         if verdict in (Verdict.ACCEPTED, Verdict.ACCEPTED_LATE):
             self._apply(report, attempt, job, verdict)
@@ -217,16 +220,26 @@ class _Settling:
             )
 
     def _try_again(self, report: Report, job: AnyRow) -> None:
+        number = int(report.attempt_id.rpartition("-")[2])
         if report.outcome is not Outcome.FAILED:
             # Given back, or stopped although the job was not cancelled: it simply waits again, at nobody's cost.
+            # Each time a little later: a node that only ever gives back must not keep the hub busy.
+            delay_ms = min(_GIVEN_BACK_MAX_MS, _GIVEN_BACK_MS << min(job.attempt_no, 20))
             lifecycle.requeue(
-                self.tx, job, reason=report.reason, actor=self.node.node_id, effects=self.settled.effects,
-                ready_at_ms=self.tx.now_ms, avoid_node="",
-            )  # fmt: skip
+                self.tx,
+                job,
+                attempt_no=number,
+                reason=report.reason,
+                actor=self.node.node_id,
+                effects=self.settled.effects,
+                ready_at_ms=self.tx.now_ms + delay_ms,
+                avoid_node="",
+            )
             return
         lifecycle.attempt_failed(
             self.tx,
             job,
+            attempt_no=number,
             reason=report.reason,
             node_id=self.node.node_id,
             actor=self.node.node_id,
