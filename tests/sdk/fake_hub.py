@@ -292,7 +292,8 @@ class FakeHub:
         request = job["request"]
         row = JobView(
             id=job_id, name=request.spec.name, kind=request.spec.kind, state=job["state"],
-            reason=job["reason"], exit_code=job["exit_code"], status="as it is", account_id="acc_1", group_id=job["group_id"], item=job["number"],
+            reason=job["reason"], exit_code=job["exit_code"],
+            status="as it is", account_id="acc_1", group_id=job["group_id"], item=job["number"],
             priority=request.priority, retries=request.retries, created_at_ms=0, queued_at_ms=0,
         )  # fmt: skip
         return JobDetail(**row.model_dump(), spec=request.spec)
