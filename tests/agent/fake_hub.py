@@ -246,14 +246,13 @@ class FakeHub:
 
     async def _next(self, node_id: str, request: NextRequest) -> bytes:
         self.polls.append(request)
-        self.cancel |= {id_ for id_ in request.holding if id_ in self.reports}
         deadline = asyncio.get_running_loop().time() + min(request.wait_ms, self.interval_ms) / 1000
         while True:
             self._news.clear()
             grants = self._take() if request.claim else []
             left_s = deadline - asyncio.get_running_loop().time()
             stopping = self._server is None or self._server.should_exit
-            if grants or self.cancel & set(request.holding) or left_s <= 0 or stopping:
+            if grants or (self.cancel - self.reports.keys()) or left_s <= 0 or stopping:
                 break
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
@@ -281,7 +280,7 @@ class FakeHub:
             grants=grants,
             specs={grant.spec: self.specs[grant.spec] for grant in grants},
             token=self.sign(node_id, grants) if grants else None,
-            cancel=sorted(self.cancel),
+            cancel=sorted(self.cancel - self.reports.keys()),
             state=self.state,
             reregister=self.reregister,
         )

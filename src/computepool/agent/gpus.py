@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 TOOL_TIMEOUT_S = 20.0
 MIB = 1024 * 1024
+#: Every CUDA program opens these besides its card; without them cuInit finds no device.
+_NVIDIA_SHARED = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 #: Metal lets one process use about this share of Apple's unified memory.
 _UNIFIED_SHARE = (2, 3)
 
@@ -92,7 +94,7 @@ def _nvml_card(index: int) -> Card:
         vram_mb=memory_mb,
         maker="nvidia",
         ident=_text(pynvml.nvmlDeviceGetUUID(handle)),
-        nodes=_existing([f"/dev/nvidia{minor}"]),
+        nodes=_existing([f"/dev/nvidia{minor}", *_NVIDIA_SHARED]),
     )
 
 
@@ -103,7 +105,7 @@ def _nvidia_smi_cards() -> list[Card]:
         parts = [part.strip() for part in line.split(",")]
         if len(parts) != 4 or not parts[0].isdigit() or not parts[2].isdigit():
             continue
-        nodes = _existing([f"/dev/nvidia{parts[0]}"])
+        nodes = _existing([f"/dev/nvidia{parts[0]}", *_NVIDIA_SHARED])
         cards.append(Card(name=parts[1], vram_mb=int(parts[2]), maker="nvidia", ident=parts[3], nodes=nodes))
     return cards
 

@@ -131,7 +131,7 @@ class ProcessRunner:
             for fd in writers:
                 os.close(fd)
         attempt.started_at = self._clock.steady()
-        return Run(process, readers, attempt, self._on_output)
+        return Run(process, readers, attempt=attempt, on_output=self._on_output)
 
     async def _take_outputs(self, attempt: Attempt, workdir: Path, ending: Ending) -> None:
         taken = await send_outputs(workdir / OUTPUTS, self._uploader, self._limits)
@@ -144,7 +144,7 @@ class Run:
     """One running process and its output."""
 
     def __init__(
-        self, process: Process, readers: tuple[int, ...], attempt: Attempt, on_output: OnOutput
+        self, process: Process, readers: tuple[int, ...], *, attempt: Attempt, on_output: OnOutput
     ) -> None:
         self._process = process
         self._pipes = dict(zip((STDOUT, STDERR), readers, strict=True))
