@@ -262,10 +262,11 @@ def readable_of(connection: Connection, digests: Iterable[str], *, account_id: s
 def hold_unknown(tx: Tx, digest: str) -> bool:
     """True when there is no such artifact; nobody else can make one before this transaction ends."""
     row = {"digest": digest, "size": 0, "created_at_ms": tx.now_ms}
-    inserted = tx.connection.execute(dialect.insert_ignore(tx.connection, artifacts).values(**row)).rowcount
-    if inserted == 1:
+    statement = dialect.insert_ignore(tx.connection, artifacts).values(**row).returning(artifacts.c.digest)
+    inserted = tx.connection.execute(statement).scalar() is not None
+    if inserted:
         tx.connection.execute(delete(artifacts).where(artifacts.c.digest == digest))
-    return inserted == 1
+    return inserted
 
 
 def drop_if_unused(tx: Tx, digest: str) -> bool:
