@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 
-import psutil
 import pytest
 
 from computepool.core.jobs import JobState
 from computepool.testing.processes import AgentProcess, RealPool, wait_until
 from tests.faults.conftest import MakePool
+from tests.faults.jobprocesses import descendants, jobs_of, wait_gone
 from tests.faults.load import TRUE, Load, command
 
 pytestmark = pytest.mark.process
@@ -21,43 +20,12 @@ KILLS = 21
 LEFTOVERS_S = 2.0
 
 
-def descendants(agent: AgentProcess) -> list[psutil.Process]:
-    try:
-        return psutil.Process(agent.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def wait_gone(processes: list[psutil.Process], timeout_s: float) -> None:
-    try:
-        wait_until(lambda: not any(map(_runs, processes)), timeout_s)
-    except TimeoutError:
-        left = [(process.pid, process.cmdline()) for process in processes if _runs(process)]
-        raise AssertionError(f"still there after {timeout_s} s: {left}") from None
-
-
-def _runs(process: psutil.Process) -> bool:
-    """A zombie has ended; whoever adopted it has not asked how."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def jobs_of(agent: AgentProcess, program: str = "/bin/sleep") -> list[psutil.Process]:
-    """The processes of its jobs that run this program."""
-    found = []
-    for process in descendants(agent):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.cmdline()[:1] == [program]:
-                found.append(process)
-    return found
-
-
 def kill_busy(pool: RealPool) -> AgentProcess:
     """kill -9 of an agent in the middle of a job. Nothing it started survives it."""
     busy = wait_until(
-        lambda: [agent for agent in pool.agents if agent.alive and jobs_of(agent)], 20, "an agent runs a job"
+        lambda: [agent for agent in pool.agents if agent.alive and jobs_of(agent, "/bin/sleep")],
+        20,
+        "an agent runs a job",
     )
     started = descendants(busy[0])
     busy[0].kill()
@@ -116,7 +84,9 @@ def test_jobs_of_a_killed_agent_end_in_every_sandbox(make_pool: MakePool) -> Non
         agent = pool.start_agent(sandbox=sandbox, name=sandbox)
         client.jobs.submit(command("/bin/sh", "-c", "setsid /bin/sleep 300 & /bin/sleep 300", cores=0.1))
         client.submit(time.sleep, 300, cores=0.1)
-        wait_until(lambda agent=agent: len(jobs_of(agent)) == 2, 15, "the job and its daemon run")
+        wait_until(
+            lambda agent=agent: len(jobs_of(agent, "/bin/sleep")) == 2, 15, "the job and its daemon run"
+        )
         wait_until(lambda agent=agent: jobs_of(agent, "python3"), 15, "the worker runs")
         started = descendants(agent)
         agent.kill()

@@ -1,0 +1,42 @@
+"""Finding the processes of an agent and of its jobs, and seeing them go."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psutil
+
+from computepool.testing.processes import AgentProcess, wait_until
+
+
+def descendants(agent: AgentProcess) -> list[psutil.Process]:
+    try:
+        return psutil.Process(agent.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def jobs_of(agent: AgentProcess, *argv: str) -> list[psutil.Process]:
+    """The processes of its jobs whose command line begins so."""
+    found = []
+    for process in descendants(agent):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if tuple(process.cmdline()[: len(argv)]) == argv:
+                found.append(process)
+    return found
+
+
+def wait_gone(processes: list[psutil.Process], timeout_s: float) -> None:
+    try:
+        wait_until(lambda: not any(map(_runs, processes)), timeout_s)
+    except TimeoutError:
+        left = [(process.pid, process.cmdline()) for process in processes if _runs(process)]
+        raise AssertionError(f"still there after {timeout_s} s: {left}") from None
+
+
+def _runs(process: psutil.Process) -> bool:
+    """A zombie has ended; whoever adopted it has not asked how."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
