@@ -16,8 +16,10 @@ JOBS_MAX = 100_000
 TRUE = ("/bin/true",)
 
 
-def command(*argv: str, name: str = "fault", cores: float = 0.5, **fields: object) -> JobSpec:
-    needs = Needs(cores=cores, ram_mb=64, disk_mb=16)
+def command(
+    *argv: str, name: str = "fault", cores: float = 0.5, host: str | None = None, **fields: object
+) -> JobSpec:
+    needs = Needs(cores=cores, ram_mb=64, disk_mb=16, host=host)
     return JobSpec.model_validate(
         {"kind": JobKind.COMMAND, "name": name, "argv": list(argv), "needs": needs, **fields}
     )

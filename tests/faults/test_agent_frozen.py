@@ -1,0 +1,88 @@
+"""An agent that stops in the middle, as a laptop that sleeps: its jobs go elsewhere, and what it says later is judged."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from computepool.core.jobs import JobState, Reason
+from computepool.protocol.jobs import JobSpec
+from computepool.testing.processes import FAST_HUB, wait_until
+from tests.faults.conftest import MakePool
+from tests.faults.jobprocesses import jobs_of, wait_gone
+from tests.faults.load import command
+
+pytestmark = pytest.mark.process
+
+LEASE_S = FAST_HUB["lease_min_s"]
+#: 15 s after a lease of 60, at the tests' pace; and a second, because two cores may be busy.
+RELEASED_S = LEASE_S + 15 * LEASE_S / 60 + 1
+
+
+def by_attempt(first: str, second: str) -> JobSpec:
+    """A job that behaves differently when it is tried again."""
+    script = f'if test "$COMPUTEPOOL_ATTEMPT" = 1; then exec {first}; else exec {second}; fi'
+    return command("/bin/sh", "-c", script, cores=0.1)
+
+
+def test_frozen_past_its_lease_it_loses_its_jobs_and_late_reports_are_judged(make_pool: MakePool) -> None:
+    pool = make_pool()
+    pool.start_hub()
+    sleeper, other = pool.start_agent(name="sleeper"), pool.start_agent(name="other")
+    client = pool.client()
+    client.nodes.pause(other.node_id)
+    jobs = client.jobs
+    specs = {
+        "never ends": by_attempt("/bin/sleep 301", "/bin/true"),
+        "ends in time": by_attempt("/bin/sleep 4", "/bin/sleep 302"),
+        "ends too late": by_attempt("/bin/sleep 4.1", "/bin/true"),
+    }
+    ids = {what: jobs.submit(spec).job_ids[0] for what, spec in specs.items()}
+    first = wait_until(
+        lambda: len(found := jobs_of(sleeper, "/bin/sleep")) == 3 and found, 20, "all three run"
+    )
+    sleeper.freeze()
+    frozen_at = time.monotonic()
+    client.nodes.resume(other.node_id)
+    wait_until(
+        lambda: all(jobs.get(job_id).attempts == 2 for job_id in ids.values()), 20, "the jobs were given away"
+    )
+    took_s = time.monotonic() - frozen_at
+    for what in ("never ends", "ends too late"):
+        assert jobs.wait(ids[what], timeout_s=20).state is JobState.SUCCEEDED
+    replaced = wait_until(lambda: jobs_of(other, "/bin/sleep", "302"), 20, "the second try runs")
+    wait_until(lambda: len(jobs_of(sleeper, "/bin/sleep")) == 1, 20, "two of the first tries ended meanwhile")
+    sleeper.thaw()
+
+    assert jobs.wait(ids["ends in time"], timeout_s=20).reason is Reason.ACCEPTED_LATE
+    wait_gone([*first, *replaced], 3)
+    expected = {
+        "never ends": ["superseded", "succeeded"],
+        "ends in time": ["succeeded", "superseded"],
+        "ends too late": ["superseded", "succeeded"],
+    }
+    wait_until(
+        lambda: {what: [one.state for one in jobs.get(ids[what]).tries] for what in ids} == expected,
+        10,
+        f"{expected}",
+    )
+    assert took_s < RELEASED_S
+    # Both take work again.
+    for agent in (sleeper, other):
+        again = command("/bin/true", host=agent.name)
+        assert jobs.wait(jobs.submit(again).job_ids[0], timeout_s=20).state is JobState.SUCCEEDED
+
+
+def test_frozen_for_less_than_its_lease_it_loses_nothing(make_pool: MakePool) -> None:
+    pool = make_pool()
+    pool.start_hub()
+    agent = pool.start_agent()
+    jobs = pool.client().jobs
+    [job_id] = jobs.submit(command("/bin/sleep", "2")).job_ids
+    wait_until(lambda: jobs_of(agent, "/bin/sleep"), 20, "the job runs")
+    agent.freeze()
+    wait_until(lambda: not jobs_of(agent, "/bin/sleep"), 10, "the job ends while its agent sleeps")
+    agent.thaw()
+    job = jobs.wait(job_id, timeout_s=10)
+    assert (job.state, job.reason, job.attempts) == (JobState.SUCCEEDED, Reason.COMPLETED, 1)
