@@ -1,0 +1,105 @@
+"""Runs one part of the benchmark as a process of its own: bounded in time, and nothing of it is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.quiet import ROOT_PID, descendants
+
+ROOT = Path(__file__).resolve().parents[1]
+STOP_GRACE_S = 8.0
+_SET_CHILD_SUBREAPER = 36
+_TAIL_CHARS = 300
+_LOOK_S = 0.05
+
+
+class NotMeasured(RuntimeError):
+    """Why there is no number, in one sentence."""
+
+
+def adopt_orphans() -> None:
+    """What a child leaves behind becomes ours, so that it can be found and stopped by its process id."""
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def result_of(
+    command: Sequence[str], *, limit_s: float, env: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Runs the command and returns the JSON object in the last line that it printed."""
+    before = set(descendants(os.getpid()))
+    # The caller's paths would bring our packages into a peer's environment.
+    clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    # Files and not pipes: a pipe stays open as long as any grandchild lives.
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**clean, **(env or {}), ROOT_PID: str(os.getpid())},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=errors,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(max(limit_s, 0.1))
+        except subprocess.TimeoutExpired:
+            raise NotMeasured(f"not finished within {limit_s:.0f} s") from None
+        finally:
+            _stop_session(process)
+            stop_processes(set(descendants(os.getpid())) - before)
+        out.seek(0)
+        errors.seek(0)
+        return _last_object(code, out.read(), errors.read())
+
+
+def _last_object(code: int, out: str, errors: str) -> dict[str, Any]:
+    lines = [line for line in out.splitlines() if line.startswith("{")]
+    if code == 0 and lines:
+        found: dict[str, Any] = json.loads(lines[-1])
+        return found
+    last = (errors.strip() or out.strip() or "it printed nothing").splitlines()[-1]
+    raise NotMeasured(f"ended with {code}: {last[-_TAIL_CHARS:]}")
+
+
+def _stop_session(process: subprocess.Popen[Any]) -> None:
+    """An interrupt lets the child stop its own servers in order; its session is killed if it does not."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_GRACE_S)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def stop_processes(pids: Iterable[int]) -> None:
+    """Ends these processes of ours, first kindly."""
+    left = set(pids)
+    for number, grace_s in ((signal.SIGTERM, STOP_GRACE_S / 2), (signal.SIGKILL, STOP_GRACE_S / 2)):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + grace_s
+        while left and time.monotonic() < deadline:
+            left = {pid for pid in left if not _gone(pid)}
+            if left:
+                time.sleep(_LOOK_S)
+        if not left:
+            return
+
+
+def _gone(pid: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    return pid not in descendants(os.getpid())

@@ -1,0 +1,38 @@
+"""Measures one of our own modules in a process of its own: `python -m bench.ours throughput quick`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from bench.table import Figure
+
+MODULES = ("allocation", "heartbeats", "throughput")
+
+#: What the modules measure when they are run from here. Functions as many as the peers' calls: a longer run would
+#: hide more of what it costs to begin and to end.
+SIZES: dict[str, dict[str, dict[str, Any]]] = {
+    "full": {"throughput": {"FUNCTIONS": 5_000}},
+    "quick": {
+        "allocation": {"SIZES": (500, 5_000)},
+        "heartbeats": {"NODES": 200, "MEASURE_S": 2.0},
+        "throughput": {"FUNCTIONS": 500, "COMMANDS": 100, "BOXED_COMMANDS": 50, "SINGLES": 20},
+    },
+}
+
+
+def measure(name: str, size: str) -> list[Figure]:
+    module = importlib.import_module(f"bench.{name}")
+    for constant, value in SIZES[size].get(name, {}).items():
+        if not hasattr(module, constant):
+            raise AttributeError(f"bench.{name} has no {constant}")
+        setattr(module, constant, value)
+    figures: list[Figure] = module.run()
+    return figures
+
+
+if __name__ == "__main__":
+    print(json.dumps({"figures": [asdict(figure) for figure in measure(sys.argv[1], sys.argv[2])]}))
