@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from importlib.metadata import version
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Header, Request, Response
+from fastapi import APIRouter, Body, Depends, Header, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from computepool.hub.api import deps, examples
@@ -158,6 +158,16 @@ async def list_events(
     )
 
 
+async def _resume_after(
+    hub: HubDep,
+    last_event_id: Annotated[
+        int | None, Header(ge=0, le=SEQ_MAX, description="Go on after this event; without it, from now on")
+    ] = None,
+) -> int:
+    """Settled before the answer begins: what happens once the caller sees it begin is part of it."""
+    return await events.newest(hub) if last_event_id is None else last_event_id
+
+
 @router.get(
     "/events/stream",
     tags=["events"],
@@ -165,14 +175,8 @@ async def list_events(
     summary="The same, live (server-sent events)",
 )
 async def stream_events(
-    request: Request,
-    principal: SignedIn,
-    hub: HubDep,
-    last_event_id: Annotated[
-        int | None, Header(ge=0, le=SEQ_MAX, description="Go on after this event; without it, from now on")
-    ] = None,
+    request: Request, principal: SignedIn, hub: HubDep, after: Annotated[int, Depends(_resume_after)]
 ) -> AsyncIterator[EventView]:
-    after = await events.newest(hub) if last_event_id is None else last_event_id
     async for batch in events.stream(hub, principal, after=after):
         if not await deps.still_signed_in(request):
             return

@@ -92,7 +92,6 @@ async def _keep(hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, 
             tx.emit(
                 actor=asker.account_id, action="artifact.uploaded", account_id=asker.account_id, data=data
             )
-            tx.touch("events")
         if whole is not None:
             hub.blobs.publish(incoming.digest, whole)
 
@@ -182,7 +181,6 @@ async def remove(hub: Hub, principal: Principal, digest: str) -> None:
         data = json.dumps({"digest": digest})
         account = principal.account_id
         tx.emit(actor=account, action="artifact.removed", account_id=account, data=data)
-        tx.touch("events")
         return records.drop_if_unused(tx, digest)
 
     if await hub.store.write(unit):

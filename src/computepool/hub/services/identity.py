@@ -161,7 +161,6 @@ def _insert_account(tx: Tx, account_id: str, request: AccountRequest, principal:
     if not accounts.insert_account(tx, account_id=account_id, name=request.name, roles=request.roles):
         raise Conflict(f"There is an account named {request.name} already.", field="name")
     tx.emit(actor=principal.account_id, action="account.created", account_id=account_id)
-    tx.touch("events")
     return AccountView(id=account_id, name=request.name, roles=list(request.roles), created_at_ms=tx.now_ms)
 
 
@@ -219,7 +218,6 @@ def _insert_key(
         expires_at_ms=expires_at_ms,
     )
     tx.emit(actor=actor, action="key.created", account_id=owner, data=f'{{"key_id":"{key_id}"}}')
-    tx.touch("events")
     return NewKeyReply(
         id=key_id,
         name=name,
@@ -248,7 +246,7 @@ async def revoke_key(hub: Hub, principal: Principal, key_id: str) -> None:
             tx.emit(
                 actor=principal.account_id, action="key.revoked", account_id=row.account_id if row else None
             )
-        tx.touch(KEYS_TOPIC, "events")
+        tx.touch(KEYS_TOPIC)
 
     await hub.store.write(unit)
 
@@ -290,7 +288,6 @@ async def sign_in(hub: Hub, request: SignInRequest) -> SignInReply:
             expires_at_ms=None if life_s is None else tx.now_ms + round(life_s * 1000),
         )
         tx.emit(actor=account.id, action="account.signed_in", account_id=account.id)
-        tx.touch("events")
         return SignInReply(account=account_view(account), key=make_key(key_id, secret))
 
     return await hub.store.write(unit)

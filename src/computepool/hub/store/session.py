@@ -50,6 +50,7 @@ class Tx:
         row = dict.fromkeys(_EVENT_COLUMNS)
         row.update(columns, at_ms=self.now_ms, actor=actor, action=action, final=final)
         self.events.append(row)
+        self.topics.add("events")
 
     def touch(self, *topics: str) -> None:
         """After the commit, wake whoever waits for these topics, here and on the other hubs."""
