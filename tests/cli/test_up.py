@@ -173,6 +173,11 @@ def test_the_node_is_seen_paused_and_resumed(up: Up) -> None:
     assert up.pool("node", "why", *data).returncode == 0
 
 
+def test_the_hubs_database_keeps_its_rules(up: Up) -> None:
+    done = up.pool("hub", "check", "--data", up.folder / "data")
+    assert (done.returncode, done.stdout) == (0, "Every rule holds.\n"), done.stderr
+
+
 def test_the_sign_in_link_works_once(up: Up) -> None:
     link = re.search(r"http://\S+/signin\?code=\w+", up.printed())
     assert link is not None

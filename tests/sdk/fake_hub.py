@@ -282,10 +282,11 @@ class FakeHub:
             raise ConnectionAbortedError
         page = results[after : after + int(query["limit"])]
         rows = ",".join([result.model_dump_json(exclude_defaults=True) for result in page])
-        open_jobs = sum(
-            1 for j in self.jobs.values() if j["group_id"] == group_id and j["state"] not in TERMINAL
-        )
-        return f'{{"results":[{rows}],"cursor":{after + len(page)},"open":{open_jobs}}}'.encode()
+        unfinished = [
+            j for j in self.jobs.values() if j["group_id"] == group_id and j["state"] not in TERMINAL
+        ]
+        told = "" if page else f',"open":{len(unfinished)}'
+        return f'{{"results":[{rows}],"cursor":{after + len(page)}{told}}}'.encode()
 
     def view(self, job_id: str) -> JobDetail:
         job = self.jobs[job_id]

@@ -137,6 +137,23 @@ def test_reattach_from_another_connection(pool: Pool, machine: Machine) -> None:
         assert other.jobs.wait(job_id, timeout_s=30).state == "succeeded"
 
 
+def test_looking_around(pool: Pool) -> None:
+    job_id = pool.submit(pow, 2, 3).job_id
+    pool.jobs.wait(job_id, timeout_s=60)
+    changes = [event.after for event in pool.events(job_id=job_id)]
+    assert (changes[0], changes[-1]) == ("queued", "succeeded")
+    followed = pool.events(follow=True, job_id=job_id)
+    assert [next(followed).seq for _ in range(2)] == sorted(e.seq for e in pool.events(job_id=job_id))[:2]
+    node = pool.nodes.list(mine=True)[0]
+    assert pool.nodes.find(node.name).id == pool.nodes.find(node.id).id == node.id
+    group_id = pool.jobs.get(job_id).group_id or ""
+    assert group_id in {group.id for group in pool.groups.list(kind="session")}
+    assert job_id in {result.job_id for result in pool.groups.results(group_id, follow=True)}
+    assert [job.id for job in pool.jobs.list(group_id=group_id, state="succeeded", limit=1)]
+    assert pool.jobs.preview(pool.options(cores=1).needs).hosts[0].ok
+    assert pool.jobs.queue().nodes[0].online
+
+
 def slow_square(number: int) -> int:
     time.sleep(0.02)
     return number**2

@@ -83,29 +83,20 @@ def link(*, json: Json = False, settings: Settings) -> None:
 @app.command()
 @accepts(settings=hub_settings)
 def check(*, json: Json = False, settings: Settings) -> None:
-    """Check that a hub can run with these settings: database, schema, folder, port.
+    """Check that the hub's database keeps its rules; a hub may go on serving meanwhile. Exit code 1 if not.
 
     \b
     Examples:
       pool hub check
       DATABASE_URL=postgresql://pool@db/pool pool hub check --json
     """
-    from computepool.core.errors import ComputePoolError
-
-    findings = {"data": str(settings.data_dir), "database": settings.url.partition("://")[0]}
-    try:
-        check_port(settings.host, settings.port)
-        findings["port"] = f"{settings.port} is free"
-    except ComputePoolError as error:
-        findings["port"] = error.detail
-    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    schema = _hub_module("store.schema")
-    schema.migrate(settings.url)
-    findings["schema"] = "is up to date"
+    broken: list[str] = _hub_module("main").check(settings)
     if json:
-        output.print_json(findings)
+        output.print_json({"database": settings.url.partition("://")[0], "broken": broken})
     else:
-        output.print_fields(list(findings.items()))
+        output.say("\n".join(broken) or "Every rule holds.")
+    if broken:
+        raise typer.Exit(1)
 
 
 def check_port(host: str, port: int) -> None:

@@ -82,7 +82,7 @@ def _run(
     with _status("Starting the hub") as status:
         words = _start_hub(base, host=host, port=port, children=children, stop=stop)
         if node:  # at once: it tests its sandbox while the hub is still starting
-            _start_node(base, url, words["enrol_code"], children)
+            _start_node(base, url=url, code=words["enrol_code"], children=children)
         pool = _signed_in(url, words["key"])
         _until(lambda: _healthy(pool), children, stop=stop, timeout_s=HUB_START_S, what="The hub")
         if node:
@@ -134,7 +134,7 @@ def _start_hub(
     return words
 
 
-def _start_node(base: Path, url: str, code: str, children: list[Child]) -> None:
+def _start_node(base: Path, *, url: str, code: str, children: list[Child]) -> None:
     """The code goes by the environment: a command line can be read by everybody on the machine."""
     arguments = ["node", "start", "--hub", url, "--data", str(base)]
     children.append(Child("node", arguments, log=base / "node.log", env={CODE_ENV: code}))

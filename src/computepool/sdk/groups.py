@@ -30,19 +30,20 @@ class GroupApi:
 
     def results(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
         """Finished jobs; with `follow` until none is open."""
+        wait_ms = 0
         while True:
             page = self._transport.get(
                 f"/groups/{group_id}/results",
                 ResultPage,
                 params={"after": after, "limit": PAGE_MAX},
-                wait_ms=WAIT_MS if follow else 0,
+                wait_ms=wait_ms,
             )
             yield from page.results
             after = page.cursor
-            if not page.results and (page.open == 0 or not follow):
+            if not page.results and not (follow and page.open):
                 return
-            if follow and page.open == 0 and len(page.results) < PAGE_MAX:
-                return
+            # How many are open is told with an empty page alone, so the one after a full page must come at once.
+            wait_ms = 0 if page.results else WAIT_MS
 
     def cancel(self, group_id: str) -> GroupView:
         return self._transport.post(f"/groups/{group_id}/cancel", GroupView)

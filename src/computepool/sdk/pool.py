@@ -68,6 +68,7 @@ class Pool:
         self._by_group: dict[str, Session] = {}
         self._others: weakref.WeakSet[Session] = weakref.WeakSet()
         self._submitters: OrderedDict[object, Submitter] = OrderedDict()
+        weakref.finalize(self, transport.close).atexit = False  # closing twice does no harm
         # A script that submits and ends must not lose what is still in the queue.
         reference = weakref.ref(self)
         self._at_exit: Callable[[], None] = lambda: _close(reference)

@@ -101,7 +101,7 @@ class Session:
         future = JobFuture(self, submission.read)
         with self._state:
             if self._closing:
-                raise RuntimeError("cannot submit after close()")
+                raise self._lost_by or RuntimeError("cannot submit after close()")
             self._queue.append((submission, item, future))
             if self._sender is None:
                 self._start()

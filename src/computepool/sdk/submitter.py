@@ -17,6 +17,7 @@ from computepool.protocol.jobs import (
     InputFile,
     JobResult,
     JobSpec,
+    Needs,
 )
 from computepool.sdk import functions, options
 from computepool.sdk.errors import BadRequest, ResultUnreadable
@@ -156,6 +157,11 @@ class Submitter:
         """Uploaded once, however many jobs use them."""
         given = self._given.get("inputs")
         return () if given is None else self._pool.artifacts.inputs(given)
+
+    @property
+    def needs(self) -> Needs:
+        """The requirements as the hub sees them; `pool.jobs.preview` shows which nodes satisfy them."""
+        return options.needs(self._given)
 
     @cached_property
     def terms(self) -> dict[str, Any]:
