@@ -1,0 +1,7 @@
+"""Acceptance tests run whole pools of real processes, made and checked as in the fault tests."""
+
+from __future__ import annotations
+
+from tests.faults.conftest import agent_cache, make_pool
+
+__all__ = ["agent_cache", "make_pool"]
