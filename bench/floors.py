@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from bench.peers.measure import SLOTS, TRUE, Measured, Sizes, asked_sizes, emit, rates, singles
@@ -26,12 +25,12 @@ def process_pool(sizes: Sizes) -> Measured:
 
         many(min(100, sizes.calls))
         found = rates(many, sizes.calls, rounds=sizes.rounds)
-        measured = Measured(name="floor: Python process pool", on_disk=False, calls_per_s=found)
+        measured = Measured(name="Python process pool", floor=True, calls_per_s=found)
         singles(lambda: pool.submit(noop, 1).result(), measured, sizes)
         return measured
 
 
-def spawn(argv: Sequence[str], count: int) -> None:
+def spawn(argv: list[str], count: int) -> None:
     """Starts `count` processes, `SLOTS` at a time. Waits for any child: this process has no others."""
     running = 0
     for _ in range(count):
@@ -53,11 +52,11 @@ def _reap() -> None:
 def plain_processes(sizes: Sizes) -> Measured:
     spawn([TRUE], 20)
     found = rates(lambda count: spawn([TRUE], count), sizes.processes, rounds=sizes.rounds)
-    return Measured(name=f"floor: posix_spawn of {TRUE}", on_disk=False, processes_per_s=found)
+    return Measured(name=f"posix_spawn of {TRUE}", floor=True, processes_per_s=found)
 
 
 def boxed_processes(sizes: Sizes) -> Measured:
-    measured = Measured(name=f"floor: bubblewrap around {TRUE}", on_disk=False)
+    measured = Measured(name=f"bubblewrap around {TRUE}", floor=True)
     found = shutil.which("bwrap")
     if found is None:
         measured.note = "bubblewrap is not installed"

@@ -78,6 +78,7 @@ class Patience:
     """A purse of seconds to wait with, so that many waits together stay bounded."""
 
     left_s: float
+    each_s: float = 30.0
     look_s: float = LOOK_S
 
     def wait(self, others_cores: Callable[[], float] | None = None) -> tuple[float, float]:
@@ -87,6 +88,6 @@ class Patience:
         while True:
             time.sleep(self.look_s)
             seen, waited = look(), time.monotonic() - began
-            if seen < QUIET_CORES or waited >= self.left_s:
+            if seen < QUIET_CORES or waited >= min(self.left_s, self.each_s):
                 self.left_s = max(0.0, self.left_s - waited)
                 return waited, seen

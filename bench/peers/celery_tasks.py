@@ -10,7 +10,6 @@ from celery import Celery
 from bench.peers.celery_names import ADDRESS, KEEP
 from bench.peers.measure import TRUE
 
-
 app = Celery("bench", broker=f"{os.environ[ADDRESS]}/0", backend=f"{os.environ[ADDRESS]}/1")
 app.conf.update(worker_hijack_root_logger=False, broker_connection_retry_on_startup=True, result_expires=600)
 if KEEP in os.environ:

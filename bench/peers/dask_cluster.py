@@ -36,7 +36,7 @@ def main() -> None:
     cluster = distributed.LocalCluster(
         n_workers=SLOTS, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
     )
-    measured = Measured(name=f"Dask.distributed {distributed.__version__}", on_disk=False)
+    measured = Measured(name=f"Dask.distributed {distributed.__version__}")
     with cluster, distributed.Client(cluster) as client:
         emit(measure(Dask(client), measured, asked_sizes()))
 

@@ -21,6 +21,8 @@ TRUE = "/bin/true"
 #: As long as our own single calls are apart: the system is idle again, not asleep.
 PAUSE_S = 0.02
 WARM_UP = 200
+#: No further round is begun after this.
+ROUNDS_S = 12.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,8 @@ class Measured:
     """One system's numbers; what makes no sense for it stays empty."""
 
     name: str
-    on_disk: bool
+    on_disk: bool = False  #: acknowledged work survives a crash, as it is set up here
+    floor: bool = False  #: not a system, but what the machine allows at most
     calls_per_s: list[float] = field(default_factory=list)
     processes_per_s: list[float] = field(default_factory=list)
     boxed_per_s: list[float] = field(default_factory=list)
@@ -63,7 +66,7 @@ def measure(system: System, into: Measured, sizes: Sizes) -> Measured:
     system.calls(min(WARM_UP, sizes.calls))
     cpu = _cpu_s()
     into.calls_per_s = rates(system.calls, sizes.calls, rounds=sizes.rounds)
-    into.cpu_us_per_call = (_cpu_s() - cpu) / (sizes.calls * sizes.rounds) * 1e6
+    into.cpu_us_per_call = (_cpu_s() - cpu) / (sizes.calls * len(into.calls_per_s)) * 1e6
     singles(system.call, into, sizes)
     system.processes(min(WARM_UP, sizes.processes) // 4)
     into.processes_per_s = rates(system.processes, sizes.processes, rounds=sizes.rounds)
@@ -71,8 +74,10 @@ def measure(system: System, into: Measured, sizes: Sizes) -> Measured:
 
 
 def rates(many: Callable[[int], object], count: int, *, rounds: int) -> list[float]:
-    found = []
-    for _ in range(rounds):
+    """One rate a round; a slow system or a busy machine gets fewer rounds, not more time."""
+    found: list[float] = []
+    deadline = time.perf_counter() + ROUNDS_S
+    while len(found) < rounds and (not found or time.perf_counter() < deadline):
         began = time.perf_counter()
         many(count)
         found.append(count / (time.perf_counter() - began))

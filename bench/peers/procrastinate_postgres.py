@@ -51,7 +51,7 @@ class Procrastinate:
         for start in range(0, count, BATCH):
             numbers = range(start, min(count, start + BATCH))
             await task.batch_defer_async(*({"number": number} for number in numbers))
-        while await self._value(OPEN):
+        while await self._value(OPEN):  # noqa: ASYNC110 - the rows change in other processes
             await asyncio.sleep(LOOK_S)
         if failed := await self._value(FAILED):
             raise RuntimeError(f"{failed} tasks failed")

@@ -20,12 +20,12 @@ app = procrastinate.App(
 )
 
 
-@app.task(name="noop")
+@app.task(name="noop")  # type: ignore[untyped-decorator]
 async def noop(number: int) -> int:
     return number
 
 
-@app.task(name="start_process")
+@app.task(name="start_process")  # type: ignore[untyped-decorator]
 async def start_process(number: int) -> int:
     process = await asyncio.create_subprocess_exec(TRUE, stdin=asyncio.subprocess.DEVNULL)
     await process.wait()

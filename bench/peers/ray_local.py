@@ -44,7 +44,7 @@ def main() -> None:
         _node_ip_address="127.0.0.1",
     )
     try:
-        emit(measure(Ray(), Measured(name=f"Ray {ray.__version__}", on_disk=False), asked_sizes()))
+        emit(measure(Ray(), Measured(name=f"Ray {ray.__version__}"), asked_sizes()))
     finally:
         ray.shutdown()
 
