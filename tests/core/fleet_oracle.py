@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from random import Random
 
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ ACCOUNTS = ("ann", "bob", "eve")
 TAGS = ("linux", "gpu", "lab")
 PROPERTIES = (("os", "debian"), ("os", "macos"), ("net", "fast"))
 TIERS = ("rtx-4090", "rtx-3060", "h100")
-REGIONS = {"in": "in", "india": "in", "DE": "eu", "fr": "eu", "us": "us", "": ""}
+REGIONS = {"in": "in", "india": "in", "DE": "eu", "fr": "eu", "eu": "eu", "us": "us", "": ""}
 
 
 @dataclass
@@ -164,32 +165,43 @@ def profiles() -> st.SearchStrategy[NodeProfile]:
         properties=subsets(PROPERTIES).map(tuple),
         mesh_version=st.sampled_from(["", "1", "2"]),
         python=st.sampled_from(["", "3.11", "3.11.7", "3.12"]),
-        level=st.sampled_from(list(Level)),
+        level=st.sampled_from([*Level, Level.NAMESPACE, Level.CONTAINER]),
         trusted=mostly_empty([*ACCOUNTS, "*"]),
         url=st.sampled_from(["", "http://one", "http://two"]),
     )
 
 
-requirements = st.builds(
-    Requirements,
-    cpu_milli=st.sampled_from([0, 500, 1_000, 2_000, 8_000]),
-    ram_mb=st.sampled_from([0, 256, 1_000]),
-    disk_mb=st.sampled_from([0, 256, 1_000]),
-    gpus=st.sampled_from([0, 0, 0, 1, 2]),
-    vram_mb=st.sampled_from([0, 0, 6_000, 16_000]),
-    tiers=mostly_empty([*TIERS, "cpu"]),
-    regions=mostly_empty([*REGIONS.keys() - {""}]),
-    tags=mostly_empty(TAGS),
-    prefer_tags=mostly_empty(TAGS),
-    exclude_tags=mostly_empty(TAGS),
-    properties=mostly_empty(PROPERTIES),
-    exclude_nodes=mostly_empty(["n0", "n1", "alpha", "http://one"]),
-    node=st.sampled_from(["", "", "", "n2", "beta"]),
-    mesh_version=st.sampled_from(["", "", "1"]),
-    python=st.sampled_from(["", "", "3.11"]),
-    isolation=st.sampled_from([None, None, *Level]),
-)
-#: Most random requirements fail everywhere; these usually do not.
+#: What a job may ask for, one thing at a time.
+DEMANDS: dict[str, st.SearchStrategy[object]] = {
+    "cpu_milli": st.sampled_from([0, 500, 2_000, 8_000]),
+    "ram_mb": st.sampled_from([0, 256, 1_000, 4_000]),
+    "disk_mb": st.sampled_from([0, 256, 1_000]),
+    "gpus": st.sampled_from([1, 2]),
+    "vram_mb": st.sampled_from([6_000, 16_000]),
+    "tiers": subsets([*TIERS, "cpu"]),
+    "regions": subsets([*REGIONS.keys() - {""}]),
+    "tags": subsets(TAGS),
+    "prefer_tags": subsets(TAGS),
+    "exclude_tags": subsets(TAGS),
+    "properties": subsets(PROPERTIES),
+    "exclude_nodes": subsets(["n0", "n1", "alpha", "http://one"]),
+    "node": st.sampled_from(["n2", "beta"]),
+    "mesh_version": st.just("1"),
+    "python": st.just("3.11"),
+    "isolation": st.sampled_from(list(Level)),
+}
+
+
+@st.composite
+def demanding(draw: st.DrawFn) -> Requirements:
+    """A few demands at a time: a job that asks for everything at once fits nowhere, and tests nothing."""
+    fields = draw(st.lists(st.sampled_from(sorted(DEMANDS)), max_size=4, unique=True))
+    basis = {"cpu_milli": 500, "ram_mb": 0, "disk_mb": 0}
+    return Requirements(**basis | {name: draw(DEMANDS[name]) for name in fields})  # type: ignore[arg-type]
+
+
+requirements = demanding()
+#: Small jobs, to put load on nodes.
 light_requirements = st.builds(
     Requirements,
     cpu_milli=st.sampled_from([500, 1_000]),
@@ -197,12 +209,10 @@ light_requirements = st.builds(
     disk_mb=st.just(0),
     gpus=st.sampled_from([0, 0, 1]),
     vram_mb=st.sampled_from([0, 0, 6_000]),
-    tags=st.sampled_from([frozenset(), frozenset({"linux"})]),
-    prefer_tags=mostly_empty(TAGS),
 )
 shapes = st.builds(
     Shape,
-    requirements | light_requirements,
+    requirements,
     account=st.sampled_from(ACCOUNTS),
     avoid_node=st.sampled_from(["", "", "n0", "n3"]),
 )
@@ -223,7 +233,7 @@ class Pair:
 def loaded_fleets(draw: st.DrawFn) -> Pair:
     """Nodes of every kind, some busy, some unavailable, some gone and their rows used again."""
     pair = Pair(Fleet(), {})
-    for profile in draw(st.lists(profiles(), max_size=8)):
+    for profile in draw(st.lists(profiles(), min_size=1, max_size=8)):
         if profile.node_id in pair.nodes and draw(st.booleans()):
             pair.fleet.remove(profile.node_id)
             del pair.nodes[profile.node_id]
@@ -234,7 +244,84 @@ def loaded_fleets(draw: st.DrawFn) -> Pair:
         for wanted in draw(st.lists(light_requirements, max_size=3)):
             if reservation := pair.fleet.reserve(node_id, wanted):
                 node.held.append(reservation)
-        node.available = draw(st.integers(0, 5)) > 0
+        node.available = draw(st.sampled_from([True, True, True, True, False]))
         pair.fleet.set_available(node_id, node.available)
         pair.fleet.set_reliability(node_id, draw(st.sampled_from([0.0, 0.5, 0.8, 1.0])))
     return pair
+
+
+class Dice:
+    """The same kinds of fleets and shapes from a seed: not shrunk, but a hundred times as many in the same time."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def some(self, values: Iterable[object]) -> frozenset[object]:
+        pool = sorted(values, key=str)
+        return frozenset(self._random.sample(pool, self._random.randint(0, 2)))
+
+    def one(self, *values: object) -> object:
+        return self._random.choice(values)
+
+    def profile(self, number: int) -> NodeProfile:
+        cards = tuple(
+            Gpu(name=str(tier), tier=str(tier), vram_mb=self._random.choice([8_000, 16_000, 24_000]))
+            for tier in self._random.choices(TIERS, k=self._random.randint(0, 3))
+        )
+        capacity = Capacity(
+            cpu_milli=self._random.choice([1_000, 2_000, 4_000]),
+            ram_mb=self._random.choice([256, 1_000, 4_000]),
+            disk_mb=self._random.choice([256, 1_000, 9_000]),
+            gpus=cards,
+        )
+        fields: dict[str, object] = {
+            "name": self.one("alpha", "beta", "gamma"),
+            "owner": self.one(*ACCOUNTS),
+            "region": self.one(*REGIONS),
+            "tags": self.some(TAGS),
+            "properties": tuple(self.some(PROPERTIES)),
+            "mesh_version": self.one("", "1", "2"),
+            "python": self.one("", "3.11", "3.11.7", "3.12"),
+            "level": self.one(*Level, Level.NAMESPACE, Level.CONTAINER),
+            "trusted": self.some([*ACCOUNTS, "*"]) if self._random.random() < 0.3 else frozenset(),
+            "url": self.one("", "http://one", "http://two"),
+        }
+        return NodeProfile(node_id=f"n{number}", capacity=capacity, **fields)  # type: ignore[arg-type]
+
+    def requirements(self) -> Requirements:
+        demands: dict[str, object] = {
+            "cpu_milli": self.one(0, 500, 2_000, 4_000),
+            "ram_mb": self.one(0, 256, 1_000, 4_000),
+            "disk_mb": self.one(0, 256, 1_000),
+            "gpus": self.one(1, 2),
+            "vram_mb": self.one(6_000, 16_000),
+            "tiers": self.some([*TIERS, "cpu"]),
+            "regions": self.some(REGIONS.keys() - {""}),
+            "tags": self.some(TAGS),
+            "exclude_tags": self.some(TAGS),
+            "properties": self.some(PROPERTIES),
+            "exclude_nodes": self.some(["n0", "n1", "alpha", "http://one"]),
+            "node": self.one("n2", "beta"),
+            "mesh_version": "1",
+            "python": "3.11",
+            "isolation": self.one(*Level),
+        }
+        chosen = self._random.sample(sorted(demands), self._random.randint(0, 4))
+        basis = {"cpu_milli": 500, "ram_mb": 0, "disk_mb": 0}
+        return Requirements(**basis | {name: demands[name] for name in chosen})  # type: ignore[arg-type]
+
+    def shape(self) -> Shape:
+        return Shape(self.requirements(), str(self.one(*ACCOUNTS)), str(self.one("", "n0", "n1")))
+
+    def fleet(self) -> Pair:
+        pair = Pair(Fleet(), {})
+        for number in range(self._random.randint(1, 8)):
+            pair.nodes[f"n{number}"] = PlainNode(self.profile(number))
+            pair.fleet.upsert(pair.nodes[f"n{number}"].profile)
+        for node_id, node in pair.nodes.items():
+            for _ in range(self._random.randint(0, 3)):
+                if reservation := pair.fleet.reserve(node_id, self.requirements()):
+                    node.held.append(reservation)
+            node.available = self._random.random() < 0.85
+            pair.fleet.set_available(node_id, node.available)
+        return pair

@@ -179,6 +179,7 @@ def test_the_avoided_node_is_not_used_while_the_other_is_busy() -> None:
 def test_the_avoided_node_runs_it_again_if_no_other_ever_could() -> None:
     fleet = fleet_of(node("bad", gpu()), node("cpu"))
     retry = shape(avoid_node="bad", vram_mb=8_000)
+    assert eligible(fleet, retry).any()
     assert chosen(fleet, retry) == ["bad"]
     fleet.upsert(node("new", gpu()))
     assert chosen(fleet, retry) == ["new"]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from computepool.core.allocator import Search, eligible, place
 from computepool.core.fleet import Fleet
 from computepool.core.resources import Shape
 from tests.core.fleet_oracle import (
+    Dice,
     Pair,
     PlainNode,
     check_not_overcommitted,
@@ -22,11 +24,35 @@ from tests.core.fleet_oracle import (
 )
 
 
+#: Random values cost more than what is tested; the bulk tests make up for the number.
+FEWER = settings(max_examples=40)
+
+
+@FEWER
 @given(loaded_fleets(), shapes)
 def test_gates_agree_with_the_oracle(pair: Pair, shape: Shape) -> None:
     assert pair.eligible_ids(eligible(pair.fleet, shape)) == may_start(pair.nodes.values(), shape)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_gates_agree_with_the_oracle_in_bulk(seed: int) -> None:
+    for number in range(30):
+        dice = Dice(1_000 * seed + number)
+        pair = dice.fleet()
+        for _ in range(20):
+            shape = dice.shape()
+            expected = may_start(pair.nodes.values(), shape)
+            assert pair.eligible_ids(eligible(pair.fleet, shape)) == expected, (seed, number, shape)
+            placed = place(pair.fleet, shape)
+            assert {placement.node_id for placement in placed} <= expected
+            assert bool(placed) == bool(expected)
+            for placement in placed:
+                node = pair.nodes[placement.node_id]
+                check_reservation(node, shape.requirements, placement.reservation)
+                pair.fleet.release(placement.node_id, placement.reservation)
+
+
+@FEWER
 @given(loaded_fleets(), st.lists(st.tuples(shapes, st.integers(1, 4)), min_size=1, max_size=5))
 def test_no_placement_violates_a_minimum_or_overcommits(pair: Pair, jobs: list[tuple[Shape, int]]) -> None:
     for shape, count in jobs:
@@ -42,6 +68,7 @@ def test_no_placement_violates_a_minimum_or_overcommits(pair: Pair, jobs: list[t
                 check_not_overcommitted(node)
 
 
+@FEWER
 @given(loaded_fleets(), shapes, st.integers(1, 12))
 def test_a_batch_places_what_single_calls_would(pair: Pair, shape: Shape, count: int) -> None:
     single, batched = copy.deepcopy(pair.fleet), pair.fleet
@@ -51,6 +78,7 @@ def test_a_batch_places_what_single_calls_would(pair: Pair, shape: Shape, count:
         assert not eligible(batched, shape).any(), "a batch that stops early leaves nothing unused"
 
 
+@FEWER
 @given(loaded_fleets(), shapes, shapes, st.integers(1, 3))
 def test_searches_may_take_turns(pair: Pair, first: Shape, second: Shape, expected: int) -> None:
     """Two searches over one fleet never take the same capacity, and stop only when nothing fits."""
@@ -69,6 +97,7 @@ def test_searches_may_take_turns(pair: Pair, first: Shape, second: Shape, expect
                 searches.append((shape, search))
 
 
+@FEWER
 @given(st.data())
 def test_remembered_rankings_follow_every_change(data: st.DataObject) -> None:
     """After any change a warm fleet decides as a fresh one does."""

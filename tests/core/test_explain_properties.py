@@ -5,13 +5,17 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from computepool.core.allocator import place
 from computepool.core.explain import explain, explain_node, preview
 from computepool.core.resources import Shape
-from tests.core.fleet_oracle import Pair, could_ever_run, gates, loaded_fleets, may_start, shapes
+from tests.core.fleet_oracle import Dice, Pair, could_ever_run, gates, loaded_fleets, may_start, shapes
+
+#: Random values cost more than what is tested; the bulk test makes up for the number.
+FEWER = settings(max_examples=40)
 
 #: Gates whose single failure can always be mended by changing the job.
 MENDABLE = {
@@ -37,8 +41,24 @@ def passes(pair: Pair, shape: Shape, *, idle: bool) -> dict[str, dict[str, bool]
     return verdicts
 
 
+@FEWER
 @given(loaded_fleets(), shapes)
 def test_numbers_agree_with_brute_force(pair: Pair, shape: Shape) -> None:
+    check_numbers(pair, shape)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_explanations_agree_with_brute_force_in_bulk(seed: int) -> None:
+    for number in range(10):
+        dice = Dice(1_000 * seed + number)
+        pair = dice.fleet()
+        for _ in range(10):
+            shape = dice.shape()
+            check_numbers(pair, shape)
+            check_changes(pair, shape)
+
+
+def check_numbers(pair: Pair, shape: Shape) -> None:
     why = explain(pair.fleet, shape)
     now, idle = passes(pair, shape, idle=False), passes(pair, shape, idle=True)
     assert why.nodes == len(pair.nodes)
@@ -55,8 +75,13 @@ def test_numbers_agree_with_brute_force(pair: Pair, shape: Shape) -> None:
         assert report.passing_without == sum(without)
 
 
+@FEWER
 @given(loaded_fleets(), shapes)
 def test_what_is_suggested_really_starts(pair: Pair, shape: Shape) -> None:
+    check_changes(pair, shape)
+
+
+def check_changes(pair: Pair, shape: Shape) -> None:
     why = explain(pair.fleet, shape)
     if why.eligible_now:
         assert why.changes == ()
@@ -69,6 +94,7 @@ def test_what_is_suggested_really_starts(pair: Pair, shape: Shape) -> None:
     assert why.sentence.endswith(".")
 
 
+@FEWER
 @given(loaded_fleets(), shapes)
 def test_a_single_change_is_found_where_there_is_one(pair: Pair, shape: Shape) -> None:
     near = [
@@ -81,6 +107,7 @@ def test_a_single_change_is_found_where_there_is_one(pair: Pair, shape: Shape) -
         assert len(changes[0].gates) == 1
 
 
+@FEWER
 @given(loaded_fleets(), shapes, st.integers(1, 10))
 def test_preview_says_what_the_allocator_does(pair: Pair, shape: Shape, limit: int) -> None:
     verdicts = preview(pair.fleet, shape, limit)
@@ -96,6 +123,7 @@ def test_preview_says_what_the_allocator_does(pair: Pair, shape: Shape, limit: i
         assert place(pair.fleet, shape)[0].node_id == verdicts[0].node_id
 
 
+@FEWER
 @given(loaded_fleets(), st.lists(shapes, min_size=1, max_size=4, unique=True))
 def test_a_node_is_told_the_truth(pair: Pair, waiting: list[Shape]) -> None:
     for node_id in pair.nodes:
