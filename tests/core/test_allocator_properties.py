@@ -23,7 +23,6 @@ from tests.core.fleet_oracle import (
     shapes,
 )
 
-
 #: Random values cost more than what is tested; the bulk tests make up for the number.
 FEWER = settings(max_examples=40)
 
