@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from computepool import JobFailed, Pool
+from computepool import JobFailed, Pool, connect
 from computepool.core.jobs import JobState
 from tests.sdk.fake_hub import FakeHub
 
@@ -74,6 +75,23 @@ def test_leaving_the_loop_cancels_what_is_open(hub: FakeHub, pool: Pool) -> None
         assert hub.lock.wait_for(
             lambda: sum(job["state"] is JobState.CANCELLED for job in hub.jobs.values()) == 48, 10
         )
+
+
+def test_closing_the_pool_right_after_leaving_still_cancels(hub: FakeHub) -> None:
+    hub.hold = True
+    arrived = threading.Event()
+
+    def slow(method: str, path: str) -> None:
+        if path.endswith("/cancel"):
+            arrived.wait(0.3)  # long enough for a close that does not wait to be over first
+
+    hub.fault = slow
+    with connect(hub.url, "cp_test") as pool:
+        run = pool.map(inverse, range(1, 50))
+        assert pool.flush()
+        run.close()
+    assert hub.count("POST", "/groups/grp_1/cancel") == 1
+    assert all(job["state"] is JobState.CANCELLED for job in hub.jobs.values())
 
 
 def test_a_bar_is_drawn_on_a_terminal_only(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
