@@ -154,11 +154,16 @@ async def running(
         await _stop(hub, tasks, listener)
 
 
-async def _stop(hub: Hub, tasks: list[asyncio.Task[None]], listener: Listener) -> None:
+def release_waiters(hub: Hub) -> None:
+    """Everything parked is answered now, and nothing parks any more."""
     hub.stopping = True
     for session in hub.registry.sessions:
         session.wake()
     hub.signals.fire_all()
+
+
+async def _stop(hub: Hub, tasks: list[asyncio.Task[None]], listener: Listener) -> None:
+    release_waiters(hub)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

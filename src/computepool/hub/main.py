@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import uvicorn
 
-from computepool.hub.app import build_hub, create_app
+from computepool.hub.app import build_hub, create_app, release_waiters
 from computepool.hub.clock import SystemClock, new_id
 from computepool.hub.services import identity, invariants
 from computepool.hub.services.secrets import make_key
@@ -17,6 +19,7 @@ from computepool.hub.store.dialect import HubLock
 from computepool.hub.store.session import Tx
 
 ADMIN = "admin"
+_START_FAILED = 3  #: what uvicorn's own command says
 _LOCAL_KEY_NAME = "pool up"
 _ROLES = ("admin", "submitter", "provider")
 
@@ -28,8 +31,9 @@ def serve(settings: Settings) -> None:
     )
     # Refused here, with a sentence, rather than inside the server's start-up.
     HubLock(settings.url).release()
-    uvicorn.run(
-        create_app(settings),
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
         host=settings.host,
         port=settings.port,
         log_level="warning",
@@ -41,6 +45,22 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=75,
         server_header=False,
     )
+    server = _Server(config, before_shutdown=lambda: release_waiters(app.state.hub))
+    server.run()
+    if not server.started:
+        raise SystemExit(_START_FAILED)
+
+
+class _Server(uvicorn.Server):
+    """Answers parked polls and streams before it waits for requests to end; else each would be broken off."""
+
+    def __init__(self, config: uvicorn.Config, *, before_shutdown: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._before_shutdown = before_shutdown
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._before_shutdown()
+        await super().shutdown(sockets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ async def results(
         with hub.signals.watch(f"group:{group_id}") as watch:
             rows, outputs = await hub.store.read(load)
             left_ms = deadline_ms - hub.now_ms()
-            if rows or left_ms <= 0:
+            if rows or left_ms <= 0 or hub.stopping:
                 break
             await watch.wait(left_ms / 1000)
     if not rows:

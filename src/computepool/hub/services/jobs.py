@@ -189,7 +189,8 @@ async def get(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int, seen
                 principal, await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
             )
             left_ms = deadline_ms - hub.now_ms()
-            if left_ms <= 0 or JobState(row.state) in TERMINAL or (seen is not None and row.state != seen):
+            over = left_ms <= 0 or hub.stopping or JobState(row.state) in TERMINAL
+            if over or (seen is not None and row.state != seen):
                 return await _detail(hub, principal, job_id)
             await watch.wait(left_ms / 1000)
 
@@ -225,7 +226,7 @@ async def result(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int) -
             if JobState(row.state) in TERMINAL:
                 break
             left_ms = deadline_ms - hub.now_ms()
-            if left_ms <= 0:
+            if left_ms <= 0 or hub.stopping:
                 raise Conflict(f"The job is not finished: it is {row.state}.")
             await watch.wait(left_ms / 1000)
     outputs = await hub.store.read(lambda connection: records.outputs_of(connection, [job_id]))
