@@ -8,6 +8,7 @@ forked from a server that has imported everything once, because starting Python 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import importlib
 import json
 import multiprocessing
@@ -346,6 +347,7 @@ def _enter(log: str, target: Callable[..., None], *arguments: Any) -> None:
     for stream in (1, 2):
         os.dup2(handle, stream)
     os.close(handle)
+    faulthandler.enable()
     threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
     target(*arguments)
 
