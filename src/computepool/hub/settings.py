@@ -57,6 +57,7 @@ class Settings(BaseSettings):
     log_max_bytes: int = 5 * 1024 * 1024  #: kept per attempt
     jobs_open_max: int = 1_000_000  #: per account
     page_max: int = 500
+    result_page_bytes: int = 8 * 1024 * 1024  #: a page of results ends here, whatever its limit
     wait_max_s: float = 60
     registrations_per_s: float = 200
     enrol_code_life_s: float = 900

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from computepool.core.jobs import TERMINAL, JobState, Reason
@@ -90,7 +91,10 @@ async def results(
     deadline_ms = hub.now_ms() + wait_ms
 
     def load(connection: Connection) -> tuple[Any, Any]:
-        rows = records.list_results(connection, group_id=group_id, after=after, limit=limit)
+        rows = _within(
+            records.list_results(connection, group_id=group_id, after=after, limit=limit),
+            hub.settings.result_page_bytes,
+        )
         return rows, records.outputs_of(connection, [row.id for row in rows]) if rows else {}
 
     while True:
@@ -104,6 +108,17 @@ async def results(
         return ResultPage(results=[], cursor=after, open=await _unfinished(hub, group_id))
     found = [views.job_result(row, seq=row.seq, outputs=outputs) for row in rows]
     return ResultPage(results=found, cursor=found[-1].seq)
+
+
+def _within(rows: Sequence[AnyRow], bytes_max: int) -> list[AnyRow]:
+    """As many as fit a reply of sensible size, and at least one: the cursor brings the rest."""
+    kept: list[AnyRow] = []
+    for row in rows:
+        bytes_max -= len(row.result or "") + len(row.error or "")
+        if kept and bytes_max < 0:
+            break
+        kept.append(row)
+    return kept
 
 
 async def _unfinished(hub: Hub, group_id: str) -> int:
