@@ -29,8 +29,16 @@ from computepool.agent.surroundings import PYTHON, prepare_runtime
 from computepool.core.isolation import Level
 from tests.agent.fake_hub import CODE, FakeHub, until
 
+#: Nothing is given back for being slow unless a test asks for it: the machine may be busy.
 QUICK = AgentLimits(
-    retry_base_s=0.05, retry_max_s=0.2, poll_slack_s=5, stop_flush_s=3, worker_idle_s=20, idle_pause_s=0.02
+    retry_base_s=0.05,
+    retry_max_s=0.2,
+    poll_slack_s=5,
+    stop_flush_s=3,
+    worker_idle_s=20,
+    idle_pause_s=0.02,
+    give_back_after_s=60,
+    give_back_unstarted_s=60,
 )
 
 

@@ -84,6 +84,8 @@ class FakeHub:
         self.specs: dict[str, str] = {}
         self._backlog: deque[Grant] = deque()
         self._open = 0
+        self._turn = 0
+        self._delivered: dict[str, Grant] = {}
         self._count = 0
         self._lane_turn = 0
         self._news = asyncio.Event()
@@ -246,9 +248,21 @@ class FakeHub:
 
     async def _next(self, node_id: str, request: NextRequest) -> bytes:
         self.polls.append(request)
+        self._turn += 1
+        turn = self._turn
+        self._news.set()  # an older poll of this node: its connection is gone
+        await asyncio.sleep(0)
+        for grant in [
+            self._delivered.pop(id_) for id_ in list(self._delivered) if id_ not in request.holding
+        ]:
+            if grant.attempt_id not in self.reports:  # its reply was lost on the way; say it again
+                self._backlog.appendleft(grant)
+                self._open -= 1
         deadline = asyncio.get_running_loop().time() + min(request.wait_ms, self.interval_ms) / 1000
         while True:
             self._news.clear()
+            if turn != self._turn:
+                return self._next_reply(node_id, []).model_dump_json().encode()
             grants = self._take() if request.claim else []
             left_s = deadline - asyncio.get_running_loop().time()
             stopping = self._server is None or self._server.should_exit
@@ -268,6 +282,7 @@ class FakeHub:
             grants.append(self._backlog.popleft())
             self._open += 1
         self.granted.update(grant.attempt_id for grant in grants)
+        self._delivered.update((grant.attempt_id, grant) for grant in grants)
         return grants
 
     def _next_reply(self, node_id: str, grants: list[Grant]) -> NextReply:

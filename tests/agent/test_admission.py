@@ -131,8 +131,8 @@ async def test_a_forgery_is_refused(hub: FakeHub, start_node: StartNode, ground:
     hub.submit(command("touch", str(proof)))
     await until(lambda: bool(seen) and seen[0] in hub.reports)
     report = hub.reports[seen[0]]
-    assert (report.outcome, report.reason) == (Outcome.RETURNED, Reason.NODE_ERROR)
-    assert (report.error or "").startswith("refused: ")
+    assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.NODE_ERROR)
+    assert (report.error or "").startswith("not run: ")
     hub.tamper = None
     (honest,) = hub.submit(command("true"))
     await until(lambda: honest in hub.reports)
@@ -146,7 +146,7 @@ async def test_one_forged_grant_does_not_spoil_the_others(hub: FakeHub, start_no
     attempts = hub.submit(command("true"), [None] * 3)
     await until(lambda: len(hub.reports) == 3)
     outcomes = [hub.reports[attempt].outcome for attempt in attempts]
-    assert outcomes == [Outcome.RETURNED, Outcome.SUCCEEDED, Outcome.SUCCEEDED]
+    assert outcomes == [Outcome.FAILED, Outcome.SUCCEEDED, Outcome.SUCCEEDED]
 
 
 class TestOwnersRules:

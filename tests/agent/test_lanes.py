@@ -66,7 +66,7 @@ async def test_different_lanes_run_side_by_side(hub: FakeHub, start_node: StartN
 async def test_a_long_head_gives_back_those_behind_it(
     hub: FakeHub, start_node: StartNode, ahead: bool
 ) -> None:
-    await start_node()
+    await start_node(limits=dataclasses.replace(QUICK, give_back_after_s=0.5))
     quick = hub.submit(function(time.sleep), [payload(0)] * (30 if ahead else 0), lane="one")
     head, *behind = hub.submit(function(time.sleep), [payload(1.5), *[payload(0)] * 9], lane="one")
     await until(lambda: all(attempt in hub.reports for attempt in behind))
@@ -123,7 +123,7 @@ class TestCancel:
         await until(lambda: not alive(marker))
 
     async def test_a_running_call_and_not_its_neighbours(self, hub: FakeHub, start_node: StartNode) -> None:
-        await start_node(limits=dataclasses.replace(QUICK, give_back_after_s=60))
+        await start_node()
         before = hub.submit(function(time.sleep), [payload(0)] * 20, lane="one")
         bad, *after = hub.submit(function(time.sleep), [payload(60), *[payload(0)] * 10], lane="one")
         await until(lambda: len(hub.reports) == 20)
@@ -135,7 +135,7 @@ class TestCancel:
     async def test_one_that_waits_never_starts(
         self, hub: FakeHub, start_node: StartNode, ground: Path
     ) -> None:
-        await start_node(limits=dataclasses.replace(QUICK, give_back_after_s=60))
+        await start_node()
         touched = ground / "touched"
         head = hub.submit(command("sleep", "1"), lane="one")[0]
         waiting = hub.submit(command("touch", str(touched)), lane="one")[0]
@@ -191,7 +191,7 @@ class TestStates:
     async def test_draining_finishes_what_runs_and_returns_the_rest(
         self, hub: FakeHub, start_node: StartNode
     ) -> None:
-        node = await start_node(limits=dataclasses.replace(QUICK, give_back_after_s=60))
+        node = await start_node()
         head = hub.submit(command("sleep", "1"), lane="one")[0]
         behind = hub.submit(command("true"), [None] * 5, lane="one")
         await until(lambda: bool(hub.polls) and behind[-1] in hub.polls[-1].holding)
@@ -205,7 +205,7 @@ class TestStates:
             )
 
     async def test_stopping_returns_everything(self, hub: FakeHub, start_node: StartNode) -> None:
-        node = await start_node(limits=dataclasses.replace(QUICK, give_back_after_s=60))
+        node = await start_node()
         marker = f"876543.{os.getpid()}"
         attempts = hub.submit(command("sleep", marker), [None] * 4)
         attempts += hub.submit(function(time.sleep), [payload(60)] * 2, lane="three")

@@ -77,7 +77,11 @@ class Attempt:
     async def prepare(self, work: Coroutine[Any, Any, T]) -> T:
         """Await something slow that comes before the start, so that `end` can break it off."""
         task = asyncio.ensure_future(work)
-        self.kill = lambda status: (task.cancel(), None)[1]
+
+        def break_off(status: Status) -> None:
+            task.cancel()
+
+        self.kill = break_off
         try:
             return await task
         except asyncio.CancelledError:

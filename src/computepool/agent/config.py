@@ -58,6 +58,7 @@ class AgentLimits:
     heartbeat_gap_s: float = 0.2
     progress_gap_s: float = 1.0
     give_back_after_s: float = 0.5  #: a head that runs longer does not keep those behind it waiting
+    give_back_unstarted_s: float = 3.0  #: the same for one whose worker, packages or inputs take that long
     patrol_s: float = 1.0
     # warm workers
     workers_max: int = 64

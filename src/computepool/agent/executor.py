@@ -185,16 +185,20 @@ class Executor:
             head = lane.head
             if head is None:
                 continue
-            waited_s = now - lane.head_since
-            if waited_s > self._limits.give_back_after_s and lane.waiting:
+            if lane.waiting and self._holds_up(head, lane, now):
                 self._give_back(lane, Reason.GIVEN_BACK)
-            if waited_s > self._limits.announce_after_s and not head.announced:
+            if now - lane.head_since > self._limits.announce_after_s and not head.announced:
                 head.announced = news = True
             self._enforce_time(head, lane, now)
         if now - self._patrolled_at >= self._limits.patrol_s:
             self._patrol(now - self._patrolled_at)
             self._patrolled_at = now
         return news
+
+    def _holds_up(self, head: Attempt, lane: Lane, now: float) -> bool:
+        if head.started_at is None:
+            return now - lane.head_since > self._limits.give_back_unstarted_s
+        return now - head.started_at > self._limits.give_back_after_s
 
     def _enforce_time(self, head: Attempt, lane: Lane, now: float) -> None:
         if head.started_at is not None:

@@ -73,7 +73,6 @@ class NodeLoop:
         self._work = asyncio.Event()
         self._done = asyncio.Event()
         self._poll: asyncio.Task[NextReply] | None = None
-        self._poll_claims = True
         self._refusals = 0
         self._progress_told_at = 0.0
         self.lease = Lease()
@@ -119,8 +118,8 @@ class NodeLoop:
             self._executor.give_back(Reason.NODE_DRAINING)
         self._work.set()
         self._beat.set()
-        # A parked poll that claims is left alone: breaking it off could lose grants that are on their way.
-        if self._poll is not None and not self._poll_claims:
+        # The hub must hear it now. Grants on their way are not lost: what a node does not list, the hub says again.
+        if self._poll is not None:
             self._poll.cancel()
 
     # ------------------------------------------------------------ running
@@ -146,12 +145,16 @@ class NodeLoop:
             self._executor.stop(head, Stop.DRAINING)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._limits.stop_flush_s):
+                await self._last_poll()
                 await self._executor.emptied()
                 await self._reporter.flushed()
         self._reporter.spill()
-        with contextlib.suppress(TimeoutError, ComputePoolError):
-            async with asyncio.timeout(1.0):
-                await self._client.heartbeat(self._request(wait_ms=0, claim=False))
+
+    async def _last_poll(self) -> None:
+        """Claim nothing more, and hear of grants that were on their way when the last poll was broken off."""
+        asked_at = self._clock.steady()
+        with contextlib.suppress(ComputePoolError):
+            self._handle(await self._client.next(self._request(wait_ms=0, claim=False)), asked_at)
 
     async def _drain_watch(self) -> None:
         while True:
@@ -169,8 +172,7 @@ class NodeLoop:
         wait_ms = self._limits.first_wait_ms
         while True:
             asked_at = self._clock.steady()
-            self._poll_claims = self.state is NodeState.ACTIVE
-            request = self._request(wait_ms=wait_ms, claim=self._poll_claims)
+            request = self._request(wait_ms=wait_ms, claim=self.state is NodeState.ACTIVE)
             try:
                 reply = await self._parked(request)
             except Unauthenticated as error:
@@ -250,7 +252,11 @@ class NodeLoop:
             self._take(reply, asked_at)
 
     def _take(self, reply: NextReply, asked_at: float) -> None:
-        fresh = [grant for grant in reply.grants if not self._seen(grant.attempt_id)]
+        # By id first: one reply may say the same thing twice too.
+        grants = {grant.attempt_id: grant for grant in reply.grants}
+        fresh = [
+            grant for id_, grant in grants.items() if id_ not in self._held and id_ not in self._remembered
+        ]
         if len(fresh) < len(reply.grants):
             _log.warning("the hub granted %d attempts again", len(reply.grants) - len(fresh))
         admission = self._gatekeeper.admit(
@@ -261,7 +267,7 @@ class NodeLoop:
         self._refusals = self._refusals + 1 if admission.refused else 0
         for attempt_id, why in admission.refused:
             _log.error("refused attempt %s: %s", attempt_id, why)
-            self._report(attempt_id, returned(Reason.NODE_ERROR, f"refused: {why}"))
+            self._report(attempt_id, failed(Reason.NODE_ERROR, f"not run: {why}"))
         for attempt_id, why in admission.forbidden:
             _log.warning("attempt %s may not run here: %s", attempt_id, why)
             self._report(attempt_id, failed(Reason.NODE_ERROR, why))
@@ -276,9 +282,6 @@ class NodeLoop:
         reason = Reason.NODE_DRAINING if self.state is NodeState.DRAINING else Reason.GIVEN_BACK
         for attempt in attempts:
             self._report(attempt.id, returned(reason))
-
-    def _seen(self, attempt_id: str) -> bool:
-        return attempt_id in self._held or attempt_id in self._remembered
 
     # ------------------------------------------------------------ reports
     def on_ending(self, attempt: Attempt, ending: Ending, logs: Sequence[LogText]) -> None:
@@ -307,9 +310,12 @@ class NodeLoop:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_IDLE_TICK_S):
                         await self._work.wait()
-            self._fence()
-            if self._executor.tick() or self._progress_changed():
-                self._beat.set()
+            try:
+                self._fence()
+                if self._executor.tick() or self._progress_changed():
+                    self._beat.set()
+            except Exception:  # noqa: BLE001 - one bad look at the clock must not end the node
+                _log.exception("a tick failed")
 
     def _fence(self) -> None:
         """Stop what the hub may already have given to another node."""

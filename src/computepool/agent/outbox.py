@@ -7,7 +7,6 @@ after a power cut the hub runs the attempts again, which is what it would do any
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,21 +42,26 @@ class Outbox:
         return self._count
 
     def put(self, request: CompleteRequest) -> Batch:
+        """Keep it. On a full disk it is sent all the same: a report in memory is better than none."""
         saved_ms = self._clock.now_ms()
         body = request.model_dump_json(exclude_defaults=True).encode()
         self._counter += 1
+        self._count += 1
         name = f"{self._prefix}-{self._counter:09d}"
-        temporary = self._folder / f"{name}.part"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            with os.fdopen(descriptor, "wb", buffering=0) as file:
-                file.writelines((b"%d\n" % saved_ms, body))
+            self._write(name, b"%d\n%b" % (saved_ms, body))
+        except OSError as error:
+            _log.error("reports are not kept on disk: %s", error)
+        return Batch(name=name, saved_ms=saved_ms, request=request, body=body)
+
+    def _write(self, name: str, data: bytes) -> None:
+        temporary = self._folder / f"{name}.part"
+        try:
+            temporary.write_bytes(data)
             temporary.rename(self._folder / f"{name}.json")
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        self._count += 1
-        return Batch(name=name, saved_ms=saved_ms, request=request, body=body)
 
     def remove(self, batch: Batch) -> None:
         (self._folder / f"{batch.name}.json").unlink(missing_ok=True)

@@ -179,15 +179,18 @@ class Worker:
     # ------------------------------------------------------------ events
     def _on_answers(self) -> None:
         for _ in range(_BURST):
+            if self.cheated or self.ended is not None:
+                return
             try:
                 data = self._channel.recv(FRAME_MAX + 1)
             except (BlockingIOError, ConnectionError):
                 return
-            if not data or self.ended is not None:
+            if not data:
                 return
             if not self._on_answer(data):
                 _log.warning("a worker of %s sent something that is no answer; it is ended", self.key.account)
                 self.cheated = True
+                self._loop.remove_reader(self._channel.fileno())
                 self._process.kill(Status.CANCELLED)
                 return
 
@@ -207,7 +210,7 @@ class Worker:
         if not self._calls or self._calls[0].seq != seq:
             return False
         if printed:
-            self._drain_output()
+            self._read_rest()
         call = self._calls.popleft()
         now = self._clock.steady()
         self.last_call_s = now - max(self._last_answer_at, call.sent_at)
@@ -236,18 +239,21 @@ class Worker:
             self._calls[0].on_output(stream, data)
         return True
 
-    def _drain_output(self) -> None:
+    def _read_rest(self) -> None:
+        """What the answered call still has in the pipes. One read takes all of it; a second one could already get
+        words of the next call, which starts as soon as the pipes are empty.
+        """
         for stream in self._pipes:
-            for _ in range(_BURST):
-                if not self._read_output(stream):
-                    break
+            self._read_output(stream)
 
     def _on_end(self) -> None:
         ended = self._process.wait(0)
         if ended is None or self.ended is not None:
             return
         self._on_answers()
-        self._drain_output()
+        for stream in self._pipes:
+            while self._read_output(stream):
+                pass
         self._finish(ended)
 
     def _finish(self, ended: Exit) -> None:
