@@ -23,7 +23,7 @@ PACKAGES := bubblewrap postgresql
 export UV_PYTHON_DOWNLOADS ?= never
 unexport VIRTUAL_ENV PYTHONHOME
 
-.PHONY: help up setup packages test check lint types imports bench fmt lock wheel clean
+.PHONY: help up setup packages test check lint types imports bench fmt lock lock-peers wheel clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,7 +52,7 @@ types: .venv/.dev
 imports: .venv/.dev
 	@.venv/bin/lint-imports --no-logo --no-cache | { grep -v -e ' KEPT$$' -e '^$$' -e '^-' -e '^Contracts$$' || true; }
 
-bench: .venv/.dev ## measure, and print numbers and ratios
+bench: packages .venv/.dev ## measure beside other systems, and print numbers and ratios
 	.venv/bin/python -m bench $(ARGS)
 
 fmt: .venv/.dev ## format the code and mend what ruff can mend
@@ -65,6 +65,14 @@ lock: $(UV) ## compile requirements/*.lock from pyproject.toml; ARGS=--upgrade t
 	$(COMPILE) $(ARGS) pyproject.toml --extra hub --constraint requirements/uv.lock --output-file requirements/run.lock
 	$(COMPILE) $(ARGS) pyproject.toml --extra hub --extra dev --constraint requirements/run.lock \
 		--output-file requirements/dev.lock
+
+# The systems that `make bench` measures beside ours, each for a virtual environment of its own.
+COMPILE_PEER := $(subst make lock,make lock-peers,$(COMPILE)) $(ARGS) - --output-file bench/peers/requirements
+lock-peers: $(UV)
+	echo 'celery[redis]' | $(COMPILE_PEER)/celery.txt
+	echo distributed | $(COMPILE_PEER)/dask.txt
+	printf '%s\n' procrastinate 'psycopg[binary,pool]' | $(COMPILE_PEER)/procrastinate.txt
+	echo ray | $(COMPILE_PEER)/ray.txt
 
 wheel: $(UV) ## build the wheel into dist/
 	$(UV) build --quiet --wheel --build-constraints requirements/build.lock --require-hashes --out-dir dist

@@ -34,6 +34,9 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--no-peers", action="store_true", help="only our own figures and the floors")
+    parser.add_argument(
+        "--patience", type=float, metavar="S", help="wait at most this long for a quiet machine, all in all"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was found there")
     return parser.parse_args(arguments)
 
@@ -44,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # As Ctrl-C does: whatever runs is stopped in order.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     size = "quick" if asked.quick else "full"
-    run = Run(size, Patience(PATIENCE_S[size]), deadline=time.monotonic() + WHOLE_S)
+    patience = Patience(PATIENCE_S[size] if asked.patience is None else asked.patience)
+    run = Run(size, patience, deadline=time.monotonic() + WHOLE_S)
     names = asked.only or NAMES
     here = ", ".join(f"{what} {value}" for what, value in machine().items())
     print(f"Machine: {here}. It is quiet while others use less than {QUIET_CORES} cores.", flush=True)

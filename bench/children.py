@@ -17,7 +17,7 @@ from typing import Any
 from bench.quiet import ROOT_PID, descendants
 
 ROOT = Path(__file__).resolve().parents[1]
-STOP_GRACE_S = 8.0
+STOP_GRACE_S = 5.0
 _SET_CHILD_SUBREAPER = 36
 _TAIL_CHARS = 300
 _LOOK_S = 0.05
@@ -33,9 +33,13 @@ def adopt_orphans() -> None:
 
 
 def result_of(
-    command: Sequence[str], *, limit_s: float, env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    limit_s: float,
+    grace_s: float = STOP_GRACE_S,
+    env: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Runs the command and returns the JSON object in the last line that it printed."""
+    """Runs the command and returns the last JSON object that it printed on a line of its own."""
     before = set(descendants(os.getpid()))
     # The caller's paths would bring our packages into a peer's environment.
     clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
@@ -55,8 +59,8 @@ def result_of(
         except subprocess.TimeoutExpired:
             raise NotMeasured(f"not finished within {limit_s:.0f} s") from None
         finally:
-            _stop_session(process)
-            stop_processes(set(descendants(os.getpid())) - before)
+            _stop_session(process, grace_s)
+            stop_processes(set(descendants(os.getpid())) - before, grace_s=grace_s)
         out.seek(0)
         errors.seek(0)
         return _last_object(code, out.read(), errors.read())
@@ -71,22 +75,22 @@ def _last_object(code: int, out: str, errors: str) -> dict[str, Any]:
     raise NotMeasured(f"ended with {code}: {last[-_TAIL_CHARS:]}")
 
 
-def _stop_session(process: subprocess.Popen[Any]) -> None:
+def _stop_session(process: subprocess.Popen[Any], grace_s: float) -> None:
     """An interrupt lets the child stop its own servers in order; its session is killed if it does not."""
     if process.poll() is not None:
         return
     process.send_signal(signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(STOP_GRACE_S)
+        process.wait(grace_s)
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
-def stop_processes(pids: Iterable[int]) -> None:
+def stop_processes(pids: Iterable[int], *, grace_s: float) -> None:
     """Ends these processes of ours, first kindly."""
     left = set(pids)
-    for number, grace_s in ((signal.SIGTERM, STOP_GRACE_S / 2), (signal.SIGKILL, STOP_GRACE_S / 2)):
+    for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)

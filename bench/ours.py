@@ -21,6 +21,12 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "heartbeats": {"NODES": 200, "MEASURE_S": 2.0},
         "throughput": {"FUNCTIONS": 500, "COMMANDS": 100, "BOXED_COMMANDS": 50, "SINGLES": 20},
     },
+    # For the tests: everything is run, nothing is measured.
+    "tiny": {
+        "allocation": {"SIZES": (50,)},
+        "heartbeats": {"NODES": 4, "INTERVAL_S": 0.2, "MEASURE_S": 0.5},
+        "throughput": {"FUNCTIONS": 20, "COMMANDS": 5, "BOXED_COMMANDS": 2, "SINGLES": 2},
+    },
 }
 
 

@@ -1,0 +1,52 @@
+"""Every part of the benchmark runs. The numbers mean nothing here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.children import ROOT, result_of
+from bench.comparison import QUESTIONS
+from bench.ours import MODULES
+from bench.table import Figure
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_our_figures(name: str) -> None:
+    found = result_of([sys.executable, "-m", "bench.ours", name, "tiny"], limit_s=240)
+    figures = [Figure(**figure) for figure in found["figures"]]
+    assert any(figure.target is not None for figure in figures)
+    if name == "throughput":
+        # Else the peers' numbers would silently stand beside nothing.
+        assert {question.ours for question in QUESTIONS} <= {figure.name for figure in figures}
+
+
+def test_the_command_prints_the_floors_and_writes_them(tmp_path: Path) -> None:
+    asked = [
+        "--quick",
+        "--no-peers",
+        "--patience",
+        "0",
+        "--only",
+        "floors",
+        "--json",
+        str(tmp_path / "found.json"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", *asked], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert "others used" in done.stdout
+    assert "is a tie" in done.stdout
+    found = json.loads((tmp_path / "found.json").read_text())
+    pool, plain, boxed = found["systems"]
+    assert pool["calls_per_s"][0] > 0
+    assert pool["call_p50_ms"] > 0
+    assert plain["processes_per_s"][0] > 0
+    assert boxed["boxed_per_s"][0] > 0
+    assert [section["name"] for section in found["sections"]] == ["floors"]
