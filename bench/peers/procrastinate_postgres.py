@@ -1,6 +1,7 @@
 """procrastinate on PostgreSQL: two worker processes with eight tasks in flight each, submitted in batches.
 
-That is the setup in which it was fastest. A call is done when its row says so; procrastinate keeps no results.
+More in flight than slots, and few statements: both in its favour. A call is done when its row says
+so; procrastinate keeps no results.
 """
 
 from __future__ import annotations
