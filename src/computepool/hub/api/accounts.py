@@ -151,7 +151,7 @@ async def list_events(
     limit: Limit = 100,
     job_id: IdQuery = None,
     node_id: IdQuery = None,
-    wait_ms: WaitMs = 0,
+    wait_ms: WaitMs,
 ) -> EventPage:
     return await events.page(
         hub, principal, after=after, limit=limit, job_id=job_id, node_id=node_id, wait_ms=wait_ms

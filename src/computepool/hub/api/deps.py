@@ -144,6 +144,15 @@ def refuse_cross_site(request: Request) -> None:
         raise Forbidden("This request came from another site.")
 
 
+async def bounded_wait(
+    request: Request,
+    wait_ms: Annotated[
+        int, Query(ge=0, le=60_000, description="How long to wait for news before answering")
+    ] = 0,
+) -> int:
+    return min(wait_ms, round(get_settings(request).wait_max_s * 1000))
+
+
 async def remembered(
     request: Request,
     idempotency_key: Annotated[
@@ -183,7 +192,7 @@ Either = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_
 RememberedDep = Annotated[Remembered, Depends(remembered)]
 
 Limit = Annotated[int, Query(ge=1, le=500)]
-WaitMs = Annotated[int, Query(ge=0, le=60_000, description="How long to wait for news before answering")]
+WaitMs = Annotated[int, Depends(bounded_wait)]
 Cursor = Annotated[
     str | None, Query(max_length=2_000, pattern=ID_PATTERN, description="`next` of the page before")
 ]

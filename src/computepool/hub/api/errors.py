@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from computepool.core.errors import ComputePoolError
+from computepool.hub.api.policy import methods_at
 from computepool.protocol.accounts import Problem
 
 logger = logging.getLogger(__name__)
@@ -108,11 +109,14 @@ def install(app: FastAPI) -> None:
         return invalid(error)
 
     @app.exception_handler(HTTPException)
-    async def on_http(_request: Request, error: HTTPException) -> Response:
+    async def on_http(request: Request, error: HTTPException) -> Response:
         # FastAPI's 400 is a body that could not even be read; here every such complaint is a 422.
         status = 422 if error.status_code == 400 else error.status_code
         answer = problem(_CODES_BY_STATUS.get(status, "bad_request"), str(error.detail), status=status)
         answer.headers.update(error.headers or {})
+        if status == 405:
+            path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+            answer.headers["Allow"] = ", ".join(methods_at(app.routes, path))
         return answer
 
     @app.exception_handler(ClientDisconnect)

@@ -107,7 +107,7 @@ async def get_job(
     principal: SignedIn,
     hub: HubDep,
     *,
-    wait_ms: WaitMs = 0,
+    wait_ms: WaitMs,
     seen: Annotated[
         JobState | None, Query(description="The state you know; answered when it differs")
     ] = None,
@@ -121,7 +121,7 @@ async def get_job(
     summary="How a finished job ended, with its result",
     responses=refuses(404, 409),
 )
-async def get_result(job_id: IdPath, principal: SignedIn, hub: HubDep, wait_ms: WaitMs = 0) -> JobResult:
+async def get_result(job_id: IdPath, principal: SignedIn, hub: HubDep, wait_ms: WaitMs) -> JobResult:
     return await jobs.result(hub, principal, job_id, wait_ms=wait_ms)
 
 
@@ -137,7 +137,7 @@ async def get_logs(
     hub: HubDep,
     *,
     after: Seq = 0,
-    wait_ms: WaitMs = 0,
+    wait_ms: WaitMs,
     limit: Limit = 200,
 ) -> LogPage:
     await jobs.check_visible(hub, principal, job_id)
@@ -222,7 +222,7 @@ async def get_results(
     hub: HubDep,
     *,
     after: Seq = 0,
-    wait_ms: WaitMs = 0,
+    wait_ms: WaitMs,
     limit: Limit = 500,
 ) -> ResultPage:
     return await groups.results(hub, principal, group_id, after=after, limit=limit, wait_ms=wait_ms)

@@ -5,6 +5,7 @@ Nothing here decides anything. A route whose policy cannot be found has none, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,16 @@ def policies(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[RoutePol
                 action=min(found) if len(found) == 1 else None,
                 documented=bool(getattr(context, "include_in_schema", False)),
             )
+
+
+def methods_at(routes: Sequence[BaseRoute], path: str) -> list[str]:
+    """The methods that some route answers at this path; each route alone knows only its own."""
+    templates = (
+        (route, re.escape(route.path).replace(r"\{", "{").replace(r"\}", "}")) for route in policies(routes)
+    )
+    return sorted(
+        {route.method for route, text in templates if re.fullmatch(re.sub("{[^}]+}", "[^/]+", text), path)}
+    )
 
 
 def _declared(dependant: Dependant | None) -> Iterator[Allow]:
