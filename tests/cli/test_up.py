@@ -110,7 +110,7 @@ def test_it_says_what_to_do_next(up: Up) -> None:
     printed = up.printed()
     assert f"ComputePool is up at http://127.0.0.1:{up.port}" in printed
     assert re.search(rf"http://127\.0\.0\.1:{up.port}/signin\?code=\w+", printed)
-    assert "pool submit examples/hello.py --wait" in printed
+    assert "submit examples/hello.py --wait" in printed
     assert "This machine lends" in printed
 
 

@@ -66,16 +66,17 @@ def start(
 @app.command()
 @accepts(settings=hub_settings)
 def link(*, json: Json = False, settings: Settings) -> None:
-    """Make a one-time sign-in link and a fresh key for the administrator, while the hub is stopped.
+    """Make a one-time sign-in link for the administrator, whether or not the hub runs.
+
+    Open it in a browser, or sign the command line in with it: pool login LINK
 
     \b
     Examples:
       pool hub link
     """
-    made = _hub_module("main").bootstrap(settings)
-    address = f"{settings.address}/signin?code={made.signin_code}"
+    address = _hub_module("main").signin_link(settings)
     if json:
-        output.print_json({"link": address, "key": made.admin_key, "enrol_code": made.enrol_code})
+        output.print_json({"link": address})
     else:
         output.say(address)
 

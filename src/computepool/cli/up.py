@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 import threading
@@ -185,15 +186,16 @@ def _check_alive(children: list[Child]) -> None:
 
 
 def _welcome(url: str, code: str, pool: Pool, *, with_node: bool) -> None:
+    program = _program()
     lines = [
         "",
         f"  ComputePool is up at {url}",
         f"  Sign in (once):      {url}/signin?code={code}",
         "",
         "  Try in another terminal:",
-        "    pool submit examples/hello.py --wait",
-        "    pool nodes",
-        "    pool node code               lend another machine",
+        f"    {program} submit examples/hello.py --wait",
+        f"    {program} nodes",
+        f"    {program} node code               lend another machine",
         "",
     ]
     if with_node:
@@ -203,6 +205,17 @@ def _welcome(url: str, code: str, pool: Pool, *, with_node: bool) -> None:
                         f"{len(profile.gpus) or 'no'} GPU, as {node.name} (isolation: {profile.isolation})")  # fmt: skip
     output.say("\n".join(lines) + "  Ctrl-C stops everything.")
     sys.stdout.flush()
+
+
+def _program() -> str:
+    """How to call this program from here: by its bare name only where a shell would find it."""
+    here = Path(sys.argv[0])
+    if not here.exists() or shutil.which("pool") == str(here.absolute()):
+        return "pool"
+    try:
+        return str(here.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(here.absolute())
 
 
 @contextmanager

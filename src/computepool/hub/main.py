@@ -6,18 +6,21 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import uvicorn
 
 from computepool.hub.app import build_hub, create_app, release_waiters
 from computepool.hub.clock import SystemClock, new_id
 from computepool.hub.services import identity, invariants
+from computepool.hub.services.context import Hub
 from computepool.hub.services.secrets import make_key
 from computepool.hub.settings import Settings
 from computepool.hub.store import accounts, consistency
 from computepool.hub.store.dialect import HubLock
 from computepool.hub.store.session import Tx
 
+T = TypeVar("T")
 ADMIN = "admin"
 _START_FAILED = 3  #: what uvicorn's own command says
 _LOCAL_KEY_NAME = "pool up"
@@ -73,43 +76,57 @@ class Bootstrap:
 def bootstrap(settings: Settings) -> Bootstrap:
     """Make sure there is an admin, and give the local machine a fresh key and one-time codes. Before the hub serves."""
     lock = HubLock(settings.url)
-    clock = SystemClock()
-    hub = None
     try:
-        hub = build_hub(settings, clock)
-
-        def unit(tx: Tx) -> Bootstrap:
-            account = accounts.find_account(tx.connection, ADMIN)
-            account_id = account.id if account is not None else new_id(clock, "acc")
-            if account is None:
-                accounts.insert_account(tx, account_id=account_id, name=ADMIN, roles=_ROLES)
-                tx.emit(actor="hub", action="account.created", account_id=account_id)
-            accounts.revoke_keys_named(tx, account_id=account_id, name=_LOCAL_KEY_NAME)
-            key_id, secret = clock.entropy(8).hex(), clock.entropy(32)
-            accounts.insert_key(
-                tx,
-                id=key_id,
-                account_id=account_id,
-                kind="key",
-                name=_LOCAL_KEY_NAME,
-                hash=hub.secrets.digest(secret.hex()),
-            )
-            codes = {
-                purpose: identity.issue_code(hub, tx, purpose=purpose, account_id=account_id, life_s=life_s)[
-                    0
-                ]
-                for purpose, life_s in (
-                    ("enrol", settings.enrol_code_life_s),
-                    ("signin", settings.signin_code_life_s),
-                )
-            }
-            return Bootstrap(make_key(key_id, secret), codes["enrol"], codes["signin"])
-
-        return hub.store.write_now(unit)
+        return _with_store(settings, _first_words)
     finally:
-        if hub is not None:
-            hub.store.close()
         lock.release()
+
+
+def signin_link(settings: Settings) -> str:
+    """A one-time link for the admin, who is made if there is none. A hub may be serving meanwhile."""
+    code = _with_store(settings, lambda hub, tx: _code(hub, tx, "signin", _admin(hub, tx)))
+    return f"{settings.address}/signin?code={code}"
+
+
+def _with_store(settings: Settings, effect: Callable[[Hub, Tx], T]) -> T:
+    hub = build_hub(settings, SystemClock())
+    try:
+        return hub.store.write_now(lambda tx: effect(hub, tx))
+    finally:
+        hub.store.close()
+
+
+def _first_words(hub: Hub, tx: Tx) -> Bootstrap:
+    account_id = _admin(hub, tx)
+    accounts.revoke_keys_named(tx, account_id=account_id, name=_LOCAL_KEY_NAME)
+    key_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
+    accounts.insert_key(
+        tx,
+        id=key_id,
+        account_id=account_id,
+        kind="key",
+        name=_LOCAL_KEY_NAME,
+        hash=hub.secrets.digest(secret.hex()),
+    )
+    return Bootstrap(
+        make_key(key_id, secret), _code(hub, tx, "enrol", account_id), _code(hub, tx, "signin", account_id)
+    )
+
+
+def _admin(hub: Hub, tx: Tx) -> str:
+    account = accounts.find_account(tx.connection, ADMIN)
+    if account is not None:
+        return str(account.id)
+    account_id = new_id(hub.clock, "acc")
+    accounts.insert_account(tx, account_id=account_id, name=ADMIN, roles=_ROLES)
+    tx.emit(actor="hub", action="account.created", account_id=account_id)
+    return account_id
+
+
+def _code(hub: Hub, tx: Tx, purpose: str, account_id: str) -> str:
+    lives = {"enrol": hub.settings.enrol_code_life_s, "signin": hub.settings.signin_code_life_s}
+    code, _ = identity.issue_code(hub, tx, purpose=purpose, account_id=account_id, life_s=lives[purpose])
+    return code
 
 
 def check(settings: Settings) -> list[str]:
