@@ -54,10 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"Machine: {here}. It is quiet while others use less than {QUIET_CORES} cores.", flush=True)
     ready = [] if asked.no_peers else prepare(run, [peer for peer in PEERS if peer.key in names])
     measure(run, names, ready)
-    print_results(run)
     if asked.json:
         asked.json.write_text(json.dumps(run.results(), indent=1, ensure_ascii=False) + "\n")
-    return 1 if any(section.problem and section.name in MODULES for section in run.sections) else 0
+    print_results(run)
+    measured = {section.name for section in run.sections if not section.problem}
+    return 0 if measured.issuperset(name for name in MODULES if name in names) else 1
 
 
 def prepare(run: Run, peers: Sequence[Peer]) -> list[tuple[Peer, Path]]:
@@ -88,10 +89,7 @@ def measure(run: Run, names: Sequence[str], ready: list[tuple[Peer, Path]]) -> N
 
 
 def print_results(run: Run) -> None:
-    print(flush=True)
-    for line in table(merged(run.figures), run.systems):
-        print(line)
-    print()
+    print("", "\n".join(table(merged(run.figures), run.systems)).strip("\n"), "", sep="\n")
     print(f"All with {SLOTS} slots on one machine, in one run: a difference under {TIE:.0%} is a tie.")
     print(
         "* keeps accepted work on disk through a crash, as ComputePool does (so set up; not crash-tested here)."
@@ -110,4 +108,7 @@ def print_results(run: Run) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted; everything that ran was stopped")

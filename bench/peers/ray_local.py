@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 
 import ray
 
@@ -35,6 +36,12 @@ class Ray:
 
 
 def main() -> None:
+    # Not TMPDIR: the paths of Ray's sockets must stay under 108 bytes.
+    with tempfile.TemporaryDirectory(prefix="bench-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        run(folder)
+
+
+def run(folder: str) -> None:
     ray.init(
         num_cpus=SLOTS,
         include_dashboard=False,
@@ -42,6 +49,7 @@ def main() -> None:
         logging_level="error",
         log_to_driver=False,
         _node_ip_address="127.0.0.1",
+        _temp_dir=folder,
     )
     try:
         emit(measure(Ray(), Measured(name=f"Ray {ray.__version__}"), asked_sizes()))
