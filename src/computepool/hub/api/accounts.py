@@ -90,7 +90,8 @@ async def create_account(
     hub: HubDep,
     key: RememberedDep,
 ) -> AccountView:
-    return await identity.create_account(hub, admin, body, for_body(key, admin, await request.body()))
+    remembered = for_body(key, admin, await request.body())
+    return await identity.create_account(hub, admin, body, remembered=remembered)
 
 
 @router.get("/keys", tags=["accounts"], summary="List your API keys")
@@ -112,7 +113,8 @@ async def create_key(
     hub: HubDep,
     key: RememberedDep,
 ) -> NewKeyReply:
-    return await identity.create_key(hub, principal, body, for_body(key, principal, await request.body()))
+    remembered = for_body(key, principal, await request.body())
+    return await identity.create_key(hub, principal, body, remembered=remembered)
 
 
 @router.delete(

@@ -82,7 +82,7 @@ async def upload(
     if not _NAME.match(name):
         raise BadRequest("A name may not contain control characters.", field="name")
     incoming = Incoming(digest=digest, offset=offset, size=size, name=name)
-    return await artifacts.receive(hub, asker, incoming, request.stream())
+    return await artifacts.receive(hub, asker, incoming, body=request.stream())
 
 
 @router.get(

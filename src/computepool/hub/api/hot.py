@@ -82,10 +82,10 @@ class HotRoutes(FastAPI):
 
     async def _next(self, node: NodePrincipal, body: bytes) -> bytes:
         request = NextRequest.model_validate_json(body)
-        reply = await nodes.poll(self.state.hub, self.state.dispatcher, node, request)
+        reply = await nodes.poll(self.state.hub, node, request, dispatcher=self.state.dispatcher)
         return reply.model_dump_json(exclude_defaults=True).encode()
 
     async def _complete(self, node: NodePrincipal, body: bytes) -> bytes:
         request = CompleteRequest.model_validate_json(body)
-        reply = await nodes.settle(self.state.hub, self.state.dispatcher, node, request)
+        reply = await nodes.settle(self.state.hub, node, request, dispatcher=self.state.dispatcher)
         return reply.model_dump_json().encode()

@@ -61,7 +61,8 @@ async def submit(
     dispatcher: DispatcherDep,
     key: RememberedDep,
 ) -> SubmitReply:
-    reply = await jobs.submit(hub, principal, body, for_body(key, principal, await request.body()))
+    remembered = for_body(key, principal, await request.body())
+    reply = await jobs.submit(hub, principal, body, remembered=remembered)
     if not body.after:
         dispatcher.submitted(
             reply.job_ids,
@@ -185,7 +186,8 @@ async def create_group(
     hub: HubDep,
     key: RememberedDep,
 ) -> GroupView:
-    return await groups.create(hub, principal, body, for_body(key, principal, await request.body()))
+    remembered = for_body(key, principal, await request.body())
+    return await groups.create(hub, principal, body, remembered=remembered)
 
 
 @router.get("/groups", tags=["groups"], summary="List groups, newest first")

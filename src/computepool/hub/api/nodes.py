@@ -43,7 +43,7 @@ from computepool.protocol.nodes import (
 router = APIRouter()
 
 
-async def poll(hub: Hub, dispatcher: Dispatcher, node: NodePrincipal, body: NextRequest) -> NextReply:
+async def poll(hub: Hub, node: NodePrincipal, body: NextRequest, *, dispatcher: Dispatcher) -> NextReply:
     reply, effects = await nodes.next_(hub, node, body)
     if effects is not None or body.profile is not None:
         await dispatcher.follow(effects)
@@ -52,7 +52,7 @@ async def poll(hub: Hub, dispatcher: Dispatcher, node: NodePrincipal, body: Next
 
 
 async def settle(
-    hub: Hub, dispatcher: Dispatcher, node: NodePrincipal, body: CompleteRequest
+    hub: Hub, node: NodePrincipal, body: CompleteRequest, *, dispatcher: Dispatcher
 ) -> CompleteReply:
     reply, settled = await settlement.complete(hub, node, body)
     dispatcher.settled(node.node_id, body, settled.over)
@@ -71,7 +71,7 @@ async def next_(
     hub: HubDep,
     dispatcher: DispatcherDep,
 ) -> NextReply:
-    return await poll(hub, dispatcher, node, body)
+    return await poll(hub, node, body, dispatcher=dispatcher)
 
 
 @router.post(
@@ -86,7 +86,7 @@ async def complete(
     hub: HubDep,
     dispatcher: DispatcherDep,
 ) -> CompleteReply:
-    return await settle(hub, dispatcher, node, body)
+    return await settle(hub, node, body, dispatcher=dispatcher)
 
 
 @router.post(

@@ -53,7 +53,7 @@ async def upload_state(hub: Hub, asker: Principal | NodePrincipal, digest: str) 
 
 
 async def receive(
-    hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, body: AsyncIterator[bytes]
+    hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, *, body: AsyncIterator[bytes]
 ) -> UploadState:
     """Append a stream to an upload; when it is whole, verify and keep it. Memory stays flat whatever the size."""
     if incoming.size > hub.settings.artifact_max_bytes:
@@ -63,7 +63,7 @@ async def receive(
     owner, offset = _owner_of(asker), incoming.offset
     done = UploadState(digest=incoming.digest, offset=incoming.size, complete=True)
     if await _has(hub, owner, incoming.digest):
-        await _keep(hub, asker, incoming, None)
+        await _keep(hub, asker, incoming)
         return done
     async for data in _chunks(body, hub.settings.artifact_chunk_bytes):
         if offset + len(data) > incoming.size:
@@ -74,11 +74,13 @@ async def receive(
     if offset < incoming.size:
         return UploadState(digest=incoming.digest, offset=offset, complete=False)
     whole = await asyncio.to_thread(hub.blobs.verify, incoming.digest, owner, size=incoming.size)
-    await _keep(hub, asker, incoming, whole)
+    await _keep(hub, asker, incoming, whole=whole)
     return done
 
 
-async def _keep(hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, whole: Path | None) -> None:
+async def _keep(
+    hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, *, whole: Path | None = None
+) -> None:
     """Refer to the bytes and, if they are new, give them their name: both while holding the artifact's row, so that
     a removal at the same moment comes wholly before or wholly after."""
 

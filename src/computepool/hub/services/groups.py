@@ -34,7 +34,9 @@ def _view(row: AnyRow, counts: dict[str, int]) -> GroupView:
     )
 
 
-async def create(hub: Hub, principal: Principal, request: GroupRequest, remembered: Remembered) -> GroupView:
+async def create(
+    hub: Hub, principal: Principal, request: GroupRequest, *, remembered: Remembered
+) -> GroupView:
     group_id = new_id(hub.clock, "grp")
 
     def effect(tx: Tx) -> GroupView:
@@ -51,7 +53,7 @@ async def create(hub: Hub, principal: Principal, request: GroupRequest, remember
             total=0,
         )
 
-    return await hub.store.write(lambda tx: once(tx, remembered, GroupView, lambda: effect(tx)))
+    return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=GroupView))
 
 
 async def _owned(hub: Hub, principal: Principal, group_id: str) -> AnyRow:

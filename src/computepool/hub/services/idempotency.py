@@ -35,7 +35,7 @@ class Remembered:
 
 
 def once(
-    tx: Tx, remembered: Remembered, model: type[M], effect: Callable[[], M], *, sealed: bool = False
+    tx: Tx, remembered: Remembered, effect: Callable[[], M], *, model: type[M], sealed: bool = False
 ) -> M:
     """The stored reply if this request was answered before, else the effect's own, stored with it."""
     if not remembered.key:

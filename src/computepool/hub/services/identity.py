@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -17,7 +19,7 @@ from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.secrets import make_key, parse_key
 from computepool.hub.store import accounts
 from computepool.hub.store import nodes as node_rows
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.accounts import (
     AccountPage,
     AccountRequest,
@@ -137,31 +139,23 @@ def node_key(principal: NodePrincipal) -> Ed25519PublicKey:
 # accounts and keys
 
 
-def account_view(row: object) -> AccountView:
-    return AccountView(
-        id=row.id,  # type: ignore[attr-defined]
-        name=row.name,  # type: ignore[attr-defined]
-        roles=row.roles.split(","),  # type: ignore[attr-defined]
-        created_at_ms=row.created_at_ms,  # type: ignore[attr-defined]
-    )
+def account_view(row: AnyRow) -> AccountView:
+    return AccountView(id=row.id, name=row.name, roles=row.roles.split(","), created_at_ms=row.created_at_ms)
 
 
 async def create_account(
-    hub: Hub, principal: Principal, request: AccountRequest, remembered: Remembered
+    hub: Hub, principal: Principal, request: AccountRequest, *, remembered: Remembered
 ) -> AccountView:
     account_id = new_id(hub.clock, "acc")
 
-    def unit(tx: Tx) -> AccountView:
-        return once(tx, remembered, AccountView, lambda: _insert_account(tx, account_id, request, principal))
+    def effect(tx: Tx) -> AccountView:
+        name, roles = request.name, request.roles
+        if not accounts.insert_account(tx, account_id=account_id, name=name, roles=roles):
+            raise Conflict(f"There is an account named {name} already.", field="name")
+        tx.emit(actor=principal.account_id, action="account.created", account_id=account_id)
+        return AccountView(id=account_id, name=name, roles=list(roles), created_at_ms=tx.now_ms)
 
-    return await hub.store.write(unit)
-
-
-def _insert_account(tx: Tx, account_id: str, request: AccountRequest, principal: Principal) -> AccountView:
-    if not accounts.insert_account(tx, account_id=account_id, name=request.name, roles=request.roles):
-        raise Conflict(f"There is an account named {request.name} already.", field="name")
-    tx.emit(actor=principal.account_id, action="account.created", account_id=account_id)
-    return AccountView(id=account_id, name=request.name, roles=list(request.roles), created_at_ms=tx.now_ms)
+    return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=AccountView))
 
 
 async def list_accounts(hub: Hub, *, after: str | None, limit: int) -> AccountPage:
@@ -180,51 +174,31 @@ async def get_account(hub: Hub, account_id: str) -> AccountView:
 
 
 async def create_key(
-    hub: Hub, principal: Principal, request: KeyRequest, remembered: Remembered
+    hub: Hub, principal: Principal, request: KeyRequest, *, remembered: Remembered
 ) -> NewKeyReply:
     owner = request.account_id or principal.account_id
     access.check_owner(principal, owner, what="account")
     expires_at_ms = (
         None if request.expires_in_s is None else hub.now_ms() + round(request.expires_in_s * 1000)
     )
-    key_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
+    secret = hub.clock.entropy(32)
+    key: dict[str, Any] = {
+        "id": hub.clock.entropy(8).hex(),
+        "account_id": owner,
+        "name": request.name,
+        "expires_at_ms": expires_at_ms,
+    }
 
-    def unit(tx: Tx) -> NewKeyReply:
+    def effect(tx: Tx) -> NewKeyReply:
         if accounts.get_account(tx.connection, owner) is None:
             raise NotFound("There is no such account.", field="account_id")
-        return once(
-            tx,
-            remembered,
-            NewKeyReply,
-            lambda: _insert_key(
-                hub, tx, key_id, secret, owner, request.name, expires_at_ms, principal.account_id
-            ),
-            sealed=True,
-        )
+        accounts.insert_key(tx, kind="key", hash=hub.secrets.digest(secret.hex()), **key)
+        data = json.dumps({"key_id": key["id"]})
+        tx.emit(actor=principal.account_id, action="key.created", account_id=owner, data=data)
+        return NewKeyReply(**key, created_at_ms=tx.now_ms, key=make_key(key["id"], secret))
 
-    return await hub.store.write(unit)
-
-
-def _insert_key(
-    hub: Hub, tx: Tx, key_id: str, secret: bytes, owner: str, name: str, expires_at_ms: int | None, actor: str
-) -> NewKeyReply:
-    accounts.insert_key(
-        tx,
-        id=key_id,
-        account_id=owner,
-        kind="key",
-        name=name,
-        hash=hub.secrets.digest(secret.hex()),
-        expires_at_ms=expires_at_ms,
-    )
-    tx.emit(actor=actor, action="key.created", account_id=owner, data=f'{{"key_id":"{key_id}"}}')
-    return NewKeyReply(
-        id=key_id,
-        name=name,
-        account_id=owner,
-        created_at_ms=tx.now_ms,
-        expires_at_ms=expires_at_ms,
-        key=make_key(key_id, secret),
+    return await hub.store.write(
+        lambda tx: once(tx, remembered, lambda: effect(tx), model=NewKeyReply, sealed=True)
     )
 
 

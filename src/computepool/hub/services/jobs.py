@@ -28,7 +28,7 @@ from computepool.protocol.jobs import (
 
 
 async def submit(
-    hub: Hub, principal: Principal, request: SubmitRequest, remembered: Remembered
+    hub: Hub, principal: Principal, request: SubmitRequest, *, remembered: Remembered
 ) -> SubmitReply:
     """One spec, one job per item; all of them or none."""
     body = request.spec.body()
@@ -38,7 +38,9 @@ async def submit(
     hub.specs.add(digest, body, request.spec)
     job_ids = new_ids(hub.clock, "job", len(request.items))
     submission = _Submission(hub, principal, request, digest, body, job_ids)
-    return await hub.store.write(lambda tx: once(tx, remembered, SubmitReply, lambda: submission.insert(tx)))
+    return await hub.store.write(
+        lambda tx: once(tx, remembered, lambda: submission.insert(tx), model=SubmitReply)
+    )
 
 
 class _Submission:

@@ -15,10 +15,10 @@ from computepool.protocol.nodes import LogsRequest, LogText
 
 
 async def receive(hub: Hub, node: NodePrincipal, request: LogsRequest) -> None:
-    await hub.store.write(lambda tx: append(hub, tx, node.node_id, request.chunks))
+    await hub.store.write(lambda tx: append(hub, tx, request.chunks, node_id=node.node_id))
 
 
-def append(hub: Hub, tx: Tx, node_id: str, chunks: Sequence[LogText]) -> None:
+def append(hub: Hub, tx: Tx, chunks: Sequence[LogText], *, node_id: str) -> None:
     """Bytes beyond the limit are counted but not kept; a node's words about a foreign attempt are ignored."""
     rows: list[dict[str, str]] = []
     for chunk in chunks:

@@ -56,7 +56,7 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> t
 
     def unit(tx: Tx) -> Settled:
         settled = _Settling(hub, tx, node, jitter).run(request.reports)
-        logs.append(hub, tx, node.node_id, request.logs)
+        logs.append(hub, tx, request.logs, node_id=node.node_id)
         return settled
 
     settled = await hub.store.write(unit)
