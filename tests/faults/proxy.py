@@ -1,0 +1,151 @@
+"""A TCP proxy that breaks things on purpose: lost requests, lost and cut replies, delays, partitions.
+
+Knows just enough of HTTP to tell a reply from a request: what the hub sends after the client spoke is the reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import struct
+import threading
+from collections import Counter
+from enum import StrEnum
+
+_CHUNK = 256 * 1024
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER with no time: closing sends RST
+
+
+class Fault(StrEnum):
+    LOSE_REQUEST = "the connection is reset before the hub hears of it"
+    LOSE_REPLY = "the hub did it, and its reply is lost"
+    CUT_REPLY = "half of the reply arrives, then a reset"
+    DELAY_REPLY = "the reply comes late"
+
+
+class ChaosProxy:
+    """Between a client and the hub, on a thread of its own. `rate` is the share of exchanges that go wrong."""
+
+    def __init__(self, port: int, *, seed: int, delay_s: float = 0.3) -> None:
+        self._hub_port = port
+        self._chance = random.Random(seed)
+        self._delay_s = delay_s
+        self._loop = asyncio.new_event_loop()
+        self._listening = threading.Event()
+        self._open: set[asyncio.StreamWriter] = set()
+        self.port = 0
+        self.rate = 0.0
+        #: None: whole. "both": nothing passes. "replies": the hub hears, but is not heard.
+        self.cut: str | None = None
+        self.faults: Counter[tuple[Fault, str]] = Counter()
+        self._thread = threading.Thread(target=self._run, name="chaos-proxy", daemon=True)
+        self._thread.start()
+        self._listening.wait(10)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def count(self, path: str = "", *faults: Fault) -> int:
+        """How often something went wrong on requests to paths that begin so."""
+        return sum(
+            number
+            for (fault, at), number in self.faults.items()
+            if at.startswith(path) and (not faults or fault in faults)
+        )
+
+    def heal(self) -> None:
+        """Everything passes from now on; connections from before the cut are gone."""
+        self.rate, self.cut = 0.0, None
+        self._loop.call_soon_threadsafe(lambda: [_reset(writer) for writer in list(self._open)])
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.port = server.sockets[0].getsockname()[1]
+        self._listening.set()
+        self._loop.run_forever()
+        server.close()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            hub_reader, hub_writer = await asyncio.open_connection("127.0.0.1", self._hub_port)
+        except OSError:
+            return _reset(writer)
+        exchange = _Exchange(self, reader, writer)
+        self._open |= {writer, hub_writer}
+        ways = [
+            asyncio.create_task(way) for way in (exchange.requests(hub_writer), exchange.replies(hub_reader))
+        ]
+        try:
+            with contextlib.suppress(OSError, EOFError):
+                done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                for way in done:
+                    way.result()
+        finally:
+            for way in ways:
+                way.cancel()
+            self._open -= {writer, hub_writer}
+            for one in (writer, hub_writer):
+                _reset(one)
+
+    def draw(self) -> Fault | None:
+        return self._chance.choice(list(Fault)) if self._chance.random() < self.rate else None
+
+    async def pause(self) -> None:
+        await asyncio.sleep(self._chance.uniform(0, self._delay_s))
+
+
+class _Exchange:
+    """One client's connection. Raises EOFError where it is to be broken."""
+
+    def __init__(self, proxy: ChaosProxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._proxy, self._reader, self._writer = proxy, reader, writer
+        self._fault: Fault | None = None
+        self._path = ""
+
+    async def requests(self, hub: asyncio.StreamWriter) -> None:
+        while data := await self._reader.read(_CHUNK):
+            head = data.split(b" ", 2)
+            if head[0] in (b"GET", b"POST", b"PUT", b"DELETE"):
+                self._path, self._fault = head[1].decode("latin-1").partition("?")[0], self._proxy.draw()
+            if self._fault is Fault.LOSE_REQUEST:
+                self._broken(self._fault)
+            if self._proxy.cut != "both":
+                hub.write(data)
+                await hub.drain()
+
+    async def replies(self, hub: asyncio.StreamReader) -> None:
+        while data := await hub.read(_CHUNK):
+            fault, self._fault = self._fault, None
+            if fault is Fault.LOSE_REPLY:
+                self._broken(fault)
+            if fault is Fault.DELAY_REPLY:
+                self._proxy.faults[fault, self._path] += 1
+                await self._proxy.pause()
+            if self._proxy.cut is None:
+                self._writer.write(data[: len(data) // 2] if fault is Fault.CUT_REPLY else data)
+                await self._writer.drain()
+            if fault is Fault.CUT_REPLY:
+                self._broken(fault)
+
+    def _broken(self, fault: Fault) -> None:
+        self._proxy.faults[fault, self._path] += 1
+        raise EOFError(fault)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()

@@ -1,0 +1,103 @@
+"""A network that loses, cuts and delays what client, agents and hub say to each other, and one that is cut in two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from computepool.core.jobs import JobState
+from computepool.testing.processes import wait_until
+from tests.faults.conftest import MakePool
+from tests.faults.jobprocesses import jobs_of, wait_gone
+from tests.faults.load import Load, command
+from tests.faults.proxy import ChaosProxy, Fault
+
+pytestmark = pytest.mark.process
+
+FAULTS = 100
+#: The hub did what it was asked for, and nobody heard.
+UNHEARD = (Fault.LOSE_REPLY, Fault.CUT_REPLY)
+#: Says again and again that it is there, until it is ended; a second try says so once.
+FIRST_NEVER_ENDS = """
+while
+    cp /proc/uptime "$0/.$COMPUTEPOOL_ATTEMPT" && mv "$0/.$COMPUTEPOOL_ATTEMPT" "$0/$COMPUTEPOOL_ATTEMPT"
+    test "$COMPUTEPOOL_ATTEMPT" = 1
+do sleep 0.02; done
+"""
+
+
+class Proxies:
+    def __init__(self) -> None:
+        self.made: list[ChaosProxy] = []
+
+    def __call__(self, port: int, **options: float) -> ChaosProxy:
+        proxy = ChaosProxy(port, seed=len(self.made), **options)
+        self.made.append(proxy)
+        return proxy
+
+
+@pytest.fixture
+def make_proxy() -> Iterator[Proxies]:
+    proxies = Proxies()
+    yield proxies
+    for proxy in proxies.made:
+        proxy.close()
+
+
+@pytest.mark.timeout(180)
+def test_lost_replies_have_one_effect(make_pool: MakePool, make_proxy: Proxies) -> None:
+    pool = make_pool(lease_min_s=6)
+    hub = pool.start_hub()
+    before_hub, before_agents = make_proxy(hub.port), make_proxy(hub.port)
+    for _ in range(2):
+        pool.start_agent(url=before_agents.url)
+
+    def enough() -> bool:
+        return (
+            before_hub.count("/api/v1/jobs") >= FAULTS
+            and before_agents.count("/api/v1/complete") >= FAULTS // 2
+            and before_agents.count() >= FAULTS
+        )
+
+    specs = [command("/bin/true"), command("/bin/sleep", "0.1"), command("/bin/echo", "x")]
+    with Load(pool.client(before_hub.url), specs, pause_s=0.01) as load:
+        before_hub.rate, before_agents.rate = 0.4, 0.3
+        wait_until(lambda: load.errors or enough(), 90, "enough went wrong")
+        before_hub.heal()
+        before_agents.heal()
+    load.check_exactly_once()
+    print(before_hub.faults, before_agents.faults)
+    for proxy, path in ((before_hub, "/api/v1/jobs"), (before_agents, "/api/v1/complete")):
+        assert proxy.count(path, *UNHEARD) >= FAULTS // 5
+        assert proxy.count(path, Fault.LOSE_REQUEST) > 0
+    assert before_agents.count("/api/v1/next", *UNHEARD) > 0
+
+
+@pytest.mark.parametrize("cut", ["both", "replies"])
+def test_a_node_that_is_cut_off_stops_its_job_before_another_starts_it(
+    make_pool: MakePool, make_proxy: Proxies, cut: str
+) -> None:
+    pool = make_pool()
+    hub = pool.start_hub()
+    proxy = make_proxy(hub.port)
+    lost, other = pool.start_agent(name="lost", url=proxy.url), pool.start_agent(name="other")
+    client = pool.client()
+    client.nodes.pause(other.node_id)
+    marks = pool.folder / "marks"
+    marks.mkdir()
+    marks.chmod(0o777)
+    [job_id] = client.jobs.submit(command("/bin/sh", "-c", FIRST_NEVER_ENDS, str(marks))).job_ids
+    wait_until((marks / "1").exists, 20, "the job runs")
+    processes = jobs_of(lost, "/bin/sh", "-c", FIRST_NEVER_ENDS)
+    client.nodes.resume(other.node_id)
+    proxy.cut = cut
+    wait_gone(processes, 10)
+    job = client.jobs.wait(job_id, timeout_s=20)
+    assert (job.state, job.node_name) == (JobState.SUCCEEDED, "other")
+    last, first = (float((marks / number).read_text().split()[0]) for number in "12")
+    assert last <= first, "two nodes ran it at the same time"
+    proxy.heal()
+    again = client.jobs.submit(command("/bin/true", host="lost")).job_ids[0]
+    assert client.jobs.wait(again, timeout_s=20).state is JobState.SUCCEEDED
+    assert client.jobs.get(job_id).attempts == 2
