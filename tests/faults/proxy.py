@@ -73,8 +73,7 @@ class ChaosProxy:
         self._listening.set()
         self._loop.run_forever()
         server.close()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
+        for task in (tasks := asyncio.all_tasks(self._loop)):
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
