@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bench.processes import RunningHub, cpu_s, hub_process, rss_bytes
 from bench.table import Figure
+from computepool.hub.clock import SystemClock
 from computepool.hub.services.identity import HUB_AUDIENCE
 from computepool.protocol.tokens import b64, public_text, sign_node_token
 from computepool.protocol.version import PROTOCOL
@@ -26,11 +27,16 @@ async def _enrol(hub: RunningHub, client: httpx2.AsyncClient, number: int) -> by
     code = (await client.post("/nodes/codes")).json()["code"]
     key = Ed25519PrivateKey.generate()
     profile = PROFILE | {"name": f"bench-{number}"}
-    body = {"code": code, "public_key": public_text(key), "proof": b64(key.sign(code.encode())), "protocol": PROTOCOL}
+    body = {
+        "code": code,
+        "public_key": public_text(key),
+        "proof": b64(key.sign(code.encode())),
+        "protocol": PROTOCOL,
+    }
     answer = await client.post("/nodes/register", json=body | {"profile": profile})
     answer.raise_for_status()
     node_id = answer.json()["node_id"]
-    token = sign_node_token(node_id, key=key, hub=HUB_AUDIENCE, now_s=time.time_ns() // 10**9)
+    token = sign_node_token(node_id, key=key, hub=HUB_AUDIENCE, now_s=SystemClock().now_ms() // 1000)
     first = {"boot_id": f"boot{number}", "wait_ms": 0, "profile": profile}
     (await client.post("/next", json=first, headers={"Authorization": f"Bearer {token}"})).raise_for_status()
     poll = json.dumps({"boot_id": f"boot{number}", "wait_ms": 60_000}).encode()

@@ -28,8 +28,19 @@ def _functions(pool: Pool, hub_pid: int, agent_pid: int) -> list[Figure]:
     took = time.perf_counter() - began
     assert results == [None] * FUNCTIONS
     spent = cpu_s(hub_pid) - before[0], cpu_s(agent_pid) - before[1], time.process_time() - before[2]
-    each = ", ".join(f"{who} {cost / FUNCTIONS * 1e6:.0f}" for who, cost in zip(("hub", "agent", "client"), spent, strict=True))
-    return [Figure("no-op functions, durable, end to end", FUNCTIONS / took, "/s", target=2_000, note=f"CPU µs each: {each}")]
+    each = ", ".join(
+        f"{who} {cost / FUNCTIONS * 1e6:.0f}"
+        for who, cost in zip(("hub", "agent", "client"), spent, strict=True)
+    )
+    return [
+        Figure(
+            "no-op functions, durable, end to end",
+            FUNCTIONS / took,
+            "/s",
+            target=2_000,
+            note=f"CPU µs each: {each}",
+        )
+    ]
 
 
 def _singles(pool: Pool) -> list[Figure]:
@@ -40,12 +51,18 @@ def _singles(pool: Pool) -> list[Figure]:
         times.append((time.perf_counter() - began) * 1e3)
         time.sleep(0.02)
     return [
-        Figure("one function on an idle pool, p50", statistics.median(times), "ms", target=10, lower_is_better=True),
+        Figure(
+            "one function on an idle pool, p50",
+            statistics.median(times),
+            "ms",
+            target=10,
+            lower_is_better=True,
+        ),
         Figure("one function on an idle pool, p99", statistics.quantiles(times, n=100)[98], "ms"),
     ]
 
 
-def _commands(pool: Pool, count: int, name: str, target: float) -> list[Figure]:
+def _commands(pool: Pool, count: int, name: str, *, target: float) -> list[Figure]:
     for future in [pool.command(["/bin/true"], wait=False) for _ in range(20)]:
         future.result(timeout=60)
     began = time.perf_counter()
@@ -56,16 +73,29 @@ def _commands(pool: Pool, count: int, name: str, target: float) -> list[Figure]:
 
 
 def run() -> list[Figure]:
-    figures: list[Figure] = []
-    with hub_process(log_level="warning") as hub:
-        with agent_process(hub) as agent, connect(hub.url, hub.first.admin_key) as pool:
-            figures += _functions(pool, hub.pid, agent)
-            figures += _singles(pool)
-            figures += _commands(pool, BOXED_COMMANDS, "commands (/bin/true) in bubblewrap, durable", 200)
-    with hub_process(log_level="warning") as hub:
-        with agent_process(hub, sandbox="process"), connect(hub.url, hub.first.admin_key) as pool:
-            figures += _commands(pool, COMMANDS, "commands (/bin/true) as plain processes, durable", 600)
-    return figures
+    return [*_boxed(), *_plain()]
+
+
+def _boxed() -> list[Figure]:
+    with (
+        hub_process(log_level="warning") as hub,
+        agent_process(hub) as agent,
+        connect(hub.url, hub.first.admin_key) as pool,
+    ):
+        return [
+            *_functions(pool, hub.pid, agent),
+            *_singles(pool),
+            *_commands(pool, BOXED_COMMANDS, "commands (/bin/true) in bubblewrap, durable", target=200),
+        ]
+
+
+def _plain() -> list[Figure]:
+    with (
+        hub_process(log_level="warning") as hub,
+        agent_process(hub, sandbox="process"),
+        connect(hub.url, hub.first.admin_key) as pool,
+    ):
+        return _commands(pool, COMMANDS, "commands (/bin/true) as plain processes, durable", target=600)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         lock = HubLock(settings.url)
         try:
             async with running(
-                build_hub(settings, clock), on_ready=lambda hub, parts: _publish(app, api, hub, *parts)
+                build_hub(settings, clock), on_ready=lambda hub, parts: _publish((app, api), hub, parts)
             ):
                 yield
         finally:
@@ -115,14 +115,12 @@ def create_api() -> FastAPI:
     return api
 
 
-def _publish(
-    app: FastAPI, api: FastAPI, hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator
-) -> None:
+def _publish(targets: tuple[FastAPI, ...], hub: Hub, parts: tuple[Dispatcher, Authenticator]) -> None:
+    """Routes find these through their application's state."""
     registrations = TokenBucket(hub.clock, per_s=hub.settings.registrations_per_s)
-    for target in (app, api):
+    for target in targets:
         target.state.hub = hub
-        target.state.dispatcher = dispatcher
-        target.state.authenticator = authenticator
+        target.state.dispatcher, target.state.authenticator = parts
         target.state.registrations = registrations
 
 

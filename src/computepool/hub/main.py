@@ -84,7 +84,7 @@ def bootstrap(settings: Settings) -> Bootstrap:
 
 def signin_link(settings: Settings) -> str:
     """A one-time link for the admin, who is made if there is none. A hub may be serving meanwhile."""
-    code = _with_store(settings, lambda hub, tx: _code(hub, tx, "signin", _admin(hub, tx)))
+    code = _with_store(settings, lambda hub, tx: _code(hub, tx, _admin(hub, tx), purpose="signin"))
     return f"{settings.address}/signin?code={code}"
 
 
@@ -109,7 +109,9 @@ def _first_words(hub: Hub, tx: Tx) -> Bootstrap:
         hash=hub.secrets.digest(secret.hex()),
     )
     return Bootstrap(
-        make_key(key_id, secret), _code(hub, tx, "enrol", account_id), _code(hub, tx, "signin", account_id)
+        make_key(key_id, secret),
+        _code(hub, tx, account_id, purpose="enrol"),
+        _code(hub, tx, account_id, purpose="signin"),
     )
 
 
@@ -123,7 +125,7 @@ def _admin(hub: Hub, tx: Tx) -> str:
     return account_id
 
 
-def _code(hub: Hub, tx: Tx, purpose: str, account_id: str) -> str:
+def _code(hub: Hub, tx: Tx, account_id: str, *, purpose: str) -> str:
     lives = {"enrol": hub.settings.enrol_code_life_s, "signin": hub.settings.signin_code_life_s}
     code, _ = identity.issue_code(hub, tx, purpose=purpose, account_id=account_id, life_s=lives[purpose])
     return code

@@ -53,7 +53,9 @@ class NodeDouble:
         self.sign_in()
 
     def sign_in(self) -> None:
-        token = sign_node_token(self.node_id, key=self.key, hub=HUB_AUDIENCE, now_s=self.clock.now_ms() // 1000)
+        token = sign_node_token(
+            self.node_id, key=self.key, hub=HUB_AUDIENCE, now_s=self.clock.now_ms() // 1000
+        )
         self.client.headers["Authorization"] = f"Bearer {token}"
 
     def restart(self) -> None:
@@ -92,7 +94,12 @@ class NodeDouble:
 
     @staticmethod
     def make_report(attempt_id: str, **fields: Any) -> Report:
-        said: dict[str, Any] = {"outcome": Outcome.SUCCEEDED, "reason": Reason.COMPLETED, "exit_code": 0, "ran_ms": 5}
+        said: dict[str, Any] = {
+            "outcome": Outcome.SUCCEEDED,
+            "reason": Reason.COMPLETED,
+            "exit_code": 0,
+            "ran_ms": 5,
+        }
         return Report(attempt_id=attempt_id, **(said | fields))
 
     async def report_all(self, reports: list[Report], **extra: Any) -> list[str]:

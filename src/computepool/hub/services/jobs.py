@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from computepool.core.errors import BadRequest, Conflict, RateLimited
+from computepool.core.errors import BadRequest, Conflict, NotFound, RateLimited
 from computepool.core.jobs import TERMINAL, JobState, Reason
 from computepool.hub.clock import new_ids
 from computepool.hub.services import access, lifecycle, views
@@ -37,7 +37,7 @@ async def submit(
         raise BadRequest("Two items have the same key.", field="items")
     hub.specs.add(digest, body, request.spec)
     job_ids = new_ids(hub.clock, "job", len(request.items))
-    submission = _Submission(hub, principal, request, digest, body, job_ids)
+    submission = _Submission(hub, principal, request, digest=digest, body=body, job_ids=job_ids)
     return await hub.store.write(
         lambda tx: once(tx, remembered, lambda: submission.insert(tx), model=SubmitReply)
     )
@@ -51,6 +51,7 @@ class _Submission:
         hub: Hub,
         principal: Principal,
         request: SubmitRequest,
+        *,
         digest: str,
         body: str,
         job_ids: list[str],
@@ -121,7 +122,9 @@ class _Submission:
     def _check_group(self, tx: Tx) -> None:
         if self.request.group_id is not None:
             group = records.get_group(tx.connection, self.request.group_id)
-            access.check_owner(self.principal, group.account_id if group is not None else None, what="group")
+            # Not even an admin's jobs go into somebody else's group: its results are for its owner.
+            if group is None or group.account_id != self.principal.account_id:
+                raise NotFound("There is no such group, or it is not yours.", field="group_id")
 
     def _check_room(self, tx: Tx) -> None:
         limit = self.hub.settings.jobs_open_max

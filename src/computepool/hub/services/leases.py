@@ -109,18 +109,11 @@ def end_attempts(hub: Hub, tx: Tx, attempt_ids: list[str], *, reason: Reason) ->
             continue
         if reason is Reason.LEASE_LOST and attempt.lease_until_ms >= tx.now_ms:
             continue  # renewed since it was read
-        _end_attempt(hub, tx, attempt, job, reason, effects)
+        _end_attempt(hub, tx, attempt, job=job, reason=reason, effects=effects)
     return effects
 
 
-def _end_attempt(
-    hub: Hub,
-    tx: Tx,
-    attempt: AnyRow,
-    job: AnyRow,
-    reason: Reason,
-    effects: Effects,
-) -> None:
+def _end_attempt(hub: Hub, tx: Tx, attempt: AnyRow, *, job: AnyRow, reason: Reason, effects: Effects) -> None:
     if not job_rows.end_attempt(tx, attempt.id, state=AttemptState.EXPIRED, reason=reason):
         return
     effects.ended.append((attempt.node_id, attempt.id))

@@ -107,7 +107,7 @@ async def next_(
     if session is None or session.boot_id != request.boot_id or request.profile is not None:
         if request.profile is None:
             return _reply(hub, None, reregister=True), None
-        session, effects = await _arrive(hub, node, request, request.profile)
+        session, effects = await _arrive(hub, node, request, profile=request.profile)
     _hear(hub, session, request, poll=poll)
     await _note_running(hub, session, request)
     if poll and request.wait_ms and not effects and not _has_news(session) and not hub.stopping:
@@ -158,7 +158,7 @@ def _time_over(waiter: asyncio.Future[None]) -> None:
 
 
 async def _arrive(
-    hub: Hub, node: NodePrincipal, request: NextRequest, profile: Profile
+    hub: Hub, node: NodePrincipal, request: NextRequest, *, profile: Profile
 ) -> tuple[Session, Effects | None]:
     """First word of a node to this hub (or since its restart): learn its profile and what it should be holding."""
 
@@ -198,11 +198,11 @@ async def _arrive(
         now_ms=hub.now_ms(),
     )
     if known is None:
-        _adopt(hub, session, live, specs, set(request.holding))
+        _adopt(hub, session, live, specs=specs, holding=set(request.holding))
     return session, effects
 
 
-def _adopt(hub: Hub, session: Session, live: Any, specs: dict[str, Any], holding: set[str]) -> None:
+def _adopt(hub: Hub, session: Session, live: Any, *, specs: dict[str, Any], holding: set[str]) -> None:
     """Attempts this node holds by the store's knowledge, from before this hub knew it."""
     lanes: dict[str, Any] = {}
     for attempt in live:
