@@ -171,7 +171,7 @@ async def set_node_state(
     hub: HubDep,
     dispatcher: DispatcherDep,
 ) -> NodeView:
-    view = await nodes.set_state(hub, principal, node_id, NodeState(body.state))
+    view = await nodes.set_state(hub, principal, node_id, state=NodeState(body.state))
     dispatcher.kick()
     return view
 

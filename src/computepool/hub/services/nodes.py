@@ -370,7 +370,7 @@ async def get(hub: Hub, principal: Principal, node_id: str) -> NodeView:
     return _view(hub, row, principal)
 
 
-async def set_state(hub: Hub, principal: Principal, node_id: str, state: NodeState) -> NodeView:
+async def set_state(hub: Hub, principal: Principal, node_id: str, *, state: NodeState) -> NodeView:
     """What the owner wants takes effect here at once and on other hubs by notification."""
 
     def unit(tx: Tx) -> None:

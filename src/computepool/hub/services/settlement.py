@@ -55,7 +55,7 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> t
     jitter = hub.clock.entropy(1)[0] / 256
 
     def unit(tx: Tx) -> Settled:
-        settled = _Settling(hub, tx, node, jitter).run(request.reports)
+        settled = _Settling(hub, tx, node, jitter=jitter).run(request.reports)
         logs.append(hub, tx, request.logs, node_id=node.node_id)
         return settled
 
@@ -66,7 +66,7 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> t
 class _Settling:
     """One batch inside one transaction. Collects rows per statement, so that a thousand reports cost a few statements."""
 
-    def __init__(self, hub: Hub, tx: Tx, node: NodePrincipal, jitter: float) -> None:
+    def __init__(self, hub: Hub, tx: Tx, node: NodePrincipal, *, jitter: float) -> None:
         self.hub, self.tx, self.node, self.jitter = hub, tx, node, jitter
         self.settled = Settled()
         self.reported: list[dict[str, Any]] = []
@@ -85,7 +85,7 @@ class _Settling:
         self.uploaded = self._find_uploads(reports)
         seen: dict[str, str] = {}
         for report in reports:
-            self._settle_one(report, attempts.get(report.attempt_id), jobs, seen)
+            self._settle_one(report, attempts.get(report.attempt_id), jobs=jobs, seen=seen)
         job_rows.report_attempts(self.tx, self.reported)
         job_rows.accept(self.tx, self.accepted)
         records.refer(self.tx, self.outputs)
@@ -97,7 +97,7 @@ class _Settling:
         return self.settled
 
     def _settle_one(
-        self, report: Report, attempt: AnyRow | None, jobs: dict[str, AnyRow], seen: dict[str, str]
+        self, report: Report, attempt: AnyRow | None, *, jobs: dict[str, AnyRow], seen: dict[str, str]
     ) -> None:
         mine = attempt is not None and attempt.node_id == self.node.node_id
         job = jobs.get(attempt.job_id) if attempt is not None and mine else None
@@ -121,9 +121,9 @@ class _Settling:
         if verdict in (Verdict.REPLAY, Verdict.CONFLICT):
             return
         seen[report.attempt_id] = digest
-        self._record(report, attempt, verdict, digest)
+        self._record(report, attempt, verdict=verdict, digest=digest)
         if verdict in (Verdict.ACCEPTED, Verdict.ACCEPTED_LATE):
-            self._apply(report, attempt, job, verdict)
+            self._apply(report, attempt, job, verdict=verdict)
 
     def _find_uploads(self, reports: Sequence[Report]) -> set[str]:
         """Of the artifacts they name, those this node uploaded: it must not give away what it only knows the name of."""
@@ -142,7 +142,7 @@ class _Settling:
             update={"outcome": Outcome.FAILED, "reason": Reason.STAGING_FAILED, "error": error}
         )
 
-    def _record(self, report: Report, attempt: AnyRow, verdict: Verdict, digest: str) -> None:
+    def _record(self, report: Report, attempt: AnyRow, *, verdict: Verdict, digest: str) -> None:
         state = _ATTEMPT_STATE[report.outcome]
         if verdict is Verdict.SUPERSEDED:
             state = AttemptState.SUPERSEDED
@@ -163,15 +163,15 @@ class _Settling:
             }
         )
 
-    def _apply(self, report: Report, attempt: AnyRow, job: AnyRow, verdict: Verdict) -> None:
+    def _apply(self, report: Report, attempt: AnyRow, job: AnyRow, *, verdict: Verdict) -> None:
         if report.outcome is Outcome.SUCCEEDED:
-            self._accept(report, attempt, job, verdict)
+            self._accept(report, attempt, job, verdict=verdict)
             return
         self.bad += report.outcome is Outcome.FAILED and report.reason in NODE_FAULTS
         # After the successes: a late one of the same batch may end the job first.
         self.unsuccessful.append((report, job))
 
-    def _accept(self, report: Report, attempt: AnyRow, job: AnyRow, verdict: Verdict) -> None:
+    def _accept(self, report: Report, attempt: AnyRow, job: AnyRow, *, verdict: Verdict) -> None:
         self.good += 1
         self.done.add(job.id)
         late = verdict is Verdict.ACCEPTED_LATE
