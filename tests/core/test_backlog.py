@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from computepool.core import backlog as backlog_module
 from computepool.core import lines as lines_module
+from computepool.core.allocator import Search
 from computepool.core.backlog import SHAPES_FAILED_MAX, SHAPES_RETRIED_MAX, Backlog
 from computepool.core.fleet import Fleet
 from computepool.core.isolation import Level
@@ -63,6 +64,15 @@ def test_jobs_of_different_shapes_keep_their_age_order() -> None:
         wanted = Requirements(cpu_milli=1_000, ram_mb=age % 2, disk_mb=0)
         backlog.add(f"j{age}", Shape(wanted, "ann"), age_key=str(age))
     assert taken(backlog, fleet_of(9)) == [f"j{age}" for age in range(6)]
+
+
+def test_an_older_job_that_comes_later_goes_first() -> None:
+    backlog = Backlog()
+    other = Requirements(cpu_milli=1_000, ram_mb=1, disk_mb=0)
+    backlog.add("j5", Shape(SMALL, "ann"), age_key="5")
+    backlog.add("j3", Shape(other, "ann"), age_key="3")
+    backlog.add("j1", Shape(SMALL, "ann"), age_key="1")
+    assert taken(backlog, fleet_of(9)) == ["j1", "j3", "j5"]
 
 
 def test_priority_is_strictly_first() -> None:
@@ -215,6 +225,42 @@ def test_hopeless_shapes_are_all_tried_again_when_something_changes() -> None:
     assert rounds <= count // SHAPES_RETRIED_MAX + 1
 
 
+def test_a_round_looks_at_the_fleet_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    class CountedSearch(Search):
+        def __init__(self, fleet: Fleet, shape: Shape, expected: int) -> None:
+            looks.append(shape)
+            super().__init__(fleet, shape, expected)
+
+    monkeypatch.setattr(backlog_module, "Search", CountedSearch)
+    backlog = Backlog()
+    for number in range(5 * SHAPES_FAILED_MAX):
+        backlog.add(f"h{number}", Shape(Requirements(gpus=1, ram_mb=number), "ann"), age_key=f"{number:06}")
+    fleet = fleet_of(4)
+    while backlog.unfinished(fleet):
+        looks.clear()
+        backlog.take(fleet, 10)
+        assert len(looks) <= SHAPES_FAILED_MAX
+    looks.clear()
+    backlog.take(fleet, 10)
+    assert not looks, "nothing came free, so nothing is tried again"
+
+
+def test_what_fits_nowhere_and_goes_away_is_forgotten() -> None:
+    backlog, fleet = Backlog(), fleet_of(4)
+    for number in range(10):
+        backlog.add(f"h{number}", Shape(Requirements(gpus=1, ram_mb=number), "ann"), age_key="0")
+    backlog.take(fleet, 10)
+    for number in range(10):
+        backlog.remove(f"h{number}")
+    assert not backlog._parked
+    assert not backlog._lines.shapes
+    fleet.set_available("n0", False)
+    fleet.set_available("n0", True)
+    assert not backlog.unfinished(fleet)
+
+
 def test_limit() -> None:
     backlog = filled((f"j{number}", "ann") for number in range(5))
     fleet = fleet_of(9)
@@ -256,6 +302,16 @@ def test_restore_puts_a_job_back_to_its_place_and_repays_its_account() -> None:
     assert not backlog.restore("a0")
     assert taken(backlog, fleet, 4)[:3].count("a0") == 1
     assert len(backlog) == 0
+
+
+def test_a_restored_job_was_never_paid_for() -> None:
+    backlog = filled((f"a{number}", "ann") for number in range(4))
+    fleet = fleet_of(3)
+    for job_id, placement in backlog.take(fleet, 9):
+        fleet.release(placement.node_id, placement.reservation)
+        backlog.restore(job_id)
+    backlog.add("b0", Shape(SMALL, "bob"), age_key="9")
+    assert taken(backlog, fleet) == ["a0", "b0", "a1"]
 
 
 def test_what_was_removed_is_not_restored() -> None:

@@ -131,6 +131,19 @@ def test_what_the_submitter_cannot_change_is_not_suggested() -> None:
     assert why.sentence == "No node could ever run this: the only node has no sandbox for strangers' jobs."
 
 
+def test_a_change_that_would_not_help_is_not_suggested() -> None:
+    """The node's largest card is of another tier, so less VRAM does not help: only the small one counts."""
+    cards = (
+        Gpu(name="small", tier="rtx-3060", vram_mb=8_000),
+        Gpu(name="large", tier="h100", vram_mb=80_000),
+    )
+    capacity = Capacity(cpu_milli=8_000, ram_mb=32_000, disk_mb=500_000, gpus=cards)
+    why = explain(
+        fleet_of(node("n", capacity=capacity)), shape(vram_mb=96_000, tiers=frozenset({"rtx-3060"}))
+    )
+    assert [change.change for change in why.changes] == ["no GPU"]
+
+
 def test_avoiding_a_node_is_explained_and_does_not_make_it_hopeless() -> None:
     fleet = fleet_of(node("bad"), node("other"))
     fleet.set_available("other", False)

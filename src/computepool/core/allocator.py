@@ -139,11 +139,10 @@ class Search:
         at_best = self._bands == best
         used = self._fleet.table.last_used[: at_best.size]
         candidates = _least_recent(used, at_best, self._expected)
-        self._take_turns = len(candidates) < self._expected
-        if self._take_turns:
-            self._bands[candidates] = -1  # these are all: they go round until they are full
-        else:
-            self._expected *= 2
+        self._take_turns = (
+            len(candidates) < self._expected
+        )  # these are all: they go round until they are full
+        self._expected *= 2
         self._remember_scores(candidates)
         self._candidates.extend(candidates)
         return True
