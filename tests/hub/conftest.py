@@ -1,4 +1,7 @@
-"""A hub in this process, on SQLite by default; tests that must hold on both databases ask for `any_hub`."""
+"""A hub in this process, on SQLite by default; tests that must hold on both databases ask for `any_hub`.
+
+Whatever a test did to it, the rules that must always hold do at its end.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from computepool.hub.main import check
 from computepool.testing.hub import HubDouble, running_hub
 
 
@@ -14,6 +18,7 @@ from computepool.testing.hub import HubDouble, running_hub
 async def hub(tmp_path: Path) -> AsyncIterator[HubDouble]:
     async with running_hub(tmp_path) as running:
         yield running
+        assert check(running.hub.settings) == []
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -21,3 +26,4 @@ async def any_hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else ""
     async with running_hub(tmp_path, database_url=url) as running:
         yield running
+        assert check(running.hub.settings) == []

@@ -9,7 +9,9 @@ import httpx2
 COMMAND = {"kind": "command", "name": "true", "argv": ["/bin/true"]}
 
 
-def body(*, items: int = 1, needs: dict[str, Any] | None = None, spec: dict[str, Any] | None = None, **rest: Any) -> dict[str, Any]:
+def body(
+    *, items: int = 1, needs: dict[str, Any] | None = None, spec: dict[str, Any] | None = None, **rest: Any
+) -> dict[str, Any]:
     full = COMMAND | (spec or {})
     if needs is not None:
         full = full | {"needs": needs}

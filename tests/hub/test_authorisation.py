@@ -14,6 +14,7 @@ from starlette.routing import Mount, Route
 from computepool.hub.api.errors import STATUS
 from computepool.hub.api.policy import policies
 from computepool.hub.app import create_app
+from computepool.hub.main import check
 from computepool.hub.services import events
 from computepool.hub.services.access import Action
 from computepool.hub.settings import Settings
@@ -90,6 +91,7 @@ def rows() -> dict[tuple[str, str], dict[str, int]]:
 async def cast(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cast]:
     async with running_hub(tmp_path_factory.mktemp("hub")) as hub:
         yield await assemble(hub)
+        assert check(hub.hub.settings) == []
 
 
 async def address(cast: Cast, method: str, path: str) -> str:
@@ -191,6 +193,15 @@ async def test_each_caller_gets_the_answer_of_the_table(cast: Cast, method: str,
     if method != "HEAD":
         refused = {status: code for status, code in found.values() if status >= 400}
         assert all(code is not None and STATUS[code] == status for status, code in refused.items())
+
+
+async def test_nobody_submits_into_anothers_group(cast: Cast) -> None:
+    """Not even an admin: the results of a group are for its owner."""
+    group = await cast.new_group()
+    for caller in ("other_submitter", "admin"):
+        answer = await cast.callers[caller].post("/jobs", json=body(group_id=group))
+        assert (answer.status_code, answer.json()["field"]) == (404, "group_id")
+    assert (await cast.sam.get(f"/groups/{group}")).json()["total"] == 0
 
 
 async def test_the_table_holds_exactly_the_routes_of_the_application(cast: Cast) -> None:

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from computepool.hub.api.errors import STATUS
+from computepool.hub.main import check
 from computepool.testing.hub import running_hub
 from tests.hub.cast import DATA, DIGEST, Cast, assemble
 from tests.hub.submitting import COMMAND, body, job, submit
@@ -236,6 +237,7 @@ async def cast(
         url = request.getfixturevalue("postgres").fresh_database()
     async with running_hub(tmp_path_factory.mktemp("hub"), database_url=url) as hub:
         yield await assemble(hub)
+        assert check(hub.hub.settings) == []
 
 
 async def send(cast: Cast, bad: Bad, places: dict[str, str]) -> httpx2.Response:

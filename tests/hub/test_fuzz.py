@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from schemathesis.specs.openapi import checks
 
 from computepool.hub.app import create_api, create_app
-from computepool.hub.main import bootstrap
+from computepool.hub.main import bootstrap, check
 from computepool.hub.settings import Settings
 from computepool.protocol.nodes import CompleteRequest
 from computepool.protocol.tokens import b64, public_text, sign_node_token
@@ -90,6 +90,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     thread.start()
     try:
         yield Target(server, _port(server), started.admin_key)
+        assert check(configured) == []
     finally:
         server.should_exit = True
         thread.join(20)

@@ -23,7 +23,9 @@ async def sweep(hub: HubDouble) -> None:
     await hub.dispatcher.follow(await leases.expire_overdue(hub.hub))
 
 
-async def test_a_silent_node_goes_offline_and_its_job_runs_elsewhere(tmp_path: Path, clock: FakeClock) -> None:
+async def test_a_silent_node_goes_offline_and_its_job_runs_elsewhere(
+    tmp_path: Path, clock: FakeClock
+) -> None:
     async with running_hub(tmp_path, clock=clock) as hub:
         silent = await hub.node(name="silent")
         [job_id] = await submit(hub.admin)
@@ -100,7 +102,9 @@ async def test_a_job_nobody_can_run_expires_after_its_time_to_live(tmp_path: Pat
         assert (ended["state"], ended["reason"]) == ("expired", "queued_too_long")
 
 
-async def test_the_hubs_clock_jumping_an_hour_loses_and_doubles_nothing(tmp_path: Path, clock: FakeClock) -> None:
+async def test_the_hubs_clock_jumping_an_hour_loses_and_doubles_nothing(
+    tmp_path: Path, clock: FakeClock
+) -> None:
     async with running_hub(tmp_path, clock=clock) as hub:
         node = await hub.node()
         [job_id] = await submit(hub.admin)

@@ -16,7 +16,9 @@ async def test_a_job_goes_from_queue_to_result(any_hub: HubDouble) -> None:
     assert grant.job_id == job_id
     assert await state(any_hub.admin, job_id) == "leased"
 
-    await node.poll(path="/heartbeat", wait_ms=0, claim=False, running=[{"attempt_id": grant.attempt_id, "progress": 0.5}])
+    await node.poll(
+        path="/heartbeat", wait_ms=0, claim=False, running=[{"attempt_id": grant.attempt_id, "progress": 0.5}]
+    )
     running = await job(any_hub.admin, job_id)
     assert (running["state"], running["progress"]) == ("running", 0.5)
 
@@ -104,7 +106,12 @@ async def test_a_job_fault_is_retried_only_as_often_as_asked_and_elsewhere_first
     assert again == f"{job_id}-2"
     await other.report(again, outcome="failed", reason="exit_nonzero", exit_code=4)
     ended = await job(hub.admin, job_id)
-    assert (ended["state"], ended["reason"], ended["exit_code"], ended["attempts"]) == ("failed", "exit_nonzero", 4, 2)
+    assert (ended["state"], ended["reason"], ended["exit_code"], ended["attempts"]) == (
+        "failed",
+        "exit_nonzero",
+        4,
+        2,
+    )
 
 
 async def test_a_restarted_agent_loses_what_it_held_and_the_job_runs_again(any_hub: HubDouble) -> None:
