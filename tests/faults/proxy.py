@@ -73,9 +73,10 @@ class ChaosProxy:
         self._listening.set()
         self._loop.run_forever()
         server.close()
-        for task in (tasks := asyncio.all_tasks(self._loop)):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        for writer in list(self._open):
+            _reset(writer)
+        if tasks := asyncio.all_tasks(self._loop):
+            self._loop.run_until_complete(asyncio.wait(tasks, timeout=5))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
