@@ -62,7 +62,9 @@ async def submit(
     key: RememberedDep,
 ) -> SubmitReply:
     remembered = for_body(key, principal, await request.body())
-    reply = await jobs.submit(hub, principal, body, remembered=remembered)
+    reply, fresh = await jobs.submit(hub, principal, body, remembered=remembered)
+    if not fresh:
+        return reply  # the jobs may be anywhere by now, and must not be put into the queue again
     if not body.after:
         dispatcher.submitted(
             reply.job_ids,

@@ -12,7 +12,7 @@ class TokenBucket:
     def __init__(self, clock: Clock, *, per_s: float, burst: float | None = None) -> None:
         self._clock = clock
         self._per_s = per_s
-        self._burst = burst or per_s
+        self._burst = max(1.0, burst or per_s)  # or a slow bucket would never hold a whole token
         self._tokens = self._burst
         self._at_ms = clock.now_ms()
 

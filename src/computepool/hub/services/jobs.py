@@ -29,8 +29,8 @@ from computepool.protocol.jobs import (
 
 async def submit(
     hub: Hub, principal: Principal, request: SubmitRequest, *, remembered: Remembered
-) -> SubmitReply:
-    """One spec, one job per item; all of them or none."""
+) -> tuple[SubmitReply, bool]:
+    """One spec, one job per item; all of them or none. The second value is false when it was answered before."""
     body = request.spec.body()
     digest = spec_digest(body)
     if len({item.key for item in request.items if item.key}) != sum(1 for item in request.items if item.key):
@@ -38,9 +38,10 @@ async def submit(
     hub.specs.add(digest, body, request.spec)
     job_ids = new_ids(hub.clock, "job", len(request.items))
     submission = _Submission(hub, principal, request, digest=digest, body=body, job_ids=job_ids)
-    return await hub.store.write(
+    reply = await hub.store.write(
         lambda tx: once(tx, remembered, lambda: submission.insert(tx), model=SubmitReply)
     )
+    return reply, reply.job_ids == job_ids
 
 
 class _Submission:

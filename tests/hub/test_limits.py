@@ -1,0 +1,56 @@
+"""Limits and repetitions: each says when to come back, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.cast import Cast, assemble
+from tests.hub.submitting import body, submit
+from tests.hub.untouched import untouched
+
+
+async def test_a_storm_of_registrations_is_spread_out_and_uses_no_code_up(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, registrations_per_s=0.001) as hub:
+        cast = Cast(hub, {"provider": hub.admin})
+        first, second = await cast.registration(), await cast.registration()
+        assert (await hub.client().post("/nodes/register", json=first)).status_code == 201
+        async with untouched(hub):
+            refused = await hub.client().post("/nodes/register", json=second)
+        assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+        assert int(refused.headers["retry-after"]) >= 1
+        hub.app.state.registrations._tokens = 1
+        assert (await hub.client().post("/nodes/register", json=second)).status_code == 201
+
+
+async def test_an_account_may_have_so_many_unfinished_jobs(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, jobs_open_max=4) as hub:
+        jobs = await submit(hub.admin, items=3, needs={"cores": 1000})
+        async with untouched(hub):
+            refused = await hub.admin.post("/jobs", json=body(items=2))
+        assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+        assert int(refused.headers["retry-after"]) >= 1
+        await hub.admin.post(f"/jobs/{jobs[0]}/cancel")
+        assert len(await submit(hub.admin, items=2, needs={"cores": 1000})) == 2
+
+
+async def test_a_submission_said_twice_does_not_bring_finished_jobs_back_into_the_queue(
+    any_hub: HubDouble,
+) -> None:
+    sent, headers = body(needs={"cores": 1000}), {"Idempotency-Key": "once"}
+    first = (await any_hub.admin.post("/jobs", json=sent, headers=headers)).json()
+    [job_id] = first["job_ids"]
+    await any_hub.admin.post(f"/jobs/{job_id}/cancel")
+    async with untouched(any_hub):
+        assert (await any_hub.admin.post("/jobs", json=sent, headers=headers)).json() == first
+    assert (await any_hub.admin.get("/queue")).json()["queued"] == 0
+    assert job_id not in any_hub.hub.backlog
+
+
+async def test_the_queue_shows_job_ids_to_those_they_belong_to(hub: HubDouble) -> None:
+    cast = await assemble(hub)
+    for caller, seen in (("submitter", [cast.held_job]), ("other_submitter", []), ("admin", [cast.held_job])):
+        rows = (await cast.callers[caller].get("/queue")).json()["nodes"]
+        [row] = [row for row in rows if row["node_id"] == cast.pias_node]
+        assert row["jobs"] == seen
+        assert row["leased"] + row["running"] == 1
