@@ -127,6 +127,15 @@ def test_waiting_saves_nothing_up() -> None:
     assert counts == {"a": 5, "b": 5}
 
 
+def test_an_account_that_comes_back_is_no_better_off_than_a_new_one() -> None:
+    backlog = filled([("a0", "ann"), *((f"b{number}", "bob") for number in range(20))])
+    fleet = fleet_of(100)
+    assert len(taken(backlog, fleet, 10)) == 10
+    backlog.add("a1", Shape(SMALL, "ann"), age_key="8")
+    backlog.add("e0", Shape(SMALL, "eve"), age_key="9")
+    assert [job_id[0] for job_id in taken(backlog, fleet, 3)] == ["e", "a", "b"]
+
+
 def test_an_account_that_asks_one_at_a_time_does_not_jump_the_queue() -> None:
     backlog = filled((f"a{number}", "ann") for number in range(20))
     fleet = fleet_of(100)
