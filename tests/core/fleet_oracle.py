@@ -322,7 +322,8 @@ class Dice:
             for _ in range(self._random.randint(0, 3)):
                 if reservation := pair.fleet.reserve(node_id, self.requirements()):
                     node.held.append(reservation)
-            if self._random.random() < 0.2:  # it comes back as another machine, perhaps too small for its jobs
+            if self._random.random() < 0.2:
+                # It comes back as another machine, perhaps too small for its jobs.
                 node.profile = self.profile(int(node_id[1:]))
                 pair.fleet.upsert(node.profile)
             node.available = self._random.random() < 0.85
