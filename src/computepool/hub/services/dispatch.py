@@ -153,7 +153,7 @@ class Dispatcher:
 
     async def rounds(self) -> None:
         while await self.round():
-            pass
+            await asyncio.sleep(0)  # many shapes that fit nowhere must not keep polls waiting
 
     async def round(self) -> bool:
         """Place what can be placed. True when another round may place more."""
@@ -161,7 +161,7 @@ class Dispatcher:
         hub.backlog.release_due(hub.now_ms())
         places = self._new_lanes() + self._top_up()
         if not places:
-            return False
+            return hub.backlog.unfinished(hub.registry.fleet)
         try:
             leased = await hub.store.write(lambda tx: self._lease(tx, places))
         except Exception:
