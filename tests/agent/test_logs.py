@@ -30,7 +30,7 @@ def chunks(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def text_of(buffer: LogBuffer, stream: str = "stdout") -> str:
-    return "".join(chunk.text for chunk in buffer.take(10_000) if chunk.stream == stream)
+    return "".join(chunk.text for chunk in buffer.take_rest() if chunk.stream == stream)
 
 
 @given(LINES, st.lists(st.integers(0, 10_000), max_size=20), st.booleans())
@@ -55,7 +55,7 @@ def test_never_more_than_the_limit_and_never_nul(writes: list[tuple[str, bytes]]
     for stream, data in writes:
         buffer.feed(stream, data)
     buffer.finish()
-    texts = buffer.take(10_000)
+    texts = buffer.take_rest()
     assert all(0 < len(chunk.text) <= 64 and "\x00" not in chunk.text for chunk in texts)
     joined = "".join(chunk.text for chunk in texts)
     assert len(joined) <= limit + 60
@@ -74,9 +74,19 @@ def test_what_was_taken_can_be_put_back() -> None:
     buffer = LogBuffer("a", QUICK)
     buffer.feed("stdout", b"one\n")
     buffer.feed("stderr", b"two\n")
-    buffer.untake(buffer.take(10))
+    buffer.untake(buffer.take(10, 1000))
     buffer.feed("stderr", b"three\n")
-    assert [(chunk.stream, chunk.text) for chunk in buffer.take(10)] == [
+    assert [(chunk.stream, chunk.text) for chunk in buffer.take_rest()] == [
         ("stdout", "one\n"),
         ("stderr", "two\nthree\n"),
     ]
+
+
+def test_what_is_taken_at_once_is_bounded() -> None:
+    buffer = LogBuffer("a", dataclasses.replace(QUICK, log_chunk_max=10))
+    buffer.feed("stdout", b"x" * 100)
+    assert [len(chunk.text) for chunk in buffer.take(3, 1000)] == [10] * 3
+    assert [len(chunk.text) for chunk in buffer.take(9, 25)] == [10] * 2
+    assert [len(chunk.text) for chunk in buffer.take(9, 1)] == [10], "at least one"
+    assert buffer.take(0, 100) == []
+    assert buffer.pending_chars == 40

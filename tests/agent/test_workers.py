@@ -26,20 +26,21 @@ JSON = st.recursive(
 def test_nothing_but_an_answer_is_taken_for_one(data: bytes) -> None:
     parsed = _parse(data)
     if parsed is not None:
-        assert len(json.loads(data)) == 8
+        assert len(json.loads(data)) == 9
 
 
 def test_an_answer_is_taken() -> None:
-    assert _parse(b'[1, "result", "null", 5, 6, 7, false, true]') is not None
+    assert _parse(b'[1, "result", "null", 5, 6, 7, false, 8, 9]') is not None
     for bad in (
-        b'[-1, "result", "null", 5, 6, 7, false, true]',
-        b'[1, "fantasy", "null", 5, 6, 7, false, true]',
-        b'[1, ["result"], "null", 5, 6, 7, false, true]',
-        b'[1, "result", 3, 5, 6, 7, false, true]',
-        b'[1, "result", "null", 5, 6, 1e300, false, true]',
-        b'[true, "result", "null", 5, 6, 7, false, true]',
-        b'[1, "result", "null", 5, 6, 99999999999999999999, false, true]',
-        b'[1, "result", "null", 5, 6, 7, 0, 1]',
+        b'[-1, "result", "null", 5, 6, 7, false, 8, 9]',
+        b'[1, "fantasy", "null", 5, 6, 7, false, 8, 9]',
+        b'[1, ["result"], "null", 5, 6, 7, false, 8, 9]',
+        b'[1, "result", 3, 5, 6, 7, false, 8, 9]',
+        b'[1, "result", "null", 5, 6, 1e300, false, 8, 9]',
+        b'[true, "result", "null", 5, 6, 7, false, 8, 9]',
+        b'[1, "result", "null", 5, 6, 99999999999999999999, false, 8, 9]',
+        b'[1, "result", "null", 5, 6, 7, 0, 8, 9]',
+        b'[1, "result", "null", 5, 6, 7, false, -8, 9]',
         b"[" * 100_000,
     ):
         assert _parse(bad) is None, bad[:60]
@@ -66,7 +67,7 @@ def saying(message: bytes) -> Callable[[], str]:
 
 @pytest.mark.parametrize(
     "message",
-    [b"nonsense", b'[99, "result", "1", 0, 0, 0, false, false]', b'[0, "ready", "", 0, 0, 0, false, false]'],
+    [b"nonsense", b'[99, "result", "1", 0, 0, 0, false, 0, 0]', b'[0, "ready", "", 0, 0, 0, false, 0, 0]'],
     ids=["nonsense", "another call", "ready again"],
 )
 async def test_a_function_that_speaks_for_its_worker(

@@ -103,14 +103,14 @@ class Agent:
             limits=limits,
         )
         functions = FunctionRunner(
-            self._pool, cache, uploader, on_output=sink, sweeper=self._sweeper, clock=clock, limits=limits
+            self._pool, cache, uploader, sink=sink, sweeper=self._sweeper, clock=clock, limits=limits
         )
         processes = ProcessRunner(
             surroundings,
             environments,
             cache,
             uploader=uploader,
-            on_output=sink,
+            sink=sink,
             sweeper=self._sweeper,
             work_dir=config.work_dir,
             clock=clock,

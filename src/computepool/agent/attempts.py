@@ -99,11 +99,11 @@ class OutputSink:
         self._shipper = shipper
         self._limits = limits
 
-    def __call__(self, attempt: Attempt, stream: str, data: bytes) -> None:
+    def __call__(self, attempt: Attempt, stream: str, data: bytes, *, skipped: int = 0) -> None:
         log = attempt.log
         if log is None:
             log = attempt.log = LogBuffer(attempt.id, self._limits)
-        log.feed(stream, data)
+        log.feed(stream, data, skipped=skipped)
         self._shipper.touched(log)
         if log.over_limit:
             attempt.end(Status.OUTPUT_LIMIT)

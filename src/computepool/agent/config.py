@@ -27,8 +27,10 @@ class AgentLimits:
     output_bytes_max: int = 256 * MIB  #: an attempt that writes more to stdout and stderr is ended
     log_chunk_max: int = 64 * KIB
     log_flush_s: float = 0.2
-    log_request_chunks_max: int = 32
-    log_inline_max: int = 128 * KIB  #: the last output of an attempt travels with its report up to this size
+    log_request_chunks_max: int = 256
+    log_request_chars_max: int = 1 * MIB
+    log_inline_chars_max: int = 128 * KIB  #: the last output of an attempt travels with its report up to this
+    log_inline_chunks_max: int = 32  #: and in at most so many pieces
     # results and outputs
     error_chars_max: int = 8_000
     outputs_max: int = 1_000

@@ -189,6 +189,8 @@ class Executor:
                 self._give_back(lane, Reason.GIVEN_BACK)
             if now - lane.head_since > self._limits.announce_after_s and not head.announced:
                 head.announced = news = True
+            if lane.worker is not None:
+                lane.worker.poll_output()
             self._enforce_time(head, lane, now)
         if now - self._patrolled_at >= self._limits.patrol_s:
             self._patrol(now - self._patrolled_at)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from computepool.agent.artifacts import ArtifactCache, Uploader, sha256_of
-from computepool.agent.attempts import Attempt
+from computepool.agent.attempts import Attempt, OutputSink
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.endings import Ending, failed, of_exit
@@ -31,9 +30,6 @@ from computepool.agent.workers import Answer, Call, Lost, Worker
 from computepool.core.jobs import Outcome, Reason
 from computepool.protocol.jobs import RESULT_INLINE_MAX, Usage
 
-#: Takes what an attempt wrote: attempt, stream, bytes.
-OnOutput = Callable[[Attempt, str, bytes], None]
-
 
 class FunctionRunner:
     def __init__(
@@ -42,7 +38,7 @@ class FunctionRunner:
         cache: ArtifactCache,
         uploader: Uploader,
         *,
-        on_output: OnOutput,
+        sink: OutputSink,
         sweeper: Sweeper,
         clock: Clock,
         limits: AgentLimits,
@@ -50,7 +46,7 @@ class FunctionRunner:
         self._pool = pool
         self._cache = cache
         self._uploader = uploader
-        self._on_output = on_output
+        self._sink = sink
         self._sweeper = sweeper
         self._clock = clock
         self._limits = limits
@@ -111,7 +107,11 @@ class FunctionRunner:
     def _feed_ahead(self, lane: Lane, worker: Worker) -> None:
         """While calls are short, the worker has the next ones before it asks: no round trip between them."""
         limits = self._limits
-        if worker.sent > limits.worker_ahead_max // 2 or lane.fed >= len(lane.waiting):
+        if (
+            worker.sent > limits.worker_ahead_max // 2
+            or lane.fed >= len(lane.waiting)
+            or self._pool.worn(worker)
+        ):
             return
         if worker.last_call_s is None or worker.last_call_s > limits.worker_ahead_below_s:
             return
@@ -159,8 +159,7 @@ class FunctionRunner:
             message=message.encode(),
             future=asyncio.get_running_loop().create_future(),
             brings=None if function is None else spec.digest,
-            on_output=partial(self._on_output, attempt),
-            sent_at=0.0,
+            on_output=partial(self._sink, attempt),
         )
 
     def _drop_worker(self, lane: Lane) -> None:

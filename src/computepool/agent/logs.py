@@ -49,8 +49,9 @@ class LogBuffer:
     def over_limit(self) -> bool:
         return self.seen_bytes > self._limits.output_bytes_max
 
-    def feed(self, stream: str, data: bytes) -> None:
-        self.seen_bytes += len(data)
+    def feed(self, stream: str, data: bytes, *, skipped: int = 0) -> None:
+        """`skipped`: bytes that followed and were not even read; only when more was read than is kept."""
+        self.seen_bytes += len(data) + skipped
         if stream == STDOUT:
             data = self._without_progress(data)
         else:
@@ -64,21 +65,38 @@ class LogBuffer:
         for stream, decoder in self._decoders.items():
             self._append(stream, decoder.decode(b"", final=True))
 
-    def take(self, chunks_max: int) -> list[LogText]:
+    @property
+    def fits_report(self) -> bool:
+        limits = self._limits
+        return (
+            self.pending_chars <= limits.log_inline_chars_max
+            and len(self._pending) <= limits.log_inline_chunks_max
+        )
+
+    def take(self, chunks_max: int, chars_max: int) -> list[LogText]:
+        """The oldest that is pending, within both limits; at least one chunk, unless `chunks_max` is 0."""
         chunks: list[LogText] = []
         while self._pending and len(chunks) < chunks_max:
-            stream, text = self._pending.popleft()
+            stream, text = self._pending[0]
+            chars_max -= len(text)
+            if chunks and chars_max < 0:
+                break
+            self._pending.popleft()
             self.pending_chars -= len(text)
             chunks.append(LogText(attempt_id=self.attempt_id, stream=stream, text=text))
         return chunks
+
+    def take_rest(self) -> list[LogText]:
+        return self.take(len(self._pending), self.pending_chars)
 
     def untake(self, chunks: list[LogText]) -> None:
         for chunk in reversed(chunks):
             self._pending.appendleft((chunk.stream, chunk.text))
             self.pending_chars += len(chunk.text)
 
-    def drop_oldest(self, chars_max: int) -> None:
-        while self.pending_chars > chars_max:
+    def drop_oldest(self) -> None:
+        """Until the rest fits into the report."""
+        while not self.fits_report:
             _, text = self._pending.popleft()
             self.pending_chars -= len(text)
 
@@ -176,29 +194,30 @@ class LogShipper:
         """The last output of a finished attempt, to travel with its report. Ships what is too long for that."""
         buffer.finish()
         deadline = self._clock.steady() + SETTLE_S
-        while buffer.attempt_id in self._dirty and buffer.pending_chars > self._limits.log_inline_max:
+        while not buffer.fits_report:
             async with self._turn:
                 error = await self._ship([buffer])
             if error is not None and self._clock.steady() > deadline:
-                buffer.drop_oldest(self._limits.log_inline_max)
+                buffer.drop_oldest()
             elif error is not None:
                 await asyncio.sleep(min(1.0, self._backoff.delay_s(error)))
         while buffer.attempt_id in self._under_way:  # Chunks are numbered as they arrive: no overtaking.
             async with self._turn:
                 pass
         self._dirty.pop(buffer.attempt_id, None)
-        return buffer.take(self._limits.log_inline_max)
+        return buffer.take_rest()
 
     async def _ship(self, buffers: list[LogBuffer]) -> ComputePoolError | None:
         taken: list[tuple[LogBuffer, list[LogText]]] = []
-        room = self._limits.log_request_chunks_max
+        room, chars = self._limits.log_request_chunks_max, self._limits.log_request_chars_max
         for buffer in buffers:
-            chunks = buffer.take(room)
+            chunks = buffer.take(room, chars)
             if not buffer.pending_chars:
                 self._dirty.pop(buffer.attempt_id, None)
             taken.append((buffer, chunks))
             room -= len(chunks)
-            if room <= 0:
+            chars -= sum(len(chunk.text) for chunk in chunks)
+            if room <= 0 or chars <= 0:
                 break
         request = LogsRequest(chunks=[chunk for _, chunks in taken for chunk in chunks])
         if not request.chunks:

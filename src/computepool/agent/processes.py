@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 from computepool.agent.artifacts import ArtifactCache, Uploader
-from computepool.agent.attempts import Attempt
+from computepool.agent.attempts import Attempt, OutputSink
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.endings import Ending, of_exit
@@ -31,8 +30,6 @@ _READ_SIZE = 64 * 1024
 _BURST = 64
 _SCRIPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
-OnOutput = Callable[[Attempt, str, bytes], None]
-
 
 class ProcessRunner:
     def __init__(
@@ -42,7 +39,7 @@ class ProcessRunner:
         cache: ArtifactCache,
         *,
         uploader: Uploader,
-        on_output: OnOutput,
+        sink: OutputSink,
         sweeper: Sweeper,
         work_dir: Path,
         clock: Clock,
@@ -52,7 +49,7 @@ class ProcessRunner:
         self._environments = environments
         self._cache = cache
         self._uploader = uploader
-        self._on_output = on_output
+        self._sink = sink
         self._sweeper = sweeper
         self._work_dir = work_dir
         self._clock = clock
@@ -119,6 +116,8 @@ class ProcessRunner:
             workdir, limits=spec.limits, env=env, packages=packages, cards=grant.gpus
         )
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)
+        for fd in writers:
+            os.fchmod(fd, 0o622)  # As another user, a job could otherwise not open /dev/stdout.
         try:
             process = self._surroundings.sandbox.spawn(
                 argv, workdir=workdir, limits=spec.limits, policy=policy, stdout=writers[0], stderr=writers[1]
@@ -131,25 +130,25 @@ class ProcessRunner:
             for fd in writers:
                 os.close(fd)
         attempt.started_at = self._clock.steady()
-        return Run(process, readers, attempt=attempt, on_output=self._on_output)
+        return Run(process, readers, attempt=attempt, sink=self._sink)
 
     async def _take_outputs(self, attempt: Attempt, workdir: Path, ending: Ending) -> None:
         taken = await send_outputs(workdir / OUTPUTS, self._uploader, self._limits)
         taken.apply(ending)
         for note in taken.notes:
-            self._on_output(attempt, STDERR, f"{note}\n".encode())
+            self._sink(attempt, STDERR, f"{note}\n".encode())
 
 
 class Run:
     """One running process and its output."""
 
     def __init__(
-        self, process: Process, readers: tuple[int, ...], *, attempt: Attempt, on_output: OnOutput
+        self, process: Process, readers: tuple[int, ...], *, attempt: Attempt, sink: OutputSink
     ) -> None:
         self._process = process
         self._pipes = dict(zip((STDOUT, STDERR), readers, strict=True))
         self._attempt = attempt
-        self._on_output = on_output
+        self._sink = sink
         self._loop = asyncio.get_running_loop()
         self._reading = False
         self.ended: asyncio.Future[Exit] = self._loop.create_future()
@@ -197,7 +196,7 @@ class Run:
             if not data:
                 self._loop.remove_reader(fd)
                 return
-            self._on_output(self._attempt, stream, data)
+            self._sink(self._attempt, stream, data)
 
     def _on_end(self) -> None:
         ended = self._process.wait(0)

@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 #: While a request hangs, finished reports go to the disk at least this often.
 SPILL_S = 0.5
+#: What one CompleteRequest may carry.
+LOGS_MAX = REPORTS_MAX * 4
 _NO_SIGNATURE = "A" * 86
 _RETRY = (Unavailable, RateLimited, Unauthenticated)
 
@@ -113,7 +115,8 @@ class Reporter:
             report, texts = self._queue[0]
             # Only texts can be large; the rest of a report is a few hundred bytes.
             weight = 300 + len(report.result or "") + sum(len(text.text) for text in texts)
-            if reports and size + weight > self._limits.batch_bytes_max:
+            too_many = len(logs) + len(texts) > LOGS_MAX
+            if reports and (too_many or size + weight > self._limits.batch_bytes_max):
                 break
             self._queue.popleft()
             reports.append(report)

@@ -10,23 +10,19 @@ end of the socket and can take back, by reading, the calls that are not started 
 
 from __future__ import annotations
 
-import array
 import base64
 import contextlib
-import fcntl
 import importlib
-import io
 import json
 import os
 import resource
 import socket
 import sys
-import termios
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from computepool.protocol import values
 
@@ -41,8 +37,7 @@ OUTPUTS_FOLDER = ".outputs-{}"
 #: Kinds of answers.
 READY, RESULT, LONG_RESULT, RAISED, NO_MEMORY = "ready", "result", "long", "raised", "memory"
 
-#: How long the next call waits for the agent to read what the last one printed.
-_DRAIN_S = 2.0
+_STREAMS = ("stdout", "stderr")
 
 
 class Worker:
@@ -52,11 +47,15 @@ class Worker:
         self._pid = os.getpid()
         self._home = os.getcwd()
         self._outputs = os.environ["COMPUTEPOOL_OUTPUTS"]
-        self._waiting = array.array("i", [0])
+        # Copies: a function may close its own standard streams.
+        self._outputs_fds = (os.dup(1), os.dup(2))
+        self._streams = {name: _stream(number) for number, name in enumerate(_STREAMS, start=1)}
+        for name, stream in self._streams.items():
+            setattr(sys, name, stream)
         self._cpu_us = _cpu_us()
 
     def run(self) -> None:
-        self._send([0, READY, "", 0, 0, 0, False, False])
+        self._send([0, READY, "", 0, 0, 0, False, 0, 0])
         while True:
             message = self._channel.recv(FRAME_MAX + 1)
             if not message:
@@ -91,12 +90,14 @@ class Worker:
             return RAISED, _traceback(error)
 
     def _answer(self, seq: int, kind: str, text: str, *, wall_us: int) -> None:
-        printed = self._printed()
+        self._mend_streams()
+        # Standard output and error are files of the agent's: their size now is where this call's output ends.
+        ends = [os.fstat(fd).st_size for fd in self._outputs_fds]
         has_outputs = self._set_outputs_aside(seq)
         used = resource.getrusage(resource.RUSAGE_SELF)
         total_us = _cpu_us()
         cpu_us, self._cpu_us = total_us - self._cpu_us, total_us
-        answer = [seq, kind, text, wall_us, cpu_us, used.ru_maxrss, has_outputs, printed]
+        answer = [seq, kind, text, wall_us, cpu_us, used.ru_maxrss, has_outputs, *ends]
         if len(text) > FRAME_MAX // 6 or not self._send(answer):
             folder = Path(self._home, ANSWER_FOLDER.format(seq))
             folder.mkdir()
@@ -104,8 +105,6 @@ class Worker:
             self._send([seq, LONG_RESULT if kind == RESULT else kind, "", *answer[3:]])
         if os.getcwd() != self._home:
             os.chdir(self._home)
-        if printed:
-            self._wait_until_read()
 
     def _send(self, answer: list[Any]) -> bool:
         message = json.dumps(answer).encode()
@@ -114,25 +113,16 @@ class Worker:
         self._channel.send(message)
         return True
 
-    def _printed(self) -> bool:
-        """Whether output of this call is still in the pipes, unread by the agent."""
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # The function may have closed or replaced it.
+    def _mend_streams(self) -> None:
+        """Flush what was printed, and give the next call streams that work, whatever this one did to them."""
+        for number, name in enumerate(_STREAMS, start=1):
+            stream = getattr(sys, name)
+            with contextlib.suppress(Exception):  # It may be closed, or anything at all.
                 stream.flush()
-        return self._unread(1) or self._unread(2)
-
-    def _unread(self, fd: int) -> bool:
-        try:
-            fcntl.ioctl(fd, termios.FIONREAD, self._waiting)
-        except OSError:
-            return False
-        return self._waiting[0] > 0
-
-    def _wait_until_read(self) -> None:
-        """The agent gives output to the call that runs; so the next one starts when the pipes are empty."""
-        deadline = time.monotonic() + _DRAIN_S
-        while (self._unread(1) or self._unread(2)) and time.monotonic() < deadline:
-            time.sleep(0.0002)
+            if stream is not self._streams[name] or stream.closed:
+                os.dup2(self._outputs_fds[number - 1], number)
+                self._streams[name] = _stream(number)
+                setattr(sys, name, self._streams[name])
 
     def _set_outputs_aside(self, seq: int) -> bool:
         try:
@@ -144,6 +134,10 @@ class Worker:
             os.makedirs(self._outputs, exist_ok=True)
             return False
         return True
+
+
+def _stream(fd: int) -> TextIO:
+    return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def _unpickled(source: Any) -> Any:
@@ -186,10 +180,8 @@ def _cpu_us() -> int:
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True, errors="backslashreplace")
     sys.argv = ["function"]
+    sys.path.append(os.getcwd())  # modules among the inputs
     importlib.import_module("cloudpickle")  # so that the first call does not wait for it
     Worker(channel).run()
 

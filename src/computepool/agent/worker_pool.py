@@ -17,7 +17,7 @@ from computepool.agent.specs import WorkerKey
 from computepool.agent.staging import place_inputs
 from computepool.agent.surroundings import Surroundings
 from computepool.agent.sweeper import Sweeper
-from computepool.agent.workers import Worker, channel_pair
+from computepool.agent.workers import OUTPUT_FILE_MAX, Worker, channel_pair, output_file
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ class WorkerPool:
         return (
             worker.served >= self._limits.worker_jobs_max
             or len(worker.functions) >= self._limits.worker_functions_max
+            or worker.output_size > OUTPUT_FILE_MAX
         )
 
     def patrol(self) -> None:
@@ -107,7 +108,7 @@ class WorkerPool:
 
     def _spawn(self, key: WorkerKey, workdir: Path, packages: Path | None) -> Worker:
         channel, theirs = channel_pair()
-        pipes = [os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)]
+        files = output_file(self._work_dir), output_file(self._work_dir)
         surroundings = self._surroundings
         try:
             policy = surroundings.policy(
@@ -124,26 +125,21 @@ class WorkerPool:
                 workdir=workdir,
                 limits=key.limits,
                 policy=policy,
-                stdout=pipes[0][1],
-                stderr=pipes[1][1],
+                stdout=files[0],
+                stderr=files[1],
             )
         except BaseException:
             channel.close()
             theirs.close()
-            for reader, _ in pipes:
-                os.close(reader)
+            for fd in files:
+                os.close(fd)
             raise
-        finally:
-            for _, writer in pipes:
-                os.close(writer)
-        for reader, _ in pipes:
-            os.set_blocking(reader, False)
         return Worker(
             process,
             key=key,
             channel=channel,
             theirs=theirs,
-            pipes=(pipes[0][0], pipes[1][0]),
+            files=files,
             workdir=workdir,
             clock=self._clock,
         )

@@ -12,13 +12,15 @@ import json
 import logging
 import os
 import socket
+import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from computepool.agent.clock import Clock
+from computepool.agent.config import MIB
 from computepool.agent.sandbox.base import Exit, Process, Status, Usage
 from computepool.agent.sandbox.scratch import stage
 from computepool.agent.specs import WorkerKey
@@ -36,14 +38,20 @@ _log = logging.getLogger(__name__)
 
 _SOCKET_KIND = getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)
 _KINDS = frozenset({READY, RESULT, LONG_RESULT, RAISED, NO_MEMORY})
-_READ_SIZE = 64 * 1024
-#: Answers and chunks of output handled before the event loop gets its turn again.
+_STREAMS = ("stdout", "stderr")
+#: More than is ever kept of one call.
+_READ_MAX = 8 * MIB
+#: A worker whose output files have grown beyond this is replaced when it is idle.
+OUTPUT_FILE_MAX = 32 * MIB
+#: Answers handled before the event loop gets its turn again.
 _BURST = 256
 _NUMBER_MAX = 2**53
 _VANISHED = Exit(status=Status.SANDBOX_ERROR, code=-1, usage=Usage(), detail="the worker did not die")
 
-#: Given the stream's name and what was written to it.
-OnOutput = Callable[[str, bytes], None]
+
+class OnOutput(Protocol):
+    def __call__(self, stream: str, data: bytes, *, skipped: int) -> None:
+        """`skipped`: how many more bytes were written that nobody read."""
 
 
 class Answer(NamedTuple):
@@ -72,7 +80,7 @@ class Call:
     #: The digest of the function that this message brings along, if it does.
     brings: str | None
     on_output: OnOutput
-    sent_at: float
+    sent_at: float = 0.0
 
 
 class Worker:
@@ -85,7 +93,7 @@ class Worker:
         key: WorkerKey,
         channel: socket.socket,
         theirs: socket.socket,
-        pipes: tuple[int, int],
+        files: tuple[int, int],
         workdir: Path,
         clock: Clock,
     ) -> None:
@@ -104,7 +112,8 @@ class Worker:
         self._process = process
         self._channel = channel
         self._theirs = theirs
-        self._pipes = dict(zip(("stdout", "stderr"), pipes, strict=True))
+        self._files = files
+        self._read_to = [0, 0]
         self._clock = clock
         self._calls: deque[Call] = deque()
         self._seq = 0
@@ -112,12 +121,14 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel.fileno(), self._on_answers)
         self._loop.add_reader(process.fileno(), self._on_end)
-        for stream, fd in self._pipes.items():
-            self._loop.add_reader(fd, self._on_output, stream)
 
     @property
     def alive(self) -> bool:
         return self.ended is None
+
+    @property
+    def output_size(self) -> int:
+        return max(self._read_to)
 
     @property
     def sent(self) -> int:
@@ -198,7 +209,7 @@ class Worker:
         parsed = _parse(data)
         if parsed is None:
             return False
-        seq, answer, printed = parsed
+        seq, answer, ends = parsed
         if answer.kind == READY:
             if self.ready:
                 return False  # A second one would restart the clock of the call that runs.
@@ -209,8 +220,9 @@ class Worker:
             return True
         if not self._calls or self._calls[0].seq != seq:
             return False
-        if printed:
-            self._read_rest()
+        if ends != self._read_to:
+            sizes = self._sizes()
+            self._take_output([min(end, size) for end, size in zip(ends, sizes, strict=True)])
         call = self._calls.popleft()
         now = self._clock.steady()
         self.last_call_s = now - max(self._last_answer_at, call.sent_at)
@@ -220,49 +232,48 @@ class Worker:
             call.future.set_result(answer)
         return True
 
-    def _on_output(self, stream: str) -> None:
-        # Answers first: what is read now was then written by the call that runs now.
-        self._on_answers()
-        if self.ended is None:
-            self._read_output(stream)
+    def poll_output(self) -> None:
+        """Hand over what the running call has written up to now.
 
-    def _read_output(self, stream: str) -> bool:
-        fd = self._pipes[stream]
-        try:
-            data = os.read(fd, _READ_SIZE)
-        except BlockingIOError:
-            return False
-        if not data:
-            self._loop.remove_reader(fd)
-            return False
-        if self._calls:
-            self._calls[0].on_output(stream, data)
-        return True
-
-    def _read_rest(self) -> None:
-        """What the answered call still has in the pipes. One read takes all of it; a second one could already get
-        words of the next call, which starts as soon as the pipes are empty.
+        Sizes are taken first and answers second: what lies between the end of the last answered call and those
+        sizes was then written by the first call that has no answer yet.
         """
-        for stream in self._pipes:
-            self._read_output(stream)
+        sizes = self._sizes()
+        if sizes != self._read_to:
+            self._on_answers()
+            if self.ended is None:
+                self._take_output(sizes)
+
+    def _sizes(self) -> list[int]:
+        return [os.fstat(fd).st_size for fd in self._files]
+
+    def _take_output(self, ends: Sequence[int]) -> None:
+        """Everything up to `ends` that was not handed over yet belongs to the first call."""
+        for index, (fd, end) in enumerate(zip(self._files, ends, strict=True)):
+            start = self._read_to[index]
+            if end <= start:
+                continue
+            # The rest of a flood only counts; nobody would keep it.
+            data = os.pread(fd, min(end - start, _READ_MAX), start)
+            self._read_to[index] = end
+            if self._calls and data:
+                self._calls[0].on_output(_STREAMS[index], data, skipped=end - start - len(data))
 
     def _on_end(self) -> None:
         ended = self._process.wait(0)
         if ended is None or self.ended is not None:
             return
         self._on_answers()
-        for stream in self._pipes:
-            while self._read_output(stream):
-                pass
+        self._take_output(self._sizes())
         self._finish(ended)
 
     def _finish(self, ended: Exit) -> None:
         self.ended = ended
-        for fd in (self._channel.fileno(), self._process.fileno(), *self._pipes.values()):
+        for fd in (self._channel.fileno(), self._process.fileno()):
             self._loop.remove_reader(fd)
         self._channel.close()
         self._theirs.close()
-        for fd in self._pipes.values():
+        for fd in self._files:
             os.close(fd)
         self._process.close()
         calls, self._calls = self._calls, deque()
@@ -284,17 +295,30 @@ def channel_pair() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-def _parse(data: bytes) -> tuple[int, Answer, bool] | None:
+def output_file(folder: Path) -> int:
+    """A nameless file for standard output or error of a worker.
+
+    Not a pipe: with a file, its size at the end of a call says exactly which bytes that call wrote, however quickly
+    the next one starts. Others may write it, so that a program may open /dev/stdout.
+    """
+    path = folder / f".output-{uuid.uuid4().hex}"
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    path.unlink()
+    os.fchmod(fd, 0o622)
+    return fd
+
+
+def _parse(data: bytes) -> tuple[int, Answer, list[int]] | None:
     """None for anything but an answer of exactly the expected shape."""
     try:
-        seq, kind, text, wall_us, cpu_us, rss_kb, outputs, printed = json.loads(data)
+        seq, kind, text, wall_us, cpu_us, rss_kb, outputs, stdout, stderr = json.loads(data)
     except (ValueError, TypeError, RecursionError):
         return None
-    numbers = (seq, wall_us, cpu_us, rss_kb)
+    numbers = (seq, wall_us, cpu_us, rss_kb, stdout, stderr)
     if type(kind) is not str or kind not in _KINDS or type(text) is not str:
         return None
     if any(type(number) is not int or not 0 <= number < _NUMBER_MAX for number in numbers):
         return None
-    if type(outputs) is not bool or type(printed) is not bool:
+    if type(outputs) is not bool:
         return None
-    return seq, Answer(kind, text, wall_us, cpu_us, rss_kb, outputs), printed
+    return seq, Answer(kind, text, wall_us, cpu_us, rss_kb, outputs), [stdout, stderr]
