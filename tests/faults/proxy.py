@@ -75,8 +75,7 @@ class ChaosProxy:
         server.close()
         for writer in list(self._open):
             _reset(writer)
-        if tasks := asyncio.all_tasks(self._loop):
-            self._loop.run_until_complete(asyncio.wait(tasks, timeout=5))
+        self._loop.run_until_complete(asyncio.gather(*asyncio.all_tasks(self._loop)))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
