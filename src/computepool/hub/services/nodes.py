@@ -149,7 +149,6 @@ async def _park(hub: Hub, session: Session, wait_ms: int) -> None:
         timer.cancel()
         if session.waiter is waiter:
             session.waiter = None
-    session.seen_ms = hub.now_ms()
 
 
 def _time_over(waiter: asyncio.Future[None]) -> None:
