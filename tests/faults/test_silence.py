@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from computepool.hub.services import leases
+from computepool.hub.services import leases, upkeep
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import running_hub
 from tests.hub.submitting import state, submit
 
 LEASE_MS = 60_000
 PARKED_MS = 9_000
+SUSPECT_MS = 30_000  #: two intervals and ten seconds
 
 
 async def test_a_parked_poll_is_no_word(tmp_path: Path) -> None:
@@ -36,3 +37,17 @@ async def test_a_parked_poll_is_no_word(tmp_path: Path) -> None:
         await leases.renew(hub.hub)
         await leases.expire_overdue(hub.hub)
         assert await state(hub.admin, job_id) == "queued"
+
+
+async def test_a_node_that_may_be_gone_gets_no_new_work(tmp_path: Path) -> None:
+    """It keeps what it has until its lease is over, but what comes now goes to those who speak."""
+    clock = FakeClock()
+    async with running_hub(tmp_path, clock=clock) as hub:
+        quiet = await hub.node(name="quiet", cores=8)
+        clock.advance(SUSPECT_MS + 1_000)
+        await upkeep.drop_silent(hub.hub)
+        [job_id] = await submit(hub.admin)
+        await hub.dispatcher.rounds()
+        assert await state(hub.admin, job_id) == "queued"
+
+        assert [grant.job_id for grant in await quiet.take()] == [job_id]

@@ -64,7 +64,7 @@ POST   /api/v1/groups/{group_id}/cancel   401  200  404  404  404  200  401  401
 GET    /api/v1/nodes                      401  200  200  200  200  200  401  401  401  401  401
 POST   /api/v1/nodes/codes                401  403  403  201  201  201  401  401  401  401  401
 GET    /api/v1/nodes/{node_id}            401  200  200  200  200  200  401  401  401  401  401
-GET    /api/v1/nodes/{node_id}/why        401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/nodes/{node_id}/why        401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/state      401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/revoke     401  404  404  200  404  200  401  401  401  401  401
 GET    /api/v1/events                     401  200  200  200  200  200  401  401  401  401  401

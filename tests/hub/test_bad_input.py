@@ -14,7 +14,7 @@ import pytest
 
 from computepool.hub.api.errors import STATUS
 from computepool.hub.main import check
-from computepool.testing.hub import running_hub
+from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.cast import DATA, DIGEST, Cast, assemble
 from tests.hub.submitting import COMMAND, body, job, submit
 from tests.hub.untouched import untouched
@@ -466,3 +466,15 @@ async def test_nul_and_odd_characters_in_what_people_and_jobs_write(cast: Cast) 
 async def test_data_of_the_cast_is_what_it_says(cast: Cast) -> None:
     """Or the refusals about it would prove nothing."""
     assert (await cast.sam.get(f"/artifacts/{DIGEST}")).content == DATA
+
+
+async def test_an_account_cannot_have_more_unfinished_jobs_than_the_limit(hub: HubDouble) -> None:
+    hub.hub.settings.jobs_open_max = 5
+    node = await hub.node()
+    await submit(hub.admin, items=3)
+    refused = await hub.admin.post("/jobs", json=body(items=3))
+    assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+    assert "Retry-After" in refused.headers
+    for grant in await node.take(3):
+        await node.report(grant.attempt_id)
+    assert len(await submit(hub.admin, items=5)) == 5

@@ -106,9 +106,19 @@ class Registry:
         return session
 
     def refresh(self, session: Session, now_ms: int) -> None:
-        """Whether new work may go there: it asks for it, its owner wants it, and it is not cooling off."""
-        able = session.claims and session.state is NodeState.ACTIVE and session.cool_off_until_ms <= now_ms
+        """Whether new work may go there: it asks for it, was heard lately, its owner wants it, it is not cooling off."""
+        wanted = session.claims and session.state is NodeState.ACTIVE
+        able = wanted and session.cool_off_until_ms <= now_ms and not self._suspect(session, now_ms)
         self.fleet.set_available(session.node_id, able)
+
+    def doubt_quiet(self, now_ms: int) -> None:
+        """Nodes that may be gone get nothing new until they speak; what they hold stays theirs while its lease lasts."""
+        for session in self._sessions.values():
+            if self._suspect(session, now_ms):
+                self.fleet.set_available(session.node_id, False)
+
+    def _suspect(self, session: Session, now_ms: int) -> bool:
+        return now_ms - session.seen_ms > self.rules.suspect_after_ms(self.interval_ms)
 
     def on_node_lost(self, node_id: str) -> Session | None:
         session = self._sessions.pop(node_id, None)

@@ -13,7 +13,7 @@ from typing import IO, Any, TypeAlias
 
 from computepool.protocol.accounts import ArtifactPage, ArtifactView, UploadState
 from computepool.protocol.jobs import InputFile
-from computepool.sdk.errors import BadRequest, ChecksumMismatch, ComputePoolError, Unavailable
+from computepool.sdk.errors import BadRequest, ChecksumMismatch, ComputePoolError, Conflict, Unavailable
 from computepool.sdk.options import Inputs, PathLike, readable_file, validated
 from computepool.sdk.paging import pages
 from computepool.sdk.transport import Transport
@@ -110,8 +110,9 @@ class ArtifactApi:
             seen(before, artifact.size)
             try:
                 state = self._send_part(artifact, source, before)
-            except Unavailable:
-                # The hub knows how much arrived; asking it also waits until it is back.
+            except (Unavailable, Conflict):
+                # The connection broke, or another process of ours sends the same bytes. The hub knows how much
+                # arrived; asking it also waits until it is back.
                 breaks += 1
                 if breaks > BREAKS_MAX:
                     raise

@@ -26,7 +26,7 @@ from computepool.hub.api.deps import (
     for_body,
 )
 from computepool.hub.api.problems import refuses
-from computepool.hub.services import events, identity
+from computepool.hub.services import events, identity, queries
 from computepool.protocol.accounts import (
     AccountPage,
     AccountRequest,
@@ -56,7 +56,7 @@ async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
         protocol=PROTOCOL,
         time_ms=hub.now_ms(),
         nodes_online=len(sessions),
-        nodes=len(sessions),
+        nodes=await queries.enrolled(hub),
         queued=len(hub.backlog),
         running=running,
         account=account,

@@ -69,6 +69,9 @@ class Hub:
     secrets: Secrets
     blobs: DiskBlobs
     specs: SpecCache = field(init=False)
+    jobs_open: dict[str, int] = field(
+        default_factory=dict
+    )  #: account → unfinished jobs at most, for the limit
     stopping: bool = False
 
     def __post_init__(self) -> None:

@@ -152,7 +152,9 @@ class Dispatcher:
     # one round
 
     async def rounds(self) -> None:
-        while await self.round():
+        more = True
+        while more:
+            more = await self.round()
             await asyncio.sleep(0)  # many shapes that fit nowhere must not keep polls waiting
 
     async def round(self) -> bool:

@@ -128,12 +128,14 @@ class _Submission:
                 raise NotFound("There is no such group, or it is not yours.", field="group_id")
 
     def _check_room(self, tx: Tx) -> None:
-        limit = self.hub.settings.jobs_open_max
-        # Counting is only worth it near the limit; the backlog's length is a lower bound that costs nothing.
-        if len(self.hub.backlog) + len(self.job_ids) < limit // 2:
-            return
-        if job_rows.count_open(tx.connection, self.principal.account_id) + len(self.job_ids) > limit:
+        """Counted anew only when the estimate, which never shrinks by itself, reaches the limit."""
+        limit, account, new = self.hub.settings.jobs_open_max, self.principal.account_id, len(self.job_ids)
+        known = self.hub.jobs_open.get(account)
+        if known is None or known + new > limit:
+            known = job_rows.count_open(tx.connection, account)
+        if known + new > limit:
             raise RateLimited(f"An account may have {limit} unfinished jobs at once.", retry_after_s=60)
+        self.hub.jobs_open[account] = known + new
 
     def _check_after(self, tx: Tx) -> set[str]:
         """The jobs this one really has to wait for."""

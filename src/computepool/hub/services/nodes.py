@@ -325,6 +325,7 @@ def _granted(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]:
 
 def _view(hub: Hub, row: AnyRow, principal: Principal | None) -> NodeView:
     profile = Profile.model_validate_json(row.profile)
+    mine = access.may_manage(principal, row.account_id)
     session = hub.registry.get(row.id)
     free = hub.registry.fleet.free(row.id) if session is not None else None
     running = sum(1 for attempt in session.attempts.values() if attempt.running) if session is not None else 0
@@ -337,7 +338,7 @@ def _view(hub: Hub, row: AnyRow, principal: Principal | None) -> NodeView:
         state=row.state,
         # A node that polls another hub of the pool is known here only by the store's word.
         online=session is not None or (row.last_seen_ms or 0) + lease_ms > hub.now_ms(),
-        profile=profile,
+        profile=profile if mine else profile.model_copy(update={"trusted": []}),
         tier=profile.node_profile(node_id=row.id, owner=row.account_id).capacity.tier,
         enrolled_at_ms=row.enrolled_at_ms,
         last_seen_ms=session.seen_ms if session is not None else row.last_seen_ms,
@@ -347,7 +348,7 @@ def _view(hub: Hub, row: AnyRow, principal: Principal | None) -> NodeView:
         ram_free_mb=None if free is None else free.ram_mb,
         consecutive_faults=row.consecutive_faults,
         cool_off_until_ms=row.cool_off_until_ms or None,
-        can_manage=access.may_manage(principal, row.account_id),
+        can_manage=mine,
     )
 
 
@@ -458,6 +459,7 @@ async def reconcile(hub: Hub, node_id: str) -> None:
 async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
     """Why this node has (no) work: its own state, then each waiting shape and what it lacks for it."""
     view = await get(hub, principal, node_id)
+    access.check_owner(principal, view.owner, what="node")  # it tells what others have queued
     if not view.online:
         return NodeWhyView(
             node_id=node_id, sentence="The node is offline: the hub has not heard from it.", rows=[]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from computepool.hub.services.context import Hub
 from computepool.hub.store import jobs as job_rows
+from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import records
 
 #: name → help text; the metrics endpoint offers exactly these.
@@ -38,6 +39,10 @@ async def measures(hub: Hub) -> dict[str, int]:
         "backlog_delayed": hub.backlog.delayed,
         "events_last": await hub.store.read(records.last_event),
     }
+
+
+async def enrolled(hub: Hub) -> int:
+    return await hub.store.read(node_rows.count_nodes)
 
 
 async def counts(hub: Hub) -> dict[str, int]:

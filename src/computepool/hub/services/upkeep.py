@@ -12,7 +12,8 @@ from computepool.hub.store.session import Tx
 
 
 async def drop_silent(hub: Hub) -> None:
-    """Offline by silence. Its attempts are taken back when their leases end, which is no earlier."""
+    """Suspect, then offline by silence. Its attempts are taken back when their leases end, which is no earlier."""
+    hub.registry.doubt_quiet(hub.now_ms())
     lost = hub.registry.silent(hub.now_ms())
     if not lost:
         return

@@ -35,6 +35,12 @@ def list_nodes(connection: Connection, *, after: str, limit: int, account_id: st
     return connection.execute(statement).all()
 
 
+def count_nodes(connection: Connection) -> int:
+    """Enrolled and not revoked."""
+    statement = select(func.count()).where(nodes.c.state != "revoked")
+    return int(connection.execute(statement).scalar_one())
+
+
 def get_names(connection: Connection, node_ids: Sequence[str]) -> dict[str, str]:
     wanted = dialect.among(connection, nodes.c.id, node_ids)
     rows = connection.execute(select(nodes.c.id, nodes.c.name).where(wanted))
