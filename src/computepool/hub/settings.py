@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from computepool.core.jobs import RetryLimits
@@ -70,6 +71,14 @@ class Settings(BaseSettings):
     breaker_max_s: float = 24 * 3600
     shutdown_s: int = 1
     log_level: str = "info"
+
+    @model_validator(mode="after")
+    def _leases_leave_time_to_work(self) -> Self:
+        if self.self_fence_s >= self.lease_min_s:
+            raise ValueError(
+                "self_fence_s must be less than lease_min_s: nodes stop a job that long before its lease ends"
+            )
+        return self
 
     @property
     def url(self) -> str:
