@@ -28,7 +28,8 @@ def make_pool(request: pytest.FixtureRequest, agent_cache: Path) -> Iterator[Mak
     pools: list[RealPool] = []
 
     def make(database: str = "sqlite", **settings: str | float) -> RealPool:
-        url = ""
+        """`database`: sqlite, postgresql for an empty one on the shared server, or the address of one."""
+        url = database if "://" in database else ""
         if database == "postgresql":
             url = request.getfixturevalue("postgres").fresh_database()
         pool = RealPool(database_url=url, cache=agent_cache, **settings)

@@ -1,0 +1,44 @@
+"""The database crashes under a hub: it answers that it cannot now, comes back by itself, and has lost nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from computepool.testing.postgres import PostgresServer
+from computepool.testing.processes import wait_until
+from tests.faults.conftest import MakePool
+from tests.faults.load import Load, command
+
+pytestmark = pytest.mark.process
+
+CRASHES = 5
+BACK_S = 5.0
+
+
+@pytest.fixture
+def durable_postgres() -> Iterator[PostgresServer]:
+    """Of its own: the shared one is not made to survive a crash."""
+    with PostgresServer(durable=True) as server:
+        yield server
+
+
+@pytest.mark.timeout(180)
+def test_a_crash_of_postgresql_loses_nothing(durable_postgres: PostgresServer, make_pool: MakePool) -> None:
+    pool = make_pool(durable_postgres.fresh_database(), lease_min_s=6)
+    hub = pool.start_hub()
+    for _ in range(2):
+        pool.start_agent()
+    pid = hub.pid
+    chance = random.Random(8)
+    with Load(pool.client(), [command("/bin/true"), command("/bin/sleep", "0.1")]) as load:
+        for _ in range(CRASHES):
+            load.wait_for_more(chance.randint(2, 12))
+            done = load.finished()
+            durable_postgres.restart(immediate=True)
+            wait_until(lambda done=done: load.finished() > done, BACK_S, "the hub works again")
+    load.check_exactly_once()
+    assert hub.alive
+    assert hub.pid == pid
