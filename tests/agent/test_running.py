@@ -346,3 +346,32 @@ class TestUsage:
             assert usage.wall_ms >= 250
             assert usage.cpu_ms >= 250
             assert usage.peak_rss_mb >= 45
+
+
+class TestFolders:
+    async def test_a_clean_folder_is_used_again_by_the_same_account_only(
+        self, hub: FakeHub, start_node: StartNode
+    ) -> None:
+        await start_node(trusted=("*",))
+        place = command("pwd")
+        for account in ("acc_a", "acc_a", "acc_b", "acc_a"):
+            hub.submit(place, account=account, lane="one")
+        await until(lambda: len(hub.reports) == 4)
+        first, second, third, fourth = (hub.log_texts[attempt]["stdout"] for attempt in hub.order)
+        assert first == second == fourth != third
+
+    @pytest.mark.parametrize(
+        "mess",
+        [
+            "touch left", "mkdir left", "ln -s /etc left", "rmdir outputs; ln -s /tmp outputs", "rmdir outputs",
+            "touch .tmp/left", "mkdir outputs/left", "chmod 000 . outputs",
+        ],
+    )  # fmt: skip
+    async def test_a_touched_folder_is_not(self, hub: FakeHub, start_node: StartNode, mess: str) -> None:
+        """Or it is mended, if only its permissions were changed."""
+        await start_node()
+        hub.submit(command("sh", "-c", mess), lane="one")
+        (after,) = hub.submit(command("sh", "-c", "ls -A; ls -A outputs; touch outputs/mine"), lane="one")
+        await until(lambda: len(hub.reports) == 2)
+        assert sorted(hub.log_texts[after]["stdout"].split()) == [".tmp", "outputs"], hub.reports[after]
+        assert [output.name for output in hub.reports[after].outputs] == ["mine"]

@@ -16,6 +16,7 @@ from computepool.agent.config import AgentConfig
 from computepool.agent.control import ControlServer
 from computepool.agent.environments import Environments
 from computepool.agent.executor import Executor
+from computepool.agent.folders import WorkFolders
 from computepool.agent.functions import FunctionRunner
 from computepool.agent.gpus import Card, GpuMeter
 from computepool.agent.hub_client import HubClient
@@ -82,6 +83,7 @@ class Agent:
             busy=lambda: bool(self._executor.attempts),
         )
         self._sweeper = Sweeper()
+        self._folders = WorkFolders(config.work_dir, self._sweeper)
         self._executor = self._make_executor()
         self.loop.attach(self._executor, self._reporter)
         self._control = ControlServer(config.data_dir, self.command)
@@ -111,8 +113,7 @@ class Agent:
             cache,
             uploader=uploader,
             sink=sink,
-            sweeper=self._sweeper,
-            work_dir=config.work_dir,
+            folders=self._folders,
             clock=clock,
             limits=limits,
         )
@@ -149,6 +150,7 @@ class Agent:
             await self._executor.close()
             self._reporter.spill()
             self._machine.sandbox.close()
+            self._folders.close()
             self._sweeper.close()
             await self._client.close()
 

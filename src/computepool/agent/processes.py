@@ -13,13 +13,12 @@ from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.endings import Ending, of_exit
 from computepool.agent.environments import Environments
+from computepool.agent.folders import WorkFolders
 from computepool.agent.logs import STDERR, STDOUT
 from computepool.agent.sandbox.base import OUTPUTS, Exit, Process, Status
-from computepool.agent.sandbox.scratch import make_workdir
 from computepool.agent.specs import Script
 from computepool.agent.staging import place_bytes, place_inputs, send_outputs
 from computepool.agent.surroundings import Surroundings
-from computepool.agent.sweeper import Sweeper
 from computepool.core.jobs import JobKind
 from computepool.protocol.jobs import Usage
 
@@ -40,8 +39,7 @@ class ProcessRunner:
         *,
         uploader: Uploader,
         sink: OutputSink,
-        sweeper: Sweeper,
-        work_dir: Path,
+        folders: WorkFolders,
         clock: Clock,
         limits: AgentLimits,
     ) -> None:
@@ -50,14 +48,14 @@ class ProcessRunner:
         self._cache = cache
         self._uploader = uploader
         self._sink = sink
-        self._sweeper = sweeper
-        self._work_dir = work_dir
+        self._folders = folders
         self._clock = clock
         self._limits = limits
         self._running: set[Run] = set()
 
     async def run(self, attempt: Attempt) -> Ending:
-        workdir = make_workdir(self._work_dir, attempt.id)
+        account = attempt.grant.account_id
+        workdir = self._folders.take(account)
         try:
             ended = await self._run_in(attempt, workdir)
             ending = of_exit(ended, stderr_tail="" if attempt.log is None else attempt.log.stderr_tail)
@@ -67,7 +65,7 @@ class ProcessRunner:
                 await self._take_outputs(attempt, workdir, ending)
             return ending
         finally:
-            self._sweeper.remove(workdir)
+            self._folders.give_back(account, workdir)
 
     def patrol(self) -> None:
         for run in list(self._running):

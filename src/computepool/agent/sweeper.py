@@ -15,7 +15,7 @@ from computepool.agent.sandbox.scratch import remove_tree
 _log = logging.getLogger(__name__)
 
 #: What a work folder holds even if the job wrote nothing.
-_MADE_BY_US = (OUTPUTS, ".tmp")
+MADE_BY_US = (OUTPUTS, ".tmp")
 
 
 class Sweeper:
@@ -28,7 +28,7 @@ class Sweeper:
         """Soon. The folder must not be used any more."""
         path = str(folder)
         try:
-            for name in _MADE_BY_US:
+            for name in MADE_BY_US:
                 with contextlib.suppress(FileNotFoundError):
                     os.rmdir(f"{path}/{name}")
             os.rmdir(path)
