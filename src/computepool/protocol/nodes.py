@@ -141,7 +141,7 @@ class Grant(Reply):
     payload_artifact: str | None = None
     item: int = 0
     items: int = 1
-    gpus: list[int] = []  #: indices of the node's GPUs reserved for it
+    gpus: list[int] = Field(default_factory=list)  #: indices of the node's GPUs reserved for it
 
     def digest(self) -> str:
         """What the job token binds: everything the node acts on."""

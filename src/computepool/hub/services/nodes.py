@@ -64,6 +64,8 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
     node_id = new_id(hub.clock, "node")
 
     def unit(tx: Tx) -> tuple[str, str]:
+        if (known := _enrolled_before(hub, tx, request)) is not None:
+            return known
         owner = accounts.use_code(tx, code_hash=hub.secrets.digest(request.code), purpose="enrol")
         if owner is None:
             raise BadRequest(
@@ -93,6 +95,16 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
 
     enrolled, owner = await hub.store.write(unit)
     return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.secrets.public_keys())
+
+
+def _enrolled_before(hub: Hub, tx: Tx, request: RegisterRequest) -> tuple[str, str] | None:
+    """The same code with the same key again: the first answer was lost on the way."""
+    row = node_rows.find_node_by_key(tx.connection, request.public_key)
+    code_hash = hub.secrets.digest(request.code)
+    owner = accounts.used_code_owner(tx.connection, code_hash=code_hash, purpose="enrol")
+    if row is None or owner != row.account_id or row.state == NodeState.REVOKED:
+        return None
+    return str(row.id), str(row.account_id)
 
 
 # the long poll

@@ -56,7 +56,9 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> t
 
     def unit(tx: Tx) -> Settled:
         settled = _Settling(hub, tx, node, jitter=jitter).run(request.reports)
-        logs.append(hub, tx, request.logs, node_id=node.node_id)
+        again = {said.attempt_id for said in settled.answers if said.verdict is Verdict.REPLAY}
+        fresh = [text for text in request.logs if text.attempt_id not in again]
+        logs.append(hub, tx, fresh, node_id=node.node_id)
         return settled
 
     settled = await hub.store.write(unit)

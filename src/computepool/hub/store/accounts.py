@@ -94,6 +94,14 @@ def use_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
     return tx.connection.execute(statement).scalar()
 
 
+def used_code_owner(connection: Connection, *, code_hash: str, purpose: str) -> str | None:
+    """The account that a code stood for when it was used."""
+    statement = select(codes.c.account_id).where(
+        codes.c.hash == code_hash, codes.c.purpose == purpose, codes.c.used_at_ms.is_not(None)
+    )
+    return connection.execute(statement).scalar()
+
+
 def prune_codes(tx: Tx, *, before_ms: int) -> None:
     tx.connection.execute(delete(codes).where(codes.c.expires_at_ms < before_ms))
 
