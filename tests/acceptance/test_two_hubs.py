@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from computepool.core.jobs import JobState
@@ -11,7 +9,7 @@ from computepool.sdk.pool import Pool
 from computepool.testing.processes import RealPool, wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import jobs_of, wait_gone
-from tests.faults.load import Load, command
+from tests.faults.load import Load, command, seeded
 
 pytestmark = pytest.mark.process
 
@@ -114,7 +112,7 @@ def test_killing_either_under_load_loses_nothing(make_pool: MakePool) -> None:
     first, second = (hub.url for hub in hubs)
     pool.start_agent(url=f"{first},{second}")
     pool.start_agent(url=f"{second},{first}")
-    chance = random.Random(5)
+    chance = seeded(5)
     specs = [command("/bin/true"), command("/bin/sleep", "0.1")]
     with Load(pool.client(first), specs) as at_first, Load(pool.client(second), specs) as at_second:
         loads = (at_first, at_second)

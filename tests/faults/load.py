@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import random
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +15,13 @@ from computepool.sdk.pool import Pool
 from computepool.testing.processes import wait_until
 
 JOBS_MAX = 100_000
+#: Another number gives other moments for the faults.
+SEED = int(os.environ.get("COMPUTEPOOL_FAULT_SEED", "0"))
 TRUE = ("/bin/true",)
+
+
+def seeded(number: int) -> random.Random:
+    return random.Random(SEED * 1_000 + number)
 
 
 def command(

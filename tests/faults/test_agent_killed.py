@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 
 import pytest
@@ -11,7 +10,7 @@ from computepool.core.jobs import JobState
 from computepool.testing.processes import AgentProcess, RealPool, wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import descendants, jobs_of, wait_gone
-from tests.faults.load import TRUE, Load, command
+from tests.faults.load import TRUE, Load, command, seeded
 
 pytestmark = pytest.mark.process
 
@@ -39,7 +38,7 @@ def test_killed_under_load_their_jobs_run_again(make_pool: MakePool) -> None:
     pool.start_hub()
     for _ in range(3):
         pool.start_agent()
-    chance = random.Random(3)
+    chance = seeded(3)
     specs = [command("/bin/sleep", "0.3"), command(*TRUE), command("/bin/sleep", "0.1")]
     with Load(pool.client(), specs, pause_s=0.15) as load:
         for _ in range(KILLS):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from computepool.testing.postgres import PostgresServer
 from computepool.testing.processes import wait_until
 from tests.faults.conftest import MakePool
-from tests.faults.load import Load, command
+from tests.faults.load import Load, command, seeded
 
 pytestmark = pytest.mark.process
 
@@ -32,7 +31,7 @@ def test_a_crash_of_postgresql_loses_nothing(durable_postgres: PostgresServer, m
     for _ in range(2):
         pool.start_agent()
     pid = hub.pid
-    chance = random.Random(8)
+    chance = seeded(8)
     with Load(pool.client(), [command("/bin/true"), command("/bin/sleep", "0.1")]) as load:
         for _ in range(CRASHES):
             load.wait_for_more(chance.randint(2, 12))

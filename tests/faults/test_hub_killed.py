@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from computepool.testing.processes import wait_until
 from tests.faults.conftest import MakePool
-from tests.faults.load import TRUE, Load, command
+from tests.faults.load import TRUE, Load, command, seeded
 
 pytestmark = pytest.mark.process
 
@@ -22,7 +20,7 @@ def test_killed_under_load_it_loses_nothing(make_pool: MakePool, database: str, 
     hub = pool.start_hub()
     for _ in range(2):
         pool.start_agent()
-    chance = random.Random(2)
+    chance = seeded(2)
     specs = [command(*TRUE), command("/bin/sleep", "0.1"), command("/bin/echo", "hello")]
     with Load(pool.client(), specs) as load:
         for _ in range(kills):

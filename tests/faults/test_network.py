@@ -10,7 +10,7 @@ from computepool.core.jobs import JobState
 from computepool.testing.processes import wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import jobs_of, wait_gone
-from tests.faults.load import Load, command
+from tests.faults.load import SEED, Load, command
 from tests.faults.proxy import ChaosProxy, Fault
 
 pytestmark = pytest.mark.process
@@ -32,7 +32,7 @@ class Proxies:
         self.made: list[ChaosProxy] = []
 
     def __call__(self, port: int, **options: float) -> ChaosProxy:
-        proxy = ChaosProxy(port, seed=len(self.made), **options)
+        proxy = ChaosProxy(port, seed=SEED * 1_000 + len(self.made), **options)
         self.made.append(proxy)
         return proxy
 
