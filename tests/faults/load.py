@@ -7,7 +7,7 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from computepool.core.jobs import TERMINAL, JobKind, JobState
 from computepool.protocol.jobs import Item, JobSpec, JobView, Needs, ResultPage
@@ -118,3 +118,52 @@ class Load:
             if not page.results:
                 return found
             cursor = page.cursor
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+class MapLoad:
+    """A long `map` of tiny functions, as a user's script runs it: many share a lane, results come in order."""
+
+    def __init__(self, client: Pool, *, in_flight_max: int = 100) -> None:
+        self._client = client
+        self._in_flight_max = in_flight_max
+        self._stop = threading.Event()
+        self._given = 0
+        self._results: list[int] = []
+        self._errors: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, name="map-load", daemon=True)
+
+    def __enter__(self) -> MapLoad:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+
+    def _numbers(self) -> Iterator[int]:
+        while not self._stop.is_set():
+            yield self._given
+            self._given += 1
+
+    def _run(self) -> None:
+        try:
+            for result in self._client.map(
+                square, self._numbers(), progress=False, in_flight_max=self._in_flight_max, cores=0.5
+            ):
+                self._results.append(result)
+                self._stop.wait(0.005)  # leaves the processor to the others
+        except BaseException as error:  # noqa: BLE001 - told to the test at the end
+            self._errors.append(error)
+
+    def check(self, timeout_s: float = 60) -> int:
+        """Every result is there, once and in its place; how many there are."""
+        self._stop.set()
+        self._thread.join(timeout_s)
+        if self._errors:
+            raise self._errors[0]
+        assert not self._thread.is_alive(), f"{len(self._results)} of {self._given} results came"
+        assert self._results == [square(number) for number in range(self._given)]
+        return self._given

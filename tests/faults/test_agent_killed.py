@@ -10,7 +10,7 @@ from computepool.core.jobs import JobState
 from computepool.testing.processes import AgentProcess, RealPool, wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import descendants, jobs_of, wait_gone
-from tests.faults.load import TRUE, Load, command, seeded
+from tests.faults.load import TRUE, Load, MapLoad, command, seeded
 
 pytestmark = pytest.mark.process
 
@@ -40,11 +40,12 @@ def test_killed_under_load_their_jobs_run_again(make_pool: MakePool) -> None:
         pool.start_agent()
     chance = seeded(3)
     specs = [command("/bin/sleep", "0.3"), command(*TRUE), command("/bin/sleep", "0.1")]
-    with Load(pool.client(), specs, pause_s=0.15) as load:
+    with Load(pool.client(), specs, pause_s=0.15) as load, MapLoad(pool.client()) as calls:
         for _ in range(KILLS):
             load.wait_for_more(chance.randint(3, 10))
             kill_busy(pool).start()
     jobs = load.check_exactly_once(timeout_s=90)
+    assert calls.check() > KILLS
     again = [job for job in jobs if job.attempts > 1]
     assert again, "no kill ever hit a running job"
 

@@ -6,7 +6,7 @@ import pytest
 
 from computepool.testing.processes import wait_until
 from tests.faults.conftest import MakePool
-from tests.faults.load import TRUE, Load, command, seeded
+from tests.faults.load import TRUE, Load, MapLoad, command, seeded
 
 pytestmark = pytest.mark.process
 
@@ -22,7 +22,7 @@ def test_killed_under_load_it_loses_nothing(make_pool: MakePool, database: str, 
         pool.start_agent()
     chance = seeded(2)
     specs = [command(*TRUE), command("/bin/sleep", "0.1"), command("/bin/echo", "hello")]
-    with Load(pool.client(), specs) as load:
+    with Load(pool.client(), specs) as load, MapLoad(pool.client()) as calls:
         for _ in range(kills):
             load.wait_for_more(chance.randint(1, 25))
             done = load.finished(pool.client())
@@ -31,3 +31,4 @@ def test_killed_under_load_it_loses_nothing(make_pool: MakePool, database: str, 
             hub.start()
     jobs = load.check_exactly_once()
     assert len(jobs) > kills
+    assert calls.check() > kills
