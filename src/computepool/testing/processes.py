@@ -269,8 +269,12 @@ class RealPool:
             stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
             for client in self._clients:
                 stack.callback(client.close)
-            for process in (*self.hubs, *self.agents):
+            for process in self.processes:
                 stack.callback(process.end)
+
+    @property
+    def processes(self) -> list[RealProcess]:
+        return [*self.hubs, *self.agents]
 
     @property
     def admin_key(self) -> str:
@@ -336,7 +340,7 @@ class RealPool:
 
     def logs(self) -> str:
         """For a failing test: the end of what every process said."""
-        return "\n".join(f"--- {one.name}\n{one.log[-3000:]}" for one in (*self.hubs, *self.agents))
+        return "\n".join(f"--- {one.name}\n{one.log[-3000:]}" for one in self.processes)
 
 
 # inside the new process

@@ -72,6 +72,7 @@ class Hub:
     jobs_open: dict[str, int] = field(
         default_factory=dict
     )  #: account → unfinished jobs at most, for the limit
+    group_owners: dict[str, str] = field(default_factory=dict)
     stopping: bool = False
 
     def __post_init__(self) -> None:

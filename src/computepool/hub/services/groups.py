@@ -20,6 +20,7 @@ from computepool.protocol.jobs import GroupPage, GroupRequest, GroupView, Result
 #: Groups a person made on purpose; an SDK client's own session is listed only when asked for.
 _SHOWN = ("group", "map", "slices")
 _CANCEL_BATCH = 500
+_OWNERS_MAX = 100_000
 
 
 def _view(row: AnyRow, counts: dict[str, int]) -> GroupView:
@@ -63,6 +64,17 @@ async def _owned(hub: Hub, principal: Principal, group_id: str) -> AnyRow:
     return row
 
 
+async def _check_owner(hub: Hub, principal: Principal, group_id: str) -> None:
+    """A group's owner never changes, so a result stream asks the store about it once."""
+    owner = hub.group_owners.get(group_id)
+    if owner is None:
+        owner = (await _owned(hub, principal, group_id)).account_id
+        if len(hub.group_owners) >= _OWNERS_MAX:
+            hub.group_owners.clear()
+        hub.group_owners[group_id] = owner
+    access.check_owner(principal, owner, what="group")
+
+
 async def get(hub: Hub, principal: Principal, group_id: str) -> GroupView:
     row = await _owned(hub, principal, group_id)
     return _view(row, await hub.store.read(lambda connection: job_rows.count_group(connection, group_id)))
@@ -89,7 +101,7 @@ async def results(
     hub: Hub, principal: Principal, group_id: str, *, after: int, limit: int, wait_ms: int
 ) -> ResultPage:
     """What finished since the cursor; waits for the first new one if asked to."""
-    await _owned(hub, principal, group_id)
+    await _check_owner(hub, principal, group_id)
     deadline_ms = hub.now_ms() + wait_ms
 
     def load(connection: Connection) -> tuple[Any, Any]:
