@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from computepool.core.jobs import JobState
 from computepool.sdk.pool import Pool
-from computepool.testing.processes import RealPool, wait_until
+from computepool.testing.processes import RealPool, free_port, wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import jobs_of, wait_gone
 from tests.faults.load import Load, command, seeded
@@ -130,12 +133,20 @@ def test_killing_either_under_load_loses_nothing(make_pool: MakePool) -> None:
 def test_on_sqlite_a_second_hub_refuses_to_start(make_pool: MakePool) -> None:
     pool = make_pool()
     first = pool.start_hub()
-    second = pool.add_hub().start(ready=False)
-    assert second.wait(20) != 0
-    sentence = f"Another hub (process {first.pid}) already serves the SQLite database"
-    assert sentence in second.log
-    assert "set DATABASE_URL to a PostgreSQL database" in second.log
+    data = first.settings.data_dir
+    start = ["hub", "start", "--data", str(pool.folder), "--port", str(free_port())]
+    refused = subprocess.run(
+        [sys.executable, "-m", "computepool.cli", *start],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert refused.returncode != 0
+    said = " ".join((refused.stdout + refused.stderr).split())
+    assert f"Another hub (process {first.pid}) already serves the SQLite database {data}/hub.sqlite" in said
+    assert "set DATABASE_URL to a PostgreSQL database" in said
+    assert "Traceback" not in said
     assert first.alive
     # The first one's end, however sudden, frees the database.
-    first.kill()
-    second.start()
+    first.restart()

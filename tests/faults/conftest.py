@@ -25,23 +25,28 @@ def agent_cache() -> Iterator[Path]:
 @pytest.fixture
 def make_pool(request: pytest.FixtureRequest, agent_cache: Path) -> Iterator[MakePool]:
     """Makes pools that end with the test; then their databases are checked."""
-    pools: list[RealPool] = []
+    pools: dict[RealPool, bool] = {}
 
-    def make(database: str = "sqlite", **settings: str | float) -> RealPool:
-        """`database`: sqlite, postgresql for an empty one on the shared server, or the address of one."""
+    def make(database: str = "sqlite", *, quiet: bool = True, **settings: str | float) -> RealPool:
+        """`database`: sqlite, postgresql for an empty one on the shared server, or the address of one.
+
+        `quiet`: no process of the pool may log a traceback.
+        """
         url = database if "://" in database else ""
         if database == "postgresql":
             url = request.getfixturevalue("postgres").fresh_database()
         pool = RealPool(database_url=url, cache=agent_cache, **settings)
-        pools.append(pool)
+        pools[pool] = quiet
         return pool
 
     yield make
     broken: list[str] = []
-    for pool in pools:
+    for pool, quiet in pools.items():
         print(pool.logs())  # shown by pytest when the test failed
         try:
             broken += pool.broken_rules()
+            loud = [one for one in pool.processes if quiet and "Traceback" in one.log]
+            broken += [f"{one.name} failed:\n{one.log[-6000:]}" for one in loud]
         finally:
             pool.close()
-    assert broken == []
+    assert not broken, "\n".join(broken)
