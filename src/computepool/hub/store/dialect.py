@@ -18,6 +18,7 @@ from sqlalchemy import (
     Select,
     Text,
     any_,
+    bindparam,
     create_engine,
     event,
     func,
@@ -239,16 +240,29 @@ def among(connection: Connection, column: Column[Any], values: Iterable[str]) ->
     return column.in_(select(listed.c.value))
 
 
-def skip_locked(connection: Connection, statement: Select[Any]) -> Select[Any]:
+def ids(connection: Connection, values: Iterable[str]) -> dict[str, Any]:
+    """The parameter of a statement built with `among_ids`."""
+    return {"ids": list(values) if _is_postgres(connection) else json.dumps(list(values))}
+
+
+def among_ids(name: str, column: Column[Any]) -> ColumnElement[bool]:
+    """`among` for a statement that is built once per dialect and kept: building costs more than running it."""
+    if name == "postgresql":
+        return column == any_(bindparam("ids", type_=postgresql.ARRAY(Text)))
+    listed = func.json_each(bindparam("ids", type_=Text)).table_valued("value")
+    return column.in_(select(listed.c.value))
+
+
+def skip_locked(name: str, statement: Select[Any]) -> Select[Any]:
     """Rows another hub is taking now are left to it. SQLite has one writer, which needs no row locks."""
-    if not _is_postgres(connection):
+    if name != "postgresql":
         return statement
     return statement.with_for_update(skip_locked=True, key_share=True)
 
 
-def for_update(connection: Connection, statement: Select[Any]) -> Select[Any]:
+def for_update(name: str, statement: Select[Any]) -> Select[Any]:
     """Nobody else changes these rows until the transaction ends; referring to them stays possible."""
-    return statement.with_for_update(key_share=True) if _is_postgres(connection) else statement
+    return statement.with_for_update(key_share=True) if name == "postgresql" else statement
 
 
 def insert_ignore(connection: Connection, table: Any) -> postgresql.Insert | sqlite.Insert:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, func, select, update
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from computepool.core.errors import InvariantViolation
 from computepool.core.jobs import AttemptState, JobState, Reason
@@ -89,10 +91,18 @@ def get_jobs(connection: Connection, job_ids: Sequence[str]) -> Sequence[AnyRow]
 
 def lock_jobs(tx: Tx, job_ids: Iterable[str]) -> dict[str, AnyRow]:
     """Rows by id, locked in sorted order, so that two transactions never wait for each other in a circle."""
-    wanted = dialect.among(tx.connection, jobs.c.id, set(job_ids))
-    statement = select(*_WITHOUT_BLOBS).where(wanted).order_by(jobs.c.id)
-    rows = tx.connection.execute(dialect.for_update(tx.connection, statement)).all()
+    statement = _lock_jobs(tx.connection.dialect.name)
+    rows = tx.connection.execute(statement, dialect.ids(tx.connection, set(job_ids)))
     return {row.id: row for row in rows}
+
+
+# The statements of a job's ordinary life are built once: building one takes longer than running it.
+
+
+@cache
+def _lock_jobs(name: str) -> Select[Any]:
+    wanted = select(*_WITHOUT_BLOBS).where(dialect.among_ids(name, jobs.c.id)).order_by(jobs.c.id)
+    return dialect.for_update(name, wanted)
 
 
 def list_jobs(
@@ -161,15 +171,18 @@ def get_queued(connection: Connection, job_ids: Sequence[str]) -> Sequence[AnyRo
 
 def lease_jobs(tx: Tx, job_ids: Sequence[str]) -> dict[str, AnyRow]:
     """Queued → leased for those still queued and not being taken by another hub; the losers are absent."""
-    wanted = select(jobs.c.id).where(
-        dialect.among(tx.connection, jobs.c.id, job_ids),
-        jobs.c.state == JobState.QUEUED.value,
-        jobs.c.deps_pending == 0,
-    )
-    wanted = dialect.skip_locked(tx.connection, wanted)
-    statement = (
+    statement = _lease_jobs(tx.connection.dialect.name)
+    rows = tx.connection.execute(statement, dialect.ids(tx.connection, job_ids))
+    return {row.id: row for row in rows}
+
+
+@cache
+def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
+    queued = jobs.c.state == JobState.QUEUED.value
+    wanted = select(jobs.c.id).where(dialect.among_ids(name, jobs.c.id), queued, jobs.c.deps_pending == 0)
+    return (
         update(jobs)
-        .where(jobs.c.id.in_(wanted), jobs.c.state == JobState.QUEUED.value)
+        .where(jobs.c.id.in_(dialect.skip_locked(name, wanted)), queued)
         .values(
             state=JobState.LEASED.value,
             reason=Reason.PLACED.value,
@@ -187,7 +200,6 @@ def lease_jobs(tx: Tx, job_ids: Sequence[str]) -> dict[str, AnyRow]:
             jobs.c.item_count,
         )
     )
-    return {row.id: row for row in tx.connection.execute(statement)}
 
 
 _PLACE = update(jobs).where(jobs.c.id == bindparam("job")).values(node_id=bindparam("node"))
@@ -273,9 +285,15 @@ def owners_failed(connection: Connection, job_id: str, reasons: Sequence[str]) -
 
 
 def lock_attempts(tx: Tx, attempt_ids: Iterable[str]) -> dict[str, AnyRow]:
-    wanted = dialect.among(tx.connection, attempts.c.id, set(attempt_ids))
-    statement = select(attempts).where(wanted).order_by(attempts.c.id)
-    return {row.id: row for row in tx.connection.execute(dialect.for_update(tx.connection, statement))}
+    statement = _lock_attempts(tx.connection.dialect.name)
+    rows = tx.connection.execute(statement, dialect.ids(tx.connection, set(attempt_ids)))
+    return {row.id: row for row in rows}
+
+
+@cache
+def _lock_attempts(name: str) -> Select[Any]:
+    wanted = select(attempts).where(dialect.among_ids(name, attempts.c.id)).order_by(attempts.c.id)
+    return dialect.for_update(name, wanted)
 
 
 def live_attempts(connection: Connection, *, node_id: str) -> Sequence[AnyRow]:
@@ -397,7 +415,9 @@ def extend_all_leases(tx: Tx, *, until_ms: int) -> int:
 
 def _extend(tx: Tx, wanted: Select[Any], until_ms: int) -> set[str]:
     """Never shortens a lease: a word that arrives late must not take back what a newer one gave."""
-    rows = tx.connection.execute(dialect.for_update(tx.connection, wanted.order_by(attempts.c.id)))
+    rows = tx.connection.execute(
+        dialect.for_update(tx.connection.dialect.name, wanted.order_by(attempts.c.id))
+    )
     alive = set(rows.scalars())
     tx.connection.execute(
         update(attempts)
@@ -427,12 +447,14 @@ def overdue_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[str
 
 
 def dependents(connection: Connection, job_ids: Iterable[str]) -> Sequence[AnyRow]:
-    statement = (
-        select(dependencies)
-        .where(dialect.among(connection, dependencies.c.after_id, job_ids))
-        .order_by(dependencies.c.job_id)
-    )
-    return connection.execute(statement).all()
+    statement = _dependents(connection.dialect.name)
+    return connection.execute(statement, dialect.ids(connection, job_ids)).all()
+
+
+@cache
+def _dependents(name: str) -> Select[Any]:
+    wanted = dialect.among_ids(name, dependencies.c.after_id)
+    return select(dependencies).where(wanted).order_by(dependencies.c.job_id)
 
 
 def get_dependencies(connection: Connection, job_id: str) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, delete, exists, func, select, update
+from sqlalchemy import Connection, Select, bindparam, delete, exists, func, select, update
 
 from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
@@ -40,25 +41,28 @@ def last_event(connection: Connection) -> int:
 
 def list_results(connection: Connection, *, group_id: str, after: int, limit: int) -> Sequence[AnyRow]:
     """Finished jobs of a group in the order in which they finished."""
-    statement = (
-        select(
-            events.c.seq,
-            jobs.c.id,
-            jobs.c.key,
-            jobs.c.item,
-            jobs.c.state,
-            jobs.c.reason,
-            jobs.c.exit_code,
-            jobs.c.error,
-            jobs.c.result,
-            jobs.c.result_artifact,
-        )
-        .join(jobs, jobs.c.id == events.c.job_id)
-        .where(IS_FINAL, events.c.group_id == group_id, events.c.seq > after)
-        .order_by(events.c.seq)
-        .limit(limit)
+    found = {"group": group_id, "after": after, "most": limit}
+    return connection.execute(_RESULTS, found).all()
+
+
+_RESULTS = (
+    select(
+        events.c.seq,
+        jobs.c.id,
+        jobs.c.key,
+        jobs.c.item,
+        jobs.c.state,
+        jobs.c.reason,
+        jobs.c.exit_code,
+        jobs.c.error,
+        jobs.c.result,
+        jobs.c.result_artifact,
     )
-    return connection.execute(statement).all()
+    .join(jobs, jobs.c.id == events.c.job_id)
+    .where(IS_FINAL, events.c.group_id == bindparam("group"), events.c.seq > bindparam("after"))
+    .order_by(events.c.seq)
+    .limit(bindparam("most"))
+)
 
 
 # groups
@@ -73,7 +77,10 @@ def insert_group(tx: Tx, *, group_id: str, account_id: str, name: str, kind: str
 
 
 def get_group(connection: Connection, group_id: str) -> AnyRow | None:
-    return connection.execute(select(groups).where(groups.c.id == group_id)).first()
+    return connection.execute(_GROUP, {"group": group_id}).first()
+
+
+_GROUP = select(groups).where(groups.c.id == bindparam("group"))
 
 
 def list_groups(
@@ -200,16 +207,21 @@ def list_artifacts(
 
 
 def outputs_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[AnyRow]]:
-    statement = (
-        select(artifact_refs, artifacts.c.size)
-        .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
-        .where(dialect.among(connection, artifact_refs.c.job_id, job_ids), artifact_refs.c.role == "output")
-        .order_by(artifact_refs.c.name)
-    )
     found: dict[str, list[AnyRow]] = {}
-    for row in connection.execute(statement):
+    statement = _outputs_of(connection.dialect.name)
+    for row in connection.execute(statement, dialect.ids(connection, job_ids)):
         found.setdefault(row.job_id, []).append(row)
     return found
+
+
+@cache
+def _outputs_of(name: str) -> Select[Any]:
+    return (
+        select(artifact_refs, artifacts.c.size)
+        .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
+        .where(dialect.among_ids(name, artifact_refs.c.job_id), artifact_refs.c.role == "output")
+        .order_by(artifact_refs.c.name)
+    )
 
 
 def open_jobs_using(connection: Connection, *, digest: str, account_id: str) -> list[str]:
