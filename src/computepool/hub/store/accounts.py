@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, select, update
 
 from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
@@ -135,23 +135,19 @@ def other_hubs(connection: Connection, *, hub_id: str, since_ms: int) -> int:
 
 
 def get_reply(connection: Connection, *, account_id: str, route: str, key: str) -> AnyRow | None:
-    statement = select(idempotency).where(
-        idempotency.c.account_id == account_id, idempotency.c.route == route, idempotency.c.key == key
-    )
-    return connection.execute(statement).first()
+    return connection.execute(_REPLY, {"account": account_id, "path": route, "word": key}).first()
+
+
+_REPLY = select(idempotency).where(
+    idempotency.c.account_id == bindparam("account"),
+    idempotency.c.route == bindparam("path"),
+    idempotency.c.key == bindparam("word"),
+)
 
 
 def insert_reply(tx: Tx, *, account_id: str, route: str, key: str, request_hash: str, reply: str) -> None:
-    tx.connection.execute(
-        idempotency.insert().values(
-            account_id=account_id,
-            route=route,
-            key=key,
-            request_hash=request_hash,
-            reply=reply,
-            created_at_ms=tx.now_ms,
-        )
-    )
+    row = {"account_id": account_id, "route": route, "key": key, "request_hash": request_hash}
+    tx.connection.execute(idempotency.insert(), row | {"reply": reply, "created_at_ms": tx.now_ms})
 
 
 def prune_replies(tx: Tx, *, before_ms: int) -> None:

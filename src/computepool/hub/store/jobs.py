@@ -46,9 +46,8 @@ def attempt_id(job_id: str, number: int) -> str:
 
 
 def insert_spec(tx: Tx, *, digest: str, body: str) -> None:
-    tx.connection.execute(
-        dialect.insert_ignore(tx.connection, specs).values(digest=digest, body=body, created_at_ms=tx.now_ms)
-    )
+    statement = dialect.insert_ignore(tx.connection, specs)
+    tx.connection.execute(statement, {"digest": digest, "body": body, "created_at_ms": tx.now_ms})
 
 
 def get_specs(connection: Connection, digests: Iterable[str]) -> dict[str, str]:
@@ -77,7 +76,10 @@ def count_states(connection: Connection) -> dict[str, int]:
 
 
 def get_job(connection: Connection, job_id: str) -> AnyRow | None:
-    return connection.execute(select(*_WITHOUT_BLOBS).where(jobs.c.id == job_id)).first()
+    return connection.execute(_JOB, {"job": job_id}).first()
+
+
+_JOB = select(*_WITHOUT_BLOBS).where(jobs.c.id == bindparam("job"))
 
 
 def get_job_full(connection: Connection, job_id: str) -> AnyRow | None:

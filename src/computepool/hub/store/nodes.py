@@ -21,7 +21,10 @@ def insert_node(tx: Tx, **columns: Any) -> None:
 
 
 def get_node(connection: Connection, node_id: str) -> AnyRow | None:
-    return connection.execute(_WITH_OWNER.where(nodes.c.id == node_id)).first()
+    return connection.execute(_NODE, {"node": node_id}).first()
+
+
+_NODE = _WITH_OWNER.where(nodes.c.id == bindparam("node"))
 
 
 def find_node_by_key(connection: Connection, public_key: str) -> AnyRow | None:
