@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -18,6 +17,9 @@ from pathlib import Path
 import pytest
 
 from computepool import JobFailed, Pool, connect, job_slice, progress
+from computepool.cli.folders import hub_folder
+from computepool.hub.main import bootstrap
+from computepool.hub.settings import Settings
 from computepool.sdk.config import load_config
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -63,14 +65,10 @@ def machine() -> Iterator[Machine]:
     folder.chmod(0o755)
     made = Machine(folder)
     try:
-        link = subprocess.run(
-            [sys.executable, "-m", "computepool.cli", "hub", "link", "--json", "--data", str(folder)],
-            env=made.env, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        words = json.loads(link.stdout)
-        made.key = words["key"]
+        first = bootstrap(Settings(data_dir=hub_folder(folder)))
+        made.key = first.admin_key
         made.start_hub()
-        made.start_node(words["enrol_code"])
+        made.start_node(first.enrol_code)
         yield made
     finally:
         made.stop()
