@@ -21,7 +21,7 @@ from computepool.hub.api.deps import (
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import registrations
-from computepool.hub.services import logs, nodes, settlement
+from computepool.hub.services import enrolment, logs, nodes, settlement
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
@@ -124,14 +124,14 @@ async def register(
     _caller: Anyone,
 ) -> RegisterReply:
     registrations(request).take()
-    return await nodes.register(hub, body)
+    return await enrolment.register(hub, body)
 
 
 @router.post(
     "/nodes/codes", status_code=201, tags=["nodes"], summary="A one-time code to enrol a node of yours"
 )
 async def enrol_code(principal: Provider, hub: HubDep) -> EnrolCodeReply:
-    return await nodes.enrol_code(hub, principal)
+    return await enrolment.enrol_code(hub, principal)
 
 
 @router.get("/nodes", tags=["nodes"], summary="List nodes")

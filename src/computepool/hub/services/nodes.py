@@ -6,21 +6,18 @@ import asyncio
 from typing import Any
 
 from computepool.core import explain
-from computepool.core.errors import BadRequest, Conflict, Forbidden, NotFound
+from computepool.core.errors import Conflict, NotFound
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.resources import NodeState, Shape
-from computepool.hub.clock import new_id
 from computepool.hub.registry import Session
 from computepool.hub.services import access, identity, leases, lifecycle
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
-from computepool.hub.store import accounts
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.nodes import (
-    EnrolCodeReply,
     Grant,
     NextReply,
     NextRequest,
@@ -29,82 +26,10 @@ from computepool.protocol.nodes import (
     NodeWhyRow,
     NodeWhyView,
     Profile,
-    RegisterReply,
-    RegisterRequest,
 )
-from computepool.protocol.tokens import JobToken, public_key, sign_job_token, signed_by
-from computepool.protocol.version import PROTOCOL
+from computepool.protocol.tokens import JobToken, sign_job_token
 
 _TOKEN_LIFE_S = 24 * 3600
-
-
-# enrolment
-
-
-async def enrol_code(hub: Hub, principal: Principal) -> EnrolCodeReply:
-    life_s = hub.settings.enrol_code_life_s
-
-    def unit(tx: Tx) -> tuple[str, int]:
-        tx.emit(actor=principal.account_id, action="node.code_issued", account_id=principal.account_id)
-        return identity.issue_code(hub, tx, purpose="enrol", account_id=principal.account_id, life_s=life_s)
-
-    code, expires_at_ms = await hub.store.write(unit)
-    command = f"pool node start --hub {hub.settings.address} --code {code}"
-    return EnrolCodeReply(code=code, expires_at_ms=expires_at_ms, command=command)
-
-
-async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
-    if request.protocol != PROTOCOL:
-        raise BadRequest(
-            f"This hub speaks protocol {PROTOCOL}, the agent {request.protocol}; install the same version.",
-            field="protocol",
-        )
-    if not signed_by(public_key(request.public_key), request.proof, request.code.encode()):
-        raise Forbidden("The proof does not match the public key.")
-    node_id = new_id(hub.clock, "node")
-
-    def unit(tx: Tx) -> tuple[str, str]:
-        if (known := _enrolled_before(hub, tx, request)) is not None:
-            return known
-        owner = accounts.use_code(tx, code_hash=hub.secrets.digest(request.code), purpose="enrol")
-        if owner is None:
-            raise BadRequest(
-                "The enrolment code is wrong, used or expired; make one with `pool node code`.", field="code"
-            )
-        if node_rows.find_node_by_key(tx.connection, request.public_key) is not None:
-            raise Conflict(
-                "This key is enrolled already; start the agent without a code.", field="public_key"
-            )
-        node_rows.insert_node(
-            tx,
-            id=node_id,
-            name=request.profile.name,
-            account_id=owner,
-            public_key=request.public_key,
-            state=NodeState.ACTIVE.value,
-            profile=request.profile.model_dump_json(),
-        )
-        tx.emit(
-            actor=node_id,
-            action="node.enrolled",
-            account_id=owner,
-            node_id=node_id,
-            after=NodeState.ACTIVE.value,
-        )
-        return node_id, owner
-
-    enrolled, owner = await hub.store.write(unit)
-    return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.secrets.public_keys())
-
-
-def _enrolled_before(hub: Hub, tx: Tx, request: RegisterRequest) -> tuple[str, str] | None:
-    """The same code with the same key again: the first answer was lost on the way."""
-    row = node_rows.find_node_by_key(tx.connection, request.public_key)
-    code_hash = hub.secrets.digest(request.code)
-    owner = accounts.used_code_owner(tx.connection, code_hash=code_hash, purpose="enrol")
-    if row is None or owner != row.account_id or row.state == NodeState.REVOKED:
-        return None
-    return str(row.id), str(row.account_id)
 
 
 # the long poll
