@@ -23,6 +23,7 @@ from computepool.hub.store.session import Tx
 T = TypeVar("T")
 ADMIN = "admin"
 _START_FAILED = 3  #: what uvicorn's own command says
+_SERVING_MS = 30_000
 _LOCAL_KEY_NAME = "pool up"
 _ROLES = ("admin", "submitter", "provider")
 
@@ -84,8 +85,14 @@ def bootstrap(settings: Settings) -> Bootstrap:
 
 def signin_link(settings: Settings) -> str:
     """A one-time link for the admin, who is made if there is none. A hub may be serving meanwhile."""
-    code = _with_store(settings, lambda hub, tx: _code(hub, tx, _admin(hub, tx), purpose="signin"))
-    return f"{settings.address}/signin?code={code}"
+
+    def effect(hub: Hub, tx: Tx) -> str:
+        code = _code(hub, tx, _admin(hub, tx), purpose="signin")
+        # The hub that serves knows its address better than the settings of this process.
+        served = accounts.live_address(tx.connection, since_ms=tx.now_ms - _SERVING_MS)
+        return f"{served or settings.address}/signin?code={code}"
+
+    return _with_store(settings, effect)
 
 
 def _with_store(settings: Settings, effect: Callable[[Hub, Tx], T]) -> T:

@@ -134,6 +134,12 @@ def other_hubs(connection: Connection, *, hub_id: str, since_ms: int) -> int:
     return len(connection.execute(statement).all())
 
 
+def live_address(connection: Connection, *, since_ms: int) -> str | None:
+    """Where a hub that serves this database can be reached, if one does."""
+    statement = select(hubs.c.address).where(hubs.c.seen_at_ms >= since_ms).order_by(hubs.c.seen_at_ms.desc())
+    return connection.execute(statement).scalars().first()
+
+
 def get_reply(connection: Connection, *, account_id: str, route: str, key: str) -> AnyRow | None:
     return connection.execute(_REPLY, {"account": account_id, "path": route, "word": key}).first()
 
