@@ -199,7 +199,8 @@ def test_next_agent_sweeps_what_a_killed_one_left() -> None:
         other = next(iter(maker.bases.values())) / "not-ours"
         other.mkdir()
         try:
-            assert maker.sweep() == 1
+            # Other agents of this machine may leave theirs, or sweep ours first: only the outcome is certain.
+            maker.sweep()
             assert orphan.wait(5) == -signal.SIGKILL
             assert not any((base / name).exists() for base in maker.bases.values())
             assert other.exists()
