@@ -43,6 +43,8 @@ def migrated_postgres_url(postgres_tables: Engine) -> str:
     """The address of a migrated, empty PostgreSQL database: emptied for each test, which is quicker than a new one."""
     with postgres_tables.begin() as connection:
         names = ", ".join(metadata.tables)
+        # The ledger refuses to be emptied; only the test server's superuser may switch that off, for this moment.
+        connection.execute(text("SET LOCAL session_replication_role = replica"))
         connection.execute(text(f"TRUNCATE {names} RESTART IDENTITY CASCADE"))
     postgres_tables.dispose()
     return postgres_tables.url.render_as_string(hide_password=False)

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, inspect, text
 
 from computepool.core.errors import Unavailable
 from computepool.hub.store import dialect, schema
-from computepool.hub.store.tables import metadata
+from computepool.hub.store.money_tables import metadata
 
 #: Migrates argv[1] and dies as if by kill -9 right after the statement number argv[2].
 DIE_HALF_WAY = """
@@ -41,7 +41,7 @@ UNION ALL SELECT format('%s %s %s', conrelid::regclass, conname, pg_get_constrai
 UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'
 ORDER BY 1
 """
-TABLES = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name <> 'alembic_version' ORDER BY name"
+TABLES = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND type <> 'trigger' ORDER BY name"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -10,6 +10,7 @@ ComputePoolError
 ├── TooLarge              too_large            a named limit was exceeded
 ├── RateLimited           rate_limited         too many requests; carries retry_after_s
 ├── Unavailable           unavailable          the hub cannot answer right now; carries retry_after_s
+├── InsufficientCredits   insufficient_credits not enough credits for this; says how many are missing
 ├── OutOfSpace            out_of_space         the hub's disk is full
 └── InvariantViolation    invariant_violation  a rule that must always hold does not: never caught, rolls back
 """
@@ -87,6 +88,12 @@ class Unavailable(ComputePoolError):
     code = "unavailable"
 
 
+class InsufficientCredits(ComputePoolError):
+    """You do not have enough credits for this."""
+
+    code = "insufficient_credits"
+
+
 class OutOfSpace(ComputePoolError):
     """The hub has no disk space left for this."""
 
@@ -111,6 +118,7 @@ ERRORS_BY_CODE: dict[str, type[ComputePoolError]] = {
         TooLarge,
         RateLimited,
         Unavailable,
+        InsufficientCredits,
         OutOfSpace,
         InvariantViolation,
     )

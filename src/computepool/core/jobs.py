@@ -61,6 +61,7 @@ class Reason(StrEnum):
     EXCEPTION = "exception"
     SIGNAL = "signal"
     TIMEOUT = "timeout"
+    BUDGET_SPENT = "budget_spent"  #: the money set aside for it lasts no longer
     OUT_OF_MEMORY = "out_of_memory"
     OUTPUT_LIMIT = "output_limit"
     BAD_JOB = "bad_job"  #: cannot be started anywhere: missing interpreter, unresolvable dependencies
@@ -102,6 +103,7 @@ JOB_FAULTS: frozenset[Reason] = frozenset(
         Reason.EXCEPTION,
         Reason.SIGNAL,
         Reason.TIMEOUT,
+        Reason.BUDGET_SPENT,
         Reason.OUT_OF_MEMORY,
         Reason.OUTPUT_LIMIT,
         Reason.BAD_JOB,
@@ -111,7 +113,7 @@ NODE_FAULTS: frozenset[Reason] = frozenset(
     {Reason.LEASE_LOST, Reason.NODE_ERROR, Reason.STAGING_FAILED, Reason.NODE_RESTARTED}
 )
 #: Failing again elsewhere would change nothing, so these are never retried.
-HOPELESS: frozenset[Reason] = frozenset({Reason.BAD_JOB})
+HOPELESS: frozenset[Reason] = frozenset({Reason.BAD_JOB, Reason.BUDGET_SPENT})
 
 
 #: What a node may give as the reason of each outcome.

@@ -98,3 +98,4 @@ class Shape:
     avoid_node: str = field(
         default=""
     )  #: the node that failed this job last; never the same one twice in a row
+    ceiling: int | None = None  #: microcredits per hour for the whole job; None: whatever it costs

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from computepool.core.backlog import Backlog
+from computepool.core.market import Market
 from computepool.hub.api import accounts, artifacts, document, errors, jobs, nodes, pages
 from computepool.hub.api.document import Api, operation_id
 from computepool.hub.api.hot import HotRoutes
@@ -26,6 +27,7 @@ from computepool.hub.services import follow, leases
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.services.identity import Authenticator
+from computepool.hub.services.prices import load_table
 from computepool.hub.services.secrets import load_secrets
 from computepool.hub.settings import Settings
 from computepool.hub.signals import Signals
@@ -65,6 +67,7 @@ def build_hub(settings: Settings, clock: Clock) -> Hub:
         signals=Signals(),
         secrets=load_secrets(store, clock),
         blobs=DiskBlobs(settings.data_dir),
+        market=Market(load_table(store, settings.economy)),
     )
 
 

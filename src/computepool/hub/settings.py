@@ -10,6 +10,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from computepool.core.jobs import RetryLimits
 from computepool.core.leases import LeaseRules
+from computepool.core.money import CREDIT
+from computepool.core.pricing import Economy
 
 
 class Settings(BaseSettings):
@@ -43,6 +45,18 @@ class Settings(BaseSettings):
     lane_work_ms: float = 100  #: how much work a lane may hold; keeps priorities meaningful
     backlog_max: int = 200_000
     resync_s: float = 5
+
+    # money, in microcredits (see core/pricing.py)
+    economy: Economy = Economy.MARKET
+    signup_grant: int = Field(default=1_000 * CREDIT, ge=0)
+    operator_grant: int = Field(default=10_000_000 * CREDIT, ge=0)  #: to the first admin, at the first start
+    tick_s: float = 15  #: between two spot prices
+    spots_keep_s: float = 30 * 24 * 3600
+    holdback_s: float = 7 * 24 * 3600  #: earnings mature after this
+    mature_s: float = 60
+    spend_per_day_max: int = Field(default=100_000_000 * CREDIT, ge=0)  #: per account
+    submits_per_s: float = 1_000  #: per account
+    requests_per_s: float = 2_000  #: per account, everything
 
     # store
     group_commit_max: int = 256

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from computepool.core.money import AMOUNT_MAX
+
 NAME_MAX = 200
 TEXT_MAX = 8_192
 LIST_MAX = 1_000
@@ -19,6 +21,9 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Id = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
 Region = Annotated[str, StringConstraints(max_length=32, pattern=r"^[A-Za-z-]*$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
+#: Microcredits. Strict: neither 1.0 nor "1" nor true is an amount.
+Micro = Annotated[int, Field(strict=True, ge=0, le=AMOUNT_MAX)]
+PositiveMicro = Annotated[int, Field(strict=True, gt=0, le=AMOUNT_MAX)]
 
 
 class Request(BaseModel):

@@ -11,7 +11,20 @@ from computepool.core.isolation import Level
 from computepool.core.jobs import JobKind, JobState, Reason
 from computepool.core.resources import Requirements
 from computepool.core.tiers import region_of
-from computepool.protocol.base import LIST_MAX, Count, Digest, Id, Name, Page, Region, Reply, Request, Tag
+from computepool.protocol.base import (
+    LIST_MAX,
+    Count,
+    Digest,
+    Id,
+    Micro,
+    Name,
+    Page,
+    PositiveMicro,
+    Region,
+    Reply,
+    Request,
+    Tag,
+)
 
 #: Inline limits; anything larger travels as an artifact.
 SOURCE_MAX = 256 * 1024
@@ -142,11 +155,19 @@ class SubmitRequest(Request):
     after: list[Id] = Field(default=[], max_length=LIST_MAX)
     ttl_s: float = Field(default=7 * 24 * 3600, gt=0, le=90 * 24 * 3600)
     group_id: Id | None = None  #: an existing group of yours
+    max_price: Micro | None = (
+        None  #: microcredits per hour and job; 0: only your own nodes; default: twice today's price
+    )
+    budget: PositiveMicro | None = (
+        None  #: microcredits for all items together; each job stops when its share is spent
+    )
 
 
 class SubmitReply(Reply):
     job_ids: list[str]  #: in the order of the items
     group_id: str | None = None
+    hold: int = 0  #: microcredits set aside, for all of them
+    max_price: int = 0  #: what each may cost per hour
 
 
 class Usage(Reply):
@@ -177,6 +198,8 @@ class AttemptView(Reply):
     exit_code: int | None = None
     error: str | None = None
     usage: Usage | None = None
+    price: int = 0  #: microcredits per hour, agreed when it was placed
+    billed_ms: int | None = None
 
 
 class JobView(Reply):
@@ -203,6 +226,9 @@ class JobView(Reply):
     progress: float | None = None  #: 0..1, as the job itself reports it
     attempts: int = 0
     can_cancel: bool = False
+    max_price: int = 0  #: microcredits per hour it may cost
+    hold: int = 0  #: set aside at submission
+    charge: int | None = None  #: what it cost; null until it is finished
 
 
 class JobDetail(JobView):

@@ -142,12 +142,15 @@ class Grant(Reply):
     item: int = 0
     items: int = 1
     gpus: list[int] = Field(default_factory=list)  #: indices of the node's GPUs reserved for it
+    price: int = 0  #: microcredits per hour, gross; fixed for this attempt
+    paid_ms: int | None = None  #: how long the money lasts; the job is stopped then
 
     def digest(self) -> str:
         """What the job token binds: everything the node acts on."""
         parts = (
             self.attempt_id, self.job_id, self.lane, self.spec, self.account_id, self.payload or "",
             self.payload_artifact or "", str(self.item), str(self.items), ",".join(map(str, self.gpus)),
+            str(self.price), str(self.paid_ms),
         )  # fmt: skip
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 STATUS = {
     "bad_request": 422,
     "unauthenticated": 401,
+    "insufficient_credits": 402,
     "forbidden": 403,
     "not_found": 404,
     "conflict": 409,

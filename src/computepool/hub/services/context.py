@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from computepool.core.backlog import Backlog
+from computepool.core.market import Market
 from computepool.core.resources import Requirements
 from computepool.hub.blobs.disk import DiskBlobs
 from computepool.hub.clock import Clock
@@ -68,6 +69,7 @@ class Hub:
     signals: Signals
     secrets: Secrets
     blobs: DiskBlobs
+    market: Market
     specs: SpecCache = field(init=False)
     jobs_open: dict[str, int] = field(
         default_factory=dict

@@ -18,9 +18,11 @@ from typing import Any, TypeAlias, TypeVar
 from sqlalchemy import Connection, Engine, Row
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from computepool.core import ledger
 from computepool.core.errors import Unavailable
+from computepool.core.ledger import Leg
 from computepool.hub.clock import Clock
-from computepool.hub.store import dialect, failures
+from computepool.hub.store import booking, dialect, failures
 from computepool.hub.store.crashpoints import crash_point
 from computepool.hub.store.tables import events
 
@@ -44,6 +46,9 @@ class Tx:
     now_ms: int
     events: list[dict[str, Any]] = field(default_factory=list)
     topics: set[str] = field(default_factory=set)
+    transfers: list[dict[str, Any]] = field(default_factory=list)
+    changes: dict[str, int] = field(default_factory=dict)  #: of balances, by this unit
+    changed_before: dict[str, int] = field(default_factory=dict)  #: by units before it in the transaction
 
     def emit(self, *, actor: str, action: str, final: bool = False, **columns: Any) -> None:
         """Record a state transition; it is written with the rows it describes, in the same transaction."""
@@ -51,6 +56,19 @@ class Tx:
         row.update(columns, at_ms=self.now_ms, actor=actor, action=action, final=final)
         self.events.append(row)
         self.topics.add("events")
+
+    def post(
+        self, key: str, legs: Sequence[Leg], *, job_id: str | None = None, ref: str | None = None
+    ) -> None:
+        """Move money, once per key: the database refuses the same key again. Written when the transaction ends."""
+        self.transfers += booking.rows_of(key, legs, job_id=job_id, ref=ref)
+        for account, delta in ledger.deltas(legs).items():
+            self.changes[account] = self.changes.get(account, 0) + delta
+
+    def balance(self, account: str) -> int:
+        """With what this transaction has moved so far. Another hub may be faster: the database has the last word."""
+        stored = booking.balance_of(self.connection, account)
+        return stored + self.changed_before.get(account, 0) + self.changes.get(account, 0)
 
     def touch(self, *topics: str) -> None:
         """After the commit, wake whoever waits for these topics, here and on the other hubs."""
@@ -195,16 +213,19 @@ class Store:
         seal: str | None = None
         try:
             with self._writer.begin() as connection:
+                changes: dict[str, int] = {}
                 for job in batch:
                     job.result = job.error = None
-                    tx = Tx(connection, now_ms)
+                    tx = Tx(connection, now_ms, changed_before=changes)
                     if isolated and not _run_isolated(job, tx):
                         continue
                     if not isolated:
                         job.result = job.unit(tx)
                     done.append(tx)
+                    for account, delta in tx.changes.items():
+                        changes[account] = changes.get(account, 0) + delta
                 topics = topics.union(*(tx.topics for tx in done))
-                seal = self._flush(connection, done, topics)
+                seal = _flush(connection, done, changes, notice=_payload(self.hub_id, topics))
                 crash_point("before_commit")
         except DBAPIError as error:
             # Lost in the middle of COMMIT: only the database knows. Running the units again could do things twice.
@@ -216,17 +237,6 @@ class Store:
         if topics:
             self._call(self.on_commit, topics)
 
-    def _flush(self, connection: Connection, done: Sequence[Tx], topics: set[str]) -> str | None:
-        """Events last, because hubs take turns to number them. Returns what names the transaction afterwards."""
-        seal = None
-        rows = [row for tx in done for row in tx.events]
-        if rows:
-            seal = dialect.order_events(connection)
-            connection.execute(events.insert(), rows)
-        if topics:
-            seal = dialect.notify(connection, _payload(self.hub_id, topics))
-        return seal
-
     def _call(self, function: Callable[[Any], None], argument: object) -> None:
         """On the event loop. What was committed stays committed even when nobody is left to hear of it."""
         if self._loop is None:
@@ -235,6 +245,22 @@ class Store:
             self._loop.call_soon_threadsafe(function, argument)
         except RuntimeError:
             logger.warning("store.loop_closed: an answer was dropped")
+
+
+def _flush(connection: Connection, done: Sequence[Tx], changes: dict[str, int], *, notice: str) -> str | None:
+    """Money and events last, because hubs take turns to number them. Returns what names the transaction afterwards."""
+    seal = None
+    moved = [row for tx in done for row in tx.transfers]
+    told = [row for tx in done for row in tx.events]
+    if moved or told:
+        seal = dialect.order_events(connection)
+    if moved:
+        booking.write(connection, moved, changes, now_ms=done[0].now_ms)
+    if told:
+        connection.execute(events.insert(), told)
+    if notice:
+        seal = dialect.notify(connection, notice)
+    return seal
 
 
 def _run_isolated(job: _Job, tx: Tx) -> bool:
@@ -264,6 +290,8 @@ _PAYLOAD_MAX = 7_000
 
 
 def _payload(hub_id: str, topics: set[str]) -> str:
-    """`hub topic topic …`; a list too long for a notification becomes `*`: look at everything."""
+    """`hub topic topic …`; a list too long for a notification becomes `*`: look at everything. Empty: nothing to tell."""
+    if not topics:
+        return ""
     text = " ".join((hub_id, *sorted(topics)))
     return text if len(text) <= _PAYLOAD_MAX else f"{hub_id} *"

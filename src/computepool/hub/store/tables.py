@@ -64,6 +64,9 @@ accounts = Table(
     Column("name", FreeText, nullable=False, unique=True),
     Column("roles", Text, nullable=False),  # comma separated
     Column("created_at_ms", BigInteger, nullable=False),
+    Column("floor", BigInteger),  # what its nodes ask for at least, where they ask for nothing themselves
+    Column("jobs_open_max", Integer),  # quotas; empty: the hub's own
+    Column("spend_per_day_max", BigInteger),
 )
 
 api_keys = Table(
@@ -122,6 +125,7 @@ nodes = Table(
     Column("boot_id", Text),
     Column("consecutive_faults", Integer, nullable=False, server_default="0"),
     Column("cool_off_until_ms", BigInteger, nullable=False, server_default="0"),
+    Column("floor", BigInteger),  # net microcredits per unit-hour of its own tier; empty: the owner's
 )
 
 specs = Table(
@@ -178,6 +182,10 @@ jobs = Table(
     Column("result_artifact", Text),
     Column("payload", Text),
     Column("payload_artifact", Text),
+    Column("ceiling", BigInteger, nullable=False, server_default="0"),  # microcredits per hour
+    Column("hold", BigInteger, nullable=False, server_default="0"),  # set aside at submission
+    Column("hold_earned", BigInteger, nullable=False, server_default="0"),  # of it, from earnings
+    Column("charge", BigInteger),  # what it cost; known when it is finished
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
 )
@@ -217,6 +225,14 @@ attempts = Table(
     Column("error", FreeText),
     Column("usage", FreeText),
     Column("log_bytes", BigInteger, nullable=False, server_default="0"),
+    # the price it was leased at, which never changes: spot × units, by this version of the price table
+    Column("price", BigInteger, nullable=False, server_default="0"),  # microcredits per hour, whole job
+    Column("spot", BigInteger, nullable=False, server_default="0"),  # per unit-hour
+    Column("units", Integer, nullable=False, server_default="0"),  # thousandths
+    Column("zone_tier", Text, nullable=False, server_default=text("''")),
+    Column("zone_region", Text, nullable=False, server_default=text("''")),
+    Column("price_version", Integer, nullable=False, server_default="0"),
+    Column("billed_ms", BigInteger),
     UniqueConstraint("job_id", "number"),
 )
 Index("ix_attempts_live", attempts.c.node_id, **_where(_LIVE))

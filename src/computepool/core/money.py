@@ -1,0 +1,36 @@
+"""Credits as whole numbers of microcredits: one credit is one rupee is 1 000 000. No float ever touches money."""
+
+from __future__ import annotations
+
+import re
+
+from computepool.core.errors import BadRequest
+
+CREDIT = 1_000_000
+#: Far from the end of 64 bits, and exact in a browser, whose numbers end at 2**53.
+AMOUNT_MAX = 9_000_000_000_000_000
+_DECIMALS = 6
+_WRITTEN = re.compile(r"(\d{1,10})(?:\.(\d{1,6}))?", re.ASCII)
+
+
+def parse_credits(text: str, *, field: str | None = None) -> int:
+    """`12.5` → 12 500 000. Refuses signs, exponents and more than six decimals: what is typed is what moves."""
+    match = _WRITTEN.fullmatch(text.strip())
+    if match is None:
+        raise BadRequest(
+            f"{text[:40]!r} is not an amount of credits: write it like 12 or 0.25, with at most six decimals.",
+            field=field,
+        )
+    whole, fraction = match[1], match[2] or ""
+    amount = int(whole) * CREDIT + int(fraction.ljust(_DECIMALS, "0"))
+    if amount > AMOUNT_MAX:
+        raise BadRequest(f"{text[:40]} credits is more than one transfer may move.", field=field)
+    return amount
+
+
+def format_credits(amount: int, *, decimals: int = 2) -> str:
+    """For people: at least `decimals` places, and as many more as the amount really has."""
+    sign = "-" if amount < 0 else ""
+    whole, fraction = divmod(abs(amount), CREDIT)
+    digits = f"{fraction:0{_DECIMALS}d}".rstrip("0").ljust(decimals, "0")
+    return f"{sign}{whole:,}.{digits}" if digits else f"{sign}{whole:,}"
