@@ -234,8 +234,8 @@ async def test_a_node_reads_only_what_the_attempts_it_holds_refer_to(hub: HubDou
     await upload(sam, DATA)
     other = await upload(sam, b"not an input of anything")
     node, idle = await hub.node(name="works"), await hub.node(name="idle", cores=0.001)
-    await submit(sam, spec={"inputs": INPUTS})
     assert (await node.client.get(f"/artifacts/{DIGEST}")).status_code == 404, "before it holds the attempt"
+    await submit(sam, spec={"inputs": INPUTS})
     [grant] = await node.take()
     assert (await node.client.get(f"/artifacts/{DIGEST}")).content == DATA
     assert (await node.client.get(f"/artifacts/{other}")).status_code == 404
