@@ -1,0 +1,130 @@
+"""What a submission may cost at most: the ceiling it gets when it names none, and the money set aside for it.
+
+The submitter learns both before anything runs; nothing that happens afterwards can make a job cost more.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from computepool.core.errors import BadRequest
+from computepool.core.fleet import Fleet
+from computepool.core.gates import could_run
+from computepool.core.market import Market
+from computepool.core.money import AMOUNT_MAX, format_credits
+from computepool.core.noderecord import cards_needed
+from computepool.core.pricing import Zone, charge_of, price_of, units_of
+from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER, Requirements, Shape
+
+#: Who names no ceiling accepts the price to double before the job starts.
+HEADROOM = 2
+#: Shapes whose places are remembered.
+PLACES_MAX = 4_096
+#: From so many nodes on, looking at all of them for a submission is felt; then the places may be a moment old.
+LARGE_FLEET = 2_000
+LARGE_FLEET_AGE_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a submission agrees to. Microcredits."""
+
+    ceiling: int  #: per hour, for one job
+    hold_each: int
+    hold_total: int
+
+
+def agree(*, ceiling: int, timeout_ms: int, items: int, budget: int | None) -> Terms:
+    """The most each job can cost, or its equal share of the budget if that is less."""
+    each = charge_of(ceiling, timeout_ms)
+    if budget is not None and budget // items < each:
+        each = budget // items
+        if not each:
+            raise BadRequest(
+                f"A budget of {format_credits(budget)} credits leaves nothing for each of {items} jobs.",
+                field="budget",
+            )
+    if each * items > AMOUNT_MAX:
+        raise BadRequest(
+            "This could cost more than one transfer may move; name a lower ceiling, a shorter timeout or a budget.",
+            field="max_price",
+        )
+    return Terms(ceiling=ceiling, hold_each=each, hold_total=each * items)
+
+
+def default_ceiling(market: Market, places: Iterable[tuple[Zone, int]]) -> int:
+    """Twice the highest price that holds in one of the places now, and no more than a price can ever become there."""
+    return max(
+        (
+            min(HEADROOM * price_of(market.spot(zone), units), price_of(market.table.bounds(zone)[1], units))
+            for zone, units in places
+        ),
+        default=0,
+    )
+
+
+def places_of(fleet: Fleet, wanted: Requirements, account: str) -> dict[Zone, int]:
+    """Zones of the nodes that could ever run it, each with the most units that it would take there."""
+    table = fleet.table
+    rows = np.flatnonzero(could_run(fleet, Shape(wanted, account), slice(0, fleet.rows)))
+    if not rows.size:
+        return {}
+    if not cards_needed(wanted):
+        regions = np.flatnonzero(np.bincount(table.region[rows])).tolist()  # words are small numbers
+        return {Zone(CPU_TIER, fleet.words.word(region)): units_of(wanted) for region in regions}
+    pairs = table.tier[rows].astype(np.int64) << 32 | table.region[rows]
+    zones, group = np.unique(pairs, return_inverse=True)
+    # The smallest of the nodes' largest cards: there a given amount of memory is the greatest share.
+    cards = np.full(zones.size, np.iinfo(np.int32).max, np.int32)
+    np.minimum.at(cards, group, table.vram_total[0][rows])
+    return {
+        Zone(fleet.words.word(pair >> 32), fleet.words.word(pair & 0xFFFFFFFF)): units_of(
+            wanted, card_mb=card
+        )
+        for pair, card in zip(zones.tolist(), cards.tolist(), strict=True)
+    }
+
+
+def likely_places(market: Market, wanted: Requirements) -> dict[Zone, int]:
+    """Where it might run when no node that could is connected: the zones that have a price, else those it asks for."""
+    units = units_of(wanted)
+    cpu = not cards_needed(wanted)
+    tiers = {CPU_TIER} if cpu else wanted.tiers
+    priced = {
+        zone: units
+        for zone in market.spots
+        if (zone.tier in tiers if tiers else zone.tier != CPU_TIER)
+        and (not wanted.regions or zone.region in wanted.regions)
+    }
+    if priced:
+        return priced
+    asked = [Zone(tier, region) for tier in tiers or {UNKNOWN_GPU_TIER} for region in wanted.regions or {""}]
+    return dict.fromkeys(asked, units)
+
+
+class Places:
+    """`places_of`, remembered per shape while the fleet stays the same. Prices may change meanwhile: they are not in it."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[Requirements, str], tuple[int, int, Mapping[Zone, int]]] = (
+            OrderedDict()
+        )
+
+    def find(self, fleet: Fleet, wanted: Requirements, account: str, *, now_ms: int) -> Mapping[Zone, int]:
+        key = (wanted, account)
+        known = self._known.get(key)
+        if known is not None:
+            version, at_ms, places = known
+            slightly_old = len(fleet) >= LARGE_FLEET and 0 <= now_ms - at_ms < LARGE_FLEET_AGE_MS
+            if version == fleet.version or slightly_old:
+                return places
+        found = places_of(fleet, wanted, account)
+        self._known[key] = (fleet.version, now_ms, found)
+        self._known.move_to_end(key)
+        if len(self._known) > PLACES_MAX:
+            self._known.popitem(last=False)
+        return found
