@@ -1,4 +1,4 @@
-"""What would have to change for a job to start now: the smallest single change of its requirements, else the smallest pair.
+"""What would have to change for a job to start now: the smallest single change of what it asks for or pays, else a pair.
 
 Every change offered is checked by the allocator's own gates: asked for in that form, the job starts. What the
 submitter cannot change (a node is offline, an owner trusts nobody) has no entry here.
@@ -18,8 +18,9 @@ from computepool.core import gatewords
 from computepool.core.allocator import eligible
 from computepool.core.features import Mask
 from computepool.core.fleet import Fleet
-from computepool.core.gates import GATES, Verdicts
+from computepool.core.gates import GATES, Verdicts, cheapest
 from computepool.core.isolation import Level
+from computepool.core.money import CREDIT, format_credits
 from computepool.core.noderecord import cards_needed
 from computepool.core.resources import Requirements, Shape
 
@@ -34,6 +35,8 @@ _COST_WITHOUT_GPU = 1.0
 
 #: One GB, one core.
 _STEP = 1_000
+#: A hundredth of a credit.
+_PRICE_STEP = CREDIT // 100
 #: Nodes looked at one by one when a list of names or tags is at fault.
 _ROWS_LOOKED_AT = 1_000
 
@@ -43,12 +46,13 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Another form of the requirements that would start now."""
+    """Another form of the job that would start now."""
 
     change: str  #: `vram 24 GB → 16 GB`
     clause: str  #: for a sentence: `with 16 GB of VRAM`
     gates: tuple[str, ...]
     requirements: Requirements
+    ceiling: int | None
     nodes: int  #: that could start it now
     cost: float  #: how large the change is; only for comparing
 
@@ -60,6 +64,7 @@ class _Step:
     clause: str
     requirements: Requirements
     cost: float
+    ceiling: int | None = None  #: another one than the job's; None: as it is
 
 
 #: Given rows that fail this one gate, the steps that let one of them pass.
@@ -73,16 +78,19 @@ def changes(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> tuple[Change, ...
 
 
 def _best(fleet: Fleet, shape: Shape, found: Iterator[tuple[_Step, ...]]) -> tuple[Change, ...]:
-    best: dict[Requirements, Change] = {}
+    best: dict[Shape, Change] = {}
     for steps in found:
-        wanted = steps[-1].requirements
-        nodes = int(np.count_nonzero(eligible(fleet, replace(shape, requirements=wanted))))
-        if nodes and wanted not in best:
-            best[wanted] = Change(
+        changed = shape
+        for step in steps:
+            changed = _stepped(changed, step)
+        nodes = int(np.count_nonzero(eligible(fleet, changed)))
+        if nodes and changed not in best:
+            best[changed] = Change(
                 change=" and ".join(step.change for step in steps),
                 clause=" and ".join(step.clause for step in steps).replace(" and with ", " and "),
                 gates=tuple(step.gate for step in steps),
-                requirements=wanted,
+                requirements=changed.requirements,
+                ceiling=changed.ceiling,
                 nodes=nodes,
                 cost=round(sum(step.cost for step in steps), 6),
             )
@@ -93,7 +101,7 @@ def _singles(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> Iterator[tuple[_
     failed = _failing_just(1, verdicts)
     for gate, fails in failed.items():
         rows = verdicts.rows[fails]
-        for step in _RELAX[gate](fleet, shape.requirements, rows) if rows.size else ():
+        for step in _steps(gate, fleet, shape, rows=rows):
             yield (step,)
 
 
@@ -101,18 +109,33 @@ def _pairs(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> Iterator[tuple[_St
     failed = _failing_just(2, verdicts)
     for first, second in permutations(failed, 2):
         rows = verdicts.rows[failed[first] & failed[second]]
-        for step in _RELAX[first](fleet, shape.requirements, rows) if rows.size else ():
-            relaxed = replace(shape, requirements=step.requirements)
+        for step in _steps(first, fleet, shape, rows=rows):
+            relaxed = _stepped(shape, step)
             passed = _GATES[first].passes(fleet, relaxed, rows)
             left = rows if passed is None else rows[passed]
-            for other in _RELAX[second](fleet, step.requirements, left) if left.size else ():
+            for other in _steps(second, fleet, relaxed, rows=left):
                 yield step, other
+
+
+def _steps(gate: str, fleet: Fleet, shape: Shape, *, rows: Rows) -> list[_Step]:
+    if not rows.size:
+        return []
+    return (
+        _higher_ceiling(fleet, shape, rows)
+        if gate == _PRICE
+        else _RELAX[gate](fleet, shape.requirements, rows)
+    )
+
+
+def _stepped(shape: Shape, step: _Step) -> Shape:
+    ceiling = shape.ceiling if step.ceiling is None else step.ceiling
+    return replace(shape, requirements=step.requirements, ceiling=ceiling)
 
 
 def _failing_just(count: int, verdicts: Verdicts) -> dict[str, Mask]:
     """For each gate that can be relaxed: who fails it, among the rows that fail just so many gates."""
     candidates = verdicts.failures() == count
-    return {gate: ~verdicts.now[gate] & candidates for gate in _RELAX if gate in verdicts.now}
+    return {gate: ~verdicts.now[gate] & candidates for gate in (*_RELAX, _PRICE) if gate in verdicts.now}
 
 
 def _fewer_cores(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
@@ -273,6 +296,19 @@ def _weaker_isolation(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_S
     return [_Step("isolation", change, f"with isolation {best.label}", weaker, _COST_WIDEN)]
 
 
+def _higher_ceiling(fleet: Fleet, shape: Shape, rows: Rows) -> list[_Step]:
+    """What the cheapest of these nodes costs, up to a whole hundredth. A floor is not the submitter's to change."""
+    before = shape.ceiling
+    offer = cheapest(fleet, shape, rows)
+    if before is None or offer is None or offer.price <= before:
+        return []
+    after = -(-offer.price // _PRICE_STEP) * _PRICE_STEP
+    change = f"max-price {format_credits(before)} → {format_credits(after)}"
+    clause = f"with --max-price {format_credits(after)}"
+    return [_Step(_PRICE, change, clause, shape.requirements, _given_up(after, before), ceiling=after)]
+
+
+_PRICE = "price"
 _RELAX: dict[str, _Relax] = {
     "cores": _fewer_cores,
     "ram": _less_ram,

@@ -16,7 +16,7 @@ from computepool.core import gatewords
 from computepool.core.allocator import score_bands, scored
 from computepool.core.counterfactual import Change, changes
 from computepool.core.fleet import Fleet
-from computepool.core.gates import Verdicts, judge
+from computepool.core.gates import Verdicts, cheapest, judge
 from computepool.core.resources import Shape
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
 
 #: Queued shapes that a node's owner is told about, those with the most jobs first.
 SHAPES_EXPLAINED_MAX = 200
+_PRICE = "price"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ def explain(fleet: Fleet, shape: Shape) -> Explanation:
         gates=tuple(_reports(shape, verdicts)),
         changes=() if eligible_now else changes(fleet, shape, verdicts),
     )
-    return replace(explanation, sentence=_sentence(shape, explanation))
+    return replace(explanation, sentence=_sentence(fleet, shape, explanation, verdicts=verdicts))
 
 
 def preview(fleet: Fleet, shape: Shape, limit: int) -> list[NodeVerdict]:
@@ -222,7 +223,7 @@ def _preview_order(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> NDArray[np
     return np.lexsort((used, -bands.astype(np.int32), verdicts.failures()))
 
 
-def _sentence(shape: Shape, why: Explanation) -> str:
+def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdicts) -> str:
     nodes = why.nodes
     if not nodes:
         return "Waiting: no node is connected."
@@ -230,22 +231,23 @@ def _sentence(shape: Shape, why: Explanation) -> str:
         return f"Can start now on {why.eligible_now} of {_nodes(nodes)}."
     change = why.changes[0] if why.changes else None
     culprits = _culprits(why.gates, change)
-    blame = " and ".join(
-        gatewords.failing(
-            report.gate,
-            shape,
-            count=report.failing,
-            total=nodes,
-            busy=report.failing > report.failing_even_if_idle,
-        )
-        for report in culprits
-    )
+    blame = " and ".join(_blame(fleet, shape, report, verdicts=verdicts) for report in culprits)
     opening = "Waiting" if why.able else "No node could ever run this"
     if change:
         return f"{opening}: {blame}; {change.clause} it would start now on {change.nodes}."
     if why.able:
-        return f"{opening}: {blame}; {_nodes(why.able)} could run it once free."
+        once = "the price moves" if culprits[0].gate == _PRICE else "free"
+        return f"{opening}: {blame}; {_nodes(why.able)} could run it once {once}."
     return f"{opening}: {blame}."
+
+
+def _blame(fleet: Fleet, shape: Shape, report: GateReport, *, verdicts: Verdicts) -> str:
+    if report.gate == _PRICE and report.passing_without:
+        alone = ~verdicts.now[_PRICE] & (verdicts.failures() == 1)
+        offer = cheapest(fleet, shape, verdicts.rows[alone])
+        return gatewords.priced_out(shape, offer)
+    busy = report.failing > report.failing_even_if_idle
+    return gatewords.failing(report.gate, shape, count=report.failing, total=verdicts.rows.size, busy=busy)
 
 
 def _culprits(gates: Sequence[GateReport], change: Change | None) -> list[GateReport]:

@@ -18,8 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computepool.core.features import Feature, Features
+from computepool.core.market import Market, largest_card_mb
 from computepool.core.noderecord import Free, NodeRecord, Reservation, cards_needed, cards_of
-from computepool.core.resources import NodeProfile, Requirements
+from computepool.core.pricing import PriceTable, Zone
+from computepool.core.resources import CPU_TIER, NodeProfile, Requirements
+from computepool.core.rowprices import RowPrices
 from computepool.core.table import INT32_MAX, Interner, Table, write_ranked
 from computepool.core.tiers import region_of, speed_of
 
@@ -54,6 +57,7 @@ class Fleet:
     def __init__(self) -> None:
         self.table = Table(_ROWS_MIN)
         self.features = Features(_ROWS_MIN)
+        self.prices = RowPrices()
         self.words = Interner()
         self.accounts = Interner()
         self.rows = 0  #: rows ever used; the columns beyond are empty
@@ -66,6 +70,7 @@ class Fleet:
         self._called: dict[str, set[int]] = {}  # rows by node id, name and URL
         self._trusting: dict[str, set[int]] = {}  # rows by trusted account
         self._journal: list[int] = []  # the rows that changed last, one entry a version
+        self._price_table: PriceTable | None = None
         self._reservations = 0
         self._joins = 0
         self._uses = 0
@@ -94,6 +99,7 @@ class Fleet:
             node.renew(profile)
         self._link(node)
         self._write_profile(node)
+        self._write_price(node)
         self._write_free(node, cards=True)
         self._changed(node.row)
         self.supply += 1
@@ -105,6 +111,7 @@ class Fleet:
         if node is None:
             return False
         self._unlink(node)
+        self.prices.floors -= node.floor is not None
         self.table.live[node.row] = False
         self.table.available[node.row] = False
         self._by_row[node.row] = None
@@ -130,6 +137,26 @@ class Fleet:
         if self.table.reliability[node.row] != stepped:
             self.table.reliability[node.row] = stepped
             self._changed(node.row)
+
+    def set_floor(self, node_id: str, floor: int | None) -> None:
+        """What its owner wants at least, after the fee, for a unit-hour of the node's tier; None: any price will do."""
+        node = self._nodes.get(node_id)
+        if node is None or node.floor == floor:
+            return
+        self.prices.floors += (floor is not None) - (node.floor is not None)
+        node.floor = floor
+        self._write_price(node)
+        self.supply += 1
+
+    def set_prices(self, market: Market) -> None:
+        """Follow the market: what it says holds for every placement from now on. No ranking depends on it."""
+        cheaper = self.prices.follow(market)
+        if self._price_table is not market.table:
+            self._price_table = market.table
+            for node in self._nodes.values():
+                self._write_floor(node, market)
+        if self._judge_floors() or cheaper:
+            self.supply += 1
 
     def reserve(self, node_id: str, wanted: Requirements) -> Reservation | None:
         """Set a job's share of a node aside; None if it does not fit. Checks capacity only, and exactly."""
@@ -269,6 +296,31 @@ class Fleet:
         table.owner[row] = self.accounts.number(profile.owner)
         table.level[row] = profile.level
         table.trusts_everyone[row] = EVERYONE in profile.trusted
+
+    def _write_price(self, node: NodeRecord) -> None:
+        table, row, profile, prices = self.table, node.row, node.profile, self.prices
+        region, capacity = region_of(profile.region), profile.capacity
+        table.cpu_class[row] = prices.cpu.number(Zone(CPU_TIER, region), 0, prices.market)
+        gpu_class = prices.gpu.number(Zone(capacity.tier, region), largest_card_mb(capacity), prices.market)
+        table.gpu_class[row] = gpu_class
+        if prices.market is not None:
+            self._write_floor(node, prices.market)
+            table.cpu_met[row] = table.cpu_floor[row] <= prices.cpu.net[table.cpu_class[row]]
+            table.gpu_met[row] = table.gpu_floor[row] <= prices.gpu.net[gpu_class]
+
+    def _write_floor(self, node: NodeRecord, market: Market) -> None:
+        tier, floor = node.profile.capacity.tier, node.floor or 0
+        self.table.gpu_floor[node.row] = floor
+        self.table.cpu_floor[node.row] = market.floor_in(CPU_TIER, node_tier=tier, floor=floor)
+
+    def _judge_floors(self) -> bool:
+        """Whether each floor is met. True if one is that was not."""
+        table, prices, rows = self.table, self.prices, slice(0, self.rows)
+        cpu_met = table.cpu_floor[rows] <= prices.cpu.net[table.cpu_class[rows]]
+        gpu_met = table.gpu_floor[rows] <= prices.gpu.net[table.gpu_class[rows]]
+        opened = (cpu_met & ~table.cpu_met[rows]) | (gpu_met & ~table.gpu_met[rows])
+        table.cpu_met[rows], table.gpu_met[rows] = cpu_met, gpu_met
+        return bool(opened.any())
 
     def _write_free(self, node: NodeRecord, *, cards: bool) -> None:
         table, row, total = self.table, node.row, node.profile.capacity

@@ -1,7 +1,7 @@
 """The hard gates: what a node must have before it may be ranked for a job. Nothing here weighs anything.
 
 A gate is evaluated over many rows at once. It has up to two forms: `idle` judges what the node is (the gate
-fails for ever), `now` judges what is free of it at this moment. A gate that the job does not ask about
+fails for ever), `now` judges what is free of it, and what it costs, at this moment. A gate that the job does not ask about
 returns None and costs nothing.
 """
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from computepool.core.features import Mask, Rows
 from computepool.core.fleet import Fleet, minor_version
 from computepool.core.isolation import Level
+from computepool.core.market import Offer
 from computepool.core.noderecord import cards_needed
 from computepool.core.resources import Requirements, Shape
 from computepool.core.tiers import region_of
@@ -155,6 +156,21 @@ def _trust(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     return mask
 
 
+def _price(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """The market's only gate: the floor is met, and the ceiling pays the price. Own nodes cost nothing."""
+    table, prices = fleet.table, fleet.prices
+    allowed = prices.within(shape)
+    if allowed is None and not prices.floors:
+        return None
+    cards = cards_needed(shape.requirements)
+    mask: Mask = table.owner[rows] == fleet.accounts.find(shape.account)
+    paid = (table.gpu_met if cards else table.cpu_met)[rows]
+    if allowed is not None:
+        paid = paid & allowed[(table.gpu_class if cards else table.cpu_class)[rows]]
+    mask |= paid
+    return mask
+
+
 #: In the order in which people read them. `avoid` (see `avoided_row`) is the one gate that is not here:
 #: whether it holds for a node depends on the others.
 GATES: tuple[Gate, ...] = (
@@ -174,6 +190,7 @@ GATES: tuple[Gate, ...] = (
     Gate("python", idle=_python),
     Gate("isolation", idle=_isolation),
     Gate("trust", idle=_trust),
+    Gate("price", now=_price),
 )
 AVOID = "avoid"
 
@@ -188,9 +205,9 @@ def could_run(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
 
 
 def has_room(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
-    """Which rows take work now and have enough free; says nothing of the gates that load does not change."""
+    """Which rows take work now, have enough free, and agree on a price; nothing of the gates that do not move."""
     mask = fleet.table.available[rows].copy()
-    for gate in _LOAD_GATES:
+    for gate in _MOVING_GATES:
         if gate.now and (passed := gate.now(fleet, shape, rows)) is not None:
             mask &= passed
     return mask
@@ -245,7 +262,20 @@ def avoided_row(fleet: Fleet, shape: Shape) -> int | None:
     return None if able[row] and np.count_nonzero(able) == 1 else row
 
 
-_LOAD_GATES = tuple(gate for gate in GATES if gate.now and gate.idle)
+def cheapest(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> Offer | None:
+    """The best offer of these rows whose floors are met; None if there is none."""
+    market, table = fleet.prices.market, fleet.table
+    if market is None:
+        return None
+    cards = cards_needed(shape.requirements)
+    paid = rows[(table.gpu_met if cards else table.cpu_met)[rows]]
+    # Rows of one class cost the same, so one of each is enough.
+    _, firsts = np.unique((table.gpu_class if cards else table.cpu_class)[paid], return_index=True)
+    offers = (market.offer(shape, fleet.node_at(row).profile) for row in paid[firsts].tolist())
+    return min(offers, key=lambda offer: offer.price, default=None)
+
+
+_MOVING_GATES = tuple(gate for gate in GATES if gate.now and gate.now is not _available)
 
 
 def _any_word(fleet: Fleet, column: NDArray[np.int32], words: Collection[str]) -> Mask | None:

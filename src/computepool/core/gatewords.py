@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from computepool.core.fleet import Fleet
 from computepool.core.isolation import Level
+from computepool.core.market import Market, Offer
+from computepool.core.money import format_credits
 from computepool.core.noderecord import NodeRecord, cards_needed
 from computepool.core.resources import Requirements, Shape
 
@@ -128,6 +130,53 @@ def _level(level: int | Level | None) -> str:
     return Level(level or 0).label
 
 
+def per_hour(amount: int) -> str:
+    return f"{format_credits(amount)}/h"
+
+
+def priced_out(shape: Shape, offer: Offer | None) -> str:
+    """After "Waiting: ", when the price alone is in the way. `offer` is the cheapest there is."""
+    if offer is None:
+        return "the owners of the nodes that fit want more than the spot price pays"
+    most = "nothing" if not shape.ceiling else f"at most {per_hour(shape.ceiling)}"
+    return f"it pays {most}, and the price is {per_hour(offer.price)} in {offer.zone}"
+
+
+def _floor_met(market: Market, shape: Shape, node: NodeRecord) -> bool:
+    if node.profile.owner == shape.account:
+        return True
+    offer = market.offer(shape, node.profile)
+    return _floor(market, offer, node) <= market.table.net_of(offer.spot)
+
+
+def _floor(market: Market, offer: Offer, node: NodeRecord) -> int:
+    return market.floor_in(offer.zone.tier, node_tier=node.profile.capacity.tier, floor=node.floor or 0)
+
+
+def _need_price(shape: Shape) -> str:
+    if shape.ceiling is None:
+        return "an owner who takes the spot price"
+    return f"a price of at most {per_hour(shape.ceiling)}" if shape.ceiling else "a node of one's own"
+
+
+def _have_price(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
+    market = fleet.prices.market
+    if market is None:
+        return "no price"
+    offer = market.offer(shape, node.profile)
+    if _floor_met(market, shape, node):
+        return f"{per_hour(offer.price)} in {offer.zone}"
+    floor, net = _floor(market, offer, node), market.table.net_of(offer.spot)
+    unit = "GPU" if cards_needed(shape.requirements) else "core"
+    return f"its owner wants {per_hour(floor)} for a {unit}, {offer.zone} pays {per_hour(net)} after the fee"
+
+
+def _fail_price(shape: Shape, _busy: bool) -> str:
+    if shape.ceiling is None:
+        return "do not take the spot price"
+    return f"do not take a job for at most {per_hour(shape.ceiling)}"
+
+
 WORDS: dict[str, GateWords] = {
     "available": GateWords(
         lambda _: "a node that takes work",
@@ -211,6 +260,7 @@ WORDS: dict[str, GateWords] = {
         lambda *_: "no sandbox for strangers' jobs",
         lambda *_: "have no sandbox for strangers' jobs",
     ),
+    "price": GateWords(_need_price, _have_price, _fail_price),
     "avoid": GateWords(
         lambda _: "another node than the one that failed it",
         lambda *_: "failed this job last time",

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from computepool.core.money import AMOUNT_MAX
 from computepool.core.pricing import PriceTable, Zone, price_of, units_of, zone_of
-from computepool.core.resources import NodeProfile, Shape
+from computepool.core.resources import CPU_TIER, Capacity, NodeProfile, Shape
+
+#: A card that claims more memory than this counts as this large, so that a column can hold it.
+_CARD_MB_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +29,34 @@ class Market:
         self.table = table
         self.spots: dict[Zone, int] = {}
 
+    def bounds(self, zone: Zone) -> tuple[int, int]:
+        """Between these the spot price stays. A table of extreme numbers must not lead out of 64 bits."""
+        low, high = self.table.bounds(zone)
+        return min(low, AMOUNT_MAX), min(high, AMOUNT_MAX)
+
     def spot(self, zone: Zone) -> int:
         """Per unit-hour; the reference until the zone's first tick."""
-        low, high = self.table.bounds(zone)
+        low, high = self.bounds(zone)
         return max(low, min(high, self.spots.get(zone, self.table.reference(zone))))
 
     def offer(self, shape: Shape, node: NodeProfile) -> Offer:
         wanted, capacity = shape.requirements, node.capacity
         zone = zone_of(wanted, node_tier=capacity.tier, node_region=node.region)
-        units = units_of(wanted, card_mb=max((gpu.vram_mb for gpu in capacity.gpus), default=0))
+        units = units_of(wanted, card_mb=largest_card_mb(capacity))
         spot = self.spot(zone)
         price = 0 if node.owner == shape.account else price_of(spot, units)
         return Offer(zone, spot, units, price)
+
+    def floor_in(self, tier: str, *, node_tier: str, floor: int) -> int:
+        """A node's floor, posted for a unit of its own tier, for jobs that pay the price of `tier`.
+
+        Rounded up: an owner never gets less than the floor, not even by a crumb.
+        """
+        if tier == node_tier or tier != CPU_TIER:
+            return floor
+        scaled = -(-floor * self.table.tier_rate(CPU_TIER) // self.table.tier_rate(node_tier))
+        return min(scaled, AMOUNT_MAX)
+
+
+def largest_card_mb(capacity: Capacity) -> int:
+    return min(_CARD_MB_MAX, max((gpu.vram_mb for gpu in capacity.gpus), default=0))

@@ -76,6 +76,7 @@ class NodeRecord:
     cpu_milli: int = 0  #: reserved
     ram_mb: int = 0
     disk_mb: int = 0
+    floor: int | None = None  #: net microcredits for a unit-hour of its tier that the owner wants at least
     reservations: dict[int, Reservation] = field(default_factory=dict)
 
     def renew(self, profile: NodeProfile) -> None:

@@ -44,6 +44,14 @@ class Table:
         self.trusts_everyone = np.zeros(rows, np.bool_)
         self.reliability = np.zeros(rows, np.float32)
         self.last_used = np.zeros(rows, np.int64)
+        # What jobs without and with a GPU cost there (numbers of classes, see rowprices.py), what the owner wants
+        # at least, and whether today's price pays that.
+        self.cpu_class = np.zeros(rows, np.intp)
+        self.gpu_class = np.zeros(rows, np.intp)
+        self.cpu_floor = np.zeros(rows, np.int64)
+        self.gpu_floor = np.zeros(rows, np.int64)
+        self.cpu_met = np.zeros(rows, np.bool_)
+        self.gpu_met = np.zeros(rows, np.bool_)
         # Entry k holds the (k+1)-th largest card of every node: "two cards of 16 GB" is one comparison with
         # entry 1.
         self.vram_total: list[NDArray[np.int32]] = []
