@@ -47,6 +47,10 @@ class Cast:
         made = (await self.sam.post("/keys", json={"name": "k", **fields})).json()
         return made["id"], made["key"]
 
+    async def new_account(self) -> str:
+        name = f"a{self.hub.hub.clock.entropy(8).hex()}"
+        return str((await self.hub.admin.post("/accounts", json={"name": name})).json()["id"])
+
     async def new_node(self, owner: httpx2.AsyncClient) -> NodeDouble:
         return await self.hub.node(owner, cores=0.001, name="idle")
 

@@ -44,6 +44,7 @@ POST   /api/v1/nodes/register             201  201  201  201  201  201  201  201
 GET    /api/v1/me                         401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/accounts                   401  403  403  403  403  200  401  401  401  401  401
 POST   /api/v1/accounts                   401  403  403  403  403  201  401  401  401  401  401
+PUT    /api/v1/accounts/{account_id}/quotas 401 403  403  403  403  200  401  401  401  401  401
 GET    /api/v1/keys                       401  200  200  200  200  200  401  401  401  401  401
 POST   /api/v1/keys                       401  201  201  201  201  201  401  401  401  401  401
 DELETE /api/v1/keys/{key_id}              401  204  404  404  404  204  401  401  401  401  401
@@ -100,6 +101,7 @@ async def address(cast: Cast, method: str, path: str) -> str:
     ids = {
         "{job_id}": lambda: cast.new_job() if changes else _known(cast.done_job),
         "{group_id}": cast.new_group,
+        "{account_id}": cast.new_account,
         "{key_id}": lambda: _first(cast.new_key()),
         "{digest}": lambda: cast.new_artifact() if method == "DELETE" else _known(DIGEST),
         "{node_id}": lambda: _idle_node(cast) if changes else _known(cast.pias_node),
@@ -128,6 +130,7 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
     poll = {"boot_id": "b", "wait_ms": 0, "claim": False}
     made: dict[tuple[str, str], Any] = {
         ("GET", "/signin"): {"params": {"code": "x" * 32}},
+        ("PUT", "/api/v1/accounts/{account_id}/quotas"): {"json": {"jobs_open_max": 5}},
         ("POST", "/api/v1/accounts"): {"json": {"name": f"a{cast.hub.hub.clock.entropy(8).hex()}"}},
         ("POST", "/api/v1/keys"): {"json": {"name": "k"}},
         ("POST", "/api/v1/jobs"): {"json": body(needs={"cores": 1000})},

@@ -67,6 +67,12 @@ class Attempt:
         return self.grant.attempt_id
 
     @property
+    def longest_s(self) -> float:
+        """Until its own time limit, or until the money set aside for it is spent."""
+        paid_ms = self.grant.paid_ms
+        return self.spec.timeout_s if paid_ms is None else min(self.spec.timeout_s, paid_ms / 1000)
+
+    @property
     def progress(self) -> float | None:
         return None if self.log is None else self.log.progress
 

@@ -160,6 +160,11 @@ class Executor:
 
     def _judged(self, attempt: Attempt, ending: Ending) -> Ending:
         """A stop by the agent explains an end better than the signal it used. What was finished stays finished."""
+        if ending.reason is Reason.TIMEOUT and attempt.longest_s < attempt.spec.timeout_s:
+            ending.reason = Reason.BUDGET_SPENT
+            ending.error = (
+                f"stopped after {attempt.longest_s:g} s: that is how long its budget lasts at its price"
+            )
         if attempt.stop is None or ending.outcome is Outcome.SUCCEEDED:
             return ending
         judged = attempt.stop.ending()
@@ -204,7 +209,7 @@ class Executor:
 
     def _enforce_time(self, head: Attempt, lane: Lane, now: float) -> None:
         if head.started_at is not None:
-            if now - head.started_at > head.spec.timeout_s and not head.timed_out:
+            if now - head.started_at > head.longest_s and not head.timed_out:
                 head.timed_out = True
                 lane.recall()
                 head.end(Status.TIMEOUT)

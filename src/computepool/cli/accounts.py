@@ -99,6 +99,39 @@ def list_accounts(*, limit: Limit = 100, json: Json = False) -> None:
     output.print_table(("ID", "NAME", "ROLES", "CREATED"), rows, empty="No accounts.")
 
 
+@accounts.command("quota")
+def set_quota(
+    account_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Of the account, see `pool accounts list`.")
+    ],
+    *,
+    jobs: Annotated[
+        int | None, typer.Option(help="Unfinished jobs at once; left out: the hub's limit.")
+    ] = None,
+    spend: Annotated[
+        str | None, typer.Option(metavar="CREDITS", help="Credits a day; left out: the hub's limit.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Set how much an account may use; what is left out follows the hub's own limits.
+
+    \b
+    Examples:
+      pool accounts quota acc_01k9x3jz0n5h2d8s7k4t6b9v1x --jobs 100 --spend 250
+      pool accounts quota acc_01k9x3jz0n5h2d8s7k4t6b9v1x
+    """
+    from computepool.core.money import format_credits, parse_credits
+
+    limit = None if spend is None else parse_credits(spend, field="--spend")
+    changed = open_pool().accounts.set_quotas(account_id, jobs_open_max=jobs, spend_per_day_max=limit)
+    if json:
+        output.print_json(changed)
+        return
+    most = "the hub's limit" if jobs is None else f"{jobs:,}"
+    cost = "the hub's limit" if limit is None else f"{format_credits(limit)} credits"
+    output.say(f"{changed.name}: unfinished jobs {most}, a day {cost}")
+
+
 @accounts.command("create")
 def create_account(
     name: Annotated[str, typer.Argument(help="Its name.")],

@@ -17,7 +17,7 @@ from computepool.hub.api import accounts, artifacts, document, errors, jobs, nod
 from computepool.hub.api.document import Api, operation_id
 from computepool.hub.api.hot import HotRoutes
 from computepool.hub.api.limits import BodyLimit
-from computepool.hub.api.ratelimit import TokenBucket
+from computepool.hub.api.ratelimit import AccountLimits, TokenBucket
 from computepool.hub.blobs.disk import DiskBlobs
 from computepool.hub.clock import Clock, SystemClock
 from computepool.hub.loops import dispatch as dispatch_loop
@@ -120,11 +120,15 @@ def create_api() -> FastAPI:
 
 def _publish(targets: tuple[FastAPI, ...], hub: Hub, parts: tuple[Dispatcher, Authenticator]) -> None:
     """Routes find these through their application's state."""
-    registrations = TokenBucket(hub.clock, per_s=hub.settings.registrations_per_s)
+    clock, settings = hub.clock, hub.settings
+    registrations = TokenBucket(clock, per_s=settings.registrations_per_s)
+    requests = AccountLimits(clock, per_s=settings.requests_per_s, what="ask")
+    submissions = AccountLimits(clock, per_s=settings.submits_per_s, what="submit")
     for target in targets:
         target.state.hub = hub
         target.state.dispatcher, target.state.authenticator = parts
         target.state.registrations = registrations
+        target.state.requests, target.state.submissions = requests, submissions
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import uvicorn
 
 from computepool.hub.app import build_hub, create_app, release_waiters
 from computepool.hub.clock import SystemClock, new_id
-from computepool.hub.services import identity, invariants
+from computepool.hub.services import grants, identity, invariants
 from computepool.hub.services.context import Hub
 from computepool.hub.services.secrets import make_key
 from computepool.hub.settings import Settings
@@ -129,6 +129,7 @@ def _admin(hub: Hub, tx: Tx) -> str:
     account_id = new_id(hub.clock, "acc")
     accounts.insert_account(tx, account_id=account_id, name=ADMIN, roles=_ROLES)
     tx.emit(actor="hub", action="account.created", account_id=account_id)
+    grants.found(hub, tx, account_id)
     return account_id
 
 

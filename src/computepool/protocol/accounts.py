@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from computepool.protocol.base import Name, Page, Reply, Request
+from computepool.protocol.base import Micro, Name, Page, Reply, Request
 
 Role = Literal["admin", "submitter", "provider"]
 AccountName = Annotated[
@@ -24,6 +24,15 @@ class AccountView(Reply):
     name: str
     roles: list[str]
     created_at_ms: int
+    jobs_open_max: int | None = None  #: quotas of its own; null: the hub's
+    spend_per_day_max: int | None = None
+
+
+class QuotaRequest(Request):
+    """Both are set; null means the hub's own limit."""
+
+    jobs_open_max: int | None = Field(default=None, ge=0, le=10_000_000)  #: unfinished jobs at once
+    spend_per_day_max: Micro | None = None  #: microcredits
 
 
 class AccountPage(Page):

@@ -14,6 +14,7 @@ from computepool.protocol.accounts import (
     KeyRequest,
     KeyView,
     NewKeyReply,
+    QuotaRequest,
     SignInReply,
     SignInRequest,
 )
@@ -47,6 +48,13 @@ class AccountApi:
     def create(self, name: str, *, roles: Sequence[str] | None = None) -> AccountView:
         request = validated(AccountRequest, name=name, roles=None if roles is None else [*roles])
         return self._transport.post("/accounts", AccountView, body=request)
+
+    def set_quotas(
+        self, account_id: str, *, jobs_open_max: int | None = None, spend_per_day_max: int | None = None
+    ) -> AccountView:
+        """Admins only. None: the hub's own limit. Money in microcredits."""
+        request = QuotaRequest(jobs_open_max=jobs_open_max, spend_per_day_max=spend_per_day_max)
+        return self._transport.put(f"/accounts/{account_id}/quotas", AccountView, body=request)
 
 
 class KeyApi:

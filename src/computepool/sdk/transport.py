@@ -89,6 +89,10 @@ class Transport:
         content = b"{}" if body is None else body.model_dump_json(exclude_unset=True).encode()
         return _parsed(model, self.call("POST", path, body=content))
 
+    def put(self, path: str, model: type[Model], *, body: BaseModel) -> Model:
+        """The whole of it: what the request leaves empty is set to empty."""
+        return _parsed(model, self.call("PUT", path, body=body.model_dump_json().encode()))
+
     def call(
         self,
         method: str,

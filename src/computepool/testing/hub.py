@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 from fastapi import FastAPI
 
+from computepool.core.money import CREDIT
 from computepool.hub.app import create_app
 from computepool.hub.clock import Clock, SystemClock
 from computepool.hub.main import bootstrap
@@ -19,6 +20,8 @@ from computepool.hub.settings import Settings
 from computepool.testing.node import NodeDouble
 
 ORIGIN = "http://hub.test"
+#: Enough for any test that is not about money, in microcredits.
+RICH = 1_000_000_000 * CREDIT
 
 
 class HubDouble:
@@ -76,8 +79,9 @@ class HubDouble:
 async def running_hub(
     folder: Path, *, clock: Clock | None = None, database_url: str = "", **settings: Any
 ) -> AsyncIterator[HubDouble]:
-    """Settings are the production ones unless told otherwise."""
-    configured = Settings(data_dir=folder, DATABASE_URL=database_url, **settings)
+    """Settings are the production ones unless told otherwise, but everybody begins rich."""
+    chosen = {"signup_grant": RICH, **settings}
+    configured = Settings(data_dir=folder, DATABASE_URL=database_url, **chosen)
     started = bootstrap(configured)
     app = create_app(configured, clock or SystemClock())
     async with app.router.lifespan_context(app):

@@ -26,7 +26,7 @@ from computepool.hub.api.deps import (
     for_body,
 )
 from computepool.hub.api.problems import refuses
-from computepool.hub.services import events, identity, queries
+from computepool.hub.services import events, identity, queries, quotas
 from computepool.protocol.accounts import (
     AccountPage,
     AccountRequest,
@@ -37,6 +37,7 @@ from computepool.protocol.accounts import (
     KeyPage,
     KeyRequest,
     NewKeyReply,
+    QuotaRequest,
     SignInReply,
     SignInRequest,
 )
@@ -92,6 +93,21 @@ async def create_account(
 ) -> AccountView:
     remembered = for_body(key, admin, await request.body())
     return await identity.create_account(hub, admin, body, remembered=remembered)
+
+
+@router.put(
+    "/accounts/{account_id}/quotas",
+    tags=["accounts"],
+    summary="Set how much an account may use",
+    responses=refuses(404),
+)
+async def set_quotas(
+    account_id: IdPath,
+    body: Annotated[QuotaRequest, Body(openapi_examples=examples.QUOTAS)],
+    admin: Admin,
+    hub: HubDep,
+) -> AccountView:
+    return await quotas.change(hub, admin, account_id, request=body)
 
 
 @router.get("/keys", tags=["accounts"], summary="List your API keys")

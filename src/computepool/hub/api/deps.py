@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Header, Path, Query, Request, Response
 
 from computepool.core.errors import Forbidden, Unauthenticated
+from computepool.hub.api.ratelimit import take_request
 from computepool.hub.services.access import Action, NodePrincipal, Principal, check_action
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
@@ -94,7 +95,9 @@ class Allow:
                 refuse_cross_site(request)
         if key is None:
             raise Unauthenticated()
-        return await get_authenticator(request).person(key)
+        principal = await get_authenticator(request).person(key)
+        take_request(request, principal.account_id)
+        return principal
 
 
 def session_cookie(request: Request) -> str | None:

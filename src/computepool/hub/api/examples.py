@@ -146,6 +146,10 @@ NODE_STATE = _one("Take no new work", {"state": "paused"}, finish_and_leave={"st
 ACCOUNT = _one(
     "Somebody who submits jobs and lends machines", {"name": "ada", "roles": ["submitter", "provider"]}
 )
+QUOTAS = _one(
+    "At most 100 unfinished jobs, and 250 credits a day",
+    {"jobs_open_max": 100, "spend_per_day_max": 250_000_000},
+)
 KEY = _one("A key for a month", {"name": "laptop", "expires_in_s": 2592000})
 SIGN_IN = _one(
     "The code of a sign-in link, for a key", {"code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24", "name": "laptop"}

@@ -23,6 +23,7 @@ from computepool.hub.api.deps import (
     for_body,
 )
 from computepool.hub.api.problems import refuses
+from computepool.hub.api.ratelimit import take_submission
 from computepool.hub.services import explanations, groups, jobs, logs
 from computepool.protocol.jobs import (
     GroupPage,
@@ -51,7 +52,7 @@ router = APIRouter()
     status_code=201,
     tags=["jobs"],
     summary="Submit one job, or many of one spec",
-    responses=refuses(404, 409, 429, 507),
+    responses=refuses(402, 404, 409, 429, 507),
 )
 async def submit(
     request: Request,
@@ -61,6 +62,7 @@ async def submit(
     dispatcher: DispatcherDep,
     key: RememberedDep,
 ) -> SubmitReply:
+    take_submission(request, principal.account_id)
     remembered = for_body(key, principal, await request.body())
     reply, fresh = await jobs.submit(hub, principal, body, remembered=remembered)
     if not fresh:
@@ -71,6 +73,7 @@ async def submit(
             spec_digest=spec_digest(body.spec.body()),
             account_id=principal.account_id,
             priority=body.priority,
+            ceiling=reply.max_price,
         )
     else:
         await dispatcher.load()

@@ -58,6 +58,17 @@ class SpecCache:
         return found
 
 
+@dataclass(slots=True, kw_only=True)
+class Use:
+    """What an account uses of its quotas, at most."""
+
+    jobs: int  #: unfinished
+    cost: int  #: of the jobs of the last day, in microcredits; what is held for those that are unfinished
+    jobs_max: int
+    cost_max: int
+    counted_at_ms: int
+
+
 @dataclass(slots=True)
 class Hub:
     hub_id: str
@@ -71,9 +82,7 @@ class Hub:
     blobs: DiskBlobs
     market: Market
     specs: SpecCache = field(init=False)
-    jobs_open: dict[str, int] = field(
-        default_factory=dict
-    )  #: account → unfinished jobs at most, for the limit
+    uses: dict[str, Use] = field(default_factory=dict)  #: by account, for its quotas
     group_owners: dict[str, str] = field(default_factory=dict)
     stopping: bool = False
 

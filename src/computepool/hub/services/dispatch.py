@@ -14,6 +14,8 @@ from typing import Any
 
 from computepool.core.gates import could_run
 from computepool.core.jobs import AttemptState, JobState, Reason
+from computepool.core.market import Offer
+from computepool.core.pricing import affordable_ms
 from computepool.core.resources import Shape
 from computepool.hub.registry import Lane
 from computepool.hub.services.context import Hub
@@ -39,6 +41,7 @@ class _Place:
 
     job_id: str
     lane: Lane
+    offer: Offer
 
 
 class Dispatcher:
@@ -82,7 +85,7 @@ class Dispatcher:
         specs = await self._hub.specs.load({row.spec_digest for row in fresh})
         now_ms = self._hub.now_ms()
         for row in fresh:
-            shape = Shape(specs[row.spec_digest].requirements, row.account_id, row.avoid_node)
+            shape = Shape(specs[row.spec_digest].requirements, row.account_id, row.avoid_node, row.ceiling)
             self._spec_of[row.id] = row.spec_digest
             self._hub.backlog.add(
                 row.id, shape, priority=row.priority, age_key=f"{row.queued_at_ms:015d}{row.id}"
@@ -92,12 +95,14 @@ class Dispatcher:
         if fresh:
             self.kick()
 
-    def submitted(self, job_ids: Sequence[str], *, spec_digest: str, account_id: str, priority: int) -> None:
+    def submitted(
+        self, job_ids: Sequence[str], *, spec_digest: str, account_id: str, priority: int, ceiling: int
+    ) -> None:
         """The common case needs no second look at the store."""
         known = self._hub.specs.peek(spec_digest)
         if known is None or len(self._hub.backlog) >= self._hub.settings.backlog_max:
             return  # the periodic load finds them
-        shape = Shape(known.requirements, account_id)
+        shape = Shape(known.requirements, account_id, ceiling=ceiling)
         age = f"{self._hub.now_ms():015d}"
         for job_id in job_ids:
             if job_id not in self._hub.backlog:
@@ -184,11 +189,13 @@ class Dispatcher:
                 shape=self._hub.backlog.shape_of(job_id),
                 reservation=placement.reservation,
             )
-            places.append(_Place(job_id, lane))
+            offer = self._offer(lane)
+            places.append(_Place(job_id, lane, offer))
             depth = self._depth(self._spec_of.get(job_id, ""))
             if depth > 1:
                 self._lanes[lane.id] = lane
-                places += [_Place(more, lane) for more in self._hub.backlog.take_like(lane.shape, depth - 1)]
+                more = self._hub.backlog.take_like(lane.shape, depth - 1)
+                places += [_Place(like, lane, offer) for like in more]
         return places
 
     def _top_up(self) -> list[_Place]:
@@ -204,9 +211,14 @@ class Dispatcher:
             depth = self._depth(self._recent_spec(lane))
             if len(lane.attempts) * 2 > depth or self._wanted_by_others(lane, waiting):
                 continue
+            offer = self._offer(lane)
             more = self._hub.backlog.take_like(lane.shape, depth - len(lane.attempts))
-            places += [_Place(job_id, lane) for job_id in more]
+            places += [_Place(job_id, lane, offer) for job_id in more]
         return places
+
+    def _offer(self, lane: Lane) -> Offer:
+        """The price of this moment, fixed for the attempts that are leased at it."""
+        return self._hub.market.offer(lane.shape, self._hub.registry.fleet.profile(lane.node_id))
 
     def _recent_spec(self, lane: Lane) -> str:
         session = self._hub.registry.get(lane.node_id)
@@ -251,6 +263,12 @@ class Dispatcher:
                     "reason": Reason.PLACED.value,
                     "lease_until_ms": until_ms,
                     "leased_at_ms": tx.now_ms,
+                    "price": place.offer.price,
+                    "spot": place.offer.spot,
+                    "units": place.offer.units,
+                    "zone_tier": place.offer.zone.tier,
+                    "zone_region": place.offer.zone.region,
+                    "price_version": hub.market.table.version,
                 }
             )
             tx.emit(
@@ -292,6 +310,8 @@ class Dispatcher:
                 item=job.item,
                 items=job.item_count,
                 gpus=place.lane.gpus,
+                price=place.offer.price,
+                paid_ms=affordable_ms(place.offer.price, job.hold),
             )
             registry.hold(session, place.lane, grant, since_ms=now_ms)
             woken.add(session.node_id)

@@ -8,6 +8,7 @@ from computepool.hub.services import nodes
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.services.identity import KEYS_TOPIC, Authenticator
+from computepool.hub.services.quotas import QUOTAS_TOPIC
 
 _ANYTHING = "*"
 _NODE = "node:"
@@ -17,6 +18,8 @@ def own_commit(hub: Hub, authenticator: Authenticator, topics: set[str]) -> None
     hub.signals.fire(topics)
     if KEYS_TOPIC in topics:
         authenticator.forget()
+    if QUOTAS_TOPIC in topics:
+        hub.uses.clear()
 
 
 class OtherHubs:
@@ -34,6 +37,8 @@ class OtherHubs:
             self._hub.signals.fire(topics)
         if KEYS_TOPIC in topics or _ANYTHING in topics:
             self._authenticator.forget()
+        if QUOTAS_TOPIC in topics or _ANYTHING in topics:
+            self._hub.uses.clear()
         self._heard |= {topic for topic in topics if topic in ("queue", _ANYTHING) or topic.startswith(_NODE)}
         if self._heard:
             self._wanted.set()

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from computepool.core.errors import BadRequest, Conflict, NotFound, Unauthenticated
 from computepool.core.resources import NodeState
 from computepool.hub.clock import new_id
-from computepool.hub.services import access
+from computepool.hub.services import access, grants
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
@@ -140,7 +140,14 @@ def node_key(principal: NodePrincipal) -> Ed25519PublicKey:
 
 
 def account_view(row: AnyRow) -> AccountView:
-    return AccountView(id=row.id, name=row.name, roles=row.roles.split(","), created_at_ms=row.created_at_ms)
+    return AccountView(
+        id=row.id,
+        name=row.name,
+        roles=row.roles.split(","),
+        created_at_ms=row.created_at_ms,
+        jobs_open_max=row.jobs_open_max,
+        spend_per_day_max=row.spend_per_day_max,
+    )
 
 
 async def create_account(
@@ -153,6 +160,7 @@ async def create_account(
         if not accounts.insert_account(tx, account_id=account_id, name=name, roles=roles):
             raise Conflict(f"There is an account named {name} already.", field="name")
         tx.emit(actor=principal.account_id, action="account.created", account_id=account_id)
+        grants.welcome(hub, tx, account_id)
         return AccountView(id=account_id, name=name, roles=list(roles), created_at_ms=tx.now_ms)
 
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=AccountView))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from computepool.core.errors import BadRequest, Conflict, NotFound, RateLimited
+from computepool.core.errors import BadRequest, Conflict, NotFound
 from computepool.core.jobs import TERMINAL, JobState, Reason
 from computepool.hub.clock import new_ids
-from computepool.hub.services import access, lifecycle, views
+from computepool.hub.services import access, holds, lifecycle, quotas, quotes, views
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.lifecycle import Effects
+from computepool.hub.services.quotes import Terms
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import records
@@ -35,9 +37,18 @@ async def submit(
     digest = spec_digest(body)
     if len({item.key for item in request.items if item.key}) != sum(1 for item in request.items if item.key):
         raise BadRequest("Two items have the same key.", field="items")
-    hub.specs.add(digest, body, request.spec)
+    known = hub.specs.add(digest, body, request.spec)
     job_ids = new_ids(hub.clock, "job", len(request.items))
-    submission = _Submission(hub, principal, request, digest=digest, body=body, job_ids=job_ids)
+    terms = quotes.terms(
+        hub,
+        known.requirements,
+        principal.account_id,
+        timeout_s=request.spec.timeout_s,
+        items=len(request.items),
+        max_price=request.max_price,
+        budget=request.budget,
+    )
+    submission = _Submission(hub, principal, request, digest=digest, body=body, job_ids=job_ids, terms=terms)
     reply = await hub.store.write(
         lambda tx: once(tx, remembered, lambda: submission.insert(tx), model=SubmitReply)
     )
@@ -56,18 +67,20 @@ class _Submission:
         digest: str,
         body: str,
         job_ids: list[str],
+        terms: Terms,
     ) -> None:
         self.hub, self.principal, self.request = hub, principal, request
-        self.digest, self.body, self.job_ids = digest, body, job_ids
+        self.digest, self.body, self.job_ids, self.terms = digest, body, job_ids, terms
 
     def insert(self, tx: Tx) -> SubmitReply:
         request, account = self.request, self.principal.account_id
         self._check_group(tx)
-        self._check_room(tx)
+        quotas.check(self.hub, tx, account, jobs=len(self.job_ids), cost=self.terms.hold_total)
         pending = self._check_after(tx)
         self._check_artifacts(tx)
+        earned = holds.place(tx, account, self.job_ids, each=self.terms.hold_each)
         job_rows.insert_spec(tx, digest=self.digest, body=self.body)
-        job_rows.insert_jobs(tx, self._rows(tx, pending=len(pending)))
+        job_rows.insert_jobs(tx, self._rows(tx, pending=len(pending), earned=earned))
         job_rows.insert_dependencies(
             tx,
             [{"job_id": job_id, "after_id": after} for job_id in self.job_ids for after in sorted(pending)],
@@ -84,9 +97,14 @@ class _Submission:
                 reason=reason.value,
             )
         tx.touch("queue", "events")
-        return SubmitReply(job_ids=self.job_ids, group_id=request.group_id)
+        return SubmitReply(
+            job_ids=self.job_ids,
+            group_id=request.group_id,
+            hold=self.terms.hold_total,
+            max_price=self.terms.ceiling,
+        )
 
-    def _rows(self, tx: Tx, *, pending: int) -> list[dict[str, Any]]:
+    def _rows(self, tx: Tx, *, pending: int, earned: list[int]) -> list[dict[str, Any]]:
         request = self.request
         shared = {
             "account_id": self.principal.account_id,
@@ -107,6 +125,9 @@ class _Submission:
             "queued_at_ms": tx.now_ms,
             "created_at_ms": tx.now_ms,
             "expires_at_ms": tx.now_ms + round(request.ttl_s * 1000),
+            "ceiling": self.terms.ceiling,
+            "hold": self.terms.hold_each,
+            "longest_ms": math.ceil(request.spec.timeout_s * 1000),
         }
         return [
             shared
@@ -116,6 +137,7 @@ class _Submission:
                 "key": item.key,
                 "payload": item.payload,
                 "payload_artifact": item.payload_artifact,
+                "hold_earned": earned[index],
             }
             for index, (job_id, item) in enumerate(zip(self.job_ids, request.items, strict=True))
         ]
@@ -126,16 +148,6 @@ class _Submission:
             # Not even an admin's jobs go into somebody else's group: its results are for its owner.
             if group is None or group.account_id != self.principal.account_id:
                 raise NotFound("There is no such group, or it is not yours.", field="group_id")
-
-    def _check_room(self, tx: Tx) -> None:
-        """Counted anew only when the estimate, which never shrinks by itself, reaches the limit."""
-        limit, account, new = self.hub.settings.jobs_open_max, self.principal.account_id, len(self.job_ids)
-        known = self.hub.jobs_open.get(account)
-        if known is None or known + new > limit:
-            known = job_rows.count_open(tx.connection, account)
-        if known + new > limit:
-            raise RateLimited(f"An account may have {limit} unfinished jobs at once.", retry_after_s=60)
-        self.hub.jobs_open[account] = known + new
 
     def _check_after(self, tx: Tx) -> set[str]:
         """The jobs this one really has to wait for."""

@@ -15,6 +15,7 @@ from computepool.core.jobs import (
     RetryLimits,
     after_failure,
 )
+from computepool.hub.services import holds
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import AnyRow, Tx
 
@@ -65,6 +66,7 @@ def finish(
     if not job_rows.finish(tx, job.id, state=state, reason=reason, **changes):
         return False
     job_event(tx, job, state, actor=actor, reason=reason)
+    holds.release(tx, job)
     effects.finished.append(job.id)
     _end_attempts(tx, job, effects)
     fail_dependents(tx, [job.id], effects)
@@ -89,6 +91,7 @@ def fail_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None:
             reason = Reason.DEPENDENCY_FAILED
             if job_rows.finish(tx, job.id, state=JobState.CANCELLED, reason=reason):
                 job_event(tx, job, JobState.CANCELLED, actor="hub", reason=reason)
+                holds.release(tx, job)
                 effects.finished.append(job.id)
                 pending.append(job.id)
 

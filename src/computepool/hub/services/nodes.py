@@ -8,6 +8,7 @@ from typing import Any
 from computepool.core import explain
 from computepool.core.errors import Conflict, NotFound
 from computepool.core.jobs import AttemptState, JobState, Reason
+from computepool.core.pricing import affordable_ms
 from computepool.core.resources import NodeState, Shape
 from computepool.hub.registry import Session
 from computepool.hub.services import access, identity, leases, lifecycle
@@ -144,7 +145,7 @@ def _adopt(hub: Hub, session: Session, live: Any, *, specs: dict[str, Any], hold
     for attempt in live:
         known = specs[attempt.spec_digest]
         if attempt.lane not in lanes:
-            shape = Shape(known.requirements, attempt.account_id)
+            shape = Shape(known.requirements, attempt.account_id, ceiling=attempt.ceiling)
             lanes[attempt.lane] = hub.registry.adopt_lane(session.node_id, attempt.lane, shape=shape)
         hub.registry.hold(
             session,
@@ -170,6 +171,8 @@ def grant_from_row(row: AnyRow) -> Grant:
         item=row.item,
         items=row.item_count,
         gpus=[int(index) for index in row.gpus.split(",") if index],
+        price=row.price,
+        paid_ms=affordable_ms(row.price, row.hold),
     )
 
 

@@ -17,7 +17,7 @@ from computepool.core.jobs import (
     Verdict,
     judge_report,
 )
-from computepool.hub.services import identity, lifecycle, logs
+from computepool.hub.services import holds, identity, lifecycle, logs
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
@@ -162,6 +162,7 @@ class _Settling:
                 "measured": None if report.usage is None else report.usage.model_dump_json(),
                 "started": max(attempt.leased_at_ms, finished - report.ran_ms),
                 "finished": finished,
+                "billed": None,
             }
         )
 
@@ -185,6 +186,8 @@ class _Settling:
             lifecycle.job_event(self.tx, job, JobState.RUNNING, reason=Reason.STARTED, **said)
             before = JobState.RUNNING
         lifecycle.job_event(self.tx, job, JobState.SUCCEEDED, reason=reason, before=before, **said)
+        bill = holds.settle(self.hub, self.tx, job, attempt=attempt, ran_ms=report.ran_ms)
+        times["billed"] = bill.billed_ms
         self.accepted.append(
             {
                 "job": job.id,
@@ -196,6 +199,7 @@ class _Settling:
                 "code": report.exit_code,
                 "value": report.result,
                 "artifact": report.result_artifact,
+                "cost": bill.charge,
             }
         )
         self.settled.effects.finished.append(job.id)

@@ -25,6 +25,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.EXCEPTION: "it raised an exception",
     Reason.SIGNAL: "it was killed by a signal",
     Reason.TIMEOUT: "it ran longer than its time limit; raise it with --timeout",
+    Reason.BUDGET_SPENT: "the money set aside for it was spent; raise it with --budget",
     Reason.OUT_OF_MEMORY: "it needed more memory than it asked for; raise it with --ram",
     Reason.OUTPUT_LIMIT: "it printed or wrote more than the limit",
     Reason.BAD_JOB: "it cannot be started on any node",
@@ -81,6 +82,9 @@ def _job_fields(row: AnyRow, *, node_name: str | None, principal: Principal | No
         "progress": row.progress,
         "attempts": row.attempt_no,
         "can_cancel": state not in TERMINAL and may_manage(principal, row.account_id),
+        "max_price": row.ceiling,
+        "hold": row.hold,
+        "charge": row.charge,
     }
 
 
@@ -118,6 +122,8 @@ def attempt_view(row: AnyRow) -> AttemptView:
         exit_code=row.exit_code,
         error=row.error,
         usage=None if row.usage is None else Usage.model_validate_json(row.usage),
+        price=row.price,
+        billed_ms=row.billed_ms,
     )
 
 

@@ -24,6 +24,11 @@ def get_account(connection: Connection, account_id: str) -> AnyRow | None:
     return connection.execute(select(accounts).where(accounts.c.id == account_id)).first()
 
 
+def set_quotas(tx: Tx, account_id: str, **quotas: int | None) -> bool:
+    changed = tx.connection.execute(update(accounts).where(accounts.c.id == account_id).values(**quotas))
+    return changed.rowcount == 1
+
+
 def find_account(connection: Connection, name: str) -> AnyRow | None:
     return connection.execute(select(accounts).where(accounts.c.name == name)).first()
 

@@ -36,6 +36,7 @@ _QUEUED = select(
     jobs.c.avoid_node,
     jobs.c.ready_at_ms,
     jobs.c.queued_at_ms,
+    jobs.c.ceiling,
 )
 
 _WITHOUT_BLOBS = [column for column in jobs.columns if column.name not in ("payload", "result")]
@@ -68,6 +69,13 @@ def insert_dependencies(tx: Tx, rows: Sequence[dict[str, str]]) -> None:
 def count_open(connection: Connection, account_id: str) -> int:
     statement = select(func.count()).where(IS_OPEN, jobs.c.account_id == account_id)
     return connection.execute(statement).scalar_one()
+
+
+def cost_since(connection: Connection, account_id: str, since_id: str) -> int:
+    """What the account's newer jobs cost, or, while they are unfinished, hold."""
+    cost = func.coalesce(func.sum(func.coalesce(jobs.c.charge, jobs.c.hold)), 0)
+    statement = select(cost).where(jobs.c.account_id == account_id, jobs.c.id >= since_id)
+    return int(connection.execute(statement).scalar_one())
 
 
 def count_states(connection: Connection) -> dict[str, int]:
@@ -200,6 +208,7 @@ def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
             jobs.c.payload_artifact,
             jobs.c.item,
             jobs.c.item_count,
+            jobs.c.hold,
         )
     )
 
@@ -234,7 +243,7 @@ def finish(tx: Tx, job_id: str, *, state: JobState, reason: Reason, **changes: A
     statement = (
         update(jobs)
         .where(jobs.c.id == job_id, IS_OPEN)
-        .values(state=state.value, reason=reason.value, finished_at_ms=tx.now_ms, **changes)
+        .values(state=state.value, reason=reason.value, finished_at_ms=tx.now_ms, charge=0, **changes)
     )
     return tx.connection.execute(statement).rowcount == 1
 
@@ -252,6 +261,7 @@ _ACCEPT = (
         exit_code=bindparam("code"),
         result=bindparam("value"),
         result_artifact=bindparam("artifact"),
+        charge=bindparam("cost"),
         progress=1.0,
     )
 )
@@ -310,6 +320,8 @@ def live_attempts(connection: Connection, *, node_id: str) -> Sequence[AnyRow]:
             jobs.c.payload_artifact,
             jobs.c.item,
             jobs.c.item_count,
+            jobs.c.ceiling,
+            jobs.c.hold,
         )
         .join(jobs, jobs.c.id == attempts.c.job_id)
         .where(attempts.c.node_id == node_id, IS_LIVE)
@@ -335,6 +347,7 @@ _REPORT = (
         usage=bindparam("measured"),
         started_at_ms=bindparam("started"),
         finished_at_ms=bindparam("finished"),
+        billed_ms=bindparam("billed"),
     )
 )
 

@@ -185,6 +185,7 @@ jobs = Table(
     Column("ceiling", BigInteger, nullable=False, server_default="0"),  # microcredits per hour
     Column("hold", BigInteger, nullable=False, server_default="0"),  # set aside at submission
     Column("hold_earned", BigInteger, nullable=False, server_default="0"),  # of it, from earnings
+    Column("longest_ms", BigInteger, nullable=False, server_default="0"),  # its time limit
     Column("charge", BigInteger),  # what it cost; known when it is finished
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),

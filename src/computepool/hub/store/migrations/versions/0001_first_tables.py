@@ -175,6 +175,7 @@ jobs = Table(
     Column("ceiling", BigInteger, nullable=False, server_default="0"),
     Column("hold", BigInteger, nullable=False, server_default="0"),
     Column("hold_earned", BigInteger, nullable=False, server_default="0"),
+    Column("longest_ms", BigInteger, nullable=False, server_default="0"),
     Column("charge", BigInteger),
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),

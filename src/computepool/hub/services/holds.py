@@ -1,0 +1,91 @@
+"""A job's money: set aside when it is submitted, split when its result is accepted, given back when there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from computepool.core import ledger, pricing
+from computepool.core.errors import InsufficientCredits, InvariantViolation
+from computepool.core.money import format_credits
+from computepool.core.pricing import PriceTable
+from computepool.hub.services.context import Hub
+from computepool.hub.store import prices
+from computepool.hub.store.session import AnyRow, Tx
+
+
+def place(tx: Tx, account_id: str, job_ids: list[str], *, each: int) -> list[int]:
+    """Hold `each` for every job, or refuse. Returns how much of each hold comes from matured earnings."""
+    total = each * len(job_ids)
+    if not total:
+        return [0] * len(job_ids)
+    granted = tx.balance(ledger.user(account_id))
+    from_earned = max(0, total - granted)
+    if from_earned:
+        missing = from_earned - tx.balance(ledger.owner(account_id))
+        if missing > 0:
+            raise InsufficientCredits(_too_little(each, len(job_ids), missing=missing), field="max_price")
+    legs = ledger.hold(account_id, amount=total, earned=from_earned)
+    count = f"{len(job_ids)} jobs" if len(job_ids) > 1 else None
+    tx.post(f"hold:{job_ids[0]}", legs, job_id=job_ids[0], ref=count)
+    # Earnings are spent last, so the last holds carry them.
+    earned = []
+    for _ in job_ids:
+        earned.append(min(each, from_earned))
+        from_earned -= earned[-1]
+    return earned[::-1]
+
+
+def _too_little(each: int, jobs: int, *, missing: int) -> str:
+    wanted = f"{format_credits(each)} credits must be set aside"
+    if jobs > 1:
+        wanted += f" for each of {jobs} jobs, {format_credits(each * jobs)} in all"
+    return (
+        f"{wanted}; {format_credits(missing)} are missing. Shorten the time limit, lower the price limit, "
+        "set a budget, or top up."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    billed_ms: int
+    charge: int
+
+
+def settle(hub: Hub, tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int) -> Bill:
+    """Pay the owner of the accepted attempt, in the transaction that accepts it."""
+    affordable = pricing.affordable_ms(attempt.price, job.hold)
+    billed_ms = pricing.billed_ms(
+        reported_ms=ran_ms,
+        leased_at_ms=attempt.leased_at_ms,
+        accepted_at_ms=tx.now_ms,
+        longest_ms=job.longest_ms if affordable is None else min(job.longest_ms, affordable),
+    )
+    charge = pricing.charge_of(attempt.price, billed_ms)
+    if job.hold:
+        table = _table(hub, tx, attempt.price_version)
+        parts = ledger.split(held=job.hold, charge=charge, table=table)
+        legs = ledger.settle(job.account_id, owner_id=attempt.owner_id, parts=parts, earned=job.hold_earned)
+        tx.post(settle_key(job.id), legs, job_id=job.id, ref=attempt.id)
+    return Bill(billed_ms=billed_ms, charge=charge)
+
+
+def release(tx: Tx, job: AnyRow) -> None:
+    """The job ended without a result: everything goes back."""
+    if job.hold:
+        legs = ledger.release(job.account_id, amount=job.hold, earned=job.hold_earned)
+        tx.post(settle_key(job.id), legs, job_id=job.id)
+
+
+def settle_key(job_id: str) -> str:
+    """One key for both ways to resolve a hold: the ledger refuses the second, whichever it is."""
+    return f"settle:{job_id}"
+
+
+def _table(hub: Hub, tx: Tx, version: int) -> PriceTable:
+    """The one the attempt was leased under."""
+    if version == hub.market.table.version:
+        return hub.market.table
+    table = prices.get(tx.connection, version)
+    if table is None:
+        raise InvariantViolation(f"an attempt was priced by table {version}, which does not exist")
+    return table
