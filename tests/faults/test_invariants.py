@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 
 from computepool.core.errors import NotFound
 from computepool.hub.main import check
-from computepool.hub.services.invariants import RULES, check_all
+from computepool.hub.services.invariants import POOL_RULES, check_all
 from computepool.hub.settings import Settings
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit
@@ -121,7 +121,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_every_rule_is_tried() -> None:
-    assert DAMAGE.keys() == RULES.keys()
+    assert DAMAGE.keys() == POOL_RULES.keys()
 
 
 def test_a_healthy_database_breaks_no_rule(world: World) -> None:

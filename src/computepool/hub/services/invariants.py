@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from computepool.hub.store import consistency
+from computepool.hub.store import consistency_money as money
 from computepool.hub.store.consistency import Finder
 from computepool.hub.store.session import Connection
 
 #: How many examples a sentence names.
 _EXAMPLES = 5
 
-RULES: dict[str, Finder] = {
+POOL_RULES: dict[str, Finder] = {
     "a job has at most one accepted attempt": consistency.accepted_twice,
     "an accepted attempt was reported as succeeded": consistency.accepted_without_success,
     "a job has succeeded exactly when an attempt was accepted": consistency.success_not_accepted,
@@ -29,10 +32,36 @@ RULES: dict[str, Finder] = {
     "everything that is referred to exists": consistency.lost_references,
 }
 
+MONEY_RULES: dict[str, Finder] = {
+    "all balances together are nothing": money.sum_is_not_zero,
+    "a balance is the sum of its transfers": money.wrong_balances,
+    "only the bank and the promotion account may be overdrawn": money.overdrawn,
+    "each transfer's hash follows from the one before": money.broken_chain,
+    "transfers are numbered without a gap": money.gaps_in_numbers,
+    "the ledger's time never goes back": money.time_goes_back,
+    "what has a key happened once": money.keys_used_twice,
+    "a transfer goes between accounts of its kind": money.between_wrong_accounts,
+    "a job's money comes from and returns to its submitter": money.strays,
+    "only the owner of the accepted attempt is paid": money.paid_to_others,
+    "what was set aside is what the jobs say": money.holds_not_taken,
+    "a finished job's hold is used up exactly": money.holds_not_used_up,
+    "an unfinished job's hold is untouched": money.holds_used_early,
+    "what lies in escrow is what unfinished jobs hold": money.wrong_escrow,
+    "a charge is price by time, and its parts add up": money.wrong_charges,
+    "nobody pays above their ceiling": money.above_the_ceiling,
+    "a payout is reserved once, and paid or returned once": money.wrong_payouts,
+    "a payout's account holds its amount until it is decided": money.payouts_in_flight,
+    "each provider reference belongs to one payout": money.provider_words_used_twice,
+    "no payout is below the least amount": money.small_payouts,
+    "the bank's account is what was paid in less what was paid out": money.wrong_bank,
+}
 
-def check_all(connection: Connection) -> list[str]:
+RULES: dict[str, Finder] = POOL_RULES | MONEY_RULES
+
+
+def check_all(connection: Connection, rules: Mapping[str, Finder] = RULES) -> list[str]:
     """One sentence for every rule that is broken, with examples. Give it one transaction, so that it sees one moment."""
-    return [sentence for rule, find in RULES.items() if (sentence := _sentence(rule, find(connection)))]
+    return [sentence for rule, find in rules.items() if (sentence := _sentence(rule, find(connection)))]
 
 
 def _sentence(rule: str, broken: list[str]) -> str:

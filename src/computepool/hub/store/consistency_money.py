@@ -1,0 +1,379 @@
+"""Rows that break a rule of money, found by looking at the whole ledger at one moment. Reads only.
+
+The database refuses most of this by itself: triggers, CHECKs, unique keys. Looking again from outside finds what was
+written past them, and what no single row can know: that the rows fit each other, the jobs and the payouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Subquery,
+    and_,
+    case,
+    exists,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+    union_all,
+)
+
+from computepool.core import ledger
+from computepool.core.jobs import TERMINAL
+from computepool.core.ledger import BANK, FEES, GENESIS, OVERDRAWN, PROMO, Kind
+from computepool.core.pricing import PriceTable, charge_of
+from computepool.hub.store import prices
+from computepool.hub.store.money_tables import IS_UNDECIDED, balances, payouts, price_tables, transfers
+from computepool.hub.store.session import AnyRow
+from computepool.hub.store.tables import IS_OPEN, attempts, jobs
+
+_TERMINAL = sorted(state.value for state in TERMINAL)
+#: How many rows are in memory at once while the whole ledger is read.
+_STREAMED = 5_000
+#: Hubs' clocks may differ by this much when one changes prices and another takes a request.
+_SKEW_MS = 60_000
+_RESOLVING = [Kind.PAY.value, Kind.FEE.value, Kind.REFUND.value]
+#: Which accounts each kind of transfer goes between; a colon at the end stands for any of that sort. The last word:
+#: whether both sides must be of one owner.
+_Sides: TypeAlias = tuple[Kind, str, str, bool]
+_SIDES: tuple[_Sides, ...] = (
+    (Kind.HOLD, "user:", "escrow:", True),
+    (Kind.HOLD, "owner:", "escrow:", True),
+    (Kind.PAY, "escrow:", "earn:", False),
+    (Kind.FEE, "escrow:", FEES, False),
+    (Kind.REFUND, "escrow:", "user:", True),
+    (Kind.REFUND, "escrow:", "owner:", True),
+    (Kind.MATURE, "earn:", "owner:", True),
+    (Kind.GRANT, PROMO, "user:", False),
+    (Kind.TOP_UP, PROMO, "user:", False),
+    (Kind.TOP_UP, BANK, "user:", False),
+    (Kind.PAYOUT_RESERVE, "owner:", "payout:", False),
+    (Kind.PAYOUT_PAID, "payout:", BANK, False),
+    (Kind.PAYOUT_RETURN, "payout:", "owner:", False),
+)
+
+
+def _named(prefix: str, column: ColumnElement[str]) -> ColumnElement[str]:
+    """The ledger account (or key) that core/ledger.py would name so."""
+    return literal(prefix) + column
+
+
+def _found(connection: Connection, statement: Select[Any]) -> list[str]:
+    return sorted({str(name) for name in connection.execute(statement).scalars()})
+
+
+def _transfers(connection: Connection, *broken: ColumnElement[bool]) -> list[str]:
+    rows = connection.execute(select(transfers.c.seq).where(*broken).order_by(transfers.c.seq))
+    return [f"transfer {seq}" for seq in rows.scalars()]
+
+
+def _stream(connection: Connection, statement: Select[Any]) -> Iterator[AnyRow]:
+    yield from connection.execute(statement, execution_options={"yield_per": _STREAMED})
+
+
+# balances
+
+
+def sum_is_not_zero(connection: Connection) -> list[str]:
+    total = int(connection.execute(select(func.sum(balances.c.balance))).scalar() or 0)
+    return [f"{total} too {'much' if total > 0 else 'little'}"] if total else []
+
+
+def wrong_balances(connection: Connection) -> list[str]:
+    """Every balance, computed anew; also one that has no row, or no transfer."""
+    moves = union_all(
+        select(balances.c.account, balances.c.balance.label("stored"), literal(0).label("moved")),
+        select(transfers.c.credit, literal(0), transfers.c.amount),
+        select(transfers.c.debit, literal(0), -transfers.c.amount),
+    ).subquery()
+    statement = select(moves.c.account).group_by(moves.c.account)
+    return _found(connection, statement.having(func.sum(moves.c.stored) != func.sum(moves.c.moved)))
+
+
+def overdrawn(connection: Connection) -> list[str]:
+    may = balances.c.account.in_(sorted(OVERDRAWN))
+    broken = or_(balances.c.can_overdraw != may, and_(balances.c.balance < 0, ~may))
+    return _found(connection, select(balances.c.account).where(broken))
+
+
+# the chain
+
+
+def broken_chain(connection: Connection) -> list[str]:
+    """Each row against the hash stored before it, so that one changed row is one finding, and not all after it."""
+    broken, previous = [], GENESIS
+    for row in _stream(connection, select(transfers).order_by(transfers.c.seq)):
+        if ledger.chain_hash(previous, row._asdict()) != row.hash:
+            broken.append(f"transfer {row.seq}")
+        previous = row.hash
+    return broken
+
+
+def _beside_the_one_before() -> Subquery:
+    def before(column: ColumnElement[int]) -> ColumnElement[int]:
+        return func.lag(column, 1, 0).over(order_by=transfers.c.seq)
+
+    return select(
+        transfers.c.seq,
+        transfers.c.at_ms,
+        before(transfers.c.seq).label("seq_before"),
+        before(transfers.c.at_ms).label("at_ms_before"),
+    ).subquery()
+
+
+def gaps_in_numbers(connection: Connection) -> list[str]:
+    pairs = _beside_the_one_before()
+    late = select(pairs.c.seq).where(pairs.c.seq != pairs.c.seq_before + 1).order_by(pairs.c.seq)
+    return [f"before transfer {seq}" for seq in connection.execute(late).scalars()]
+
+
+def time_goes_back(connection: Connection) -> list[str]:
+    pairs = _beside_the_one_before()
+    late = select(pairs.c.seq).where(pairs.c.at_ms < pairs.c.at_ms_before).order_by(pairs.c.seq)
+    return [f"transfer {seq}" for seq in connection.execute(late).scalars()]
+
+
+def keys_used_twice(connection: Connection) -> list[str]:
+    """The legs of a key were written together, and are 0, 1, 2 …"""
+    legs, seq = transfers.c.leg, transfers.c.seq
+    broken = or_(
+        func.count(legs.distinct()) != func.count(),
+        func.min(legs) != 0,
+        func.max(legs) != func.count() - 1,
+        func.max(seq) - func.min(seq) != func.count() - 1,
+    )
+    return _found(connection, select(transfers.c.tx_key).group_by(transfers.c.tx_key).having(broken))
+
+
+# who pays whom
+
+
+def between_wrong_accounts(connection: Connection) -> list[str]:
+    return _transfers(connection, not_(or_(*(_goes_between(sides) for sides in _SIDES))))
+
+
+def _goes_between(allowed: _Sides) -> ColumnElement[bool]:
+    kind, debit, credit, same = allowed
+    sides = [transfers.c.kind == kind.value]
+    for column, name in ((transfers.c.debit, debit), (transfers.c.credit, credit)):
+        any_of = func.substr(column, 1, len(name)) == name
+        sides.append(any_of if name.endswith(":") else column == name)
+    if same:
+        payer = func.substr(transfers.c.debit, len(debit) + 1)
+        sides.append(payer == func.substr(transfers.c.credit, len(credit) + 1))
+    return and_(*sides)
+
+
+def strays(connection: Connection) -> list[str]:
+    """A job's money comes from and goes back to its submitter, under a key that names the job."""
+    held = exists().where(
+        jobs.c.id == func.substr(transfers.c.tx_key, 6),  # after hold:
+        transfers.c.credit == _named("escrow:", jobs.c.account_id),
+    )
+    used = exists().where(
+        transfers.c.job_id == jobs.c.id,
+        transfers.c.tx_key == _named("settle:", jobs.c.id),
+        transfers.c.debit == _named("escrow:", jobs.c.account_id),
+    )
+    holds, uses = transfers.c.kind == Kind.HOLD.value, transfers.c.kind.in_(_RESOLVING)
+    return _transfers(connection, or_(and_(holds, ~held), and_(uses, ~used)))
+
+
+def paid_to_others(connection: Connection) -> list[str]:
+    """Only the owner of the accepted attempt's node is paid for a job."""
+    earned = exists().where(
+        jobs.c.id == transfers.c.job_id,
+        attempts.c.job_id == jobs.c.id,
+        attempts.c.number == jobs.c.accepted_attempt,
+        transfers.c.credit == _named("earn:", attempts.c.owner_id),
+    )
+    return _transfers(connection, transfers.c.kind == Kind.PAY.value, ~earned)
+
+
+# holds
+
+
+def _used() -> Subquery:
+    """By job: what became of its hold."""
+    amount, kind = transfers.c.amount, transfers.c.kind
+    back_earned = and_(kind == Kind.REFUND.value, func.substr(transfers.c.credit, 1, 6) == "owner:")
+
+    def total(what: ColumnElement[bool]) -> ColumnElement[int]:
+        return func.sum(case((what, amount), else_=0))
+
+    return (
+        select(
+            transfers.c.job_id,
+            func.sum(amount).label("used"),
+            total(kind == Kind.PAY.value).label("pay"),
+            total(kind == Kind.FEE.value).label("fee"),
+            total(back_earned).label("back_earned"),
+        )
+        .where(kind.in_(_RESOLVING))
+        .group_by(transfers.c.job_id)
+        .subquery()
+    )
+
+
+def holds_not_used_up(connection: Connection) -> list[str]:
+    """When a job is finished, what was held for it is gone to the last microcredit, and not a microcredit more."""
+    used = _used()
+    statement = select(jobs.c.id).select_from(jobs.outerjoin(used, used.c.job_id == jobs.c.id))
+    broken = func.coalesce(used.c.used, 0) != jobs.c.hold
+    return _found(connection, statement.where(jobs.c.state.in_(_TERMINAL), broken))
+
+
+def holds_used_early(connection: Connection) -> list[str]:
+    spent = exists().where(transfers.c.tx_key == _named("settle:", jobs.c.id))
+    return _found(connection, select(jobs.c.id).where(IS_OPEN, spent))
+
+
+def holds_not_taken(connection: Connection) -> list[str]:
+    """By account, what was ever set aside is what its jobs say, from purchased and from earned credits."""
+    holds = transfers.c.kind == Kind.HOLD.value
+    earned = case((func.substr(transfers.c.debit, 1, 6) == "owner:", transfers.c.amount), else_=0)
+    moves = union_all(
+        select(
+            _named("escrow:", jobs.c.account_id).label("account"),
+            jobs.c.hold.label("amount"),
+            jobs.c.hold_earned.label("earned"),
+        ),
+        select(transfers.c.credit, -transfers.c.amount, -earned).where(holds),
+    ).subquery()
+    broken = or_(func.sum(moves.c.amount) != 0, func.sum(moves.c.earned) != 0)
+    return _found(connection, select(moves.c.account).group_by(moves.c.account).having(broken))
+
+
+def wrong_escrow(connection: Connection) -> list[str]:
+    """What lies in escrow is what the unfinished jobs of the account hold."""
+    is_escrow = func.substr(balances.c.account, 1, 7) == "escrow:"
+    sides = union_all(
+        select(balances.c.account, balances.c.balance.label("amount")).where(is_escrow),
+        select(_named("escrow:", jobs.c.account_id), -jobs.c.hold).where(IS_OPEN),
+    ).subquery()
+    statement = select(sides.c.account).group_by(sides.c.account)
+    return _found(connection, statement.having(func.sum(sides.c.amount) != 0))
+
+
+# charges
+
+
+def wrong_charges(connection: Connection) -> list[str]:
+    """A charge is the attempt's price by the time billed, and its parts are those of the attempt's price table.
+
+    Computed here, row by row: the products are too large for the databases' integers.
+    """
+    tables = _tables(connection)
+    used = _used()
+    accepted = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.accepted_attempt)
+    told = jobs.outerjoin(used, used.c.job_id == jobs.c.id).outerjoin(attempts, accepted)
+    columns = (
+        *(jobs.c.id, jobs.c.hold, jobs.c.hold_earned, jobs.c.charge, jobs.c.accepted_attempt),
+        *(attempts.c.price, attempts.c.billed_ms, attempts.c.price_version),
+        *(used.c.pay, used.c.fee, used.c.back_earned),
+    )
+    statement = select(*columns).select_from(told).where(jobs.c.state.in_(_TERMINAL))
+    return [row.id for row in _stream(connection, statement) if not _adds_up(row, tables)]
+
+
+def _tables(connection: Connection) -> dict[int, PriceTable]:
+    versions = connection.execute(select(price_tables.c.version)).scalars().all()
+    found = {version: prices.get(connection, version) for version in versions}
+    return {version: table for version, table in found.items() if table is not None}
+
+
+def _adds_up(row: AnyRow, tables: Mapping[int, PriceTable]) -> bool:
+    pay, fee, back_earned = (int(part or 0) for part in (row.pay, row.fee, row.back_earned))
+    charge = 0
+    if row.accepted_attempt is not None and row.price:
+        table = tables.get(row.price_version)
+        if table is None or row.billed_ms is None:
+            return False
+        charge = charge_of(row.price, row.billed_ms)
+        if fee != table.fee_of(charge):
+            return False
+    back = row.hold - charge
+    return pay + fee == charge == (row.charge or 0) and back_earned == min(back, row.hold_earned)
+
+
+def above_the_ceiling(connection: Connection) -> list[str]:
+    """Nobody pays more per hour than they said."""
+    over = select(attempts.c.id).join(jobs, jobs.c.id == attempts.c.job_id)
+    return _found(connection, over.where(attempts.c.price > jobs.c.ceiling))
+
+
+# payouts
+
+
+def wrong_payouts(connection: Connection) -> list[str]:
+    """Reserved in full; gone to the bank when paid, back to the owner when refused, and else on its way."""
+    name, owner = _named("payout:", payouts.c.id), _named("owner:", payouts.c.account_id)
+    reserved = _sum_of(Kind.PAYOUT_RESERVE, transfers.c.credit == name, transfers.c.debit == owner)
+    paid = _sum_of(Kind.PAYOUT_PAID, transfers.c.debit == name)
+    returned = _sum_of(Kind.PAYOUT_RETURN, transfers.c.debit == name, transfers.c.credit == owner)
+    over = [
+        case((payouts.c.state == "paid", payouts.c.amount), else_=0),
+        case((payouts.c.state.in_(["failed", "rejected"]), payouts.c.amount), else_=0),
+    ]
+    broken = or_(reserved != payouts.c.amount, paid != over[0], returned != over[1])
+    found = _found(connection, select(payouts.c.id).where(broken))
+    known = exists().where(payouts.c.id == func.substr(balances.c.account, 8))
+    unknown = select(balances.c.account).where(func.substr(balances.c.account, 1, 7) == "payout:", ~known)
+    return found + _found(connection, unknown)
+
+
+def _sum_of(kind: Kind, *which: ColumnElement[bool]) -> ColumnElement[int]:
+    total = func.coalesce(func.sum(transfers.c.amount), 0)
+    statement = select(total).where(transfers.c.kind == kind.value, *which)
+    return statement.correlate(payouts).scalar_subquery()
+
+
+def payouts_in_flight(connection: Connection) -> list[str]:
+    """The account of a payout holds its amount until it is decided, and nothing afterwards."""
+    there = func.coalesce(balances.c.balance, 0)
+    expected = case((IS_UNDECIDED, payouts.c.amount), else_=0)
+    joined = payouts.outerjoin(balances, balances.c.account == _named("payout:", payouts.c.id))
+    return _found(connection, select(payouts.c.id).select_from(joined).where(there != expected))
+
+
+def provider_words_used_twice(connection: Connection) -> list[str]:
+    given = select(payouts.c.provider_ref).where(payouts.c.provider_ref.is_not(None))
+    return _found(connection, given.group_by(payouts.c.provider_ref).having(func.count() > 1))
+
+
+def small_payouts(connection: Connection) -> list[str]:
+    """Below the least amount of the price table that was in force when it was asked for."""
+    since = select(price_tables.c.version, price_tables.c.created_at_ms).order_by(price_tables.c.version)
+    tables, starts = _tables(connection), connection.execute(since).all()
+    least = [(start.created_at_ms, tables[start.version].payout_min) for start in starts]
+    rows = _stream(connection, select(payouts.c.id, payouts.c.amount, payouts.c.created_at_ms))
+    return [row.id for row in rows if row.amount < _least_at(row.created_at_ms, least)]
+
+
+def _least_at(at_ms: int, least: list[tuple[int, int]]) -> int:
+    ends = [start_ms for start_ms, _ in least[1:]]
+    in_force = [
+        amount
+        for (start_ms, amount), end_ms in zip(least, [*ends, None], strict=True)
+        if start_ms - _SKEW_MS <= at_ms and (end_ms is None or at_ms < end_ms + _SKEW_MS)
+    ]
+    return min(in_force, default=0)
+
+
+def wrong_bank(connection: Connection) -> list[str]:
+    """What the bank is owed is what was paid in less what was paid out: compare it with the bank's own statement."""
+    paid_in = select(func.sum(transfers.c.amount)).where(
+        transfers.c.debit == BANK, transfers.c.kind == Kind.TOP_UP.value
+    )
+    paid_out = select(func.sum(payouts.c.amount)).where(payouts.c.state == "paid")
+    stored = select(balances.c.balance).where(balances.c.account == BANK)
+    numbers = [int(connection.execute(query).scalar() or 0) for query in (paid_in, paid_out, stored)]
+    expected = numbers[1] - numbers[0]
+    return [] if numbers[2] == expected else [f"{BANK} has {numbers[2]} and should have {expected}"]
