@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from computepool.core.jobs import RetryLimits
 from computepool.core.leases import LeaseRules
 from computepool.core.money import CREDIT
+from computepool.core.payouts import ApprovalRules
 from computepool.core.pricing import Economy
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="COMPUTEPOOL_", extra="ignore")
+    # An error about one setting must not print the others: some are secrets.
+    model_config = SettingsConfigDict(env_prefix="COMPUTEPOOL_", extra="ignore", hide_input_in_errors=True)
 
     name: str = "computepool"
     host: str = "127.0.0.1"
@@ -58,6 +60,27 @@ class Settings(BaseSettings):
     submits_per_s: float = 1_000  #: per account
     requests_per_s: float = 2_000  #: per account, everything
 
+    # payouts (see core/payouts.py and docs/payouts.md)
+    payout_provider: Literal["manual", "razorpayx"] = "manual"
+    payout_approve_first: bool = True  #: an account's first payout needs an administrator
+    payout_approve_above: int = Field(default=10_000 * CREDIT, ge=0)  #: and so does every larger one
+    payout_two_persons: bool = False  #: who asked for a payout may not approve it
+    payouts_open_max: int = 20  #: undecided, per account
+    payout_round_s: float = 5  #: how often payouts are sent and asked about
+    payout_batch_max: int = 200  #: in one round
+    payout_calls_max: int = 4  #: to the bank, at the same time
+    payout_call_s: float = 20  #: how long the bank may take to answer
+    payout_retry_base_s: float = 5  #: between two questions about one payout, doubled each time
+    payout_retry_max_s: float = 900
+    payout_certain_s: float = (
+        3600  #: an order that the bank has never heard of after this is not on its way any more
+    )
+    razorpayx_url: str = "https://api.razorpay.com"
+    razorpayx_key_id: str = ""
+    razorpayx_key_secret: SecretStr = SecretStr("")
+    razorpayx_account_number: str = ""  #: the account that payouts are made from
+    razorpayx_webhook_secret: SecretStr = SecretStr("")  #: empty: no webhooks, the hub asks
+
     # store
     group_commit_max: int = 256
     read_threads: int = 4
@@ -94,6 +117,19 @@ class Settings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _the_bank_can_be_spoken_to(self) -> Self:
+        named = (
+            self.razorpayx_key_id,
+            self.razorpayx_key_secret.get_secret_value(),
+            self.razorpayx_account_number,
+        )
+        if self.payout_provider == "razorpayx" and not all(named):
+            raise ValueError(
+                "payouts by razorpayx need razorpayx_key_id, razorpayx_key_secret and razorpayx_account_number"
+            )
+        return self
+
     @property
     def url(self) -> str:
         return self.database_url or f"sqlite:///{(self.data_dir / 'hub.sqlite').absolute()}"
@@ -112,6 +148,13 @@ class Settings(BaseSettings):
             self_fence_ms=round(self.self_fence_s * 1000),
             boot_grace_min_ms=round(self.boot_grace_s * 1000),
             sweep_ms=round(self.sweep_s * 1000),
+        )
+
+    def approval_rules(self) -> ApprovalRules:
+        return ApprovalRules(
+            first=self.payout_approve_first,
+            above=self.payout_approve_above,
+            two_persons=self.payout_two_persons,
         )
 
     def retry_limits(self, retries: int) -> RetryLimits:
