@@ -7,20 +7,72 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
 from random import Random
 
 from hypothesis import strategies as st
 
 from computepool.core.fleet import Fleet
 from computepool.core.isolation import Level
+from computepool.core.market import Market
+from computepool.core.money import AMOUNT_MAX
 from computepool.core.noderecord import Reservation
+from computepool.core.pricing import Economy, PriceTable, Zone, first_table
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
+from computepool.core.tiers import TIER_SPEED
 
 ACCOUNTS = ("ann", "bob", "eve")
 TAGS = ("linux", "gpu", "lab")
 PROPERTIES = (("os", "debian"), ("os", "macos"), ("net", "fast"))
 TIERS = ("rtx-4090", "rtx-3060", "h100")
+#: Below, at and above what the first price table asks, and none. Equal to a price now and then, on purpose.
+FLOORS = (None, None, None, 0, 1, 5_600_000, 8_000_001, 24_000_000, AMOUNT_MAX)
+CEILINGS = (None, None, None, 0, 1, 3_500_000, 7_000_000, 20_000_000, 21_000_000, 60_000_000, AMOUNT_MAX)
 REGIONS = {"in": "in", "india": "in", "DE": "eu", "fr": "eu", "eu": "eu", "us": "us", "": ""}
+
+
+@dataclass
+class PlainPrices:
+    """A market as the oracle keeps it."""
+
+    table: PriceTable
+    spots: dict[tuple[str, str], int]
+
+    def spot(self, tier: str, region: str) -> int:
+        table = self.table
+        rates = table.tiers.get(tier, table.tiers["gpu"]) * table.regions.get(region, 100)
+        reference = table.base * rates // 10_000
+        wanted = self.spots.get((tier, region), reference)
+        return min(AMOUNT_MAX, max(reference // table.spot_range, min(reference * table.spot_range, wanted)))
+
+    def accepts(self, node: PlainNode, shape: Shape) -> bool:
+        """Floor and ceiling meet at the spot price. In fractions, so that nothing is rounded by accident."""
+        profile, wanted = node.profile, shape.requirements
+        if profile.owner == shape.account:
+            return True
+        cards = wanted.gpus if wanted.gpus else (1 if wanted.vram_mb else 0)
+        best = max(profile.capacity.gpus, key=lambda gpu: gpu.vram_mb, default=None)
+        own_tier = best.tier if best else "cpu"
+        floor = Fraction(node.floor or 0)
+        if not cards:
+            rates = self.table.tiers
+            floor *= Fraction(rates["cpu"], rates.get(own_tier, rates["gpu"]))
+        spot = self.spot(own_tier if cards else "cpu", REGIONS[profile.region])
+        if floor > spot * (1_000_000 - self.table.fee_ppm) // 1_000_000:
+            return False
+        return shape.ceiling is None or self.price(spot, wanted, best) <= shape.ceiling
+
+    @staticmethod
+    def price(spot: int, wanted: Requirements, best: Gpu | None) -> int:
+        if not wanted.gpus and not wanted.vram_mb:
+            thousandths = wanted.cpu_milli
+        elif not wanted.vram_mb or best is None:
+            thousandths = 1_000 * max(1, wanted.gpus)
+        else:
+            share = min(1_000, ceil(Fraction(1_000 * wanted.vram_mb, best.vram_mb)))
+            thousandths = max(1, wanted.gpus) * share
+        return min(AMOUNT_MAX, spot * thousandths // 1_000)
 
 
 @dataclass
@@ -30,6 +82,8 @@ class PlainNode:
     profile: NodeProfile
     available: bool = True
     held: list[Reservation] = field(default_factory=list)
+    floor: int | None = None
+    prices: PlainPrices | None = None  #: None: there is no market
 
     def used(self, what: str) -> int:
         return sum(getattr(reservation, what) for reservation in self.held)
@@ -93,6 +147,7 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         "python": not wanted.python or wanted.python.split(".")[:2] == profile.python.split(".")[:2],
         "isolation": wanted.isolation is None or profile.level >= wanted.isolation,
         "trust": trusted,
+        "price": idle or node.prices is None or node.prices.accepts(node, shape),
     }
 
 
@@ -215,6 +270,24 @@ shapes = st.builds(
     requirements,
     account=st.sampled_from(ACCOUNTS),
     avoid_node=st.sampled_from(["", "", "n0", "n3"]),
+    ceiling=st.sampled_from(CEILINGS),
+)
+tables = st.sampled_from(
+    [
+        PriceTable(),
+        PriceTable(tiers=dict(TIER_SPEED) | {"cpu": 7, "h100": 333}, fee_ppm=123_457, spot_range=2),
+        PriceTable(base=10**12, tiers=dict(TIER_SPEED) | {"h100": 100_000}, spot_range=100),
+        first_table(Economy.TIME_BANK),
+        first_table(Economy.NONE),
+    ]
+)
+markets = st.builds(
+    PlainPrices,
+    tables,
+    st.dictionaries(
+        st.tuples(st.sampled_from([*TIERS, "cpu"]), st.sampled_from(["in", "eu", "us", ""])),
+        st.integers(0, 60_000_000),
+    ),
 )
 
 
@@ -224,6 +297,17 @@ class Pair:
 
     fleet: Fleet
     nodes: dict[str, PlainNode]
+
+    def follow(self, prices: PlainPrices) -> None:
+        market = Market(prices.table)
+        market.spots = {Zone(*zone): price for zone, price in prices.spots.items()}
+        self.fleet.set_prices(market)
+        for node in self.nodes.values():
+            node.prices = prices
+
+    def set_floor(self, node_id: str, floor: int | None) -> None:
+        self.nodes[node_id].floor = floor
+        self.fleet.set_floor(node_id, floor)
 
     def eligible_ids(self, mask: Iterable[bool]) -> set[str]:
         return {self.fleet.node_at(row).profile.node_id for row, passed in enumerate(mask) if passed}
@@ -247,6 +331,9 @@ def loaded_fleets(draw: st.DrawFn) -> Pair:
         node.available = draw(st.sampled_from([True, True, True, True, False]))
         pair.fleet.set_available(node_id, node.available)
         pair.fleet.set_reliability(node_id, draw(st.sampled_from([0.0, 0.5, 0.8, 1.0])))
+        pair.set_floor(node_id, draw(st.sampled_from(FLOORS)))
+    if draw(st.booleans()):
+        pair.follow(draw(markets))
     return pair
 
 
@@ -311,7 +398,14 @@ class Dice:
         return Requirements(**basis | {name: demands[name] for name in chosen})  # type: ignore[arg-type]
 
     def shape(self) -> Shape:
-        return Shape(self.requirements(), str(self.one(*ACCOUNTS)), str(self.one("", "n0", "n1")))
+        ceiling = self._random.choice(CEILINGS)
+        return Shape(self.requirements(), str(self.one(*ACCOUNTS)), str(self.one("", "n0", "n1")), ceiling)
+
+    def prices(self) -> PlainPrices:
+        zones = [(str(tier), region) for tier in (*TIERS, "cpu") for region in ("in", "eu", "us", "")]
+        chosen = self._random.sample(zones, 8)
+        table = PriceTable(fee_ppm=self._random.choice([0, 200_000, 333_333]))
+        return PlainPrices(table, {zone: self._random.randint(0, 60_000_000) for zone in chosen})
 
     def fleet(self) -> Pair:
         pair = Pair(Fleet(), {})
@@ -328,4 +422,7 @@ class Dice:
                 pair.fleet.upsert(node.profile)
             node.available = self._random.random() < 0.85
             pair.fleet.set_available(node_id, node.available)
+            pair.set_floor(node_id, self._random.choice(FLOORS))
+        if self._random.random() < 0.7:
+            pair.follow(self.prices())
         return pair

@@ -12,12 +12,14 @@ from computepool.core.allocator import Search, eligible, place
 from computepool.core.fleet import Fleet
 from computepool.core.resources import Shape
 from tests.core.fleet_oracle import (
+    FLOORS,
     Dice,
     Pair,
     PlainNode,
     check_not_overcommitted,
     check_reservation,
     loaded_fleets,
+    markets,
     may_start,
     profiles,
     shapes,
@@ -100,12 +102,15 @@ def test_searches_may_take_turns(pair: Pair, first: Shape, second: Shape, expect
 @given(st.data())
 def test_remembered_rankings_follow_every_change(data: st.DataObject) -> None:
     """After any change a warm fleet decides as a fresh one does."""
-    fleet, nodes = Fleet(), {}
+    pair = Pair(Fleet(), {})
+    fleet, nodes, prices = pair.fleet, pair.nodes, None
     watched = data.draw(st.lists(shapes, min_size=1, max_size=3))
     for _ in range(data.draw(st.integers(1, 8))):
         profile = data.draw(profiles())
         node_id = profile.node_id
-        change = data.draw(st.sampled_from(["upsert", "upsert", "remove", "reliability", "available"]))
+        change = data.draw(
+            st.sampled_from(["upsert", "upsert", "remove", "reliability", "available", "floor", "prices"])
+        )
         if change == "remove":
             fleet.remove(node_id)
             nodes.pop(node_id, None)
@@ -114,9 +119,14 @@ def test_remembered_rankings_follow_every_change(data: st.DataObject) -> None:
         elif change == "available" and node_id in nodes:
             nodes[node_id].available = data.draw(st.booleans())
             fleet.set_available(node_id, nodes[node_id].available)
+        elif change == "floor" and node_id in nodes:
+            pair.set_floor(node_id, data.draw(st.sampled_from(FLOORS)))
+        elif change == "prices":
+            prices = data.draw(markets)
+            pair.follow(prices)
         else:
             fleet.upsert(profile)
-            nodes.setdefault(node_id, PlainNode(profile)).profile = profile
+            nodes.setdefault(node_id, PlainNode(profile, prices=prices)).profile = profile
         for shape in watched:
             cold = copy.deepcopy(fleet)
             cold.rankings.clear()

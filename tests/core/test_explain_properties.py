@@ -86,7 +86,7 @@ def check_changes(pair: Pair, shape: Shape) -> None:
     if why.eligible_now:
         assert why.changes == ()
     for change in why.changes:
-        changed = replace(shape, requirements=change.requirements)
+        changed = replace(shape, requirements=change.requirements, ceiling=change.ceiling)
         assert change.nodes == len(may_start(pair.nodes.values(), changed)) > 0
         assert place(copy.deepcopy(pair.fleet), changed)
         assert len(change.gates) == len(why.changes[0].gates) <= 2

@@ -160,7 +160,7 @@ def _price(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     """The market's only gate: the floor is met, and the ceiling pays the price. Own nodes cost nothing."""
     table, prices = fleet.table, fleet.prices
     allowed = prices.within(shape)
-    if allowed is None and not prices.floors:
+    if prices.market is None or (allowed is None and not prices.floors):
         return None
     cards = cards_needed(shape.requirements)
     mask: Mask = table.owner[rows] == fleet.accounts.find(shape.account)
