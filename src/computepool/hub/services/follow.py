@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from computepool.hub.services import nodes
+from computepool.hub.services import nodes, prices
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.services.identity import KEYS_TOPIC, Authenticator
+from computepool.hub.services.prices import PRICES_TOPIC
 from computepool.hub.services.quotas import QUOTAS_TOPIC
 
 _ANYTHING = "*"
 _NODE = "node:"
+_FOLLOWED = frozenset({"queue", PRICES_TOPIC, _ANYTHING})
 
 
 def own_commit(hub: Hub, authenticator: Authenticator, topics: set[str]) -> None:
@@ -39,7 +41,7 @@ class OtherHubs:
             self._authenticator.forget()
         if QUOTAS_TOPIC in topics or _ANYTHING in topics:
             self._hub.uses.clear()
-        self._heard |= {topic for topic in topics if topic in ("queue", _ANYTHING) or topic.startswith(_NODE)}
+        self._heard |= {topic for topic in topics if topic in _FOLLOWED or topic.startswith(_NODE)}
         if self._heard:
             self._wanted.set()
 
@@ -51,6 +53,8 @@ class OtherHubs:
             await self._catch_up(topics)
 
     async def _catch_up(self, topics: set[str]) -> None:
+        if PRICES_TOPIC in topics or _ANYTHING in topics:
+            await prices.reload(self._hub)
         if "queue" in topics or _ANYTHING in topics:
             await self._dispatcher.load()
         here = {session.node_id for session in self._hub.registry.sessions}

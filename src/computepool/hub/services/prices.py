@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from computepool.core import bills, pricing
+from computepool.core.errors import BadRequest, Conflict, InvariantViolation, NotFound
 from computepool.core.pricing import Economy, PriceTable, first_table
+from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER
+from computepool.core.tiers import region_of
+from computepool.hub.services.access import Principal
+from computepool.hub.services.context import Hub
 from computepool.hub.store import prices
-from computepool.hub.store.session import Store, Tx
+from computepool.hub.store.session import AnyRow, Connection, Store, Tx
+from computepool.protocol.credits import PricesRequest, PriceTableView, PriceVersion, PriceVersions
+
+#: Told to every hub when there is a new version.
+PRICES_TOPIC = "prices"
 
 
 def load_table(store: Store, economy: Economy) -> PriceTable:
@@ -17,6 +29,120 @@ def load_table(store: Store, economy: Economy) -> PriceTable:
         made = first_table(economy, 1 if table is None else table.version + 1)
         prices.insert(tx, made, created_by="hub")
         tx.emit(actor="hub", action="prices.changed", reason=f"version {made.version}")
+        tx.touch(PRICES_TOPIC)
         return made
 
     return store.write_now(unit)
+
+
+async def reload(hub: Hub) -> None:
+    """After another hub changed the prices."""
+    table = await hub.store.read(prices.newest)
+    if table is not None:
+        put_in_force(hub, table)
+
+
+def put_in_force(hub: Hub, table: PriceTable) -> None:
+    """Running jobs keep the price they were leased at; whatever is priced from now on is priced by this."""
+    if table.version > hub.market.table.version:
+        hub.market.table = table
+        hub.registry.fleet.set_prices(hub.market)
+
+
+async def show(hub: Hub, version: int | None = None) -> PriceTableView:
+    def load(connection: Connection) -> AnyRow | None:
+        rows = prices.list_versions(connection)
+        return next((row for row in rows if version in (None, row.version)), None)
+
+    row = await hub.store.read(load)
+    if row is None:
+        raise NotFound(f"There is no version {version} of the price table.")
+    return _view(row)
+
+
+async def history(hub: Hub) -> PriceVersions:
+    rows = await hub.store.read(prices.list_versions)
+    return PriceVersions(
+        versions=[
+            PriceVersion(
+                version=row.version,
+                created_by=row.created_by,
+                created_at_ms=row.created_at_ms,
+                digest=bills.table_digest(pricing.from_json(row.body)),
+            )
+            for row in rows
+        ]
+    )
+
+
+async def change(hub: Hub, admin: Principal, request: PricesRequest) -> PriceTableView:
+    """A new version, made from the newest one the caller has seen."""
+
+    def unit(tx: Tx) -> tuple[PriceTable, AnyRow]:
+        newest = prices.newest(tx.connection)
+        if newest is None:
+            raise InvariantViolation("there is no price table")
+        table = _next(newest, request)
+        prices.insert(tx, table, created_by=admin.account_id)
+        tx.emit(actor=admin.account_id, action="prices.changed", reason=f"version {table.version}")
+        tx.touch(PRICES_TOPIC)
+        return table, prices.list_versions(tx.connection)[0]
+
+    table, row = await hub.store.write(unit)
+    put_in_force(hub, table)
+    return _view(row)
+
+
+def _next(newest: PriceTable, request: PricesRequest) -> PriceTable:
+    if newest.economy is not Economy.MARKET:
+        raise Conflict(f"The economy of this pool is {newest.economy.value}: its prices are fixed.")
+    if request.based_on != newest.version:
+        raise Conflict(
+            f"The prices changed meanwhile: version {newest.version} is the newest, and yours is made from "
+            f"version {request.based_on}. Look at it, and make your change again.",
+            field="based_on",
+        )
+    for name in (CPU_TIER, UNKNOWN_GPU_TIER):
+        if name not in request.tiers:
+            raise BadRequest(
+                f"The tier {name} must have a multiplier: others fall back on it.", field="tiers"
+            )
+    return PriceTable(
+        version=newest.version + 1,
+        economy=newest.economy,
+        base=request.base,
+        tiers=dict(request.tiers),
+        regions=_regions(request.regions),
+        fee_ppm=request.fee_ppm,
+        spot_range=request.spot_range,
+        payout_min=request.payout_min,
+    )
+
+
+def _regions(given: Mapping[str, int]) -> dict[str, int]:
+    """By the names under which they are looked up; a country of the EU has the EU's rate."""
+    found: dict[str, int] = {}
+    for name, rate in given.items():
+        region = region_of(name)
+        if found.setdefault(region, rate) != rate:
+            raise BadRequest(
+                f"regions: {name} is the same as {region}, and has another rate.", field="regions"
+            )
+    return found
+
+
+def _view(row: AnyRow) -> PriceTableView:
+    table = pricing.from_json(row.body)
+    return PriceTableView(
+        version=table.version,
+        economy=table.economy.value,
+        base=table.base,
+        tiers=dict(table.tiers),
+        regions=dict(table.regions),
+        fee_ppm=table.fee_ppm,
+        spot_range=table.spot_range,
+        payout_min=table.payout_min,
+        digest=bills.table_digest(table),
+        created_by=row.created_by,
+        created_at_ms=row.created_at_ms,
+    )
