@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import httpx2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.hub.services import identity
+from computepool.hub.services import identity, payout_rounds
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import PROFILE, NodeDouble
 from tests.hub.submitting import submit
+from tests.payouts.earning import LEAST, earn
 
 DATA = b"what sam uploaded"
 DIGEST = hashlib.sha256(DATA).hexdigest()
@@ -50,6 +51,15 @@ class Cast:
     async def new_account(self) -> str:
         name = f"a{self.hub.hub.clock.entropy(8).hex()}"
         return str((await self.hub.admin.post("/accounts", json={"name": name})).json()["id"])
+
+    async def new_payout(self, *, listed: bool = False) -> str:
+        """Pia's, waiting for an administrator; `listed`: on the operator's list."""
+        answer = await self.pia.post("/payouts", json={"amount": LEAST, "upi": "asha@okaxis"})
+        payout_id = str(answer.json()["id"])
+        if listed:
+            await self.hub.admin.post(f"/payouts/{payout_id}/approve")
+            await payout_rounds.run(self.hub.hub)
+        return payout_id
 
     async def new_node(self, owner: httpx2.AsyncClient) -> NodeDouble:
         return await self.hub.node(owner, cores=0.001, name="idle")
@@ -98,6 +108,8 @@ async def assemble(hub: HubDouble) -> Cast:
         "admin": hub.admin,
     }
     await _add_nodes(cast)
+    for caller in ("submitter", "other_submitter", "provider", "other_provider", "admin"):
+        await earn(hub, (await cast.callers[caller].get("/me")).json()["id"], 1_000 * LEAST)
     await _add_dead_credentials(cast)
     return cast
 

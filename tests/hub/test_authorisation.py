@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,10 @@ from computepool.testing.hub import running_hub
 from tests.hub.cast import DIGEST, Cast, assemble
 from tests.hub.streaming import opened
 from tests.hub.submitting import body
+from tests.payouts.earning import LEAST
+
+WEBHOOK_SECRET = "what the bank and the hub share"
+_numbers = itertools.count(1000)
 
 #: Whoever asks for something of another account is told 404, as if it did not exist. The job, the group, the key and
 #: the artifact are the submitter's; the node is the provider's. Dead credentials are as good as none.
@@ -68,6 +74,16 @@ GET    /api/v1/nodes/{node_id}            401  200  200  200  200  200  401  401
 GET    /api/v1/nodes/{node_id}/why        401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/state      401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/revoke     401  404  404  200  404  200  401  401  401  401  401
+POST   /api/v1/payouts                    401  201  201  201  201  201  401  401  401  401  401
+GET    /api/v1/payouts                    401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/payouts/export.csv         401  403  403  403  403  200  401  401  401  401  401
+GET    /api/v1/payouts/{payout_id}        401  404  404  200  404  200  401  401  401  401  401
+POST   /api/v1/payouts/{payout_id}/cancel 401  404  404  200  404  200  401  401  401  401  401
+POST   /api/v1/payouts/{payout_id}/approve 401 403  403  403  403  200  401  401  401  401  401
+POST   /api/v1/payouts/{payout_id}/reject 401  403  403  403  403  200  401  401  401  401  401
+POST   /api/v1/payouts/{payout_id}/paid   401  403  403  403  403  200  401  401  401  401  401
+POST   /api/v1/payouts/{payout_id}/failed 401  403  403  403  403  200  401  401  401  401  401
+POST   /api/v1/payouts/webhook/{provider} 204  204  204  204  204  204  204  204  204  204  204
 GET    /api/v1/events                     401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/events/stream              401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/artifacts                  401  200  200  200  200  200  401  401  401  401  401
@@ -90,7 +106,10 @@ def rows() -> dict[tuple[str, str], dict[str, int]]:
 
 @pytest.fixture(scope="module")
 async def cast(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cast]:
-    async with running_hub(tmp_path_factory.mktemp("hub")) as hub:
+    # Every payout waits for an administrator, and none goes to the bank by itself.
+    payouts = {"payouts_open_max": 10_000, "payout_approve_above": 0, "payout_round_s": 3600}
+    secret = {"razorpayx_webhook_secret": WEBHOOK_SECRET}
+    async with running_hub(tmp_path_factory.mktemp("hub"), **payouts, **secret) as hub:
         yield await assemble(hub)
         assert check(hub.hub.settings) == []
 
@@ -105,6 +124,8 @@ async def address(cast: Cast, method: str, path: str) -> str:
         "{key_id}": lambda: _first(cast.new_key()),
         "{digest}": lambda: cast.new_artifact() if method == "DELETE" else _known(DIGEST),
         "{node_id}": lambda: _idle_node(cast) if changes else _known(cast.pias_node),
+        "{payout_id}": lambda: cast.new_payout(listed=path.endswith(("/paid", "/failed"))),
+        "{provider}": lambda: _known("razorpayx"),
     }
     for name, make in ids.items():
         if name in path:
@@ -124,6 +145,12 @@ async def _idle_node(cast: Cast) -> str:
     return (await cast.new_node(cast.pia)).node_id
 
 
+def _signed_notice() -> dict[str, Any]:
+    notice = b'{"event": "payout.processed"}'
+    signature = hmac.digest(WEBHOOK_SECRET.encode(), notice, "sha256").hex()
+    return {"content": notice, "headers": {"X-Razorpay-Signature": signature}}
+
+
 async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
     """A valid request, so that nothing but the policy decides the answer."""
     report = {"attempt_id": f"{cast.held_job}-7", "outcome": "cancelled", "reason": "cancelled_by_user"}
@@ -138,6 +165,11 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         ("POST", "/api/v1/groups"): {"json": {"name": "g"}},
         ("POST", "/api/v1/nodes/{node_id}/state"): {"json": {"state": "paused"}},
         ("PUT", "/api/v1/artifacts/{digest}"): {"params": {"size": 17}, "content": b"what sam uploaded"},
+        ("POST", "/api/v1/payouts"): {"json": {"amount": LEAST, "upi": "asha@okaxis"}},
+        ("POST", "/api/v1/payouts/{payout_id}/reject"): {"json": {"reason": "no"}},
+        ("POST", "/api/v1/payouts/{payout_id}/paid"): {"json": {"reference": f"utr{next(_numbers)}"}},
+        ("POST", "/api/v1/payouts/{payout_id}/failed"): {"json": {"reason": "no"}},
+        ("POST", "/api/v1/payouts/webhook/{provider}"): _signed_notice(),
         ("POST", "/api/v1/next"): {"json": poll},
         ("POST", "/api/v1/heartbeat"): {"json": poll},
         ("POST", "/api/v1/logs"): {

@@ -18,7 +18,7 @@ from computepool.hub.api.policy import policies
 from computepool.hub.app import create_api, create_app
 from computepool.hub.services.access import Action
 from computepool.hub.settings import Settings
-from computepool.protocol import accounts, jobs, nodes
+from computepool.protocol import accounts, jobs, nodes, payouts
 from computepool.testing.hub import HubDouble
 from tests.hub.cast import Cast, assemble
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 PROBLEM = "application/problem+json"
 MODELS: dict[str, type[BaseModel]] = {
     name: model
-    for module in (accounts, jobs, nodes)
+    for module in (accounts, jobs, nodes, payouts)
     for name, model in vars(module).items()
     if isinstance(model, type) and issubclass(model, BaseModel)
 }
@@ -182,6 +182,8 @@ async def test_the_hub_takes_its_own_examples(hub: HubDouble, document: dict[str
 
 
 async def _address(cast: Cast, path: str) -> str:
+    if "{payout_id}" in path:
+        path = path.replace("{payout_id}", await cast.new_payout(listed="reject" not in path))
     return path.replace("{node_id}", cast.pias_node)
 
 

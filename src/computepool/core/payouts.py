@@ -90,7 +90,7 @@ class UpiTarget:
 
     def masked(self) -> str:
         name, _, handle = self.upi.partition("@")
-        return f"{name[:2] if len(name) > 2 else name[:1]}***@{handle}"
+        return f"{name[: min(2, len(name) // 2)]}***@{handle}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

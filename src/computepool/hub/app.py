@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from computepool.core.backlog import Backlog
 from computepool.core.market import Market
-from computepool.hub.api import accounts, artifacts, document, errors, jobs, nodes, pages
+from computepool.hub.api import accounts, artifacts, document, errors, jobs, nodes, pages, payouts
 from computepool.hub.api.document import Api, operation_id
 from computepool.hub.api.hot import HotRoutes
 from computepool.hub.api.limits import BodyLimit
@@ -112,7 +112,14 @@ def create_api() -> FastAPI:
         redoc_url=None,
         servers=[{"url": "/api/v1"}],
     )
-    for router in (jobs.router, nodes.router, artifacts.router, accounts.router, document.router):
+    for router in (
+        jobs.router,
+        nodes.router,
+        artifacts.router,
+        accounts.router,
+        payouts.router,
+        document.router,
+    ):
         api.include_router(router)
     errors.install(api)
     return api

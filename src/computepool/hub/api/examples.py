@@ -9,6 +9,7 @@ _JOB = "job_01k9x3m4q7c2v8w5t6y0r1n2p3"
 _NODE = "node_01k9x3ka3rje5bz8qg7w0m4d6f"
 _ACCOUNT = "acc_01k9x3jz0n5h2d8s7k4t6b9v1x"
 _GROUP = "grp_01k9x3n1w8e6r4t2y0p9m7k5j3"
+_PAYOUT = "payout_01k9x3p6h3t8c5v2w7z4q9r1n0"
 _AT_MS = 1_763_200_000_000
 
 Example = dict[str, Any]
@@ -154,6 +155,17 @@ KEY = _one("A key for a month", {"name": "laptop", "expires_in_s": 2592000})
 SIGN_IN = _one(
     "The code of a sign-in link, for a key", {"code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24", "name": "laptop"}
 )
+PAYOUT = _one(
+    "500 credits to a UPI id",
+    {"amount": 500_000_000, "upi": "asha@okaxis"},
+    to_a_bank_account={
+        "amount": 12_345_670_000,
+        "bank": {"account_number": "50100123456789", "ifsc": "HDFC0000123", "name": "Asha Rao"},
+    },
+)
+PAYOUT_REJECT = _one("Back to its owner", {"reason": "The account holder is somebody else."})
+PAYOUT_PAID = _one("With the bank's number for the transfer", {"reference": "HDFCN52026111500000001"})
+PAYOUT_FAILED = _one("It came back", {"reason": "The account is closed."})
 
 #: By the name of the reply's schema.
 REPLIES: dict[str, Example] = {
@@ -233,6 +245,22 @@ REPLIES: dict[str, Example] = {
         "command": "pool node start --hub http://127.0.0.1:8000 --code 9d1f0c3a5b7e42868a1d3c5f7e9b0a24",
     },
     "UploadState": {"digest": _DIGEST, "offset": 1_048_576, "complete": False},
+    "PayoutView": {
+        "id": _PAYOUT,
+        "account_id": _ACCOUNT,
+        "account_name": "asha",
+        "amount": 500_000_000,
+        "method": "upi",
+        "masked": "as***@okaxis",
+        "upi": "asha@okaxis",
+        "provider": "manual",
+        "state": "requested",
+        "reason": "first_payout",
+        "status": "waits for an administrator: it is the first payout of this account",
+        "created_at_ms": _AT_MS,
+        "updated_at_ms": _AT_MS,
+        "can_cancel": True,
+    },
     "EventView": {
         "seq": 41,
         "at_ms": _AT_MS,

@@ -24,6 +24,7 @@ COLUMNS = (
 )
 #: A spreadsheet takes a cell that begins so for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_LISTED = "it is on the operator's list"
 
 
 class Manual:
@@ -32,10 +33,10 @@ class Manual:
     can_look_up = False
 
     async def submit(self, order: Order) -> Answer:
-        return Answer(Word.PROCESSING)
+        return Answer(Word.PROCESSING, words=_LISTED)
 
     async def look_up(self, order: Order, ref: str | None) -> Answer:
-        return Answer(Word.PROCESSING, ref)
+        return Answer(Word.PROCESSING, ref, _LISTED)
 
     def read_notice(self, body: bytes, signature: str) -> Notice | None:
         raise NotFound("This provider sends no notices.")
