@@ -13,6 +13,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
+from computepool.hub.api import examples
 from computepool.hub.api.errors import STATUS
 from computepool.hub.api.policy import policies
 from computepool.hub.app import create_app
@@ -74,6 +75,18 @@ GET    /api/v1/nodes/{node_id}            401  200  200  200  200  200  401  401
 GET    /api/v1/nodes/{node_id}/why        401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/state      401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/revoke     401  404  404  200  404  200  401  401  401  401  401
+GET    /api/v1/credits                    401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/credits/statement          401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/credits/statement.csv      401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/credits/leaderboard        401  200  200  200  200  200  401  401  401  401  401
+POST   /api/v1/credits/top-ups            401  403  403  403  403  201  401  401  401  401  401
+POST   /api/v1/quotes                     401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/jobs/{job_id}/cost         401  200  404  200  404  200  401  401  401  401  401
+GET    /api/v1/jobs/{job_id}/receipt      401  200  404  200  404  200  401  401  401  401  401
+GET    /api/v1/prices                     401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/prices/versions            401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/prices/{version}           401  200  200  200  200  200  401  401  401  401  401
+PUT    /api/v1/prices                     401  403  403  403  403  200  401  401  401  401  401
 POST   /api/v1/payouts                    401  201  201  201  201  201  401  401  401  401  401
 GET    /api/v1/payouts                    401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/payouts/export.csv         401  403  403  403  403  200  401  401  401  401  401
@@ -126,6 +139,7 @@ async def address(cast: Cast, method: str, path: str) -> str:
         "{node_id}": lambda: _idle_node(cast) if changes else _known(cast.pias_node),
         "{payout_id}": lambda: cast.new_payout(listed=path.endswith(("/paid", "/failed"))),
         "{provider}": lambda: _known("razorpayx"),
+        "{version}": lambda: _known("1"),
     }
     for name, make in ids.items():
         if name in path:
@@ -151,6 +165,11 @@ def _signed_notice() -> dict[str, Any]:
     return {"content": notice, "headers": {"X-Razorpay-Signature": signature}}
 
 
+def _prices(cast: Cast) -> dict[str, Any]:
+    [example] = examples.PRICES.values()
+    return {**example["value"], "based_on": cast.hub.hub.market.table.version}
+
+
 async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
     """A valid request, so that nothing but the policy decides the answer."""
     report = {"attempt_id": f"{cast.held_job}-7", "outcome": "cancelled", "reason": "cancelled_by_user"}
@@ -165,6 +184,9 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         ("POST", "/api/v1/groups"): {"json": {"name": "g"}},
         ("POST", "/api/v1/nodes/{node_id}/state"): {"json": {"state": "paused"}},
         ("PUT", "/api/v1/artifacts/{digest}"): {"params": {"size": 17}, "content": b"what sam uploaded"},
+        ("POST", "/api/v1/credits/top-ups"): {"json": {"account": "admin", "amount": 1}},
+        ("POST", "/api/v1/quotes"): {"json": {}},
+        ("PUT", "/api/v1/prices"): {"json": _prices(cast)},
         ("POST", "/api/v1/payouts"): {"json": {"amount": LEAST, "upi": "asha@okaxis"}},
         ("POST", "/api/v1/payouts/{payout_id}/reject"): {"json": {"reason": "no"}},
         ("POST", "/api/v1/payouts/{payout_id}/paid"): {"json": {"reference": f"utr{next(_numbers)}"}},

@@ -110,14 +110,15 @@ def test_in_an_empty_ledger(store: Store) -> None:
     assert store.read_now(lambda c: ledger.first_at(c, 5)) == 1
     assert shown(store, "ann", Filter(since_ms=1, until_ms=2)) == []
     assert store.read_now(lambda c: ledger.get_balances(c, "ann")) == dict.fromkeys(ledger.purses("ann"), 0)
-    assert store.read_now(lambda c: ledger.earning(c, limit=9, after="")) == []
+    assert store.read_now(ledger.earning) == []
     assert store.read_now(lambda c: ledger.matured_up_to(c, "ann")) == 0
     assert store.read_now(lambda c: ledger.next_earned(c, "ann", after=0)) is None
 
 
 def test_what_matures(history: Store) -> None:
-    assert history.read_now(lambda c: ledger.earning(c, limit=9, after="")) == ["bob"]
-    assert history.read_now(lambda c: ledger.earning(c, limit=9, after="bob")) == []
+    assert history.read_now(ledger.earning) == ["bob"]
+    assert history.read_now(lambda c: ledger.earners_between(c, first=7, before=8)) == ["bob"]
+    assert history.read_now(lambda c: ledger.earners_between(c, first=8, before=10)) == []
     amount, last = history.read_now(lambda c: ledger.earned_between(c, "bob", after=0, before=9))
     assert (amount, last) == (80 + 160, 7)
     history.write_now(lambda tx: tx.post("mature:bob:0", legs.mature("bob", amount), ref=str(last)))
@@ -175,7 +176,6 @@ def worked(store: Store, clock: FakeClock) -> dict[str, str]:
                     finished_at_ms=tx.now_ms + ms,
                 )
             )
-        names["job"] = ids[0]
 
     store.write_now(unit)
     return names
@@ -207,13 +207,6 @@ def test_what_history_tells_a_quote(store: Store, worked: dict[str, str]) -> Non
     assert waits(("cpu", "us")) == []
 
 
-def test_the_attempt_that_was_paid_for(store: Store, worked: dict[str, str]) -> None:
-    row = store.read_now(lambda c: ledger.get_accepted(c, worked["job"]))
-    assert row is not None
-    assert (row.number, row.owner_id, row.node_name) == (1, worked["bob"], "test-node")
-    assert store.read_now(lambda c: ledger.get_accepted(c, "none")) is None
-
-
 FILTERED = Filter(kinds=("pay",), since_ms=1, until_ms=2)
 PLANS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "statement": (lambda c: ledger.statement(c, "a", EVERYTHING, before=9, limit=9), "ix_transfers_debit"),
@@ -225,12 +218,11 @@ PLANS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "sums": (lambda c: ledger.sums(c, "a", FILTERED), "ix_transfers_debit"),
     "one event": (lambda c: ledger.by_keys(c, ["k"]), "sqlite_autoindex_transfers_2"),
     "balances": (lambda c: ledger.get_balances(c, "a"), "sqlite_autoindex_balances_1"),
-    "earning": (lambda c: ledger.earning(c, limit=9, after="a"), "sqlite_autoindex_balances_1"),
+    "earners": (lambda c: ledger.earners_between(c, first=1, before=9), "sqlite_autoindex_transfers_1"),
     "matured": (lambda c: ledger.matured_up_to(c, "a"), "ix_transfers_debit"),
     "earned": (lambda c: ledger.earned_between(c, "a", after=1, before=9), "ix_transfers_credit"),
     "next to mature": (lambda c: ledger.next_earned(c, "a", after=1), "ix_transfers_credit"),
     "hours": (lambda c: ledger.time_used(c, since_id="j"), "sqlite_autoindex_"),
-    "accepted": (lambda c: ledger.get_accepted(c, "j"), "sqlite_autoindex_jobs_1"),
     "run times": (
         lambda c: ledger.run_times(c, "a", spec_digest="d", name=None, among=9, limit=9),
         "ix_jobs_account",

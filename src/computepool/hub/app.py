@@ -13,7 +13,18 @@ from fastapi import FastAPI
 
 from computepool.core.backlog import Backlog
 from computepool.core.market import Market
-from computepool.hub.api import accounts, artifacts, document, errors, jobs, nodes, pages, payouts
+from computepool.hub.api import (
+    accounts,
+    artifacts,
+    document,
+    errors,
+    jobs,
+    nodes,
+    pages,
+    payouts,
+    prices,
+)
+from computepool.hub.api import credits as credit_routes
 from computepool.hub.api.document import Api, operation_id
 from computepool.hub.api.hot import HotRoutes
 from computepool.hub.api.limits import BodyLimit
@@ -57,17 +68,19 @@ def build_hub(settings: Settings, clock: Clock) -> Hub:
         group_commit_max=settings.group_commit_max,
         read_threads=settings.read_threads,
     )
+    registry, market = Registry(settings.lease_rules()), Market(load_table(store, settings.economy))
+    registry.fleet.set_prices(market)
     return Hub(
         hub_id=hub_id,
         settings=settings,
         clock=clock,
         store=store,
-        registry=Registry(settings.lease_rules()),
+        registry=registry,
         backlog=Backlog(),
         signals=Signals(),
         secrets=load_secrets(store, clock),
         blobs=DiskBlobs(settings.data_dir),
-        market=Market(load_table(store, settings.economy)),
+        market=market,
     )
 
 
@@ -117,6 +130,8 @@ def create_api() -> FastAPI:
         nodes.router,
         artifacts.router,
         accounts.router,
+        credit_routes.router,
+        prices.router,
         payouts.router,
         document.router,
     ):

@@ -19,6 +19,8 @@ _TAGS = {
     "nodes": "The machines of the pool, and what their owners want of them.",
     "artifacts": "Files, named by their SHA-256.",
     "accounts": "Accounts, keys and signing in.",
+    "credits": "What you have, what jobs cost and earn, quotes and receipts.",
+    "prices": "The versioned price table.",
     "payouts": "Matured credits on their way to a bank account or a UPI id.",
     "events": "Every state transition: who, what, from, to, why, when.",
     "hub": "The pool as a whole.",

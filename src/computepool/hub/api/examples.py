@@ -167,6 +167,29 @@ PAYOUT_REJECT = _one("Back to its owner", {"reason": "The account holder is some
 PAYOUT_PAID = _one("With the bank's number for the transfer", {"reference": "HDFCN52026111500000001"})
 PAYOUT_FAILED = _one("It came back", {"reason": "The account is closed."})
 
+TOP_UP = _one(
+    "500 credits, paid in by bank transfer",
+    {"account": "admin", "amount": 500_000_000, "source": "bank", "note": "UTR 4312 of 12 May"},
+    a_gift={"account": "admin", "amount": 25_000_000, "note": "for the bug report"},
+)
+QUOTE = _one(
+    "Ten jobs on a card with 16 GB, two hours each at most",
+    {"needs": {"gpus": 1, "vram_mb": 16384}, "timeout_s": 7200, "items": 10, "name": "train.py"},
+    within_a_budget={"needs": {"cores": 4}, "items": 100, "max_price": 40_000_000, "budget": 250_000_000},
+)
+PRICES = _one(
+    "Cheaper in India; everything else as in version 1",
+    {
+        "based_on": 1,
+        "base": 10_000_000,
+        "tiers": {"cpu": 80, "gpu": 100, "rtx-3060": 200, "rtx-4090": 300},
+        "regions": {"in": 65, "eu": 95, "us": 100, "uk": 100},
+        "fee_ppm": 200_000,
+        "spot_range": 4,
+        "payout_min": 500_000_000,
+    },
+)
+
 #: By the name of the reply's schema.
 REPLIES: dict[str, Example] = {
     "SubmitReply": {"job_ids": [_JOB], "group_id": None},

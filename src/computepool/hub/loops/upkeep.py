@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from computepool.hub.loops.runner import every
+from computepool.hub.services import credits as credit_service
 from computepool.hub.services import leases, payout_rounds, upkeep
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
@@ -35,10 +36,14 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
     async def prune() -> None:
         await upkeep.prune(hub)
 
+    async def mature() -> None:
+        await credit_service.mature(hub)
+
     async def pay_out() -> None:
         await payout_rounds.run(hub)
 
     return [
+        every(settings.mature_s, "mature", mature),
         every(settings.payout_round_s, "payouts", pay_out),
         every(settings.sweep_s, "sweep", sweep),
         every(renew_s, "renew", renew),

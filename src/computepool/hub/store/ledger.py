@@ -30,7 +30,7 @@ from computepool.core.ledger import Kind
 from computepool.hub.store import dialect
 from computepool.hub.store.money_tables import balances, transfers
 from computepool.hub.store.session import AnyRow
-from computepool.hub.store.tables import accounts, attempts, jobs, nodes
+from computepool.hub.store.tables import accounts, attempts, jobs
 
 _COLUMNS = tuple(transfers.columns)
 _MATURE, _PAY, _FEE = (kind.value for kind in (Kind.MATURE, Kind.PAY, Kind.FEE))
@@ -163,21 +163,23 @@ def hashes(connection: Connection, numbers: Sequence[int]) -> dict[int, str]:
 # earnings
 
 
-def earning(connection: Connection, *, limit: int, after: str) -> list[str]:
-    """Accounts whose earnings have not all matured, in order."""
+def earning(connection: Connection) -> list[str]:
+    """Accounts whose earnings have not all matured. Goes through all balances: how names sort is the database's affair."""
     prefix = ledger.earn("")
     rows = connection.execute(
-        select(balances.c.account)
-        .where(
-            balances.c.account > prefix + after,
-            # The character after ":" ends the range of names.
-            balances.c.account < f"{prefix[:-1]};",
-            balances.c.balance > 0,
-        )
-        .order_by(balances.c.account)
-        .limit(limit)
+        select(balances.c.account).where(balances.c.account.startswith(prefix), balances.c.balance > 0)
     )
-    return [row.account.removeprefix(prefix) for row in rows]
+    return sorted(row.account.removeprefix(prefix) for row in rows)
+
+
+def earners_between(connection: Connection, *, first: int, before: int) -> list[str]:
+    """Accounts that earned something by the transfers of these numbers."""
+    rows = connection.execute(
+        select(transfers.c.credit)
+        .where(transfers.c.seq >= first, transfers.c.seq < before, transfers.c.kind == _PAY)
+        .distinct()
+    )
+    return sorted(row.credit.removeprefix(ledger.earn("")) for row in rows)
 
 
 def matured_up_to(connection: Connection, account_id: str) -> int:
@@ -264,22 +266,6 @@ def get_names(connection: Connection, account_ids: Sequence[str]) -> dict[str, s
     wanted = dialect.among(connection, accounts.c.id, account_ids)
     rows = connection.execute(select(accounts.c.id, accounts.c.name).where(wanted))
     return {row.id: row.name for row in rows}
-
-
-# one job
-
-
-def get_accepted(connection: Connection, job_id: str) -> AnyRow | None:
-    """The attempt that was paid for, with the name of its node."""
-    return connection.execute(
-        select(*attempts.columns, nodes.c.name.label("node_name"))
-        .select_from(
-            jobs.join(
-                attempts, (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.accepted_attempt)
-            ).join(nodes, nodes.c.id == attempts.c.node_id)
-        )
-        .where(jobs.c.id == job_id)
-    ).first()
 
 
 # what quotes are made from

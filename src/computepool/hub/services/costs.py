@@ -1,0 +1,164 @@
+"""Why a job cost what it cost, and why a node's owner was paid what they were paid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from computepool.core import bills
+from computepool.core.bills import Bill
+from computepool.core.errors import InvariantViolation, NotFound
+from computepool.core.jobs import TERMINAL, JobState
+from computepool.core.money import format_credits
+from computepool.core.pricing import PriceTable, Zone
+from computepool.hub.services.access import Principal
+from computepool.hub.services.context import Hub
+from computepool.hub.store import jobs as job_rows
+from computepool.hub.store import prices
+from computepool.hub.store.session import AnyRow, Connection
+from computepool.protocol.credits import CostLine, CostView
+
+
+@dataclass(slots=True)
+class Facts:
+    """What the store knows of one job's money."""
+
+    job: AnyRow
+    attempts: list[AnyRow] = field(default_factory=list)
+    accepted: AnyRow | None = None
+    table: PriceTable | None = None  #: the one it was priced by
+
+    def bill(self) -> Bill | None:
+        """Of the accepted attempt."""
+        row, table = self.accepted, self.table
+        if row is None or table is None:
+            return None
+        return Bill(
+            zone=Zone(row.zone_tier, row.zone_region),
+            spot=row.spot,
+            units=row.units,
+            price=row.price,
+            table=table,
+            node_name=row.node_name,
+            billed_ms=row.billed_ms or 0,
+            charge=self.job.charge or 0,
+        )
+
+
+def load(connection: Connection, job_id: str) -> Facts | None:
+    job = job_rows.get_job(connection, job_id)
+    if job is None:
+        return None
+    facts = Facts(job, attempts=list(job_rows.get_attempts(connection, job_id)))
+    if job.accepted_attempt is not None:
+        facts.accepted = next(row for row in facts.attempts if row.number == job.accepted_attempt)
+        if facts.accepted.price_version:
+            facts.table = prices.get(connection, facts.accepted.price_version)
+            if facts.table is None:
+                raise InvariantViolation(f"job {job_id} was priced by a table that does not exist")
+    return facts
+
+
+async def explain(hub: Hub, principal: Principal, job_id: str) -> CostView:
+    facts = visible(principal, await hub.store.read(lambda connection: load(connection, job_id)))
+    if _is_submitter(principal, facts):
+        return _to_submitter(facts)
+    return _to_owner(facts, principal.account_id)
+
+
+def visible(principal: Principal, facts: Facts | None) -> Facts:
+    """To the submitter, to admins, and to the owners of the nodes that tried it."""
+    if facts is not None:
+        owners = {attempt.owner_id for attempt in facts.attempts}
+        if _is_submitter(principal, facts) or principal.account_id in owners:
+            return facts
+    raise NotFound("There is no such job, or it is not yours.")
+
+
+def _is_submitter(principal: Principal, facts: Facts) -> bool:
+    return principal.is_admin or principal.account_id == facts.job.account_id
+
+
+def _to_submitter(facts: Facts) -> CostView:
+    job, bill = facts.job, facts.bill()
+    own: dict[str, Any] = {"role": "submitter", "max_price": job.ceiling, "hold": job.hold}
+    if bill is not None:
+        sentence = bills.charged_sentence(bill, hold=job.hold)
+        more = _unpaid(len(facts.attempts) - 1)
+        return _billed(facts, bill, sentence + more, refund=job.hold - bill.charge, **own)
+    if JobState(job.state) in TERMINAL:
+        back = f"; the {format_credits(job.hold)} credits set aside came back" if job.hold else ""
+        sentence = f"The job {_ENDED[JobState(job.state)]}it cost nothing{back}."
+        return _view(facts, sentence, settled=True, charge=0, refund=job.hold, **own)
+    return _view(facts, _so_far(facts), settled=False, **own)
+
+
+def _so_far(facts: Facts) -> str:
+    job = facts.job
+    held = f"{format_credits(job.hold)} credits are set aside" if job.hold else "nothing is set aside"
+    newest = facts.attempts[-1] if facts.attempts and job.state != JobState.QUEUED else None
+    rate = f"; it costs {format_credits(newest.price)} per hour where it is now" if newest is not None else ""
+    most = f", and at most {format_credits(job.ceiling)} per hour" if newest is None and job.ceiling else ""
+    return f"Nothing has been charged yet: {held}{rate}{most}. Only a result is paid for."
+
+
+def _unpaid(tries: int) -> str:
+    if not tries:
+        return ""
+    return f" {tries} other {'try' if tries == 1 else 'tries'} cost nothing: only the accepted result is paid for."
+
+
+_ENDED = {
+    JobState.FAILED: "failed, so ",
+    JobState.CANCELLED: "was cancelled, so ",
+    JobState.EXPIRED: "expired, so ",
+    JobState.SUCCEEDED: "has no price: ",
+}
+
+
+def _to_owner(facts: Facts, account_id: str) -> CostView:
+    bill, accepted = facts.bill(), facts.accepted
+    if bill is not None and accepted is not None and accepted.owner_id == account_id:
+        return _billed(facts, bill, bills.paid_sentence(bill), role="owner")
+    tried = [attempt for attempt in facts.attempts if attempt.owner_id == account_id][-1]
+    settled = JobState(facts.job.state) in TERMINAL
+    if tried.state in ("leased", "running"):
+        sentence = f"Not paid yet: your node holds this job at {format_credits(tried.price)} per hour."
+    else:
+        sentence = (
+            f"You were paid nothing: your node's try {tried.id} ended as {tried.state} "
+            f"({tried.reason.replace('_', ' ')}), and only the accepted result is paid for."
+        )
+    return _view(facts, sentence, settled=settled, role="owner", attempt_id=tried.id, price=tried.price)
+
+
+def _billed(facts: Facts, bill: Bill, sentence: str, **more: Any) -> CostView:
+    table, zone = bill.table, bill.zone
+    return _view(
+        facts,
+        sentence,
+        settled=True,
+        attempt_id=facts.accepted.id if facts.accepted is not None else None,
+        node_name=bill.node_name,
+        tier=zone.tier,
+        region=zone.region,
+        price_version=table.version,
+        base=table.base,
+        tier_rate=table.tier_rate(zone.tier),
+        region_rate=table.region_rate(zone.region),
+        reference=table.reference(zone),
+        spot=bill.spot,
+        units=bill.units,
+        price=bill.price,
+        billed_ms=bill.billed_ms,
+        charge=bill.charge,
+        fee_ppm=table.fee_ppm,
+        fee=bill.fee,
+        pay=bill.pay,
+        lines=[CostLine(label=line.label, amount=line.amount, text=line.text) for line in bills.lines(bill)],
+        **more,
+    )
+
+
+def _view(facts: Facts, sentence: str, **fields: Any) -> CostView:
+    return CostView(job_id=facts.job.id, state=JobState(facts.job.state), sentence=sentence, **fields)

@@ -1,0 +1,204 @@
+"""What an account has, credits given by the operator, earnings that mature, and who lends and borrows most."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+from computepool.core import ledger
+from computepool.core.errors import BadRequest, Conflict, NotFound
+from computepool.core.ids import make_id
+from computepool.core.pricing import Economy
+from computepool.hub.clock import new_id
+from computepool.hub.services.access import Principal
+from computepool.hub.services.context import Hub
+from computepool.hub.services.idempotency import Remembered, once
+from computepool.hub.services.statements import whose
+from computepool.hub.store import accounts as account_rows
+from computepool.hub.store import ledger as ledger_rows
+from computepool.hub.store.session import AnyRow, Connection, Store, Tx
+from computepool.protocol.credits import CreditsView, Leader, LeaderboardView, TopUpReply, TopUpRequest
+
+By = Literal["credits", "hours"]
+_MATURED_AT_ONCE = 200
+_BOARD_MS = 30 * 24 * 3600 * 1000
+_BOARD_AGE_MS = 60_000
+_SOURCES = {"bank": ledger.BANK, "promo": ledger.PROMO}
+
+
+async def show(hub: Hub, principal: Principal, account_id: str | None) -> CreditsView:
+    owner = whose(principal, account_id)
+
+    def load(connection: Connection) -> tuple[dict[str, int], AnyRow | None]:
+        matured = ledger_rows.matured_up_to(connection, owner)
+        return (
+            ledger_rows.get_balances(connection, owner),
+            ledger_rows.next_earned(connection, owner, after=matured),
+        )
+
+    balances, upcoming = await hub.store.read(load)
+    user, held, maturing, earned = (balances[name] for name in ledger_rows.purses(owner))
+    economy, holdback_ms = hub.market.table.economy, round(hub.settings.holdback_s * 1000)
+    return CreditsView(
+        account_id=owner,
+        economy=economy.value,
+        available=user + earned,
+        withdrawable=earned if economy is Economy.MARKET else 0,
+        held=held,
+        maturing=maturing,
+        matures_next=upcoming.amount if upcoming is not None else 0,
+        matures_at_ms=upcoming.at_ms + holdback_ms if upcoming is not None else None,
+        holdback_ms=holdback_ms,
+    )
+
+
+# credits from the operator
+
+
+async def top_up(hub: Hub, admin: Principal, request: TopUpRequest, *, remembered: Remembered) -> TopUpReply:
+    _check_economy(hub, request)
+    top_up_id = new_id(hub.clock, "top")
+
+    def effect(tx: Tx) -> TopUpReply:
+        account = account_rows.get_account(tx.connection, request.account) or account_rows.find_account(
+            tx.connection, request.account
+        )
+        if account is None:
+            raise NotFound(f"There is no account {request.account}.", field="account")
+        legs = ledger.top_up(account.id, request.amount, source=_SOURCES[request.source])
+        tx.post(f"topup:{top_up_id}", legs, ref=request.note)
+        data = {"amount": request.amount, "source": request.source}
+        tx.emit(actor=admin.account_id, action="credits.given", account_id=account.id, data=json.dumps(data))
+        return TopUpReply(
+            id=top_up_id,
+            account_id=account.id,
+            name=account.name,
+            amount=request.amount,
+            source=request.source,
+            available=tx.balance(ledger.user(account.id)) + tx.balance(ledger.owner(account.id)),
+        )
+
+    return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=TopUpReply))
+
+
+def _check_economy(hub: Hub, request: TopUpRequest) -> None:
+    economy = hub.market.table.economy
+    if economy is Economy.NONE:
+        raise Conflict("Nothing costs anything in this pool; nobody needs credits.")
+    if economy is Economy.TIME_BANK and request.source == "bank":
+        raise BadRequest("This pool is a time bank: hours can be given, and not bought.", field="source")
+
+
+# earnings
+
+#: Up to which transfer this process has looked at all earnings. Soft: a hub that starts looks at everybody's once.
+_ripened: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
+
+
+async def mature(hub: Hub) -> int:
+    """Move what was earned long enough ago to where it can be spent. Returns how many accounts had any."""
+    seen = _ripened.get(hub.store)
+    before, names = await hub.store.read(lambda connection: _candidates(hub, connection, seen))
+    done = 0
+    for start in range(0, len(names), _MATURED_AT_ONCE):
+        done += await _mature_some(hub, names[start : start + _MATURED_AT_ONCE])
+    _ripened[hub.store] = before
+    return done
+
+
+def _candidates(hub: Hub, connection: Connection, seen: int | None) -> tuple[int, list[str]]:
+    before = _ripe_before(hub, connection, hub.now_ms())
+    if seen is None:
+        return before, ledger_rows.earning(connection)
+    return before, ledger_rows.earners_between(connection, first=seen, before=before)
+
+
+async def _mature_some(hub: Hub, names: list[str]) -> int:
+    """Looked at before anything is written: a pool at rest writes nothing."""
+    due = await hub.store.read(lambda connection: _due(hub, connection, names))
+    return await hub.store.write(lambda tx: _mature(hub, tx, due)) if due else 0
+
+
+def _due(hub: Hub, connection: Connection, names: list[str]) -> list[str]:
+    before = _ripe_before(hub, connection, hub.now_ms())
+    return [name for name in names if _ripe(connection, name, before=before)[0]]
+
+
+def _mature(hub: Hub, tx: Tx, names: list[str]) -> int:
+    before, count = _ripe_before(hub, tx.connection, tx.now_ms), 0
+    for name in names:
+        amount, last, after = _ripe(tx.connection, name, before=before)
+        if not amount:
+            continue
+        # Named by where it begins: two hubs that do this at once, each with its own idea of now, meet in one key.
+        tx.post(f"mature:{name}:{after}", ledger.mature(name, amount), ref=str(last))
+        tx.emit(actor="hub", action="credits.matured", account_id=name, data=json.dumps({"amount": amount}))
+        count += 1
+    return count
+
+
+def _ripe_before(hub: Hub, connection: Connection, now_ms: int) -> int:
+    return ledger_rows.first_at(connection, now_ms - round(hub.settings.holdback_s * 1000) + 1)
+
+
+def _ripe(connection: Connection, account_id: str, *, before: int) -> tuple[int, int, int]:
+    """(how much, the last transfer it covers, the last one that is covered already)"""
+    after = ledger_rows.matured_up_to(connection, account_id)
+    amount, last = ledger_rows.earned_between(connection, account_id, after=after, before=before)
+    return amount, last, after
+
+
+# the leaderboard
+
+#: By store and order: gone through afresh once a minute at most, however many people look.
+_boards: WeakKeyDictionary[Store, dict[By, tuple[int, LeaderboardView]]] = WeakKeyDictionary()
+
+
+async def leaderboard(hub: Hub, *, by: By, limit: int) -> LeaderboardView:
+    """Of the last 30 days. Names only: what somebody has is nobody else's business."""
+    known = _boards.setdefault(hub.store, {})
+    at_ms, board = known.get(by, (0, None))
+    if board is None or not 0 <= hub.now_ms() - at_ms < _BOARD_AGE_MS:
+        since_ms = max(0, hub.now_ms() - _BOARD_MS)
+        board = await hub.store.read(lambda connection: _board(connection, by=by, since_ms=since_ms))
+        known[by] = (hub.now_ms(), board)
+    return board.model_copy(update={"lenders": board.lenders[:limit], "borrowers": board.borrowers[:limit]})
+
+
+_PLACES_MAX = 100
+
+
+def _board(connection: Connection, *, by: By, since_ms: int) -> LeaderboardView:
+    since = ledger_rows.first_at(connection, since_ms)
+    earned, paid = ledger_rows.credits_moved(connection, since=since)
+    lent, borrowed = ledger_rows.time_used(connection, since_id=make_id("job", since_ms, bytes(10)))
+    return LeaderboardView(
+        since_ms=since_ms,
+        by=by,
+        lenders=_leaders(connection, by, credits=earned, used=lent),
+        borrowers=_leaders(connection, by, credits=paid, used=borrowed),
+    )
+
+
+def _leaders(
+    connection: Connection, by: By, *, credits: dict[str, int], used: dict[str, AnyRow]
+) -> list[Leader]:
+    ms = {account: int(row.ms or 0) for account, row in used.items()}
+
+    def merit(account: str) -> tuple[int, int]:
+        both = credits.get(account, 0), ms.get(account, 0)
+        return both if by == "credits" else (both[1], both[0])
+
+    best = sorted(credits.keys() | ms.keys(), key=merit, reverse=True)[:_PLACES_MAX]
+    names = ledger_rows.get_names(connection, best)
+    return [
+        Leader(
+            rank=rank,
+            name=names.get(account, "somebody who left"),
+            ran_ms=ms.get(account, 0),
+            jobs=used[account].jobs if account in used else 0,
+            credits=credits.get(account, 0),
+        )
+        for rank, account in enumerate(best, 1)
+    ]

@@ -1,0 +1,111 @@
+"""Receipts: what was agreed, done and paid for one job, as canonical JSON under the hub's Ed25519 signature.
+
+A receipt stands alone: with the hub's public key everything in it can be computed again, offline (`pool verify`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel, ConfigDict
+
+from computepool.protocol.tokens import b64, public_key, signed_by, unb64
+
+FORMAT: Literal["computepool-receipt-1"] = "computepool-receipt-1"
+
+
+class _Part(BaseModel):
+    """Nothing may be added, and no number may come as a text: what is signed is what is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ReceiptTransfer(_Part):
+    """A row of the ledger, whole, with the hash before it and its own."""
+
+    seq: int
+    tx_key: str
+    leg: int
+    debit: str
+    credit: str
+    amount: int
+    kind: str
+    job_id: str | None
+    ref: str | None
+    at_ms: int
+    previous: str  #: hash of the transfer before it in the ledger
+    hash: str
+
+
+class ReceiptPrices(_Part):
+    """What was used of the price table."""
+
+    version: int
+    digest: str  #: SHA-256 of the whole table, as GET /prices/{version} tells it
+    economy: str
+    base: int
+    tier_rate: int  #: × 100
+    region_rate: int  #: × 100
+    fee_ppm: int
+    spot_range: int
+
+
+class Receipt(_Part):
+    """Amounts in microcredits, times in milliseconds since the epoch by the hub's clock."""
+
+    format: Literal["computepool-receipt-1"]
+    pool: str  #: the hub's name for it
+    kid: str
+    key: str  #: the public half of the key that signed
+    job_id: str
+    jobs: int  #: of the submission it came with; its money was set aside in one transfer
+    attempt_id: str
+    spec_digest: str
+    report_digest: str  #: of the node's signed report
+    result_digest: str | None
+    submitter: str
+    owner: str
+    node: str
+    tier: str
+    region: str
+    prices: ReceiptPrices
+    spot: int  #: per unit-hour
+    units: int  #: thousandths
+    price: int  #: per hour
+    leased_at_ms: int
+    started_at_ms: int
+    finished_at_ms: int
+    accepted_at_ms: int
+    longest_ms: int
+    billed_ms: int
+    max_price: int
+    hold: int
+    charge: int
+    pay: int
+    fee: int
+    refund: int
+    transfers: list[ReceiptTransfer]
+
+
+class SignedReceipt(_Part):
+    receipt: Receipt
+    signature: str
+
+
+def canonical(receipt: dict[str, Any]) -> bytes:
+    """The one text of a receipt: sorted, without spaces, in ASCII."""
+    return json.dumps(receipt, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def sign(receipt: Receipt, key: Ed25519PrivateKey) -> SignedReceipt:
+    return SignedReceipt(receipt=receipt, signature=b64(key.sign(canonical(receipt.model_dump(mode="json")))))
+
+
+def is_signed(document: dict[str, Any], key: str) -> bool:
+    """Whether this very document was signed with the private half of `key`. Only the usual spelling counts."""
+    signature = document["signature"]
+    if b64(unb64(signature)) != signature:
+        return False
+    return signed_by(public_key(key), signature, canonical(document["receipt"]))
