@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from computepool.core.gates import could_run
+from computepool.core.gates import GATES, could_run
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.market import Offer
 from computepool.core.pricing import affordable_ms
@@ -33,6 +33,7 @@ _SHAPES_COMPARED_MAX = 32
 _OVERLAP_MS = 1_000
 _OVERLAP_SLOW_MS = 30_000
 _FULL_LOAD_EVERY = 12
+_PRICE = next(gate for gate in GATES if gate.name == "price")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,8 @@ class Dispatcher:
             depth = self._depth(self._recent_spec(lane))
             if len(lane.attempts) * 2 > depth or self._wanted_by_others(lane, waiting):
                 continue
+            if not self._agrees_on_price(lane):
+                continue  # the price moved since the lane was opened
             offer = self._offer(lane)
             more = self._hub.backlog.take_like(lane.shape, depth - len(lane.attempts))
             places += [_Place(job_id, lane, offer) for job_id in more]
@@ -219,6 +222,12 @@ class Dispatcher:
     def _offer(self, lane: Lane) -> Offer:
         """The price of this moment, fixed for the attempts that are leased at it."""
         return self._hub.market.offer(lane.shape, self._hub.registry.fleet.profile(lane.node_id))
+
+    def _agrees_on_price(self, lane: Lane) -> bool:
+        fleet = self._hub.registry.fleet
+        row = fleet.row_of(lane.node_id)
+        agreed = None if row is None else _PRICE.passes(fleet, lane.shape, slice(row, row + 1))
+        return agreed is None or bool(agreed[0])
 
     def _recent_spec(self, lane: Lane) -> str:
         session = self._hub.registry.get(lane.node_id)

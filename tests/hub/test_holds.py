@@ -1,0 +1,228 @@
+"""A job's money through the real API: held before, split when it is accepted, given back otherwise, never more than agreed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from computepool.core import ledger
+from computepool.core.money import CREDIT
+from computepool.core.pricing import charge_of
+from computepool.hub.main import check
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.submitting import body, job, submit
+from tests.hub.untouched import untouched
+
+HOUR = {"timeout_s": 3600}
+#: One core in a region without a rate of its own: 10 × 0.8 an hour, and twice that as the ceiling nobody named.
+PRICE = 8 * CREDIT
+CEILING = 2 * PRICE
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
+    url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    async with running_hub(
+        tmp_path, database_url=url, clock=FakeClock(), signup_grant=100 * CREDIT, tick_s=10_000
+    ) as hub:
+        yield hub
+        assert check(hub.hub.settings) == []
+
+
+async def balance(hub: HubDouble, account: str) -> int:
+    return await hub.hub.store.write(lambda tx: tx.balance(account))
+
+
+async def me(client: httpx2.AsyncClient) -> str:
+    return str((await client.get("/me")).json()["id"])
+
+
+async def purses(hub: HubDouble, client: httpx2.AsyncClient) -> tuple[int, int, int]:
+    """To spend, held, and maturing."""
+    account = await me(client)
+    return (
+        await balance(hub, ledger.user(account)),
+        await balance(hub, ledger.escrow(account)),
+        await balance(hub, ledger.earn(account)),
+    )
+
+
+async def test_an_accepted_result_splits_the_hold(hub: HubDouble) -> None:
+    sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
+    node = await hub.node(pia)
+    answer = (await sam.post("/jobs", json=body(spec=HOUR))).json()
+    assert (answer["max_price"], answer["hold"]) == (CEILING, CEILING)
+    assert await purses(hub, sam) == (100 * CREDIT - CEILING, CEILING, 0)
+    [grant] = await node.take()
+    assert (grant.price, grant.paid_ms) == (PRICE, 2 * 3_600_000)
+    hub.hub.clock.advance(600_000)  # type: ignore[attr-defined]
+    await node.report(grant.attempt_id, ran_ms=540_001)
+    charge = charge_of(PRICE, 540_001)
+    pay = charge * 8 // 10
+    assert await purses(hub, sam) == (100 * CREDIT - charge, 0, 0)
+    assert await purses(hub, pia) == (100 * CREDIT, 0, pay)
+    assert await balance(hub, ledger.FEES) == charge - pay
+    seen = await job(sam, grant.job_id)
+    assert (seen["charge"], seen["hold"], seen["tries"][0]["billed_ms"]) == (charge, CEILING, 540_001)
+
+
+async def test_a_node_is_not_paid_for_longer_than_the_hub_saw(hub: HubDouble) -> None:
+    sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
+    node = await hub.node(pia)
+    await submit(sam, spec=HOUR)
+    [grant] = await node.take()
+    hub.hub.clock.advance(1_000)  # type: ignore[attr-defined]
+    await node.report(grant.attempt_id, ran_ms=3_000_000)
+    assert (await job(sam, grant.job_id))["charge"] == charge_of(PRICE, 1_000)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"outcome": "failed", "reason": "exit_nonzero", "exit_code": 3},
+        {"outcome": "failed", "reason": "budget_spent"},
+    ],
+    ids=str,
+)
+async def test_a_job_that_fails_costs_nothing(hub: HubDouble, said: dict[str, object]) -> None:
+    sam = await hub.account("sam", "submitter")
+    node = await hub.node(await hub.account("pia", "provider"))
+    await submit(sam, spec=HOUR)
+    [grant] = await node.take()
+    hub.hub.clock.advance(60_000)  # type: ignore[attr-defined]
+    await node.report(grant.attempt_id, ran_ms=60_000, **said)
+    assert await purses(hub, sam) == (100 * CREDIT, 0, 0)
+    assert (await job(sam, grant.job_id))["charge"] == 0
+
+
+async def test_a_cancelled_job_and_what_waited_for_it_give_everything_back(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    [first] = await submit(sam, spec=HOUR)
+    await submit(sam, spec=HOUR, after=[first])
+    assert (await purses(hub, sam))[1] == 2 * CEILING
+    await sam.post(f"/jobs/{first}/cancel")
+    await sam.post(f"/jobs/{first}/cancel")
+    assert await purses(hub, sam) == (100 * CREDIT, 0, 0)
+
+
+async def test_what_cannot_be_held_is_refused_with_what_is_missing(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    async with untouched(hub):
+        answer = await sam.post("/jobs", json=body(items=7, spec=HOUR))
+    assert (answer.status_code, answer.json()["code"]) == (402, "insufficient_credits")
+    assert "112.00 in all; 12.00 are missing" in answer.json()["detail"]
+    assert (await sam.post("/jobs", json=body(items=6, spec=HOUR))).status_code == 201
+
+
+async def test_a_budget_is_shared_and_ends_the_job(hub: HubDouble) -> None:
+    sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
+    node = await hub.node(pia)
+    answer = (await sam.post("/jobs", json=body(items=2, spec=HOUR, budget=4 * CREDIT + 1))).json()
+    assert answer["hold"] == 4 * CREDIT
+    grant = (await node.take())[0]
+    assert grant.paid_ms is not None
+    assert charge_of(grant.price, grant.paid_ms) == 2 * CREDIT < charge_of(grant.price, grant.paid_ms + 1)
+    hub.hub.clock.advance(3_000_000)  # type: ignore[attr-defined]
+    node.sign_in()
+    # A node that did not stop is paid no more than the hold.
+    await node.report(grant.attempt_id, ran_ms=3_000_000)
+    assert (await job(sam, grant.job_id))["charge"] == 2 * CREDIT
+
+
+async def test_my_own_node_costs_nothing(hub: HubDouble) -> None:
+    ann = await hub.account("ann", "submitter", "provider")
+    node, stranger = await hub.node(ann), await hub.node(name="stranger")
+    answer = (await ann.post("/jobs", json=body(items=3, spec=HOUR, max_price=0))).json()
+    assert (answer["hold"], answer["max_price"]) == (0, 0)
+    grants = await node.take(3)
+    assert [grant.price for grant in grants] == [0, 0, 0]
+    assert not (await stranger.poll(wait_ms=0)).grants
+    hub.hub.clock.advance(50_000)  # type: ignore[attr-defined]
+    assert await node.report(grants[0].attempt_id, ran_ms=50_000) == "accepted"
+    assert await purses(hub, ann) == (100 * CREDIT, 0, 0)
+
+
+async def earn(hub: HubDouble, owner: httpx2.AsyncClient, *, hours: int) -> int:
+    """By real work for somebody else, and matured at once."""
+    sam, node = await hub.account("sam", "submitter"), await hub.node(owner)
+    await submit(sam, spec={"timeout_s": hours * 3600}, max_price=PRICE)
+    [grant] = await node.take()
+    hub.hub.clock.advance(hours * 3_600_000)  # type: ignore[attr-defined]
+    node.sign_in()
+    await node.report(grant.attempt_id, ran_ms=hours * 3_600_000)
+    account, pay = await me(owner), hours * PRICE * 8 // 10
+    await hub.hub.store.write(lambda tx: tx.post(f"mature:{account}:1", ledger.mature(account, pay), ref="1"))
+    return pay
+
+
+async def test_earnings_are_spent_last_and_come_back_first(hub: HubDouble) -> None:
+    ann = await hub.account("ann", "submitter", "provider")
+    account, earned = await me(ann), await earn(hub, ann, hours=7)
+    assert earned == 44_800_000
+    jobs = await submit(ann, items=9, spec=HOUR, needs={"tags": ["nowhere"]}, max_price=CEILING)  # 144
+    assert await balance(hub, ledger.owner(account)) == earned - 44 * CREDIT
+    assert await balance(hub, ledger.user(account)) == 0
+    for job_id in reversed(jobs):
+        await ann.post(f"/jobs/{job_id}/cancel")
+    assert await balance(hub, ledger.owner(account)) == earned
+    assert await balance(hub, ledger.user(account)) == 100 * CREDIT
+
+
+async def test_an_account_has_a_limit_for_a_day(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    quota = {"jobs_open_max": None, "spend_per_day_max": 40 * CREDIT}
+    assert (await hub.admin.put(f"/accounts/{await me(sam)}/quotas", json=quota)).status_code == 200
+    [first, _] = await submit(sam, items=2, spec=HOUR)
+    async with untouched(hub):
+        refused = await sam.post("/jobs", json=body(spec=HOUR))
+    assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert "40.00 credits a day" in refused.json()["detail"]
+    await sam.post(f"/jobs/{first}/cancel")
+    hub.hub.clock.advance(5_000)  # type: ignore[attr-defined]
+    assert (await sam.post("/jobs", json=body(spec=HOUR))).status_code == 201
+
+
+async def test_jobs_of_other_days_do_not_count(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    quota = {"spend_per_day_max": CEILING}
+    await hub.admin.put(f"/accounts/{await me(sam)}/quotas", json=quota)
+    await submit(sam, spec=HOUR)
+    assert (await sam.post("/jobs", json=body(spec=HOUR))).status_code == 429
+    hub.hub.clock.advance(25 * 3_600_000)  # type: ignore[attr-defined]
+    assert (await sam.post("/jobs", json=body(spec=HOUR))).status_code == 201
+
+
+@pytest.mark.parametrize("bad", [-1, 1.5, "8", True, 9_000_000_000_000_001, float("1e30")])
+@pytest.mark.parametrize("field", ["max_price", "budget"])
+async def test_an_amount_is_a_whole_number(hub: HubDouble, field: str, bad: object) -> None:
+    async with untouched(hub):
+        answer = await hub.admin.post("/jobs", json=body(**{field: bad}))
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+
+async def test_a_ceiling_below_every_price_waits_and_says_so(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    node = await hub.node(await hub.account("pia", "provider"))
+    [job_id] = await submit(sam, max_price=1)
+    assert not (await node.poll(wait_ms=50)).grants
+    why = (await sam.get(f"/jobs/{job_id}/why")).json()
+    assert any(gate["gate"] == "price" and gate["failing"] == 1 for gate in why["gates"]), why
+    assert not why["unsatisfiable"]
+
+
+async def test_requests_of_one_account_do_not_take_the_hub_from_others(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, clock=FakeClock(), requests_per_s=5, submits_per_s=2) as hub:
+        sam, ann = await hub.account("sam", "submitter"), await hub.account("ann", "submitter")
+        answers = [await sam.post("/jobs", json=body()) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [201, 201, 429]
+        assert "submit 2 times a second" in answers[-1].json()["detail"]
+        more = [(await sam.get("/me")).status_code for _ in range(3)]
+        assert more == [200, 200, 429]
+        assert (await ann.get("/me")).status_code == 200
+        hub.hub.clock.advance(1_000)  # type: ignore[attr-defined]
+        assert (await sam.post("/jobs", json=body())).status_code == 201
