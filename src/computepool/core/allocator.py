@@ -112,7 +112,7 @@ class Search:
         while self._candidates or self._next_candidates():
             row = self._candidates.popleft()
             node_id = fleet.node_at(row).profile.node_id
-            reservation = fleet.reserve(node_id, wanted)
+            reservation = fleet.reserve(node_id, wanted, self._shape.account)
             if reservation is None:
                 self._bands[row] = -1
                 continue
@@ -171,6 +171,14 @@ def scored(fleet: Fleet, wanted: Requirements, rows: list[int]) -> list[tuple[fl
         (round(sum(values), 3), dict(zip(terms, values, strict=True)))
         for values in zip(*columns, strict=True)
     ]
+
+
+def able(fleet: Fleet, shape: Shape) -> Mask:
+    """Which rows could run the shape if they were online, idle and paid. Looks at what is remembered, keeps nothing."""
+    ranking = fleet.rankings.get((shape.requirements, shape.account))
+    if ranking is not None and (ranking.version == fleet.version or _repair(fleet, shape, ranking)):
+        return ranking.bands >= 0
+    return could_run(fleet, shape, slice(0, fleet.rows))
 
 
 def _ranking(fleet: Fleet, shape: Shape) -> Ranking:

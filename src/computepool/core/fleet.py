@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from computepool.core.features import Feature, Features
 from computepool.core.market import Market, largest_card_mb
 from computepool.core.noderecord import Free, NodeRecord, Reservation, cards_needed, cards_of
-from computepool.core.pricing import PriceTable, Zone
+from computepool.core.pricing import MILLI, PriceTable, Zone, units_of
 from computepool.core.resources import CPU_TIER, NodeProfile, Requirements
 from computepool.core.rowprices import RowPrices
 from computepool.core.table import INT32_MAX, Interner, Table, write_ranked
@@ -154,19 +154,23 @@ class Fleet:
         if self._price_table is not market.table:
             self._price_table = market.table
             for node in self._nodes.values():
-                self._write_floor(node, market)
+                if node.floor:
+                    self._write_floor(node, market)
         if self._judge_floors() or cheaper:
             self.supply += 1
 
-    def reserve(self, node_id: str, wanted: Requirements) -> Reservation | None:
-        """Set a job's share of a node aside; None if it does not fit. Checks capacity only, and exactly."""
+    def reserve(self, node_id: str, wanted: Requirements, account: str = "") -> Reservation | None:
+        """Set a job's share of a node aside; None if it does not fit. Checks capacity only, and exactly.
+
+        What the node's own owner (`account`) runs there is no part of the market.
+        """
         node = self._nodes.get(node_id)
         if node is None or not node.fits(wanted):
             return None
         cards = node.pick_cards(wanted)
-        return None if cards is None else self._hold(node, wanted, cards)
+        return None if cards is None else self._hold(node, wanted, cards, account=account)
 
-    def adopt(self, node_id: str, wanted: Requirements) -> Reservation | None:
+    def adopt(self, node_id: str, wanted: Requirements, account: str = "") -> Reservation | None:
         """Count a job that runs there already, whether it fits or not; None if there is no such node.
 
         For a restarted hub, whose nodes come back with their jobs.
@@ -177,7 +181,7 @@ class Fleet:
         cards = node.pick_cards(wanted)
         if cards is None:
             cards = node.emptiest_cards(cards_needed(wanted))
-        return self._hold(node, wanted, cards)
+        return self._hold(node, wanted, cards, account=account)
 
     def release(self, node_id: str, reservation: Reservation) -> bool:
         """Give a share back. False, and no change, if it is not held: it was given back, or the node left."""
@@ -225,8 +229,11 @@ class Fleet:
             return None
         return list(dict.fromkeys(self._journal[len(self._journal) - count :]))
 
-    def _hold(self, node: NodeRecord, wanted: Requirements, cards: Sequence[int]) -> Reservation:
+    def _hold(
+        self, node: NodeRecord, wanted: Requirements, cards: Sequence[int], *, account: str
+    ) -> Reservation:
         self._reservations += 1
+        own, capacity = account == node.profile.owner, node.profile.capacity
         held = Reservation(
             number=self._reservations,
             cpu_milli=wanted.cpu_milli,
@@ -234,6 +241,7 @@ class Fleet:
             disk_mb=wanted.disk_mb,
             cards=tuple(cards),
             vram_mb=wanted.vram_mb,
+            units=0 if own else units_of(wanted, card_mb=largest_card_mb(capacity) if cards else 0),
         )
         node.hold(held)
         self._write_free(node, cards=bool(cards))
@@ -327,7 +335,10 @@ class Fleet:
         table.cpu_free[row] = min(max(-1, total.cpu_milli - node.cpu_milli), INT32_MAX)
         table.ram_free[row] = min(max(-1, total.ram_mb - node.ram_mb), INT32_MAX)
         table.disk_free[row] = min(max(-1, total.disk_mb - node.disk_mb), INT32_MAX)
+        table.cpu_busy[row] = node.cpu_busy
         if cards:
+            table.gpu_busy[row] = node.gpu_busy
+            table.gpu_free[row] = sum(card.free_mb * MILLI // max(1, card.total_mb) for card in node.cards)
             write_ranked(table.vram_free, row, [card.free_mb for card in node.cards])
             table.cards_idle[row] = sum(card.jobs == 0 for card in node.cards)
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from computepool.core.money import AMOUNT_MAX
-from computepool.core.pricing import PriceTable, Zone, price_of, units_of, zone_of
+from computepool.core.pricing import PPM, PriceTable, Zone, price_of, units_of, zone_of
 from computepool.core.resources import CPU_TIER, Capacity, NodeProfile, Shape
 
+#: A zone is in balance when three quarters of its units are wanted: a little is always free for whoever comes next.
+TARGET = (3, 4)
+#: The most that one tick moves a price, and how steeply: as far as demand is off the target. Larger steps swing
+#: (beyond a half they never settle), and so does a smoothed signal, because it lags.
+STEP_PPM_MAX = 50_000
 #: A card that claims more memory than this counts as this large, so that a column can hold it.
 _CARD_MB_MAX = 2**31 - 1
 
@@ -20,6 +25,22 @@ class Offer:
     spot: int  #: per unit-hour
     units: int  #: thousandths
     price: int  #: per hour for the job; 0 on the submitter's own node
+
+
+def next_spot(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int]) -> int:
+    """The price of the next tick, in whole numbers. Nobody's own floor or ceiling is in it: they only move who counts.
+
+    `demand` must leave out jobs that do not pay `spot`: with them, the price would run away from everybody.
+    """
+    part, whole = TARGET
+    if capacity > 0:
+        off_by = STEP_PPM_MAX * (whole * demand - part * capacity) // (part * capacity)
+        ppm = max(-STEP_PPM_MAX, min(STEP_PPM_MAX, off_by))
+    else:
+        ppm = STEP_PPM_MAX if demand > 0 else 0
+    moved = spot + spot * ppm // PPM
+    low, high = bounds
+    return max(low, min(high, max(moved, spot + 1) if ppm > 0 else moved))
 
 
 class Market:

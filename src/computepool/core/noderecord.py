@@ -25,6 +25,7 @@ class Reservation:
     disk_mb: int
     cards: tuple[int, ...] = ()  #: indexes of the cards; the job is to see only these
     vram_mb: int = 0  #: on each of the cards; 0 means that they are the job's alone
+    units: int = 0  #: thousandths of what the market counts; none on the submitter's own node
 
     @property
     def whole_cards(self) -> bool:
@@ -76,6 +77,8 @@ class NodeRecord:
     cpu_milli: int = 0  #: reserved
     ram_mb: int = 0
     disk_mb: int = 0
+    cpu_busy: int = 0  #: units that jobs without a card hold in the market
+    gpu_busy: int = 0
     floor: int | None = None  #: net microcredits for a unit-hour of its tier that the owner wants at least
     reservations: dict[int, Reservation] = field(default_factory=dict)
 
@@ -156,6 +159,10 @@ class NodeRecord:
         self.cpu_milli += sign * held.cpu_milli
         self.ram_mb += sign * held.ram_mb
         self.disk_mb += sign * held.disk_mb
+        if held.cards:
+            self.gpu_busy += sign * held.units
+        else:
+            self.cpu_busy += sign * held.units
         self._apply_cards(held, sign)
 
     def _apply_cards(self, held: Reservation, sign: int) -> None:

@@ -13,7 +13,7 @@ from computepool.core.features import Mask
 from computepool.core.market import Market
 from computepool.core.money import AMOUNT_MAX
 from computepool.core.noderecord import cards_needed
-from computepool.core.pricing import MILLI, Zone
+from computepool.core.pricing import MILLI, Zone, units_of
 from computepool.core.resources import Requirements, Shape
 
 _CLASSES_MIN = 16
@@ -38,6 +38,17 @@ class PriceClasses:
         if market is not None:
             self._write(number, market.spot(zone), market)
         return number
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def zones(self) -> list[Zone]:
+        """The zone of each class, by number."""
+        return [zone for zone, _ in self._numbers]
+
+    def units(self, wanted: Requirements) -> list[int]:
+        """How many thousandths of units the job takes in each class."""
+        return [units_of(wanted, card_mb=card_mb) for _, card_mb in self._numbers]
 
     def follow(self, market: Market) -> bool:
         """Take the market's prices over. True if one of them fell."""

@@ -52,6 +52,10 @@ class Table:
         self.gpu_floor = np.zeros(rows, np.int64)
         self.cpu_met = np.zeros(rows, np.bool_)
         self.gpu_met = np.zeros(rows, np.bool_)
+        # In thousandths of cards: what no job is on, and (also for cores) what the market's jobs hold.
+        self.gpu_free = np.zeros(rows, np.int64)
+        self.cpu_busy = np.zeros(rows, np.int64)
+        self.gpu_busy = np.zeros(rows, np.int64)
         # Entry k holds the (k+1)-th largest card of every node: "two cards of 16 GB" is one comparison with
         # entry 1.
         self.vram_total: list[NDArray[np.int32]] = []

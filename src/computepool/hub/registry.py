@@ -189,5 +189,5 @@ class Registry:
             id=lane_id,
             node_id=node_id,
             shape=shape,
-            reservation=self.fleet.adopt(node_id, shape.requirements),
+            reservation=self.fleet.adopt(node_id, shape.requirements, shape.account),
         )
