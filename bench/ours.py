@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.table import Figure
 
-MODULES = ("allocation", "heartbeats", "throughput")
+MODULES = ("allocation", "heartbeats", "throughput", "money")
 
 #: What the modules measure when they are run from here. Functions as many as the peers' calls: a longer run would
 #: hide more of what it costs to begin and to end.
@@ -20,12 +20,14 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "allocation": {"SIZES": (500, 5_000)},
         "heartbeats": {"NODES": 200, "MEASURE_S": 2.0},
         "throughput": {"FUNCTIONS": 500, "COMMANDS": 100, "BOXED_COMMANDS": 50, "SINGLES": 20},
+        "money": {"FUNCTIONS": 500, "SETTLEMENTS": 2_000, "ROUNDS": 1},
     },
     # For the tests: everything is run, nothing is measured.
     "tiny": {
         "allocation": {"SIZES": (50,)},
         "heartbeats": {"NODES": 4, "INTERVAL_S": 0.2, "MEASURE_S": 0.5},
         "throughput": {"FUNCTIONS": 20, "COMMANDS": 5, "BOXED_COMMANDS": 2, "SINGLES": 2},
+        "money": {"FUNCTIONS": 20, "SETTLEMENTS": 50, "ROUNDS": 1},
     },
 }
 

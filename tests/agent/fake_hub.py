@@ -102,6 +102,7 @@ class FakeHub:
         lane: str | None = None,
         payload_artifact: str | None = None,
         gpus: tuple[int, ...] = (),
+        paid_ms: int | None = None,
     ) -> list[str]:
         """One attempt per payload (arguments of a function); their attempt ids."""
         body = spec.body()
@@ -124,6 +125,7 @@ class FakeHub:
                 item=item,
                 items=len(items),
                 gpus=list(gpus),
+                paid_ms=paid_ms,
             )
             self._lane_turn += lane is None
             self._backlog.append(grant)

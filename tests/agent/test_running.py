@@ -93,6 +93,18 @@ class TestEveryLevel:
             assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.TIMEOUT), report
             assert 400 < report.ran_ms < 5_000 or report.ran_ms == 0
 
+    async def test_the_money_ends(self, hub: FakeHub, start_node: StartNode, level: str) -> None:
+        await start_node(level=level)
+        slow, stuck = command("sleep", "60"), function(lambda: time.sleep(60))
+        attempts = [*hub.submit(slow, paid_ms=500), *hub.submit(stuck, paid_ms=500)]
+        (quick,) = hub.submit(command("true"), paid_ms=20_000)
+        await until(lambda: len(hub.reports) == 3)
+        for attempt in attempts:
+            report = hub.reports[attempt]
+            assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.BUDGET_SPENT), report
+            assert "0.5 s" in (report.error or "")
+        assert hub.reports[quick].outcome is Outcome.SUCCEEDED
+
     async def test_out_of_memory(self, hub: FakeHub, start_node: StartNode, level: str) -> None:
         await start_node(level=level)
         hog = "x = [b'x' * (10_000_000 + n) for n in range(60)]\nimport time\ntime.sleep(30)"

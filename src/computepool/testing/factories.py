@@ -140,6 +140,7 @@ def reported(
         "measured": None,
         "started": now_ms,
         "finished": now_ms,
+        "billed": None,
     }
     return defaults | columns
 
@@ -156,5 +157,6 @@ def accepted(job_id: str, *, node_id: str, now_ms: int, number: int = 1, **colum
         "code": 0,
         "value": "1",
         "artifact": None,
+        "cost": 0,
     }
     return defaults | columns
