@@ -2,7 +2,7 @@
 
 ComputePoolError
 ├── BadRequest, Unauthenticated, Forbidden, NotFound, Conflict, Gone, TooLarge, RateLimited,
-│   OutOfSpace, InvariantViolation     as the hub said (core/errors.py)
+│   InsufficientCredits, OutOfSpace, InvariantViolation     as the hub said (core/errors.py)
 ├── Unavailable                        the hub answers, but cannot do it now
 │   └── HubUnreachable                 no answer from the hub at all
 ├── ChecksumMismatch                   a transfer's bytes are not what their SHA-256 says
@@ -24,6 +24,7 @@ from computepool.core.errors import (
     Conflict,
     Forbidden,
     Gone,
+    InsufficientCredits,
     InvariantViolation,
     NotFound,
     OutOfSpace,
@@ -44,6 +45,7 @@ __all__ = [
     "Forbidden",
     "Gone",
     "HubUnreachable",
+    "InsufficientCredits",
     "InvariantViolation",
     "JobCancelled",
     "JobError",

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from computepool.core.jobs import JobKind
 from computepool.protocol.jobs import InputFile, JobSpec, Needs, SubmitRequest
+from computepool.sdk.amounts import Credits, microcredits
 from computepool.sdk.errors import BadRequest
 from computepool.sdk.sizes import megabytes, seconds
 
@@ -55,6 +56,9 @@ class JobOptions(TypedDict, total=False):
     after: Sequence[str | JobFuture]  #: jobs that must succeed first
     group: str  #: id of a group of yours to put it in
     labels: Words
+    type: str  #: ml, gaming or other: a label with requirements of its own, which explicit ones override
+    max_price: Credits  #: credits per hour that one job may cost; 0: only your own nodes
+    budget: Credits  #: credits for all jobs of one call together; each stops when its share is spent
     allow_pickle: bool  #: accept results that need pickle: only from nodes you trust
 
 
@@ -73,8 +77,30 @@ def check_known(options: Mapping[str, Any]) -> None:
             )
 
 
+#: What the types of a job mean. They are requirements and a label, and never a price.
+TYPES: dict[str, dict[str, Any]] = {
+    "ml": {"gpus": 1, "vram": "8GB", "ram": "8GB"},
+    "gaming": {"gpus": 1},
+    "other": {},
+}
+
+
+def typed(options: JobOptions) -> Mapping[str, Any]:
+    """The options with what their type adds; what the person said stands."""
+    kind = options.get("type")
+    if kind is None:
+        return options
+    if kind not in TYPES:
+        raise BadRequest(f"type: {kind!r} is not one of {', '.join(TYPES)}.", field="type")
+    defaults = dict(TYPES[kind])
+    if options.get("gpus") == 0:
+        defaults.pop("vram", None)  # memory of a card would ask for a card again
+    labels = [*words(options.get("labels", [])), kind]
+    return {**defaults, **options, "labels": labels}
+
+
 def needs(options: JobOptions, *, python: str | None = None) -> Needs:
-    plain: Mapping[str, Any] = options
+    plain = typed(options)
     given: dict[str, Any] = {word: plain[word] for word in _SAME_IN_NEEDS if word in plain}
     given |= {field: megabytes(plain[word], what=word) for word, field in _SIZES.items() if word in plain}
     given |= {field: words(plain[word]) for word, field in _WORD_LISTS.items() if word in plain}
@@ -99,7 +125,7 @@ def spec(
     options: JobOptions, *, inputs: Sequence[InputFile], python: str | None = None, **what: Any
 ) -> JobSpec:
     """`what` is the work itself: kind, source, argv, function …"""
-    plain: Mapping[str, Any] = options
+    plain = typed(options)
     fields: dict[str, Any] = {"needs": needs(options, python=python), "inputs": list(inputs), **what}
     fields |= {word: plain[word] for word in ("name", "allow_pickle") if word in plain}
     fields |= {word: words(plain[word]) for word in ("dependencies", "labels") if word in plain}
@@ -116,6 +142,9 @@ def terms(options: JobOptions) -> dict[str, Any]:
     fields = {word: plain[word] for word in ("priority", "retries") if word in plain}
     if "ttl" in plain:
         fields["ttl_s"] = seconds(plain["ttl"], what="ttl")
+    fields |= {
+        word: microcredits(plain[word], what=word) for word in ("max_price", "budget") if word in plain
+    }
     if "after" in plain:
         fields["after"] = [job if isinstance(job, str) else job.job_id for job in plain["after"]]
     validated(SubmitRequest, spec=_ANY_SPEC, **fields)

@@ -14,10 +14,12 @@ from typing import Any, Literal, Unpack, overload
 
 from computepool.core.jobs import JobKind
 from computepool.protocol.accounts import AccountView, EventPage, EventView
+from computepool.protocol.credits import QuoteView
 from computepool.protocol.jobs import GroupRequest, JobResult
 from computepool.sdk.accounts import AccountApi, KeyApi
 from computepool.sdk.artifacts import ArtifactApi
 from computepool.sdk.config import hub_url, load_config
+from computepool.sdk.credits import CreditApi, PriceApi
 from computepool.sdk.errors import Conflict
 from computepool.sdk.executor import PoolExecutor
 from computepool.sdk.functions import FunctionCache
@@ -31,7 +33,7 @@ from computepool.sdk.options import JobOptions, PathLike
 from computepool.sdk.outcome import JobOutcome
 from computepool.sdk.paging import PAGE_MAX
 from computepool.sdk.session import CLOSE_TIMEOUT_S, Session
-from computepool.sdk.submitter import Submitter, read_value
+from computepool.sdk.submitter import Submitter, Work, read_value
 from computepool.sdk.transport import PATIENCE_S, WAIT_MS, Transport
 
 #: Combinations of options remembered, so that a loop of `pool.submit(fn, x, vram=16)` builds its spec once.
@@ -62,6 +64,8 @@ class Pool:
         self.artifacts = ArtifactApi(transport)
         self.accounts = AccountApi(transport)
         self.keys = KeyApi(transport)
+        self.credits = CreditApi(transport)
+        self.prices = PriceApi(transport)
         self.functions = FunctionCache()
         self._lock = threading.Lock()
         self._session: Session | None = None
@@ -171,6 +175,20 @@ class Pool:
     ) -> list[JobFuture]:
         """The same script `count` times as one group; COMPUTEPOOL_SLICE tells each which one it is."""
         return self._with(options).slices(path, count, args=args)
+
+    def quote(
+        self,
+        what: Work | None = None,
+        args: Sequence[object] = (),
+        *,
+        items: int = 1,
+        **options: Unpack[JobOptions],
+    ) -> QuoteView:
+        """What it would cost: a function, a script's path, a command, or anything with these requirements.
+
+        >>> pool.quote("train.py", vram=16, timeout="2h").sentences
+        """
+        return self._with(options).quote(what, args, items=items)
 
     def executor(self, **options: Unpack[JobOptions]) -> PoolExecutor:
         """A concurrent.futures.Executor: `with pool.executor(cores=2) as executor: …`."""

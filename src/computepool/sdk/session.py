@@ -47,6 +47,7 @@ class Submission:
     spec: str
     terms: str  #: further fields of the request, each with a leading comma
     read: Reader
+    budget_each: int | None = None  #: microcredits; a batch is sent with the sum of its jobs' shares
 
 
 class Session:
@@ -214,7 +215,8 @@ class Session:
     def _send(self, batch: list[tuple[Submission, str, JobFuture]]) -> SubmitReply:
         head = batch[0][0]
         items = ",".join([item for _, item, _ in batch])
-        body = f'{{"spec":{head.spec},"items":[{items}],"group_id":"{self._ensure_group()}"{head.terms}}}'
+        budget = "" if head.budget_each is None else f',"budget":{head.budget_each * len(batch)}'
+        body = f'{{"spec":{head.spec},"items":[{items}],"group_id":"{self._ensure_group()}"{head.terms}{budget}}}'
         reply = self._transport.call("POST", "/jobs", body=body.encode(), patience_s=OUTAGE_MAX_S)
         return SubmitReply.model_validate_json(reply)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from computepool.core.jobs import JobKind
 from computepool.protocol import values
+from computepool.protocol.credits import QuoteRequest, QuoteView
 from computepool.protocol.jobs import (
     PAYLOAD_MAX,
     SOURCE_MAX,
@@ -18,6 +20,7 @@ from computepool.protocol.jobs import (
     JobResult,
     JobSpec,
     Needs,
+    spec_digest,
 )
 from computepool.sdk import functions, options
 from computepool.sdk.errors import BadRequest, ResultUnreadable
@@ -27,6 +30,7 @@ from computepool.sdk.mapping import MapRun
 from computepool.sdk.options import JobOptions, PathLike, readable_file
 from computepool.sdk.outcome import JobOutcome
 from computepool.sdk.session import Session, Submission
+from computepool.sdk.sizes import seconds
 
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
@@ -35,6 +39,8 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 SLICES_MAX = 1_000
 FUNCTIONS_MAX = 128
 _EMPTY_ITEM = "{}"
+#: A function, a script's path, or a command with its arguments.
+Work = Callable[..., Any] | PathLike | Sequence[object]
 
 
 class Submitter:
@@ -44,7 +50,7 @@ class Submitter:
         options.check_known(given)
         self._pool = pool
         self._given = given
-        self._functions: dict[bytes, Submission] = {}
+        self._functions: dict[tuple[bytes, int | None], Submission] = {}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> JobFuture:
         """Run `fn(*args, **kwargs)` on some node. All keywords are the function's own."""
@@ -60,13 +66,14 @@ class Submitter:
         in_flight_max: int | None = None,
     ) -> MapRun:
         """The results of `fn` over the items, in order, as they come. Reads items only as needed."""
-        submission = self.function(fn)
+        total = min((len(items) for items in iterables if isinstance(items, Sized)), default=None)
+        submission = self.function(fn, jobs=total)
         session = self._own_session("map", name=self._given.get("name") or _name(fn))
         return MapRun(
             session,
             submission,
             (self.item(args, {}) for args in zip(*iterables, strict=False)),
-            total=min((len(items) for items in iterables if isinstance(items, Sized)), default=None),
+            total=total,
             progress=progress,
             return_exceptions=return_exceptions,
             in_flight_max=in_flight_max,
@@ -98,12 +105,55 @@ class Submitter:
             raise BadRequest(f"slices: between 1 and {SLICES_MAX}, not {count}.")
         spec = self.script(path, args)
         session = self._own_session("slices", name=spec.name)
-        submission = self._submission(spec, self._outcome)
+        submission = self._submission(spec, self._outcome, jobs=count)
         return [session.submit(submission, _EMPTY_ITEM) for _ in range(count)]
 
     def executor(self) -> PoolExecutor:
         """A concurrent.futures.Executor whose workers are the pool's nodes."""
         return PoolExecutor(self, self._own_session("session", name="executor"))
+
+    def quote(self, what: Work | None = None, args: Sequence[object] = (), *, items: int = 1) -> QuoteView:
+        """What such jobs would cost and when they would end: of a function, a script, a command, or any.
+
+        Nothing is uploaded and nothing is submitted.
+        """
+        given: JobOptions = {**self._given}
+        given.pop("inputs", None)
+        return Submitter(self._pool, given)._ask_quote(
+            what, args, items=items, exact="inputs" not in self._given
+        )
+
+    def _ask_quote(self, what: Work | None, args: Sequence[object], *, items: int, exact: bool) -> QuoteView:
+        """`exact`: the spec is the one that would be submitted, so history may be asked by its digest."""
+        spec = self._quoted(what, args)
+        money: dict[str, Any] = {
+            word: self.terms[word] for word in ("max_price", "budget") if word in self.terms
+        }
+        asked: dict[str, Any] = {
+            "needs": self.needs,
+            "name": self._given.get("name"),
+            "items": items,
+            **money,
+        }
+        if spec is not None:
+            asked |= {"needs": spec.needs, "kind": spec.kind, "timeout_s": spec.timeout_s, "name": spec.name}
+            asked["spec_digest"] = spec_digest(spec.body()) if exact else None
+        elif "timeout" in self._given:
+            asked["timeout_s"] = seconds(self._given["timeout"], what="timeout")
+        request = options.validated(QuoteRequest, **asked)
+        return self._pool.transport.post("/quotes", QuoteView, body=request)
+
+    def _quoted(self, what: Work | None, args: Sequence[object]) -> JobSpec | None:
+        if what is None:
+            return None
+        if isinstance(what, str | os.PathLike):
+            return self.script(what, args)
+        if not callable(what):
+            return self.program(what)
+        pickled = self._pool.functions.pickled(what)
+        if len(pickled) > SOURCE_MAX:  # it would have to be uploaded; then history knows it by name
+            return self._spec(_name(what), kind=JobKind.FUNCTION, function="AA==", python=PYTHON)
+        return self._function_spec(pickled, _name(what))
 
     # ------------------------------------------------------------ parts, also used by the CLI
     def start(self, spec: JobSpec, *, wait: bool) -> JobOutcome | JobFuture:
@@ -134,14 +184,16 @@ class Submitter:
             raise BadRequest(f"command: pass the program and its arguments as a list, not {argv!r}.")
         return self._spec(words[0].rpartition("/")[2] or words[0], kind=JobKind.COMMAND, argv=words)
 
-    def function(self, fn: Callable[..., Any]) -> Submission:
+    def function(self, fn: Callable[..., Any], *, jobs: int | None = 1) -> Submission:
+        """`jobs`: how many calls share the budget; None: nobody knows."""
         pickled = self._pool.functions.pickled(fn)
-        known = self._functions.get(pickled)
+        key = (pickled, jobs if "budget" in self._given else 1)
+        known = self._functions.get(key)
         if known is None:
-            known = self._submission(self._function_spec(pickled, _name(fn)), self._value)
+            known = self._submission(self._function_spec(pickled, _name(fn)), self._value, jobs=jobs)
             if len(self._functions) >= FUNCTIONS_MAX:
                 self._functions.clear()
-            self._functions[pickled] = known
+            self._functions[key] = known
         return known
 
     def item(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -192,15 +244,31 @@ class Submitter:
         given: JobOptions = {"name": name, **self._given}
         return options.spec(given, inputs=self.inputs, **what)
 
-    def _submission(self, spec: JobSpec, read: Callable[[JobResult], Any]) -> Submission:
-        extra = "".join(f",{json.dumps(name)}:{json.dumps(value)}" for name, value in self.terms.items())
-        return Submission(spec=spec.body(), terms=extra, read=read)
+    def _submission(
+        self, spec: JobSpec, read: Callable[[JobResult], Any], *, jobs: int | None = 1
+    ) -> Submission:
+        terms = dict(self.terms)
+        each = _share(terms.pop("budget", None), jobs)
+        extra = "".join(f",{json.dumps(name)}:{json.dumps(value)}" for name, value in terms.items())
+        return Submission(spec=spec.body(), terms=extra, read=read, budget_each=each)
 
     def _value(self, result: JobResult) -> Any:
         return read_value(self._pool, result, allow_pickle=self.allow_pickle)
 
     def _outcome(self, result: JobResult) -> JobOutcome:
         return JobOutcome.of(self._pool, result)
+
+
+def _share(budget: int | None, jobs: int | None) -> int | None:
+    """Jobs leave in several batches, so each carries its part of the budget."""
+    if budget is None:
+        return None
+    if jobs is None:
+        raise BadRequest("budget: it is shared among the items, so pass a list, whose length is known.")
+    each = budget // max(1, jobs)
+    if not each:
+        raise BadRequest(f"budget: it leaves nothing for each of {jobs} jobs.")
+    return each
 
 
 def read_value(pool: Pool, result: JobResult, *, allow_pickle: bool) -> Any:
