@@ -245,10 +245,13 @@ def judge(answer: Answer, asked: Asked) -> Step | None:
 
 
 def contradicts(state: PayoutState, answer: Answer) -> bool:
-    """What a person must look at: we have told the ledger one thing, and the bank says the other."""
+    """What a person must look at: the ledger has it one way, and the bank says the other.
+
+    `processing` is no contradiction: what a bank tells may come late.
+    """
     if state is PayoutState.PAID:
         return answer.word is Word.REFUSED
-    return state in RETURNED and answer.word in (Word.PAID, Word.PROCESSING)
+    return state in RETURNED and answer.word is Word.PAID
 
 
 class Absence(StrEnum):

@@ -1,0 +1,281 @@
+"""The rules of payouts as values: what is valid, who must approve, and that no answer leads astray."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from computepool.core.errors import BadRequest
+from computepool.core.money import CREDIT
+from computepool.core.payouts import (
+    AT_THE_BANK,
+    CANCELLABLE,
+    DECIDED,
+    PAISA,
+    RETURNED,
+    Absence,
+    Answer,
+    ApprovalRules,
+    Asked,
+    BankTarget,
+    PayoutState,
+    UpiTarget,
+    Why,
+    Word,
+    bank_target,
+    check_amount,
+    contradicts,
+    judge,
+    judge_absence,
+    may_approve,
+    may_become,
+    needs_approval,
+    paise_of,
+    reason_parts,
+    reason_text,
+    retry_after_ms,
+    rupees_of,
+    target_from_json,
+    target_to_json,
+    upi_target,
+)
+
+RULES = ApprovalRules(first=True, above=10_000 * CREDIT, two_persons=False)
+BAD_NUMBERS = (
+    "", "12345678", "1" * 19, "12345678a", "123 456 789", "-123456789", "١٢٣٤٥٦٧٨٩", "123456789\n",
+)  # fmt: skip
+BAD_IFSC = (
+    "", "SBIN1001234", "sbin0001234", "SBI00001234", "SBIN000123", "SBIN00012345", "SBIN0001234 ", "SBIN0001234\n",
+    "SBIN０001234",
+)  # fmt: skip
+BAD_NAMES = (
+    "", "ab", " Asha", "Asha ", "=cmd", "+Asha", "-Asha", "@Asha", "A\nB C", "x" * 121, "Аша Рао", "a\x00bc",
+)  # fmt: skip
+GOOD_BANK = {"account_number": "123456789", "ifsc": "SBIN0001234", "name": "Asha Rao"}
+
+
+# targets
+
+
+@pytest.mark.parametrize(
+    "text", ["asha@okaxis", "a@b", "9876543210@ybl", "a.b-c_d@upi", f"{'x' * 252}@upi", "A1@Paytm1"]
+)
+def test_good_upi_ids(text: str) -> None:
+    assert upi_target(text) == UpiTarget(text.lower())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "a", "@", "a@", "@b", "asha", "asha@@okaxis", "asha@ok axis", " asha@okaxis", "asha@okaxis\n", "asha@ok.axis",
+        "as ha@okaxis", "asha@1axis", ".asha@okaxis", "=1+1@okaxis", "अशा@okaxis", "asha@ökaxis",
+        "a\x00b@okaxis", f"{'x' * 253}@upi",
+        "asha@okaxis@okaxis", "asha＠okaxis", "a/b@okaxis", "١٢٣@upi",
+    ],
+)  # fmt: skip
+def test_bad_upi_ids(text: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        upi_target(text)
+    assert refused.value.field == "upi"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("account_number", value) for value in BAD_NUMBERS),
+        *(("ifsc", value) for value in BAD_IFSC),
+        *(("name", value) for value in BAD_NAMES),
+    ],
+)  # fmt: skip
+def test_bad_bank_accounts(field: str, value: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        bank_target(**(GOOD_BANK | {field: value}))
+    assert refused.value.field == f"bank.{field}"
+
+
+@given(
+    number=st.from_regex(r"[0-9]{9,18}", fullmatch=True),
+    ifsc=st.from_regex(r"[A-Z]{4}0[A-Z0-9]{6}", fullmatch=True),
+    name=st.sampled_from(["Asha Rao", "O'Neil (Jr.)", "M/S Rao-Rao", "abc", "x" * 120]),
+)
+def test_good_bank_accounts_survive_storage(number: str, ifsc: str, name: str) -> None:
+    if not (number + ifsc).isascii():
+        return
+    target = bank_target(account_number=number, ifsc=ifsc, name=name)
+    assert target_from_json(target_to_json(target)) == target
+    assert number not in target.masked() or len(number) <= 4
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_a_upi_id_or_refused(text: str) -> None:
+    try:
+        target = upi_target(text)
+    except BadRequest:
+        return
+    assert 3 <= len(text) <= 256
+    assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*@[a-z][a-z0-9]*", target.upi)
+    assert target_from_json(target_to_json(target)) == target
+    assert json.loads(target_to_json(target)) == {"upi": text.lower()}
+
+
+@given(st.from_regex(r"[a-z][a-z0-9]{2,20}@[a-z]{3,8}", fullmatch=True))
+def test_a_masked_target_does_not_give_the_target_away(text: str) -> None:
+    if not text.isascii():
+        return
+    masked = upi_target(text).masked()
+    assert text.partition("@")[0] not in masked
+    assert masked.endswith(text.partition("@")[2])
+
+
+def test_a_masked_bank_account_shows_four_digits() -> None:
+    target = BankTarget(account_number="50100123456789", ifsc="HDFC0000123", name="Asha Rao")
+    assert target.masked() == "***6789 at HDFC0000123"
+
+
+# amounts
+
+
+@given(
+    st.integers(min_value=1, max_value=9_000_000_000_000_000),
+    st.integers(min_value=0, max_value=1_000 * CREDIT),
+)
+def test_an_amount_is_whole_paise_and_not_too_small(amount: int, least: int) -> None:
+    good = amount % PAISA == 0 and amount >= least
+    if not good:
+        with pytest.raises(BadRequest) as refused:
+            check_amount(amount, least=least)
+        assert refused.value.field == "amount"
+        return
+    check_amount(amount, least=least)
+    assert paise_of(amount) * PAISA == amount
+    rupees, paise = rupees_of(amount).split(".")
+    assert int(rupees) * CREDIT + int(paise) * PAISA == amount
+
+
+# approval
+
+
+@pytest.mark.parametrize(
+    ("amount", "paid_before", "expected"),
+    [
+        (500, True, None),
+        (10_000, True, None),
+        (10_001, True, Why.LARGE),
+        (500, False, Why.FIRST),
+        (10_001, False, Why.LARGE),
+    ],
+)
+def test_first_and_large_payouts_need_approval(amount: int, paid_before: bool, expected: Why | None) -> None:
+    assert needs_approval(amount * CREDIT, RULES, paid_before=paid_before) is expected
+
+
+def test_two_persons() -> None:
+    strict = ApprovalRules(first=True, above=0, two_persons=True)
+    assert may_approve(RULES, requester="a", approver="a")
+    assert not may_approve(strict, requester="a", approver="a")
+    assert may_approve(strict, requester="a", approver="b")
+
+
+# states
+
+
+def test_what_is_decided_stays_so() -> None:
+    for before, after in product(DECIDED, PayoutState):
+        assert not may_become(before, after)
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    reached = {PayoutState.REQUESTED}
+    while (
+        more := {after for before in reached for after in PayoutState if may_become(before, after)} - reached
+    ):
+        reached |= more
+    assert reached == set(PayoutState)
+    for state in set(PayoutState) - DECIDED:
+        assert any(may_become(state, end) for end in DECIDED)
+
+
+def test_only_what_the_bank_never_had_can_be_called_back() -> None:
+    for state in PayoutState:
+        assert may_become(state, PayoutState.REJECTED) == (state in CANCELLABLE)
+    assert not CANCELLABLE & AT_THE_BANK
+    assert RETURNED < DECIDED
+
+
+@given(st.lists(st.sampled_from(PayoutState), max_size=20))
+def test_no_path_pays_and_returns(wanted: list[PayoutState]) -> None:
+    """Whatever is tried, money leaves its account at most once, and only from a payout that is not decided."""
+    state, moves = PayoutState.REQUESTED, 0
+    for after in wanted:
+        if may_become(state, after):
+            assert state not in DECIDED
+            moves += after in DECIDED
+            state = after
+    assert moves <= 1
+
+
+# answers
+
+
+@pytest.mark.parametrize(("word", "asked"), list(product(Word, Asked)))
+def test_where_an_answer_leads(word: Word, asked: Asked) -> None:
+    step = judge(Answer(word), asked)
+    if step is None:
+        assert asked is Asked.LOOK_UP
+        assert word in (Word.UNCLEAR, Word.ABSENT)
+        return
+    assert (step.state is PayoutState.PAID) == (word is Word.PAID)
+    if step.state is PayoutState.FAILED:
+        assert word is Word.REFUSED
+        assert asked is not Asked.SUBMIT_AGAIN
+    for state in AT_THE_BANK:
+        assert step.state is state or may_become(state, step.state)
+
+
+def test_a_lost_answer_never_ends_a_payout() -> None:
+    for word, asked in product((Word.UNCLEAR, Word.ABSENT, Word.PROCESSING), Asked):
+        step = judge(Answer(word), asked)
+        assert step is None or step.state not in DECIDED
+
+
+@given(st.sampled_from(Why), st.booleans(), st.integers(0, 10**9), st.integers(1, 10**9))
+def test_an_absent_order(why: Why, known: bool, silent_ms: int, certain_ms: int) -> None:
+    found = judge_absence(why=why, known=known, silent_ms=silent_ms, certain_ms=certain_ms)
+    if known:
+        assert found is Absence.WAIT
+    if found is Absence.GIVE_UP:
+        assert why is Why.REFUSED_AGAIN
+        assert silent_ms >= certain_ms
+    if found is Absence.SEND_AGAIN:
+        assert why is not Why.REFUSED_AGAIN
+
+
+@pytest.mark.parametrize(("state", "word"), list(product(PayoutState, Word)))
+def test_contradictions(state: PayoutState, word: Word) -> None:
+    expected = (state is PayoutState.PAID and word is Word.REFUSED) or (
+        state in RETURNED and word is Word.PAID
+    )
+    assert contradicts(state, Answer(word)) == expected
+
+
+@given(st.integers(0, 10_000))
+def test_pauses_grow_and_are_bounded(tries: int) -> None:
+    def pause(number: int) -> int:
+        return retry_after_ms(number, base_ms=5_000, max_ms=900_000)
+
+    assert 5_000 <= pause(tries) <= pause(tries + 1) <= 900_000
+
+
+@given(st.sampled_from(Why), st.text(max_size=500))
+def test_reasons_survive_storage(why: Why, words: str) -> None:
+    text = reason_text(why, words)
+    assert text.isprintable()
+    assert len(text) <= 250
+    found, said = reason_parts(text)
+    assert found is why
+    assert said == text[len(why.value) + 2 :]
