@@ -80,6 +80,22 @@ async def test_a_node_is_not_paid_for_longer_than_the_hub_saw(hub: HubDouble) ->
     assert (await job(sam, grant.job_id))["charge"] == charge_of(PRICE, 1_000)
 
 
+async def test_attempts_of_one_lane_are_not_paid_for_the_same_time(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    node = await hub.node(await hub.account("pia", "provider"), cores=1)
+    spec = {"timeout_s": 60}
+    await submit(sam, spec=spec)
+    [first] = await node.take()
+    await node.report(first.attempt_id, ran_ms=0)  # so short that the next ones come together
+    await submit(sam, items=5, spec=spec)
+    grants = await node.take(5)
+    assert len({grant.lane for grant in grants}) == 1
+    hub.hub.clock.advance(10_000)  # type: ignore[attr-defined]
+    await node.report_all([node.make_report(grant.attempt_id, ran_ms=9_000) for grant in grants])
+    billed = [(await job(sam, grant.job_id))["tries"][0]["billed_ms"] for grant in grants]
+    assert sorted(billed) == [0, 0, 0, 1_000, 9_000]
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -76,6 +76,7 @@ class _Settling:
         self.unsuccessful: list[tuple[Report, AnyRow]] = []
         self.outputs: list[dict[str, Any]] = []
         self.uploaded: set[str] = set()
+        self.lane_ms: dict[str, int] = {}  #: how long a lane had for all of its attempts in this batch
         self.done: set[str] = set()  #: jobs accepted earlier in this very batch
         self.good = self.bad = 0
 
@@ -85,6 +86,9 @@ class _Settling:
         jobs = job_rows.lock_jobs(self.tx, {id_.rpartition("-")[0] for id_ in ids})
         attempts = job_rows.lock_attempts(self.tx, ids)
         self.uploaded = self._find_uploads(reports)
+        for attempt in attempts.values():
+            had_ms = self.tx.now_ms - attempt.leased_at_ms
+            self.lane_ms[attempt.lane] = max(had_ms, self.lane_ms.get(attempt.lane, 0))
         seen: dict[str, str] = {}
         for report in reports:
             self._settle_one(report, attempts.get(report.attempt_id), jobs=jobs, seen=seen)
@@ -186,7 +190,10 @@ class _Settling:
             lifecycle.job_event(self.tx, job, JobState.RUNNING, reason=Reason.STARTED, **said)
             before = JobState.RUNNING
         lifecycle.job_event(self.tx, job, JobState.SUCCEEDED, reason=reason, before=before, **said)
-        bill = holds.settle(self.hub, self.tx, job, attempt=attempt, ran_ms=report.ran_ms)
+        # One after the other: attempts of a lane cannot all have run for as long as the lane is held.
+        ran_ms = min(report.ran_ms, self.lane_ms[attempt.lane])
+        bill = holds.settle(self.hub, self.tx, job, attempt=attempt, ran_ms=ran_ms)
+        self.lane_ms[attempt.lane] -= bill.billed_ms
         times["billed"] = bill.billed_ms
         self.accepted.append(
             {
