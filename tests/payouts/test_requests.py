@@ -276,7 +276,9 @@ async def test_cancelling_races_with_sending(any_scene: Scene) -> None:
 # several hubs
 
 
-async def test_two_hubs_send_each_order_once(bank: Any, tmp_path: Path, postgres_url: str) -> None:
+async def test_two_hubs_send_each_order_once(
+    bank: MisbehavingBank, tmp_path: Path, postgres_url: str
+) -> None:
     """Both run their rounds at the same moment, again and again."""
     settings = {
         "payout_round_s": 3600,

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from computepool.cli import accounts, artifacts, hub, jobs, nodes, output, signin, submit, up
+from computepool.cli import accounts, artifacts, hub, jobs, nodes, output, payouts, signin, submit, up
 from computepool.cli.events import events
 from computepool.cli.options import close_pools
 
@@ -41,6 +41,7 @@ app.command("logout")(signin.logout)
 app.command("whoami")(signin.whoami)
 app.add_typer(accounts.keys, name="keys")
 app.add_typer(accounts.accounts, name="accounts")
+app.add_typer(payouts.app, name="payouts")
 app.add_typer(hub.app, name="hub")
 
 

@@ -32,6 +32,7 @@ from computepool.sdk.nodes import NodeApi
 from computepool.sdk.options import JobOptions, PathLike
 from computepool.sdk.outcome import JobOutcome
 from computepool.sdk.paging import PAGE_MAX
+from computepool.sdk.payouts import PayoutApi
 from computepool.sdk.session import CLOSE_TIMEOUT_S, Session
 from computepool.sdk.submitter import Submitter, Work, read_value
 from computepool.sdk.transport import PATIENCE_S, WAIT_MS, Transport
@@ -66,6 +67,7 @@ class Pool:
         self.keys = KeyApi(transport)
         self.credits = CreditApi(transport)
         self.prices = PriceApi(transport)
+        self.payouts = PayoutApi(transport)
         self.functions = FunctionCache()
         self._lock = threading.Lock()
         self._session: Session | None = None

@@ -1,0 +1,233 @@
+"""The hub dies around the call to the bank and around every commit of a payout: paid once, or returned once, all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from computepool.core import ledger
+from computepool.hub.clock import SystemClock
+from computepool.hub.store import booking, payouts
+from computepool.hub.store.session import Store
+from computepool.testing.postgres import PostgresServer
+from computepool.testing.processes import HubProcess, RealPool, wait_until
+from tests.payouts.bank import Conduct, MisbehavingBank, webhook
+from tests.payouts.earning import LEAST, earn_now
+
+pytestmark = pytest.mark.process
+
+#: Rounds are quick, and nothing else of the hub's own commits: see tests/faults/test_crash_points.py.
+QUICK = {
+    "lease_min_s": 60,
+    "interval_min_s": 10,
+    "sweep_s": 10,
+    "boot_grace_s": 120,
+    "self_fence_s": 10,
+    "payout_round_s": 0.05,
+    "payout_approve_first": 0,
+    "payout_call_s": 0.3,
+    "payout_retry_base_s": 0.1,
+    "payout_retry_max_s": 0.3,
+}
+UPI = {"amount": LEAST, "upi": "asha@okaxis"}
+
+
+class Till:
+    """A pool with one hub that can be made to die, and an account that has earned money."""
+
+    def __init__(self, url: str, bank: MisbehavingBank, earned: int) -> None:
+        self.bank = bank
+        self.pool = RealPool(database_url=url, **{**QUICK, **bank.settings()})
+        self.hub: HubProcess = self.pool.add_hub()
+        self.store = Store(self.hub.settings.url, clock=SystemClock(), hub_id="test")
+        self.hub.start()
+        with self.http() as http:
+            self.me = http.get("/me").json()["id"]
+        earn_now(self.store, self.me, earned)
+
+    def http(self) -> httpx2.Client:
+        headers = {"Authorization": f"Bearer {self.pool.admin_key}"}
+        return httpx2.Client(base_url=f"{self.hub.url}/api/v1", headers=headers, timeout=20)
+
+    def restart(self, crash_at: str = "") -> None:
+        self.hub.kill()
+        self.hub.start(crash_at=crash_at)
+
+    def await_death(self) -> None:
+        assert self.hub.wait(20) == 137, self.hub.log
+
+    def row(self, payout_id: str) -> Any:
+        return self.store.read_now(lambda connection: payouts.get(connection, payout_id))
+
+    def available(self) -> int:
+        return self.store.read_now(lambda connection: booking.balance_of(connection, ledger.owner(self.me)))
+
+    def await_state(self, payout_id: str, *states: str) -> str:
+        wait_until(lambda: self.row(payout_id).state in states, 20, f"the payout is {states}")
+        return str(self.row(payout_id).state)
+
+    def close(self) -> None:
+        try:
+            assert self.pool.broken_rules() == []
+        finally:
+            self.store.close()
+            self.pool.close()
+
+
+MakeTill = Callable[[int], Till]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def make_till(request: pytest.FixtureRequest) -> Iterator[MakeTill]:
+    tills: list[Till] = []
+    with MisbehavingBank() as bank:
+
+        def make(earned: int) -> Till:
+            url = ""
+            if request.param == "postgresql":
+                server: PostgresServer = request.getfixturevalue("postgres")
+                url = server.fresh_database()
+            tills.append(Till(url, bank, earned))
+            return tills[-1]
+
+        yield make
+        for till in tills:
+            print(till.pool.logs())
+            till.close()
+
+
+@pytest.mark.parametrize("point", ["before_bank_call", "after_bank_call"])
+@pytest.mark.parametrize("conduct", [Conduct.PAY, Conduct.ERROR, Conduct.ERROR_PAID, Conduct.REFUSE])
+def test_death_around_the_call(make_till: MakeTill, point: str, conduct: Conduct) -> None:
+    till = make_till(2 * LEAST)
+    till.bank.conduct.append(conduct)
+    till.restart(crash_at=point)
+    with till.http() as http:
+        payout_id = http.post("/payouts", json=UPI).json()["id"]
+    till.await_death()
+    # The state was committed before the call: this order is never again sent as if for the first time.
+    assert till.row(payout_id).state == "submitted"
+    assert till.available() == LEAST
+    assert till.bank.orders == (point == "after_bank_call")
+    till.restart()
+    if conduct is Conduct.REFUSE:
+        # A refusal after the crash may be about the second copy; money stays set aside until it is certain.
+        till.await_state(payout_id, "unknown")
+        with till.http() as http:
+            marked = http.post(f"/payouts/{payout_id}/failed", json={"reason": "not at the bank"})
+            assert marked.status_code == 200, marked.text
+        assert till.available() == 2 * LEAST
+        return
+    assert till.await_state(payout_id, "paid", "failed") == "paid"
+    assert till.bank.books.paid(payout_id) == 1
+    assert len(till.bank.books.of(payout_id)) == 1
+    assert till.available() == LEAST
+
+
+def test_death_again_and_again_around_the_call(make_till: MakeTill) -> None:
+    till = make_till(LEAST)
+    payout_id = ""
+    for point in ("before_bank_call", "after_bank_call", "before_bank_call", "after_bank_call"):
+        till.bank.conduct.clear()
+        till.bank.conduct.append(Conduct.ERROR)
+        till.restart(crash_at=point)
+        if not payout_id:
+            with till.http() as http:
+                payout_id = http.post("/payouts", json=UPI).json()["id"]
+        till.await_death()
+    till.bank.heal()
+    till.restart()
+    assert till.await_state(payout_id, "paid", "failed") == "paid"
+    assert till.bank.books.paid(payout_id) == 1
+
+
+@pytest.mark.parametrize("point", ["before_commit", "after_commit"])
+def test_death_around_the_commits_of_a_payout(make_till: MakeTill, point: str) -> None:
+    """The request (commit 2), the claim (3) and the answer (4); each is said again until it is answered."""
+    till = make_till(2 * LEAST)
+    payout_id = ""
+    for commit in (2, 3, 4):
+        till.restart(crash_at=f"{point}:{commit}")
+        payout_id = _ask_until_answered(till) or payout_id
+        if till.hub.alive:
+            till.await_death()
+    till.restart()
+    payout_id = _ask_until_answered(till)
+    assert till.await_state(payout_id, "paid") == "paid"
+    assert till.bank.books.paid(payout_id) == 1
+    assert len(till.bank.books.payouts) == 1
+    assert till.available() == LEAST
+
+
+def _ask_until_answered(till: Till) -> str:
+    """The same request under the same key; empty when the hub died of it."""
+    with till.http() as http:
+        try:
+            answer = http.post("/payouts", json=UPI, headers={"Idempotency-Key": "one"})
+        except httpx2.TransportError:
+            return ""
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+@pytest.mark.parametrize("point", ["before_commit", "after_commit"])
+def test_death_while_hearing_a_webhook(make_till: MakeTill, point: str) -> None:
+    """The bank gets no 2xx and tells it again."""
+    till = make_till(LEAST)
+    till.bank.conduct.append(Conduct.PROCESS)
+    till.bank.questions_in_process = 10**9
+    with till.http() as http:
+        payout_id = http.post("/payouts", json=UPI).json()["id"]
+    till.await_state(payout_id, "submitted")
+    assert till.bank.took.wait(10)
+    [taken] = till.bank.books.payouts
+    taken["status"] = taken["_end"] = "processed"
+    told = webhook("payout.processed", {name: value for name, value in taken.items() if name != "_end"})
+    till.hub.kill()
+    # No rounds in this one: the first commit after the hub's own is the webhook's.
+    slow = HubProcess(
+        till.pool.folder,
+        name="slow",
+        first=till.hub.first,
+        database_url=till.pool._database_url,
+        **{**QUICK, **till.bank.settings(), "payout_round_s": 3600},
+    )
+    till.pool.hubs.append(slow)
+    slow.start(crash_at=f"{point}:2")
+    route = f"{slow.url}/api/v1/payouts/webhook/razorpayx"
+    with pytest.raises(httpx2.TransportError):
+        httpx2.post(route, **told)
+    assert slow.wait(20) == 137
+    slow.start()
+    for _ in range(3):
+        assert httpx2.post(route, **told).status_code == 204
+    assert till.row(payout_id).state == "paid"
+    assert till.available() == 0
+
+
+def test_kill_9_at_any_moment(make_till: MakeTill) -> None:
+    """A hub that is killed again and again while it pays thirty payouts through a bank that errs."""
+    till = make_till(30 * LEAST)
+    with till.http() as http:
+        asked = [http.post("/payouts", json=UPI).json() for _ in range(20)]
+    payout_ids = [payout["id"] for payout in asked]
+    for _ in range(6):
+        till.bank.conduct.extend(
+            [Conduct.ERROR_PAID, Conduct.RESET, Conduct.PAY, Conduct.HANG_PAID, Conduct.BUSY]
+        )
+        orders = till.bank.orders
+        wait_until(lambda seen=orders: till.bank.orders > seen or _all_over(till, payout_ids), 20)
+        till.restart()
+    till.bank.heal()
+    for payout_id in payout_ids:
+        assert till.await_state(payout_id, "paid", "failed") == "paid"
+        assert till.bank.books.paid(payout_id) == 1
+    assert len(till.bank.books.payouts) == 20
+    assert till.available() == 10 * LEAST
+
+
+def _all_over(till: Till, payout_ids: list[str]) -> bool:
+    return all(till.row(payout_id).state == "paid" for payout_id in payout_ids)
