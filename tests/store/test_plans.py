@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from computepool.core.jobs import AttemptState, JobState, Reason
-from computepool.hub.store import dialect, jobs, records
+from computepool.hub.store import dependencies, dialect, jobs, records
 from computepool.hub.store.session import Connection, Tx
 
 MANY = [f"job_{number}" for number in range(600)]
@@ -29,7 +29,7 @@ READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
         lambda c: jobs.list_jobs(c, account_id="a", state=None, group_id=None, before="j", limit=9),
         "ix_jobs_account",
     ),
-    "dependents": (lambda c: jobs.dependents(c, MANY), "ix_dependencies_after_id"),
+    "dependents": (lambda c: dependencies.dependents(c, MANY), "ix_dependencies_after_id"),
     "results": (lambda c: records.list_results(c, group_id="g", after=5, limit=9), "ix_events_results"),
     "events of a job": (lambda c: records.list_events(c, after=5, limit=9, job_id="j"), "ix_events_job"),
     "events of a node": (lambda c: records.list_events(c, after=5, limit=9, node_id="n"), "ix_events_node"),

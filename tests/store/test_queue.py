@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 
 from computepool.core.errors import InvariantViolation
 from computepool.core.jobs import JobState, Reason
-from computepool.hub.store import jobs
+from computepool.hub.store import dependencies, jobs
 from computepool.hub.store.session import AnyRow, Connection, Store, Tx
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import accepted, add_account, add_attempt, add_group, add_jobs, add_node
@@ -215,12 +215,12 @@ async def test_a_job_waits_for_all_it_comes_after(store: Store) -> None:
 
     first, last = await store.write(unit)
     assert await store.write(lambda tx: jobs.lease_jobs(tx, [last])) == {}
-    assert await store.read(lambda connection: sorted(jobs.get_dependencies(connection, last))) == first
-    waiting = await store.read(lambda connection: jobs.dependents(connection, first))
+    assert await store.read(lambda connection: sorted(dependencies.get(connection, last))) == first
+    waiting = await store.read(lambda connection: dependencies.dependents(connection, first))
     assert [(row.job_id, row.after_id) for row in waiting] == [(last, id_) for id_ in first]
-    assert await store.write(lambda tx: jobs.release_dependent(tx, last, 1)) == 1
+    assert await store.write(lambda tx: dependencies.release(tx, last, 1)) == 1
     assert (await job(store, last)).reason == Reason.WAITING_FOR_JOBS
-    assert await store.write(lambda tx: jobs.release_dependent(tx, last, 1)) == 0
+    assert await store.write(lambda tx: dependencies.release(tx, last, 1)) == 0
     assert (await job(store, last)).reason == Reason.WAITING_FOR_NODE
     assert set(await store.write(lambda tx: jobs.lease_jobs(tx, [last]))) == {last}
 
@@ -235,7 +235,7 @@ async def test_a_cancelled_dependent_is_not_released(store: Store) -> None:
     await store.write(
         lambda tx: jobs.finish(tx, last, state=JobState.CANCELLED, reason=Reason.CANCELLED_BY_USER)
     )
-    assert await store.write(lambda tx: jobs.release_dependent(tx, last, 1)) == -1
+    assert await store.write(lambda tx: dependencies.release(tx, last, 1)) == -1
 
 
 # looking

@@ -7,7 +7,7 @@ from typing import Any
 
 from computepool.core.ids import make_id
 from computepool.core.jobs import AttemptState, JobKind, JobState, Reason
-from computepool.hub.store import accounts, jobs, nodes, records
+from computepool.hub.store import accounts, dependencies, jobs, nodes, records
 from computepool.hub.store.session import Tx
 from computepool.protocol.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes import Profile
@@ -79,7 +79,7 @@ def add_jobs(
     defaults = _job_columns(tx, account_id or add_account(tx), digest, deps=len(after)) | columns
     ids = [next_id("job", tx.now_ms) for _ in range(count)]
     jobs.insert_jobs(tx, [defaults | {"id": id_, "item": item} for item, id_ in enumerate(ids)])
-    jobs.insert_dependencies(tx, [{"job_id": id_, "after_id": other} for id_ in ids for other in after])
+    dependencies.insert(tx, [{"job_id": id_, "after_id": other} for id_ in ids for other in after])
     return ids
 
 

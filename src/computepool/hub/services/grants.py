@@ -9,14 +9,14 @@ from computepool.hub.store.session import Tx
 
 
 def welcome(hub: Hub, tx: Tx, account_id: str) -> None:
-    _grant(hub, tx, account_id, hub.settings.signup_grant)
+    _grant(hub, tx, account_id, amount=hub.settings.signup_grant)
 
 
 def found(hub: Hub, tx: Tx, account_id: str) -> None:
     """For the first admin, who can give credits to everybody anyway: enough to try everything at once."""
-    _grant(hub, tx, account_id, hub.settings.operator_grant)
+    _grant(hub, tx, account_id, amount=hub.settings.operator_grant)
 
 
-def _grant(hub: Hub, tx: Tx, account_id: str, amount: int) -> None:
+def _grant(hub: Hub, tx: Tx, account_id: str, *, amount: int) -> None:
     if hub.market.table.economy is not Economy.NONE:
         tx.post(f"grant:{account_id}", ledger.grant(account_id, amount))

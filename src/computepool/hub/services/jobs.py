@@ -14,9 +14,9 @@ from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.services.quotes import Terms
+from computepool.hub.store import dependencies, records
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
-from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.jobs import (
     JobDetail,
@@ -81,7 +81,7 @@ class _Submission:
         earned = holds.place(tx, account, self.job_ids, each=self.terms.hold_each)
         job_rows.insert_spec(tx, digest=self.digest, body=self.body)
         job_rows.insert_jobs(tx, self._rows(tx, pending=len(pending), earned=earned))
-        job_rows.insert_dependencies(
+        dependencies.insert(
             tx,
             [{"job_id": job_id, "after_id": after} for job_id in self.job_ids for after in sorted(pending)],
         )
@@ -220,7 +220,7 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
         row = job_rows.get_job(connection, job_id)
         return (
             row,
-            job_rows.get_dependencies(connection, job_id),
+            dependencies.get(connection, job_id),
             job_rows.get_attempts(connection, job_id),
             records.outputs_of(connection, [job_id]).get(job_id, []),
         )

@@ -16,6 +16,7 @@ from computepool.core.jobs import (
     after_failure,
 )
 from computepool.hub.services import holds
+from computepool.hub.store import dependencies
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import AnyRow, Tx
 
@@ -84,7 +85,7 @@ def fail_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None:
     """A chain of any length, without recursion: a long one must not exhaust the stack."""
     pending = list(job_ids)
     while pending:
-        waiting = {row.job_id for row in job_rows.dependents(tx.connection, pending)}
+        waiting = {row.job_id for row in dependencies.dependents(tx.connection, pending)}
         rows = job_rows.lock_jobs(tx, waiting)
         pending = []
         for job in rows.values():
@@ -98,10 +99,10 @@ def fail_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None:
 
 def release_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None:
     counts: dict[str, int] = {}
-    for row in job_rows.dependents(tx.connection, job_ids):
+    for row in dependencies.dependents(tx.connection, job_ids):
         counts[row.job_id] = counts.get(row.job_id, 0) + 1
     for job_id, count in sorted(counts.items()):
-        if job_rows.release_dependent(tx, job_id, count) == 0:
+        if dependencies.release(tx, job_id, count) == 0:
             effects.requeued.append(job_id)
             tx.touch("queue", f"job:{job_id}")
 

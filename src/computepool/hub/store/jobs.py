@@ -18,7 +18,6 @@ from computepool.hub.store.tables import (
     IS_OPEN,
     IS_QUEUED,
     attempts,
-    dependencies,
     jobs,
     nodes,
     specs,
@@ -59,11 +58,6 @@ def get_specs(connection: Connection, digests: Iterable[str]) -> dict[str, str]:
 
 def insert_jobs(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
     tx.connection.execute(jobs.insert(), list(rows))
-
-
-def insert_dependencies(tx: Tx, rows: Sequence[dict[str, str]]) -> None:
-    if rows:
-        tx.connection.execute(dependencies.insert(), list(rows))
 
 
 def count_open(connection: Connection, account_id: str) -> int:
@@ -456,42 +450,6 @@ def overdue_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[str
     """Queued longer than their time to live."""
     statement = select(jobs.c.id).where(IS_QUEUED, jobs.c.expires_at_ms < now_ms).limit(limit)
     return list(connection.execute(statement).scalars())
-
-
-# dependencies
-
-
-def dependents(connection: Connection, job_ids: Iterable[str]) -> Sequence[AnyRow]:
-    statement = _dependents(connection.dialect.name)
-    return connection.execute(statement, dialect.ids(connection, job_ids)).all()
-
-
-@cache
-def _dependents(name: str) -> Select[Any]:
-    wanted = dialect.among_ids(name, dependencies.c.after_id)
-    return select(dependencies).where(wanted).order_by(dependencies.c.job_id)
-
-
-def get_dependencies(connection: Connection, job_id: str) -> list[str]:
-    return list(
-        connection.execute(select(dependencies.c.after_id).where(dependencies.c.job_id == job_id)).scalars()
-    )
-
-
-def release_dependent(tx: Tx, job_id: str, count: int) -> int:
-    """One of its `after` jobs succeeded. Returns how many are still pending."""
-    statement = (
-        update(jobs)
-        .where(jobs.c.id == job_id, jobs.c.state == JobState.QUEUED.value)
-        .values(deps_pending=jobs.c.deps_pending - count, queued_at_ms=tx.now_ms)
-        .returning(jobs.c.deps_pending)
-    )
-    pending = tx.connection.execute(statement).scalar()
-    if pending == 0:
-        tx.connection.execute(
-            update(jobs).where(jobs.c.id == job_id).values(reason=Reason.WAITING_FOR_NODE.value)
-        )
-    return -1 if pending is None else pending
 
 
 def running_on(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[AnyRow]]:
