@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import httpx2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.hub.services import identity, payout_rounds
+from computepool.hub.services import identity, market, payout_rounds
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import PROFILE, NodeDouble
@@ -108,6 +108,7 @@ async def assemble(hub: HubDouble) -> Cast:
         "admin": hub.admin,
     }
     await _add_nodes(cast)
+    await market.tick(hub.hub)  # so that there is a price to look back at
     for caller in ("submitter", "other_submitter", "provider", "other_provider", "admin"):
         await earn(hub, (await cast.callers[caller].get("/me")).json()["id"], 1_000 * LEAST)
     await _add_dead_credentials(cast)

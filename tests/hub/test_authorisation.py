@@ -87,6 +87,12 @@ GET    /api/v1/prices                     401  200  200  200  200  200  401  401
 GET    /api/v1/prices/versions            401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/prices/{version}           401  200  200  200  200  200  401  401  401  401  401
 PUT    /api/v1/prices                     401  403  403  403  403  200  401  401  401  401  401
+GET    /api/v1/market                     401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/market/history             401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/market/floor               401  403  403  200  200  200  401  401  401  401  401
+PUT    /api/v1/market/floor               401  403  403  200  200  200  401  401  401  401  401
+PUT    /api/v1/nodes/{node_id}/floor      401  404  404  200  404  200  401  401  401  401  401
+GET    /api/v1/nodes/{node_id}/earnings   401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/payouts                    401  201  201  201  201  201  401  401  401  401  401
 GET    /api/v1/payouts                    401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/payouts/export.csv         401  403  403  403  403  200  401  401  401  401  401
@@ -186,6 +192,8 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         ("PUT", "/api/v1/artifacts/{digest}"): {"params": {"size": 17}, "content": b"what sam uploaded"},
         ("POST", "/api/v1/credits/top-ups"): {"json": {"account": "admin", "amount": 1}},
         ("POST", "/api/v1/quotes"): {"json": {}},
+        ("PUT", "/api/v1/market/floor"): {"json": {"floor": 1}},
+        ("PUT", "/api/v1/nodes/{node_id}/floor"): {"json": {"floor": None}},
         ("PUT", "/api/v1/prices"): {"json": _prices(cast)},
         ("POST", "/api/v1/payouts"): {"json": {"amount": LEAST, "upi": "asha@okaxis"}},
         ("POST", "/api/v1/payouts/{payout_id}/reject"): {"json": {"reason": "no"}},

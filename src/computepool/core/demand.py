@@ -48,7 +48,7 @@ class ZoneCount:
 
 
 class Counting:
-    """Counts one moment. The fleet must not change before the last shape was added, beyond what it hands out.
+    """Counts one moment. Nodes may come and go while shapes are added: those that came do not count yet.
 
     `others` is the capacity that other hubs count: everybody sees the whole queue, so each hub counts the part of
     it that its own nodes are to the whole.
@@ -68,12 +68,14 @@ class Counting:
         side = self._sides[cards_needed(shape.requirements) > 0]
         capacity, whole = self._able_in(shape, side)
         allowed = self._fleet.prices.within(shape)
+        if allowed is not None:
+            allowed = allowed[: capacity.size]
         paying = capacity if allowed is None else np.where(allowed, capacity, 0)
         elsewhere = self._elsewhere(shape)
         if not paying.any() and not elsewhere:
             # Nobody's floor is met, or all are away: the whole demand is there, and must raise the price.
             paying = whole if allowed is None else np.where(allowed, whole, 0)
-        units = side.classes.units(shape.requirements)
+        units = side.units(shape.requirements)
         weights = paying.tolist()
         for zone, part in zip(
             side.zones, _split(jobs, units, weights=weights, beside=elsewhere), strict=True
@@ -84,7 +86,7 @@ class Counting:
     def show(self, shape: Shape, jobs: int) -> None:
         """The same jobs among the ceilings, whether they pay today's price or not. For people."""
         side = self._sides[cards_needed(shape.requirements) > 0]
-        units = side.classes.units(shape.requirements)
+        units = side.units(shape.requirements)
         parts = _split(jobs, units, weights=self._able_in(shape, side)[1].tolist())
         for number, part in enumerate(parts):
             if part:
@@ -130,8 +132,8 @@ class _Side:
 
     def __init__(self, fleet: Fleet, *, cards: bool) -> None:
         table, rows = fleet.table, slice(0, fleet.rows)
-        self.classes = fleet.prices.gpu if cards else fleet.prices.cpu
-        self.zones = self.classes.zones()
+        self._classes = fleet.prices.gpu if cards else fleet.prices.cpu
+        self.zones = self._classes.zones()
         self._class = (table.gpu_class if cards else table.cpu_class)[rows].copy()
         self._floor = (table.gpu_floor if cards else table.cpu_floor)[rows].copy()
         self.live: Mask = table.live[rows] & (table.cards[rows] > 0) if cards else table.live[rows].copy()
@@ -145,6 +147,9 @@ class _Side:
         self.whole = (
             table.cards[rows].astype(np.int64) * MILLI if cards else table.cpu_total[rows].astype(np.int64)
         )
+
+    def units(self, wanted: Requirements) -> list[int]:
+        return self._classes.units(wanted)[: len(self.zones)]
 
     def sums(self, amounts: Units, rows: Mask) -> Units:
         """By class, over these rows. In whole numbers, which `bincount` with weights would not be."""

@@ -27,6 +27,12 @@ class Offer:
     price: int  #: per hour for the job; 0 on the submitter's own node
 
 
+def spot_bounds(table: PriceTable, zone: Zone) -> tuple[int, int]:
+    """Between these the spot price stays. A table of extreme numbers must not lead out of 64 bits."""
+    low, high = table.bounds(zone)
+    return min(low, AMOUNT_MAX), min(high, AMOUNT_MAX)
+
+
 def next_spot(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int]) -> int:
     """The price of the next tick, in whole numbers. Nobody's own floor or ceiling is in it: they only move who counts.
 
@@ -51,9 +57,7 @@ class Market:
         self.spots: dict[Zone, int] = {}
 
     def bounds(self, zone: Zone) -> tuple[int, int]:
-        """Between these the spot price stays. A table of extreme numbers must not lead out of 64 bits."""
-        low, high = self.table.bounds(zone)
-        return min(low, AMOUNT_MAX), min(high, AMOUNT_MAX)
+        return spot_bounds(self.table, zone)
 
     def spot(self, zone: Zone) -> int:
         """Per unit-hour; the reference until the zone's first tick."""

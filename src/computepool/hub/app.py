@@ -19,6 +19,7 @@ from computepool.hub.api import (
     document,
     errors,
     jobs,
+    market,
     nodes,
     pages,
     payouts,
@@ -35,6 +36,7 @@ from computepool.hub.loops import dispatch as dispatch_loop
 from computepool.hub.loops import upkeep as upkeep_loop
 from computepool.hub.registry import Registry
 from computepool.hub.services import follow, leases
+from computepool.hub.services import market as market_service
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.services.identity import Authenticator
@@ -68,8 +70,8 @@ def build_hub(settings: Settings, clock: Clock) -> Hub:
         group_commit_max=settings.group_commit_max,
         read_threads=settings.read_threads,
     )
-    registry, market = Registry(settings.lease_rules()), Market(load_table(store, settings.economy))
-    registry.fleet.set_prices(market)
+    registry, prices_now = Registry(settings.lease_rules()), Market(load_table(store, settings.economy))
+    registry.fleet.set_prices(prices_now)
     return Hub(
         hub_id=hub_id,
         settings=settings,
@@ -80,7 +82,7 @@ def build_hub(settings: Settings, clock: Clock) -> Hub:
         signals=Signals(),
         secrets=load_secrets(store, clock),
         blobs=DiskBlobs(settings.data_dir),
-        market=market,
+        market=prices_now,
     )
 
 
@@ -132,6 +134,7 @@ def create_api() -> FastAPI:
         accounts.router,
         credit_routes.router,
         prices.router,
+        market.router,
         payouts.router,
         document.router,
     ):
@@ -165,6 +168,7 @@ async def running(
     others = follow.OtherHubs(hub, dispatcher, authenticator)
     listener = Listener(hub.settings.url, hub_id=hub.hub_id, heard=others.heard)
     await leases.on_boot(hub)
+    await market_service.load(hub)
     await dispatcher.load(since_ms=0)
     on_ready(hub, (dispatcher, authenticator))
     listener.start()

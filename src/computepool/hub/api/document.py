@@ -21,6 +21,7 @@ _TAGS = {
     "accounts": "Accounts, keys and signing in.",
     "credits": "What you have, what jobs cost and earn, quotes and receipts.",
     "prices": "The versioned price table.",
+    "market": "Spot prices, floors, and what a node earns.",
     "payouts": "Matured credits on their way to a bank account or a UPI id.",
     "events": "Every state transition: who, what, from, to, why, when.",
     "hub": "The pool as a whole.",

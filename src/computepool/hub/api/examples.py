@@ -189,6 +189,7 @@ PRICES = _one(
         "payout_min": 500_000_000,
     },
 )
+FLOOR = _one("At least 6.50 credits for a unit-hour, after the fee", {"floor": 6_500_000})
 
 #: By the name of the reply's schema.
 REPLIES: dict[str, Example] = {

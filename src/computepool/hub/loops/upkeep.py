@@ -8,7 +8,7 @@ from typing import Any
 
 from computepool.hub.loops.runner import every
 from computepool.hub.services import credits as credit_service
-from computepool.hub.services import leases, payout_rounds, upkeep
+from computepool.hub.services import leases, market, payout_rounds, upkeep
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.services.identity import Authenticator
@@ -35,6 +35,11 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
 
     async def prune() -> None:
         await upkeep.prune(hub)
+        await market.prune(hub)
+
+    async def price() -> None:
+        await market.tick(hub)
+        dispatcher.kick()  # who waited for another price may start now
 
     async def mature() -> None:
         await credit_service.mature(hub)
@@ -43,6 +48,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
         await payout_rounds.run(hub)
 
     return [
+        every(settings.tick_s, "market", price),
         every(settings.mature_s, "mature", mature),
         every(settings.payout_round_s, "payouts", pay_out),
         every(settings.sweep_s, "sweep", sweep),

@@ -11,7 +11,7 @@ from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.pricing import affordable_ms
 from computepool.core.resources import NodeState, Shape
 from computepool.hub.registry import Session
-from computepool.hub.services import access, identity, leases, lifecycle
+from computepool.hub.services import access, floors, identity, leases, lifecycle
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
@@ -134,8 +134,10 @@ async def _arrive(
         cool_off_until_ms=row.cool_off_until_ms,
         now_ms=hub.now_ms(),
     )
+    floors.push(hub, [node.node_id], floors.holding(row))
     if known is None:
         _adopt(hub, session, live, specs=specs, holding=set(request.holding))
+    await floors.refresh(hub, node.node_id)
     return session, effects
 
 
@@ -392,8 +394,11 @@ async def reconcile(hub: Hub, node_id: str) -> None:
     row, live = await hub.store.read(load)
     for attempt_id in sorted(held - live):
         hub.registry.cancel(node_id, attempt_id)
-    if row is not None and row.state != session.state:
+    if row is None:
+        return
+    if row.state != session.state:
         follow_state(hub, node_id, NodeState(row.state))
+    floors.push(hub, [node_id], floors.holding(row))
 
 
 async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:

@@ -11,7 +11,7 @@ from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import accounts, nodes
 
-_WITH_OWNER = select(nodes, accounts.c.name.label("owner_name")).join(
+_WITH_OWNER = select(nodes, accounts.c.name.label("owner_name"), accounts.c.floor.label("owner_floor")).join(
     accounts, accounts.c.id == nodes.c.account_id
 )
 

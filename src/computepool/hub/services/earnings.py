@@ -1,0 +1,107 @@
+"""What a node earns: at today's prices, as busy as its zone is now, and really, by the ledger."""
+
+from __future__ import annotations
+
+from computepool.core.errors import NotFound
+from computepool.core.fleet import EVERYONE
+from computepool.core.isolation import Level
+from computepool.core.money import AMOUNT_MAX
+from computepool.core.pricing import MILLI, PPM, Economy, Zone, price_of
+from computepool.core.resources import CPU_TIER, NodeProfile, NodeState
+from computepool.core.tiers import region_of
+from computepool.hub.services import access, floors
+from computepool.hub.services.access import Principal
+from computepool.hub.services.context import Hub
+from computepool.hub.store import ledger
+from computepool.hub.store import market as market_rows
+from computepool.hub.store import nodes as node_rows
+from computepool.hub.store.session import AnyRow, Connection
+from computepool.protocol.market import Earned, NodeEarnings, Sale
+from computepool.protocol.nodes import Profile
+
+DAYS = (1, 7, 30)
+_DAY_H = 24
+_DAY_MS = _DAY_H * 3_600_000
+
+
+async def of_node(hub: Hub, principal: Principal, node_id: str) -> NodeEarnings:
+    """For its owner. The past is what the ledger says of accepted attempts; the rest is an estimate."""
+    now_ms = hub.now_ms()
+
+    def load(connection: Connection) -> tuple[AnyRow, dict[Zone, AnyRow | None], list[Earned]]:
+        row = node_rows.get_node(connection, node_id)
+        access.check_owner(principal, row.account_id if row is not None else None, what="node")
+        if row is None:
+            raise NotFound("There is no such node.")
+        counts = {zone: market_rows.price_at(connection, zone) for zone, _ in _units(_profile(row))}
+        return row, counts, [_earned(connection, row, days=days, now_ms=now_ms) for days in DAYS]
+
+    row, counts, earned = await hub.store.read(load)
+    node, floor = _profile(row), floors.holding(row)
+    sales = [
+        _sale(hub, node, zone, units=units, floor=floor or 0, counted=counts[zone])
+        for zone, units in _units(node)
+    ]
+    return NodeEarnings(
+        node_id=node_id,
+        name=row.name,
+        floor=floor,
+        floor_is_default=row.floor is None and floor is not None,
+        in_money=sales[0].in_money,
+        sentence=_sentence(hub, row, node, floor=floor),
+        sales=sales,
+        past=earned,
+    )
+
+
+def _profile(row: AnyRow) -> NodeProfile:
+    return Profile.model_validate_json(row.profile).node_profile(node_id=row.id, owner=row.account_id)
+
+
+def _units(node: NodeProfile) -> list[tuple[Zone, int]]:
+    """What it sells, and where: its cards, and its cores."""
+    region, capacity = region_of(node.region), node.capacity
+    cores = (Zone(CPU_TIER, region), capacity.cpu_milli)
+    return [(Zone(capacity.tier, region), len(capacity.gpus) * MILLI), cores] if capacity.gpus else [cores]
+
+
+def _sale(hub: Hub, node: NodeProfile, zone: Zone, *, units: int, floor: int, counted: AnyRow | None) -> Sale:
+    market = hub.market
+    spot = market.spot(zone)
+    wanted = market.floor_in(zone.tier, node_tier=node.capacity.tier, floor=floor)
+    in_money = wanted <= market.table.net_of(spot)
+    per_hour = market.table.net_of(price_of(spot, units))
+    busy = 0
+    if counted is not None and counted.capacity:
+        busy = min(PPM, counted.demand * PPM // counted.capacity)
+    return Sale(
+        tier=zone.tier,
+        region=zone.region,
+        units=units,
+        spot=spot,
+        floor=wanted,
+        in_money=in_money,
+        per_hour=per_hour,
+        utilisation_ppm=busy,
+        per_day=min(AMOUNT_MAX, per_hour * _DAY_H * busy // PPM) if in_money else 0,
+    )
+
+
+def _earned(connection: Connection, row: AnyRow, *, days: int, now_ms: int) -> Earned:
+    first = ledger.first_at(connection, now_ms - days * _DAY_MS)
+    amount, jobs = market_rows.earned(connection, owner_id=row.account_id, node_id=row.id, first=first)
+    return Earned(days=days, amount=amount, jobs=jobs)
+
+
+def _sentence(hub: Hub, row: AnyRow, node: NodeProfile, *, floor: int | None) -> str:
+    """Whether it takes part in the market, and why not."""
+    if hub.market.table.economy is Economy.NONE:
+        return "Nothing costs anything in this pool, so nodes earn nothing."
+    if row.state != NodeState.ACTIVE:
+        return f"The node is {row.state}: it takes no new work."
+    lease_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+    if hub.registry.get(row.id) is None and (row.last_seen_ms or 0) + lease_ms <= hub.now_ms():
+        return "The node is offline: it earns nothing until it is back."
+    if node.level < Level.NAMESPACE and EVERYONE not in node.trusted:
+        return "The node has no sandbox for strangers' jobs, and its owner's jobs pay nothing."
+    return floors.judge(hub, node, floor)

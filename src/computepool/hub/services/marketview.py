@@ -1,0 +1,179 @@
+"""The market for people: today's prices with who stands where, and the record of the past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from computepool.core.demand import ZoneCount, merged
+from computepool.core.errors import BadRequest, NotFound
+from computepool.core.pricing import PPM, PriceTable, Zone
+from computepool.core.tiers import region_of
+from computepool.hub.services import market
+from computepool.hub.services.context import Hub
+from computepool.hub.store import market as market_rows
+from computepool.hub.store.market import Count
+from computepool.hub.store.session import AnyRow, Connection
+from computepool.protocol.market import (
+    CeilingLevel,
+    FloorLevel,
+    MarketHistory,
+    MarketView,
+    PricePoint,
+    ZoneMarket,
+)
+
+#: Floors and ceilings of a zone, neighbours taken together.
+LEVELS_MAX = 20
+#: Six hours in quarters of an hour.
+TREND_POINTS = 24
+TREND_STEP_MS = 15 * 60 * 1000
+_HOUR_STEPS = 4
+POINTS_MAX = 1_000
+POINTS_USUAL = 240
+_DAY_MS = 24 * 3600 * 1000
+
+
+async def show(hub: Hub) -> MarketView:
+    others = await market.others_counts(hub)
+    counting = await market.count(hub, {zone: found.capacity for zone, found in others.items()}, show=True)
+    known = sorted({*counting.zones, *others}, key=lambda zone: (zone.tier, zone.region))
+    now_ms = hub.now_ms()
+    begin = now_ms - TREND_POINTS * TREND_STEP_MS
+    trends = await hub.store.read(
+        lambda connection: _trends(connection, hub, known, begin=begin, until=now_ms)
+    )
+    table = hub.market.table
+    return MarketView(
+        economy=table.economy.value,
+        price_version=table.version,
+        fee_ppm=table.fee_ppm,
+        at_ms=now_ms,
+        tick_ms=market.tick_ms(hub),
+        trend_step_ms=TREND_STEP_MS,
+        zones=[
+            _zone(
+                hub,
+                zone,
+                here=counting.zones.get(zone, ZoneCount()),
+                there=others.get(zone, Count(0, 0)),
+                trend=trends[zone],
+            )
+            for zone in known
+        ],
+    )
+
+
+def _zone(hub: Hub, zone: Zone, *, here: ZoneCount, there: Count, trend: Sequence[int]) -> ZoneMarket:
+    table, spot = hub.market.table, hub.market.spot(zone)
+    low, high = hub.market.bounds(zone)
+    capacity, demand = here.capacity + there.capacity, here.demand + there.demand
+    return ZoneMarket(
+        tier=zone.tier,
+        region=zone.region,
+        spot=spot,
+        reference=table.reference(zone),
+        low=low,
+        high=high,
+        hour_ago=trend[-1 - _HOUR_STEPS],
+        capacity=capacity,
+        demand=demand,
+        utilisation_ppm=utilisation(demand, capacity),
+        nodes=here.nodes,
+        floors=[
+            FloorLevel(floor=floor, price=price_for(table, floor), units=units)
+            for floor, units in merged(sorted(here.floors.items()), LEVELS_MAX)
+        ],
+        ceilings=_ceilings(here.ceilings),
+        trend=[*trend[:-1], spot],
+    )
+
+
+def _ceilings(found: Mapping[int | None, int]) -> list[CeilingLevel]:
+    """Whoever pays most first; whoever pays anything before that."""
+    stated = sorted(((price, units) for price, units in found.items() if price is not None), reverse=True)
+    levels = [CeilingLevel(price=price, units=units) for price, units in merged(stated, LEVELS_MAX)]
+    return [CeilingLevel(price=None, units=found[None]), *levels] if found.get(None) else levels
+
+
+def utilisation(demand: int, capacity: int) -> int:
+    """In millionths; without any capacity every demand is as good as all of it."""
+    return demand * PPM // capacity if capacity else PPM * (demand > 0)
+
+
+def price_for(table: PriceTable, floor: int) -> int:
+    """The lowest spot price that leaves the floor after the fee."""
+    return -(-floor * PPM // (PPM - table.fee_ppm))
+
+
+def _trends(
+    connection: Connection, hub: Hub, zones: Iterable[Zone], *, begin: int, until: int
+) -> dict[Zone, list[int]]:
+    rows: dict[Zone, list[AnyRow]] = {}
+    for row in market_rows.history(connection, since=begin, until=until, step=TREND_STEP_MS):
+        rows.setdefault(Zone(row.tier, row.region), []).append(row)
+    trends = {}
+    for zone in zones:
+        before = market_rows.price_at(connection, zone, begin - 1)
+        first = hub.market.table.reference(zone) if before is None else before.price
+        by_step = {row.bucket: row.price for row in rows.get(zone, ())}
+        trends[zone] = _filled(first, by_step)
+    return trends
+
+
+def _filled(first: int, by_step: Mapping[int, int]) -> list[int]:
+    """A step without a record has the price of the one before."""
+    prices = [first]
+    for step in range(TREND_POINTS):
+        prices.append(by_step.get(step, prices[-1]))
+    return prices[1:]
+
+
+async def history(
+    hub: Hub, *, tier: str, region: str, since_ms: int | None, step_ms: int | None
+) -> MarketHistory:
+    now_ms, zone = hub.now_ms(), Zone(tier, region_of(region))
+    since = max(0, now_ms - _DAY_MS if since_ms is None else since_ms)
+    if since >= now_ms:
+        raise BadRequest("since_ms must be in the past.", field="since_ms")
+    least = -(-(now_ms - since) // POINTS_MAX)
+    step = max(market.tick_ms(hub), -(-(now_ms - since) // POINTS_USUAL)) if step_ms is None else step_ms
+    step = max(step, least)
+
+    def load(connection: Connection) -> tuple[AnyRow | None, Sequence[AnyRow]]:
+        before = market_rows.price_at(connection, zone, since - 1)
+        return before, market_rows.history(connection, since=since, until=now_ms + 1, step=step, zone=zone)
+
+    before, rows = await hub.store.read(load)
+    if before is None and not rows:
+        raise NotFound(f"No price was ever recorded for {zone}. See GET /market for the zones there are.")
+    return MarketHistory(
+        tier=zone.tier,
+        region=zone.region,
+        step_ms=step,
+        points=_points(before, rows, since=since, until=now_ms, step=step),
+    )
+
+
+def _points(
+    before: AnyRow | None, rows: Sequence[AnyRow], *, since: int, until: int, step: int
+) -> list[PricePoint]:
+    """One for every step; a step in which nothing was recorded repeats what held."""
+    by_step = {row.bucket: row for row in rows}
+    points: list[PricePoint] = []
+    held = before
+    for number in range(-(-(until - since) // step)):
+        row = by_step.get(number)
+        held = row or held
+        if held is None:
+            continue
+        points.append(
+            PricePoint(
+                at_ms=since + number * step,
+                price=held.price,
+                low=held.price if row is None else row.low,
+                high=held.price if row is None else row.high,
+                capacity=held.capacity,
+                demand=held.demand,
+            )
+        )
+    return points
