@@ -12,6 +12,7 @@ from computepool.core import ledger
 from computepool.core.money import CREDIT
 from computepool.core.pricing import charge_of
 from computepool.hub.main import check
+from computepool.hub.services import credits as credits_service
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import body, job, submit
@@ -163,16 +164,16 @@ async def test_my_own_node_costs_nothing(hub: HubDouble) -> None:
 
 
 async def earn(hub: HubDouble, owner: httpx2.AsyncClient, *, hours: int) -> int:
-    """By real work for somebody else, and matured at once."""
+    """By real work for somebody else, and then time passes until it has matured."""
     sam, node = await hub.account("sam", "submitter"), await hub.node(owner)
     await submit(sam, spec={"timeout_s": hours * 3600}, max_price=PRICE)
     [grant] = await node.take()
     hub.hub.clock.advance(hours * 3_600_000)  # type: ignore[attr-defined]
     node.sign_in()
     await node.report(grant.attempt_id, ran_ms=hours * 3_600_000)
-    account, pay = await me(owner), hours * PRICE * 8 // 10
-    await hub.hub.store.write(lambda tx: tx.post(f"mature:{account}:1", ledger.mature(account, pay), ref="1"))
-    return pay
+    hub.hub.clock.advance(round(hub.hub.settings.holdback_s * 1000) + 1)  # type: ignore[attr-defined]
+    assert await credits_service.mature(hub.hub) == 1
+    return hours * PRICE * 8 // 10
 
 
 async def test_earnings_are_spent_last_and_come_back_first(hub: HubDouble) -> None:
