@@ -33,6 +33,7 @@ from computepool.protocol.accounts import (
     SignInRequest,
     UploadState,
 )
+from computepool.protocol.credits import Estimate, QuoteRequest, QuoteView
 from computepool.protocol.jobs import (
     RESULT_INLINE_MAX,
     GroupRequest,
@@ -71,6 +72,7 @@ class FakeHub:
         self.replies: dict[str, tuple[int, bytes]] = {}
         self.requests: list[tuple[str, str, Query]] = []
         self.batches: list[int] = []
+        self.quotes: list[QuoteRequest] = []
         self.polls_ended = 0
         self.poll_end = ""
         self.hold = False  #: new jobs wait in the queue until release()
@@ -103,6 +105,8 @@ class FakeHub:
                 return 200, HubInfo(name="fake", version="0", protocol=1, account=ACCOUNT, **numbers)
             case "GET", ["me"]:
                 return 200, ACCOUNT
+            case "POST", ["quotes"]:
+                return 200, self.quote(QuoteRequest.model_validate_json(body))
             case "POST", ["signin"]:
                 return 200, self.sign_in(SignInRequest.model_validate_json(body))
             case _, ["groups", *rest]:
@@ -160,6 +164,22 @@ class FakeHub:
                     self.finish(job_id, JobState.CANCELLED, Reason.CANCELLED_BY_USER)
                 return self.view(job_id)
         raise Refusal(404, "not_found")
+
+    def quote(self, request: QuoteRequest) -> QuoteView:
+        """8 credits an hour, with one node free and nothing known of the past."""
+        self.quotes.append(request)
+        price = 8_000_000
+        ceiling = 2 * price if request.max_price is None else request.max_price
+        each = round(ceiling * request.timeout_s / 3600)
+        if request.budget is not None:
+            each = min(each, request.budget // request.items)
+        unknown = Estimate(text="Unknown: nothing like it was run.")
+        return QuoteView(
+            economy="market", price_version=1, items=request.items, price_low=price, price_high=price,
+            max_price=ceiling, hold_each=each, hold_total=each * request.items, available=10**9, affordable=True,
+            lasts_ms=1000, nodes=1, nodes_now=1, nodes_able=1, start=unknown, run=unknown, finish=unknown,
+            sentences=["1 node would take it now.", "The price now is 8.00 credits per hour."],
+        )  # fmt: skip
 
     def sign_in(self, request: SignInRequest) -> SignInReply:
         if request.code != SIGNIN_CODE:

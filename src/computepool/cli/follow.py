@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,10 +20,11 @@ from rich.text import Text
 
 from computepool.cli import output
 from computepool.core.jobs import TERMINAL, JobState
+from computepool.core.money import format_credits
 from computepool.sdk.outcome import place
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs import GroupView, JobDetail, LogChunk, OutputFile
+    from computepool.protocol.jobs import GroupView, JobDetail, JobView, LogChunk, OutputFile
     from computepool.sdk import Pool
 
 #: How long a log poll waits; also how old the state on the screen may be.
@@ -89,6 +91,15 @@ def save_outputs(pool: Pool, outputs: list[OutputFile], folder: Path | None) -> 
             output.note(f"output {path}  {output.size(item.size)}")
     if outputs and folder is None:
         output.note("Fetch them with --out DIR, or: pool artifacts get DIGEST")
+
+
+def bill(jobs: Sequence[JobView]) -> str:
+    """What finished jobs cost of what was set aside for them; empty where no money was."""
+    held, charge = sum(job.hold for job in jobs), sum(job.charge or 0 for job in jobs)
+    if not held and not charge:
+        return ""
+    back = f"{format_credits(held - charge)} of the {format_credits(held)} set aside came back."
+    return f"It cost {format_credits(charge)} credits; {back}" if charge else f"It cost nothing; {back}"
 
 
 def sentence(job: JobDetail) -> str:

@@ -11,14 +11,29 @@ from typing import Annotated
 
 import typer
 
-from computepool.cli import accounts, artifacts, hub, jobs, nodes, output, payouts, signin, submit, up
+from computepool.cli import (
+    accounts,
+    artifacts,
+    hub,
+    jobs,
+    nodes,
+    output,
+    payouts,
+    prices,
+    quote,
+    signin,
+    submit,
+    up,
+    verify,
+)
+from computepool.cli import credits as credit_commands
 from computepool.cli.events import events
 from computepool.cli.options import close_pools
 
 EXIT_FAILED = 1  #: a job failed, or something unexpected happened
 EXIT_USAGE = 2  #: bad input
 EXIT_UNREACHABLE = 3  #: no answer from the hub
-EXIT_REFUSED = 4  #: not signed in, or not allowed
+EXIT_REFUSED = 4  #: not signed in, not allowed, or not enough credits
 EXIT_INTERRUPTED = 130
 DEBUG_ENV = "COMPUTEPOOL_DEBUG"
 
@@ -31,7 +46,12 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("submit", cls=submit.SubmitCommand)(submit.submit)
+app.command("quote", cls=submit.SubmitCommand)(quote.quote)
+jobs.app.command("receipt")(verify.receipt)
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(credit_commands.app, name="credits")
+app.add_typer(prices.app, name="prices")
+app.command("verify")(verify.verify)
 app.command("nodes")(nodes.list_nodes)
 app.add_typer(nodes.app, name="node")
 app.add_typer(artifacts.app, name="artifacts")
@@ -97,6 +117,9 @@ def report(error: Exception) -> int:
     if isinstance(error, errors.Unavailable | errors.RateLimited):
         output.note(str(error))
         return EXIT_UNREACHABLE
+    if isinstance(error, errors.InsufficientCredits):
+        output.note(f"{error} See what you have: pool credits")
+        return EXIT_REFUSED
     if isinstance(error, errors.Unauthenticated | errors.Forbidden):
         hint = (
             " Sign in with `pool login`."

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: A person waits for the answer; a script that must survive a restart uses --wait or the SDK.
 PATIENCE_S = 3.0
+#: Where a command finds what stood after `--`.
+REST = "computepool.rest"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[
@@ -114,10 +116,24 @@ def terms(
     after: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Only when this job has succeeded.")
     ] = None,
+    type_: Annotated[
+        str | None,
+        typer.Option(
+            "--type", metavar="TYPE", help="ml, gaming or other: a label, and what it usually needs."
+        ),
+    ] = None,
+    max_price: Annotated[
+        str | None,
+        typer.Option(metavar="CREDITS", help="The most it may cost per hour; 0: only on your own nodes."),
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="CREDITS", help="The most all of it may cost; a hard stop.")
+    ] = None,
 ) -> JobOptions:
     given: dict[str, Any] = {
         "name": name, "priority": priority, "timeout": timeout, "ttl": ttl, "retries": retries,
         "inputs": inputs(input_), "env": environment(env), "dependencies": dep, "after": after,
+        "type": type_, "max_price": max_price, "budget": budget,
     }  # fmt: skip
     return only_given(given)
 

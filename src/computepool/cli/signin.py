@@ -40,7 +40,7 @@ def login(
     if key == "-":
         key = sys.stdin.readline().strip()
     account, secret = _with_code(address, code) if code else (_check(address, key or ""), key)
-    path = save_config(Config(hub=address, key=secret))
+    path = save_config(Config(hub=address, key=secret, hub_keys=_hub_keys(address)))
     if json:
         output.print_json({"hub": address, "account": account.model_dump(mode="json"), "config": str(path)})
     else:
@@ -103,6 +103,17 @@ def _with_code(address: str, code: str) -> tuple[AccountView, str | None]:
     with connect(address, "", patience_s=PATIENCE_S) as pool:
         reply = pool.accounts.sign_in(code, name=f"pool login on {platform.node() or 'a machine'}")
         return reply.account, reply.key
+
+
+def _hub_keys(address: str) -> dict[str, str]:
+    """What the hub signs receipts with. One that does not tell is a hub all the same."""
+    from computepool.sdk import ComputePoolError, connect
+
+    with connect(address, "", patience_s=PATIENCE_S) as pool:
+        try:
+            return pool.accounts.hub_keys()
+        except ComputePoolError:
+            return {}
 
 
 def _check(address: str, key: str) -> AccountView:

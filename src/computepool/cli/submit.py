@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from computepool.cli import output
-from computepool.cli.options import Json, accepts, merged, open_pool, requirements, terms
+from computepool.cli import output, quote
+from computepool.cli.options import REST, Json, accepts, merged, open_pool, requirements, terms
+from computepool.core.money import format_credits
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs import JobDetail, JobSpec, SubmitReply
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 #: While somebody watches, a restart of the hub is waited out.
 WATCH_PATIENCE_S = 300.0
-_REST = "computepool.rest"
 
 
 class SubmitCommand(TyperCommand):
@@ -26,7 +26,7 @@ class SubmitCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--" in args:
             cut = args.index("--")
-            ctx.meta[_REST] = args[cut + 1 :]
+            ctx.meta[REST] = args[cut + 1 :]
             args = args[:cut]
         return super().parse_args(ctx, args)
 
@@ -48,6 +48,7 @@ def submit(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Fetch its outputs into this folder; implies --wait.")
     ] = None,
+    ask: Annotated[bool, typer.Option("--quote", help="Say what it would cost, and submit nothing.")] = False,
     json: Json = False,
     needs: JobOptions,
     more: JobOptions,
@@ -55,17 +56,24 @@ def submit(
     """Submit a script or a command to the pool.
 
     Without --wait the job's id is printed and the job goes on by itself.
+    With it, the price is shown before and the bill at the end.
 
     \b
     Examples:
       pool submit examples/hello.py --wait
       pool submit train.py --vram 16 --ram 32GB --timeout 2h --wait -- --epochs 3
       pool submit --cores 4 -i in.mp4 --out results -- ffmpeg -i in.mp4 outputs/out.webm
-      pool submit render.py --slices 100 --retries 2 --tag studio
+      pool submit render.py --slices 100 --retries 2 --tag studio --budget 50
+      pool submit train.py --type ml --max-price 40 --quote
     """
-    pool = open_pool()
+    pool, rest = open_pool(), ctx.meta.get(REST, [])
     work = pool.options(**merged(needs, more))
-    spec = _spec(work, file, ctx.meta.get(_REST, []))
+    if ask:
+        quote.print_quote(quote.ask(work, file, rest, items=slices or 1), json=json)
+        return
+    spec = _spec(work, file, rest)
+    if (wait or out) and not json:
+        output.note(quote.short(quote.ask(work, file, rest, items=slices or 1)))
     reply = _send(pool, work, spec, slices=slices, group=group)
     if not (wait or out):
         _say(reply, spec, json=json)
@@ -112,8 +120,9 @@ def _say(reply: SubmitReply, spec: JobSpec, *, json: bool) -> None:
         output.say(job_id)
     many = len(reply.job_ids) > 1
     what = f"{len(reply.job_ids)} jobs of {spec.name}" if many else spec.name
+    held = f"; {format_credits(reply.hold)} credits are set aside" if reply.hold else ""
     output.note(
-        f"Submitted {what}. Follow: pool jobs logs -f {reply.job_ids[0]} · why it waits: pool jobs why {reply.job_ids[0]}"
+        f"Submitted {what}{held}. Follow: pool jobs logs -f {reply.job_ids[0]} · why it waits: pool jobs why {reply.job_ids[0]}"
     )
 
 
@@ -132,6 +141,8 @@ def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None) -> None:
         output.print_json(job)
     if job.outputs and (out is not None or not json):
         follow.save_outputs(pool, job.outputs, out)
+    if not json and (bill := follow.bill([job])):
+        output.note(f"{bill} Why: pool credits why {job_id}")
     end_as(job)
 
 
@@ -158,6 +169,8 @@ def _watch_slices(pool: Pool, group_id: str, *, json: bool, out: Path | None) ->
     else:
         counts = ", ".join(f"{count} {state}" for state, count in group.counts.items() if count)
         output.note(f"{group.name}: {counts}")
+        if bill := follow.bill(pool.jobs.list(group_id=group_id, limit=group.total)):
+            output.note(bill)
     if out is not None:
         for result in pool.groups.results(group_id):
             follow.save_outputs(pool, result.outputs, out / str(result.item))

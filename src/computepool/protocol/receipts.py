@@ -6,13 +6,16 @@ A receipt stands alone: with the hub's public key everything in it can be comput
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from computepool.protocol.base import Reply
 from computepool.protocol.tokens import b64, public_key, signed_by, unb64
 
+#: Amounts, times and numbers are never below zero, and always 64 bits.
+Whole = Annotated[int, Field(ge=0, le=2**63 - 1)]
 FORMAT: Literal["computepool-receipt-1"] = "computepool-receipt-1"
 
 
@@ -25,16 +28,16 @@ class _Part(BaseModel):
 class ReceiptTransfer(_Part):
     """A row of the ledger, whole, with the hash before it and its own."""
 
-    seq: int
+    seq: Whole
     tx_key: str
-    leg: int
+    leg: Whole
     debit: str
     credit: str
-    amount: int
+    amount: Whole
     kind: str
     job_id: str | None
     ref: str | None
-    at_ms: int
+    at_ms: Whole
     previous: str  #: hash of the transfer before it in the ledger
     hash: str
 
@@ -42,14 +45,14 @@ class ReceiptTransfer(_Part):
 class ReceiptPrices(_Part):
     """What was used of the price table."""
 
-    version: int
+    version: Whole
     digest: str  #: SHA-256 of the whole table, as GET /prices/{version} tells it
-    economy: str
-    base: int
-    tier_rate: int  #: × 100
-    region_rate: int  #: × 100
-    fee_ppm: int
-    spot_range: int
+    economy: Literal["market", "time-bank", "none"]
+    base: Whole
+    tier_rate: Whole  #: × 100
+    region_rate: Whole  #: × 100
+    fee_ppm: Annotated[Whole, Field(lt=1_000_000)]
+    spot_range: Annotated[Whole, Field(ge=1)]
 
 
 class Receipt(_Part):
@@ -60,7 +63,9 @@ class Receipt(_Part):
     kid: str
     key: str  #: the public half of the key that signed
     job_id: str
-    jobs: int  #: of the submission it came with; its money was set aside in one transfer
+    jobs: Annotated[
+        Whole, Field(ge=1)
+    ]  #: of the submission it came with; its money was set aside in one transfer
     attempt_id: str
     spec_digest: str
     report_digest: str  #: of the node's signed report
@@ -71,27 +76,33 @@ class Receipt(_Part):
     tier: str
     region: str
     prices: ReceiptPrices
-    spot: int  #: per unit-hour
-    units: int  #: thousandths
-    price: int  #: per hour
-    leased_at_ms: int
-    started_at_ms: int
-    finished_at_ms: int
-    accepted_at_ms: int
-    longest_ms: int
-    billed_ms: int
-    max_price: int
-    hold: int
-    charge: int
-    pay: int
-    fee: int
-    refund: int
+    spot: Whole  #: per unit-hour
+    units: Whole  #: thousandths
+    price: Whole  #: per hour
+    leased_at_ms: Whole
+    started_at_ms: Whole
+    finished_at_ms: Whole
+    accepted_at_ms: Whole
+    longest_ms: Whole
+    billed_ms: Whole
+    max_price: Whole
+    hold: Whole
+    charge: Whole
+    pay: Whole
+    fee: Whole
+    refund: Whole
     transfers: list[ReceiptTransfer]
 
 
 class SignedReceipt(_Part):
     receipt: Receipt
     signature: str
+
+
+class HubKeys(Reply):
+    """The public keys that the hub signs with, by name."""
+
+    keys: dict[str, str]
 
 
 def canonical(receipt: dict[str, Any]) -> bytes:

@@ -18,6 +18,7 @@ from computepool.protocol.accounts import (
     SignInReply,
     SignInRequest,
 )
+from computepool.protocol.receipts import HubKeys
 from computepool.sdk.options import validated
 from computepool.sdk.paging import pages
 from computepool.sdk.transport import Transport
@@ -35,6 +36,10 @@ class AccountApi:
 
     def hub(self) -> HubInfo:
         return self._transport.get("/hub", HubInfo)
+
+    def hub_keys(self) -> dict[str, str]:
+        """The hub's public keys, by name."""
+        return self._transport.get("/hub/keys", HubKeys).keys
 
     def sign_in(self, code: str, *, name: str) -> SignInReply:
         """Exchange a one-time code for a key of one's own."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,6 +23,9 @@ DEFAULT_HUB = "http://127.0.0.1:8000"
 class Config:
     hub: str = DEFAULT_HUB
     key: str | None = None
+    hub_keys: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: the hub's public keys, by name; receipts need them
 
 
 def config_path() -> Path:
@@ -31,10 +35,19 @@ def config_path() -> Path:
 
 def load_config() -> Config:
     """The file, overlaid by the environment. The file's key is only ever sent to the file's hub."""
-    hub, key = _read_file()
-    hub_now = hub_url(os.environ.get(HUB_ENV) or hub or DEFAULT_HUB)
-    own_key = key if hub is not None and hub_url(hub) == hub_now else None
-    return Config(hub=hub_now, key=os.environ.get(KEY_ENV) or own_key)
+    stored = _read_file()
+    hub_now = hub_url(os.environ.get(HUB_ENV) or (stored and stored.hub) or DEFAULT_HUB)
+    own = stored if stored is not None and hub_url(stored.hub) == hub_now else Config()
+    return Config(hub=hub_now, key=os.environ.get(KEY_ENV) or own.key, hub_keys=own.hub_keys)
+
+
+def save_hub_keys(hub: str, keys: Mapping[str, str]) -> bool:
+    """Keep them beside the key that the file has for this hub. False if the file is for another hub."""
+    stored = _read_file() or Config(hub=hub)
+    if hub_url(stored.hub) != hub:
+        return False
+    save_config(replace(stored, hub_keys=keys))
+    return True
 
 
 def save_config(config: Config) -> Path:
@@ -44,7 +57,8 @@ def save_config(config: Config) -> Path:
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump({"hub": config.hub, "key": config.key}, file, indent=2)
+        keys = {"hub_keys": dict(config.hub_keys)} if config.hub_keys else {}
+        json.dump({"hub": config.hub, "key": config.key, **keys}, file, indent=2)
         file.write("\n")
     fresh.replace(path)
     return path
@@ -65,12 +79,13 @@ def hub_url(text: str) -> str:
     return address.rstrip("/")
 
 
-def _read_file() -> tuple[str | None, str | None]:
+def _read_file() -> Config | None:
     path = config_path()
     try:
         stored = json.loads(path.read_text())
-        return stored.get("hub"), stored.get("key")
+        keys = {str(name): str(key) for name, key in (stored.get("hub_keys") or {}).items()}
+        return Config(hub=stored.get("hub") or DEFAULT_HUB, key=stored.get("key"), hub_keys=keys)
     except FileNotFoundError:
-        return None, None
+        return None
     except (OSError, ValueError, AttributeError) as error:
         raise BadRequest(f"Cannot read {path}: {error}. Mend or remove it, then `pool login`.") from error
