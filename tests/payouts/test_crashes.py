@@ -40,7 +40,8 @@ class Till:
 
     def __init__(self, url: str, bank: MisbehavingBank, earned: int) -> None:
         self.bank = bank
-        self.pool = RealPool(database_url=url, **{**QUICK, **bank.settings()})
+        self.settings: dict[str, Any] = {**QUICK, **bank.settings()}
+        self.pool = RealPool(database_url=url, **self.settings)
         self.hub: HubProcess = self.pool.add_hub()
         self.store = Store(self.hub.settings.url, clock=SystemClock(), hub_id="test")
         self.hub.start()
@@ -55,6 +56,36 @@ class Till:
     def restart(self, crash_at: str = "") -> None:
         self.hub.kill()
         self.hub.start(crash_at=crash_at)
+
+    def start_doomed(self, crash_at: str) -> bool:
+        """Start a hub that will die; whether it came so far as to serve."""
+        self.hub.kill()
+        try:
+            self.hub.start(crash_at=crash_at)
+        except RuntimeError:
+            assert self.hub.exit_code == 137, self.hub.log
+            return False
+        return True
+
+    def ask(self, key: str) -> str:
+        """The same request under the same key; empty when the hub died of it."""
+        with self.http() as http:
+            try:
+                answer = http.post("/payouts", json=UPI, headers={"Idempotency-Key": key})
+            except httpx2.TransportError:
+                return ""
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    @property
+    def webhook_url(self) -> str:
+        return f"{self.hub.url}/api/v1/payouts/webhook/razorpayx"
+
+    def without_rounds(self) -> None:
+        """From now on only a webhook can tell the hub anything."""
+        self.hub.kill()
+        self.pool._settings |= {"payout_round_s": 3600}
+        self.hub = self.pool.add_hub()
 
     def await_death(self) -> None:
         assert self.hub.wait(20) == 137, self.hub.log
@@ -146,31 +177,21 @@ def test_death_again_and_again_around_the_call(make_till: MakeTill) -> None:
 
 @pytest.mark.parametrize("point", ["before_commit", "after_commit"])
 def test_death_around_the_commits_of_a_payout(make_till: MakeTill, point: str) -> None:
-    """The request (commit 2), the claim (3) and the answer (4); each is said again until it is answered."""
-    till = make_till(2 * LEAST)
-    payout_id = ""
-    for commit in (2, 3, 4):
-        till.restart(crash_at=f"{point}:{commit}")
-        payout_id = _ask_until_answered(till) or payout_id
-        if till.hub.alive:
-            till.await_death()
+    """At each of its first commits: the request, the claim, the answer. What was not answered is said again."""
+    commits = range(2, 8)
+    till = make_till(2 * len(commits) * LEAST)
+    for commit in commits:
+        if till.start_doomed(f"{point}:{commit}"):
+            made = till.ask(f"key {commit}")
+            wait_until(lambda made=made: not till.hub.alive or (made and till.row(made).state == "paid"), 20)
     till.restart()
-    payout_id = _ask_until_answered(till)
-    assert till.await_state(payout_id, "paid") == "paid"
-    assert till.bank.books.paid(payout_id) == 1
-    assert len(till.bank.books.payouts) == 1
-    assert till.available() == LEAST
-
-
-def _ask_until_answered(till: Till) -> str:
-    """The same request under the same key; empty when the hub died of it."""
-    with till.http() as http:
-        try:
-            answer = http.post("/payouts", json=UPI, headers={"Idempotency-Key": "one"})
-        except httpx2.TransportError:
-            return ""
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["id"])
+    payout_ids = {till.ask(f"key {commit}") for commit in commits}
+    assert len(payout_ids) == len(commits)
+    for payout_id in payout_ids:
+        assert till.await_state(payout_id, "paid", "failed") == "paid"
+        assert till.bank.books.paid(payout_id) == 1
+    assert len(till.bank.books.payouts) == len(commits)
+    assert till.available() == len(commits) * LEAST
 
 
 @pytest.mark.parametrize("point", ["before_commit", "after_commit"])
@@ -179,31 +200,24 @@ def test_death_while_hearing_a_webhook(make_till: MakeTill, point: str) -> None:
     till = make_till(LEAST)
     till.bank.conduct.append(Conduct.PROCESS)
     till.bank.questions_in_process = 10**9
-    with till.http() as http:
-        payout_id = http.post("/payouts", json=UPI).json()["id"]
-    till.await_state(payout_id, "submitted")
+    payout_id = till.ask("key")
     assert till.bank.took.wait(10)
+    wait_until(lambda: till.row(payout_id).provider_ref, 20)
     [taken] = till.bank.books.payouts
     taken["status"] = taken["_end"] = "processed"
     told = webhook("payout.processed", {name: value for name, value in taken.items() if name != "_end"})
-    till.hub.kill()
-    # No rounds in this one: the first commit after the hub's own is the webhook's.
-    slow = HubProcess(
-        till.pool.folder,
-        name="slow",
-        first=till.hub.first,
-        database_url=till.pool._database_url,
-        **{**QUICK, **till.bank.settings(), "payout_round_s": 3600},
-    )
-    till.pool.hubs.append(slow)
-    slow.start(crash_at=f"{point}:2")
-    route = f"{slow.url}/api/v1/payouts/webhook/razorpayx"
-    with pytest.raises(httpx2.TransportError):
-        httpx2.post(route, **told)
-    assert slow.wait(20) == 137
-    slow.start()
+    till.without_rounds()
+    for commit in range(1, 20):
+        if till.start_doomed(f"{point}:{commit}"):
+            with pytest.raises(httpx2.TransportError):
+                httpx2.post(till.webhook_url, **told)
+            assert till.hub.wait(20) == 137
+            break
+    else:
+        raise AssertionError("no commit was the webhook's")
+    till.restart()
     for _ in range(3):
-        assert httpx2.post(route, **told).status_code == 204
+        assert httpx2.post(till.webhook_url, **told).status_code == 204
     assert till.row(payout_id).state == "paid"
     assert till.available() == 0
 
