@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from computepool.core import ledger
 from computepool.core.errors import BadRequest, Conflict, NotFound
 from computepool.core.ids import make_id
+from computepool.core.money import AMOUNT_MAX, format_credits
 from computepool.core.pricing import Economy
 from computepool.hub.clock import new_id
 from computepool.hub.services.access import Principal
@@ -24,6 +25,8 @@ By = Literal["credits", "hours"]
 _MATURED_AT_ONCE = 200
 _BOARD_MS = 30 * 24 * 3600 * 1000
 _BOARD_AGE_MS = 60_000
+#: Half of what 64 bits can count.
+_BROUGHT_IN_MAX = 2**62
 _SOURCES = {"bank": ledger.BANK, "promo": ledger.PROMO}
 
 
@@ -66,6 +69,7 @@ async def top_up(hub: Hub, admin: Principal, request: TopUpRequest, *, remembere
         )
         if account is None:
             raise NotFound(f"There is no account {request.account}.", field="account")
+        _check_room(tx, account.id, request)
         legs = ledger.top_up(account.id, request.amount, source=_SOURCES[request.source])
         tx.post(f"topup:{top_up_id}", legs, ref=request.note)
         data = {"amount": request.amount, "source": request.source}
@@ -80,6 +84,14 @@ async def top_up(hub: Hub, admin: Principal, request: TopUpRequest, *, remembere
         )
 
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=TopUpReply))
+
+
+def _check_room(tx: Tx, account_id: str, request: TopUpRequest) -> None:
+    """No balance may grow beyond what every program can count exactly: SQLite would go on in floating point."""
+    has = tx.balance(ledger.user(account_id))
+    brought_in = -tx.balance(_SOURCES[request.source])
+    if has + request.amount > AMOUNT_MAX or brought_in + request.amount > _BROUGHT_IN_MAX:
+        raise BadRequest(f"That would be more than {format_credits(AMOUNT_MAX)} credits.", field="amount")
 
 
 def _check_economy(hub: Hub, request: TopUpRequest) -> None:
