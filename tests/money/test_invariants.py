@@ -40,6 +40,7 @@ EARLY = "an unfinished job's hold is untouched"
 ESCROW = "what lies in escrow is what unfinished jobs hold"
 CHARGE = "a charge is price by time, and its parts add up"
 CEILING = "nobody pays above their ceiling"
+MATURED = "what has matured was earned before"
 PAYOUT = "a payout is reserved once, and paid or returned once"
 FLIGHT = "a payout's account holds its amount until it is decided"
 PROVIDER = "each provider reference belongs to one payout"
@@ -66,7 +67,7 @@ def _move(amount: int, debit: str, credit: str) -> tuple[str, str]:
     )
 
 
-_MORE_PAY = "UPDATE transfers SET amount = amount + {} WHERE tx_key = 'settle:{{done}}' AND kind = '{}'"
+_MORE_PAY = "UPDATE transfers SET amount = amount + {} WHERE tx_key = 'settle:{{reused}}' AND kind = '{}'"
 
 DAMAGES = {
     "a balance grows by itself": Damage(
@@ -115,7 +116,7 @@ DAMAGES = {
         (KEY,), ("UPDATE transfers SET tx_key = 'topup:{sam}' WHERE seq = 3",), "topup:{sam}"
     ),
     "a kind is changed": Damage(
-        (SIDES,), ("UPDATE transfers SET kind = 'mature' WHERE seq = 3",), "transfer 3"
+        (SIDES,), ("UPDATE transfers SET kind = 'payout_return' WHERE seq = 3",), "transfer 3"
     ),
     "a refund goes to somebody else": Damage(
         (SIDES,),
@@ -188,11 +189,23 @@ DAMAGES = {
     ),
     "the crumb goes to the owner": Damage(
         (CHARGE,),
-        (_MORE_PAY.format(1, "pay"), _MORE_PAY.format(-1, "fee"), *_move(1, "platform:fees", "earn:{pia}")),
-        "{done}",
+        (_MORE_PAY.format(1, "pay"), _MORE_PAY.format(-1, "fee"), *_move(1, "platform:fees", "earn:{otto}")),
+        "{reused}",
     ),
     "a price is above the ceiling": Damage(
         (CEILING,), ("UPDATE attempts SET price = price + 1 WHERE id = '{held}-1'",), "{held}-1"
+    ),
+    "more has matured than was earned": Damage(
+        (MATURED, OVERDRAWN),
+        (
+            "UPDATE transfers SET amount = amount + 1 WHERE kind = 'mature'",
+            *_move(1, "earn:{pia}", "owner:{pia}"),
+            "INSERT INTO balances SELECT 'earn:{pia}', -1, TRUE",
+        ),
+        "earn:{pia}",
+    ),
+    "it is not said up to where earnings have matured": Damage(
+        (MATURED,), ("UPDATE transfers SET ref = NULL WHERE kind = 'mature'",), "earn:{pia}"
     ),
     "a payout is somebody else's": Damage(
         (PAYOUT,), ("UPDATE payouts SET account_id = '{sam}' WHERE id = '{on_its_way}'",), "{on_its_way}"

@@ -31,6 +31,7 @@ class World:
 
     sam: str  #: submits
     pia: str  #: owns the node
+    otto: str  #: owns another
     done: str  #: sam's job, paid for
     failed: str  #: sam's, released
     held: str  #: sam's, on the node
@@ -65,12 +66,19 @@ class _Builder:
         self._succeed(done, self.sam, owner=self.pia, hold=HOLD)
         self._fail(failed)
         add_attempt(self.tx, held, node_id=self.node, owner_id=self.pia, price=PRICE, price_version=1)
-        self.tx.post("mature:pia:1", ledger.mature(self.pia, TABLE.net_of(CHARGE) - CREDIT))
+        self._mature()
         [reused] = self._submit(self.pia, hold=HOLD, earned=2 * CREDIT)
         self._succeed(reused, self.pia, owner=self.otto, hold=HOLD, earned=2 * CREDIT)
         self._pay_out()
         return World(
-            sam=self.sam, pia=self.pia, done=done, failed=failed, held=held, queued=queued, reused=reused
+            sam=self.sam,
+            pia=self.pia,
+            otto=self.otto,
+            done=done,
+            failed=failed,
+            held=held,
+            queued=queued,
+            reused=reused,
         )
 
     def _give(self) -> None:
@@ -102,6 +110,12 @@ class _Builder:
         self._end(attempts, attempt, state="failed", report_digest="x")
         self._end(jobs, job_id, state="failed", charge=0)
         self.tx.post(f"settle:{job_id}", ledger.release(self.sam, amount=HOLD, earned=0), job_id=job_id)
+
+    def _mature(self) -> None:
+        """All that pia has earned so far, by the first settlement."""
+        earned = 1 + next(n for n, row in enumerate(self.tx.transfers) if row["kind"] == "pay")
+        legs = ledger.mature(self.pia, TABLE.net_of(CHARGE))
+        self.tx.post(f"mature:{self.pia}:0", legs, ref=str(earned))
 
     def _end(self, table: Table, id_: str, **values: object) -> None:
         changed = update(table).where(table.c.id == id_).values(finished_at_ms=self.tx.now_ms, **values)

@@ -49,6 +49,7 @@ MONEY_RULES: dict[str, Finder] = {
     "what lies in escrow is what unfinished jobs hold": money.wrong_escrow,
     "a charge is price by time, and its parts add up": money.wrong_charges,
     "nobody pays above their ceiling": money.above_the_ceiling,
+    "what has matured was earned before": money.matured_unearned,
     "a payout is reserved once, and paid or returned once": money.wrong_payouts,
     "a payout's account holds its amount until it is decided": money.payouts_in_flight,
     "each provider reference belongs to one payout": money.provider_words_used_twice,

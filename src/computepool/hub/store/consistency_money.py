@@ -6,6 +6,7 @@ written past them, and what no single row can know: that the rows fit each other
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -307,6 +308,24 @@ def above_the_ceiling(connection: Connection) -> list[str]:
     """Nobody pays more per hour than they said."""
     over = select(attempts.c.id).join(jobs, jobs.c.id == attempts.c.job_id)
     return _found(connection, over.where(attempts.c.price > jobs.c.ceiling))
+
+
+# earnings
+
+
+def matured_unearned(connection: Connection) -> list[str]:
+    """What has matured is all that was earned up to the transfer that the newest maturing names, and nothing else."""
+    columns = (transfers.c.debit, transfers.c.credit, transfers.c.seq, transfers.c.amount, transfers.c.ref)
+    left: Counter[str] = Counter()
+    up_to: dict[str, int] = {}
+    of_kind = select(*columns).order_by(transfers.c.seq)
+    for row in _stream(connection, of_kind.where(transfers.c.kind == Kind.MATURE.value)):
+        left[row.debit] += row.amount
+        up_to[row.debit] = int(row.ref) if row.ref and row.ref.isdecimal() else 0
+    for row in _stream(connection, of_kind.where(transfers.c.kind == Kind.PAY.value)):
+        if row.seq <= up_to.get(row.credit, 0):
+            left[row.credit] -= row.amount
+    return sorted(account for account, amount in left.items() if amount)
 
 
 # payouts
