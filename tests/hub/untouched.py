@@ -13,7 +13,14 @@ from computepool.hub.store.tables import metadata
 from computepool.testing.hub import HubDouble
 
 #: Kept by the hub itself while it runs, whoever asks what.
-OWN_PACE = {"hubs": None, "api_keys": "last_used_ms", "nodes": "last_seen_ms", "attempts": "lease_until_ms"}
+OWN_PACE = {
+    "hubs": None,
+    "spots": None,
+    "market_counts": None,
+    "api_keys": "last_used_ms",
+    "nodes": "last_seen_ms",
+    "attempts": "lease_until_ms",
+}
 
 
 async def everything(hub: HubDouble) -> dict[str, list[Any]]:

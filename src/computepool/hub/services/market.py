@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from computepool.core.demand import Counting
 from computepool.core.market import next_spot, spot_bounds
 from computepool.core.pricing import PriceTable, Zone
+from computepool.core.resources import Shape
 from computepool.hub.services.context import Hub
 from computepool.hub.store import market as market_rows
 from computepool.hub.store.market import Count
@@ -67,7 +68,8 @@ async def count(hub: Hub, others: Mapping[Zone, int], *, show: bool = False) -> 
     counting = Counting(hub.registry.fleet, hub.market, others)
     if show:
         counting.show_floors()
-    shapes = sorted(hub.backlog.shapes().items(), key=lambda item: -item[1])[:SHAPES_COUNTED_MAX]
+    waiting = await _waiting(hub) if others else hub.backlog.shapes()
+    shapes = sorted(waiting.items(), key=lambda item: -item[1])[:SHAPES_COUNTED_MAX]
     for number, (shape, jobs) in enumerate(shapes):
         if number % _SHAPES_AT_ONCE == _SHAPES_AT_ONCE - 1:
             await asyncio.sleep(0)
@@ -75,6 +77,20 @@ async def count(hub: Hub, others: Mapping[Zone, int], *, show: bool = False) -> 
         if show:
             counting.show(shape, jobs)
     return counting
+
+
+async def _waiting(hub: Hub) -> dict[Shape, int]:
+    """The queue by the store's word: what another hub took stays in our backlog until we try to place it."""
+    now_ms, limit = hub.now_ms(), hub.settings.backlog_max
+    rows = await hub.store.read(
+        lambda connection: market_rows.waiting(connection, now_ms=now_ms, limit=limit)
+    )
+    specs = await hub.specs.load({row.spec_digest for row in rows})
+    found: dict[Shape, int] = {}
+    for row in rows:
+        shape = Shape(specs[row.spec_digest].requirements, row.account_id, ceiling=row.ceiling)
+        found[shape] = found.get(shape, 0) + row.jobs
+    return found
 
 
 def take_over(hub: Hub, prices: Mapping[Zone, int]) -> None:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from sqlalchemy import BigInteger, Connection, bindparam, delete, exists, func, select
 
 from computepool.core import ledger
+from computepool.core.jobs import JobState
 from computepool.core.ledger import Kind
 from computepool.core.pricing import Zone
 from computepool.hub.store import dialect
 from computepool.hub.store.money_tables import market_counts, spots, transfers
 from computepool.hub.store.session import AnyRow, Tx
-from computepool.hub.store.tables import accounts, attempts, nodes
+from computepool.hub.store.tables import IS_OPEN, accounts, attempts, jobs, nodes
 
 _ZONE = (spots.c.tier == bindparam("tier"), spots.c.region == bindparam("region"))
 
@@ -65,6 +66,24 @@ def sum_counts(connection: Connection, *, since: int, but: str = "") -> dict[Zon
     )
     rows = connection.execute(statement)
     return {Zone(row.tier, row.region): Count(int(row.capacity), int(row.demand)) for row in rows}
+
+
+def waiting(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyRow]:
+    """Jobs that could start now, by what makes them alike, of the `limit` oldest."""
+    oldest = (
+        select(jobs.c.spec_digest, jobs.c.account_id, jobs.c.ceiling)
+        .where(
+            IS_OPEN,
+            jobs.c.state == JobState.QUEUED.value,
+            jobs.c.deps_pending == 0,
+            jobs.c.ready_at_ms <= now_ms,
+        )
+        .order_by(jobs.c.queued_at_ms, jobs.c.id)
+        .limit(limit)
+        .subquery()
+    )
+    alike = oldest.c.spec_digest, oldest.c.account_id, oldest.c.ceiling
+    return connection.execute(select(*alike, func.count().label("jobs")).group_by(*alike)).all()
 
 
 # prices

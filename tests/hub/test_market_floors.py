@@ -1,0 +1,340 @@
+"""Floors hold at once and everywhere; what a node earns is what the prices and the ledger say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from computepool.core.money import AMOUNT_MAX, CREDIT
+from computepool.core.pricing import Zone
+from computepool.hub.main import check
+from computepool.hub.services import market
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.node import NodeDouble
+from tests.hub.submitting import state, submit
+from tests.hub.untouched import untouched
+
+QUIET: dict[str, Any] = {"tick_s": 1_000, "sweep_s": 10_000}
+#: Of a core in India: 10 × 0.8 × 0.7, and what is left of it.
+SPOT = 5_600_000
+NET = 4_480_000
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.fixture
+async def pool(tmp_path: Path) -> AsyncIterator[HubDouble]:
+    async with running_hub(tmp_path, clock=FakeClock(), **QUIET) as hub:
+        yield hub
+        assert check(hub.hub.settings) == []
+
+
+async def people(hub: HubDouble) -> tuple[httpx2.AsyncClient, httpx2.AsyncClient, NodeDouble]:
+    sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
+    return sam, pia, await hub.node(pia, region="in")
+
+
+async def put(client: httpx2.AsyncClient, path: str, floor: object) -> dict[str, Any]:
+    answer = await client.put(path, json={"floor": floor})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def held(hub: HubDouble, node: NodeDouble) -> int | None:
+    """The floor that placements see."""
+    fleet = hub.hub.registry.fleet
+    row = fleet.row_of(node.node_id)
+    assert row is not None
+    return fleet.node_at(row).floor
+
+
+async def starts(hub: HubDouble, node: NodeDouble, job_id: str) -> bool:
+    hub.dispatcher.kick()
+    for _ in range(3):
+        for grant in (await node.poll(wait_ms=50)).grants:
+            await node.report(grant.attempt_id)
+            return grant.job_id == job_id
+    return False
+
+
+async def test_a_floor_above_the_price_keeps_strangers_away_until_it_is_lowered(pool: HubDouble) -> None:
+    sam, pia, node = await people(pool)
+    said = await put(pia, f"/nodes/{node.node_id}/floor", NET + 1)
+    assert said["sentence"] == (
+        "The node asks for 4.480001 a unit-hour and cpu/in pays 4.48 after the fee: it waits for a higher price."
+    )
+    [job_id] = await submit(sam)
+    assert not await starts(pool, node, job_id)
+    why = (await sam.get(f"/jobs/{job_id}/why")).json()
+    assert "want more than the spot price pays" in why["sentence"]
+    told = (await pia.get(f"/nodes/{node.node_id}/why")).json()
+    assert "its owner wants 4.480001/h for a core" in told["rows"][0]["reason"]
+    said = await put(pia, f"/nodes/{node.node_id}/floor", NET)
+    assert said["sentence"].endswith("it takes jobs.")
+    assert await starts(pool, node, job_id)
+
+
+async def test_the_owner_runs_at_home_whatever_the_floor(pool: HubDouble) -> None:
+    node = await pool.node(region="in")
+    await put(pool.admin, f"/nodes/{node.node_id}/floor", AMOUNT_MAX)
+    [job_id] = await submit(pool.admin, max_price=0)
+    assert await starts(pool, node, job_id)
+
+
+async def test_a_floor_that_can_never_be_paid_says_so(pool: HubDouble) -> None:
+    _, pia, node = await people(pool)
+    said = await put(pia, f"/nodes/{node.node_id}/floor", 18 * CREDIT)
+    assert "more than cpu/in can ever pay (17.92)" in said["sentence"]
+
+
+async def test_the_default_holds_for_nodes_without_one(pool: HubDouble) -> None:
+    _, pia, node = await people(pool)
+    other = await pool.node(pia, region="in", name="other")
+    stranger = await pool.node(region="in", name="stranger")
+    await put(pia, f"/nodes/{other.node_id}/floor", 7)
+    said = await put(pia, "/market/floor", 5)
+    assert (said["nodes"], held(pool, node), held(pool, other), held(pool, stranger)) == (1, 5, 7, None)
+    said = await put(pia, f"/nodes/{other.node_id}/floor", None)
+    assert (said["floor"], said["default"], held(pool, other)) == (None, 5, 5)
+    assert (await pia.get("/market/floor")).json()["sentence"] == (
+        "The default floor is 0.000005 a unit-hour after the fee; it holds for 2 nodes of yours."
+    )
+    await put(pia, "/market/floor", None)
+    assert (held(pool, node), held(pool, other)) == (None, None)
+
+
+async def test_a_floor_of_zero_is_not_none(pool: HubDouble) -> None:
+    _, pia, node = await people(pool)
+    await put(pia, "/market/floor", 9 * CREDIT)
+    await put(pia, f"/nodes/{node.node_id}/floor", 0)
+    assert held(pool, node) == 0
+
+
+async def test_floors_are_events_and_repeats_are_not(pool: HubDouble) -> None:
+    _, pia, node = await people(pool)
+    for floor in (5, 5, None, None):
+        await put(pia, f"/nodes/{node.node_id}/floor", floor)
+        await put(pia, "/market/floor", floor)
+    events = (await pia.get("/events", params={"limit": 100})).json()["events"]
+    seen = [
+        (event["action"], event["before"], event["after"]) for event in events if "floor" in event["action"]
+    ]
+    assert seen == [
+        ("node.floor", "none", "5"),
+        ("account.floor", "none", "5"),
+        ("node.floor", "5", "none"),
+        ("account.floor", "5", "none"),
+    ]
+
+
+async def test_a_floor_is_there_when_the_node_comes_back(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with running_hub(tmp_path, clock=clock, **QUIET) as hub:
+        _, pia, node = await people(hub)
+        await put(pia, f"/nodes/{node.node_id}/floor", 3)
+        node.restart()
+        await node.poll(wait_ms=0)
+        assert held(hub, node) == 3
+        away = await hub.node(pia, region="in", name="away")
+        hub.hub.registry.on_node_lost(away.node_id)
+        await put(pia, "/market/floor", 4)
+        await put(pia, f"/nodes/{away.node_id}/floor", 8)
+        away.restart()
+        await away.poll(wait_ms=0)
+        assert held(hub, away) == 8
+    async with running_hub(tmp_path, clock=clock, **QUIET) as hub:
+        node.client = hub.client()
+        node.sign_in()
+        node.restart()
+        await node.poll(wait_ms=0)
+        assert held(hub, node) == 3
+
+
+async def test_a_floor_set_at_one_hub_holds_at_the_other(tmp_path: Path, postgres_url: str) -> None:
+    async with (
+        running_hub(tmp_path / "a", database_url=postgres_url) as first,
+        running_hub(tmp_path / "b", database_url=postgres_url) as second,
+    ):
+        first.admin = first.client(second.admin_key)
+        node = await second.node(region="in")
+        for path, floor in ((f"/nodes/{node.node_id}/floor", 7), ("/market/floor", 9)):
+            await put(first.admin, path, floor)
+        async with asyncio.timeout(10):
+            while held(second, node) != 7:  # noqa: ASYNC110 - what happens at another hub has no event here
+                await asyncio.sleep(0.01)
+            await put(first.admin, f"/nodes/{node.node_id}/floor", None)
+            while held(second, node) != 9:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("path", ["/market/floor", "/nodes/{node}/floor"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"floor": -1}',
+        b'{"floor": 1.5}',
+        b'{"floor": 1.0}',
+        b'{"floor": "5"}',
+        b'{"floor": true}',
+        b'{"floor": NaN}',
+        b'{"floor": 1e9999}',
+        b'{"floor": 9000000000000001}',
+        b'{"floor": 1000000000000000000000000000}',
+        b'{"floor": []}',
+        b'{"floor": 5, "extra": 1}',
+        b"{}",
+        b"",
+        b"null",
+    ],
+)
+async def test_bad_floors_change_nothing(hub: HubDouble, path: str, body: bytes) -> None:
+    node = await hub.node(region="in")
+    async with untouched(hub):
+        answer = await hub.admin.put(
+            path.format(node=node.node_id), content=body, headers={"Content-Type": "application/json"}
+        )
+        assert answer.status_code == 422, answer.text
+    assert held(hub, node) is None
+
+
+@pytest.mark.parametrize(
+    ("economy", "said"),
+    [
+        (
+            "time-bank",
+            "The economy of this pool is time-bank: an hour costs one credit everywhere, so there are no floors.",
+        ),
+        ("none", "The economy of this pool is none: nothing has a price, so there are no floors."),
+    ],
+)
+async def test_there_are_no_floors_without_a_market(tmp_path: Path, economy: str, said: str) -> None:
+    async with running_hub(tmp_path, economy=economy, **QUIET) as hub:
+        node = await hub.node(region="in")
+        for path in ("/market/floor", f"/nodes/{node.node_id}/floor"):
+            answer = await hub.admin.put(path, json={"floor": 5})
+            assert (answer.status_code, answer.json()["detail"]) == (409, said)
+            await put(hub.admin, path, None)
+        await market.tick(hub.hub)
+        [zone] = (await hub.admin.get("/market")).json()["zones"]
+        price = CREDIT if economy == "time-bank" else 0
+        assert (zone["spot"], zone["low"], zone["high"]) == (price, price, price)
+        assert (await hub.admin.get("/market")).json()["economy"] == economy
+
+
+async def test_the_same_floors_make_the_depth(pool: HubDouble) -> None:
+    sam, pia, node = await people(pool)
+    dear = await pool.node(pia, region="in", name="dear", cores=2)
+    await put(pia, f"/nodes/{node.node_id}/floor", 4 * CREDIT)
+    await put(pia, f"/nodes/{dear.node_id}/floor", 40 * CREDIT)
+    await submit(sam, needs={"cores": 8}, items=2, max_price=16 * CREDIT)
+    [zone] = (await pool.admin.get("/market")).json()["zones"]
+    assert zone["floors"] == [
+        {"floor": 4 * CREDIT, "price": 5 * CREDIT, "units": 4_000},
+        {"floor": 40 * CREDIT, "price": 50 * CREDIT, "units": 2_000},
+    ]
+    assert zone["ceilings"] == [], "no node has eight cores"
+    await submit(sam, needs={"cores": 2}, items=3, max_price=2 * CREDIT)
+    [zone] = (await pool.admin.get("/market")).json()["zones"]
+    assert zone["ceilings"] == [{"price": CREDIT, "units": 6_000}]
+    assert (zone["capacity"], zone["demand"], zone["nodes"]) == (4_000, 0, 2)
+
+
+# earnings
+
+
+async def earnings(client: httpx2.AsyncClient, node: NodeDouble) -> dict[str, Any]:
+    answer = await client.get(f"/nodes/{node.node_id}/earnings")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_what_a_node_would_earn_and_what_it_did(pool: HubDouble) -> None:
+    sam, pia, node = await people(pool)
+    other = await pool.node(pia, region="us", name="other", cores=1)
+    clock: Any = pool.hub.clock
+    paid = []
+    for days in (20, 3, 0):
+        node.sign_in()
+        await submit(
+            sam, needs={"cores": 1, "regions": ["in"]}, max_price=100 * CREDIT, spec={"timeout_s": 7200}
+        )
+        [grant] = await node.take()
+        clock.advance(3_600_000)
+        node.sign_in()
+        await node.report(grant.attempt_id, ran_ms=1_800_000)
+        paid.append(grant.price // 2 * 8 // 10)
+        clock.advance(days * DAY_MS)
+    node.sign_in()
+    await node.poll(wait_ms=0)
+    found = await earnings(pia, node)
+    assert [(part["days"], part["amount"], part["jobs"]) for part in found["past"]] == [
+        (1, paid[2], 1),
+        (7, paid[1] + paid[2], 2),
+        (30, sum(paid), 3),
+    ]
+    assert [part["amount"] for part in (await earnings(pia, other))["past"]] == [0, 0, 0]
+    [sale] = found["sales"]
+    assert (sale["units"], sale["spot"], sale["per_hour"]) == (4_000, SPOT, 4 * NET)
+    assert (sale["in_money"], found["floor"], found["sentence"]) == (True, None, "The node takes any price.")
+
+
+async def test_a_day_is_as_busy_as_the_zone(pool: HubDouble) -> None:
+    sam, pia, node = await people(pool)
+    await submit(sam, items=2, max_price=100 * CREDIT)
+    await node.take(2)
+    await market.tick(pool.hub)
+    [sale] = (await earnings(pia, node))["sales"]
+    spot = pool.hub.market.spot(Zone("cpu", "in"))
+    net = pool.hub.market.table.net_of(4 * spot)
+    assert (sale["utilisation_ppm"], sale["per_hour"], sale["per_day"]) == (500_000, net, net * 12)
+
+
+async def test_a_node_with_cards_sells_cards_and_cores(pool: HubDouble) -> None:
+    _, pia, _ = await people(pool)
+    card = {"name": "RTX 4090", "tier": "rtx-4090", "vram_mb": 24_000}
+    node = await pool.node(pia, region="in", name="gpu", gpus=[card, card])
+    await put(pia, f"/nodes/{node.node_id}/floor", 20 * CREDIT)
+    found = await earnings(pia, node)
+    cards, cores = found["sales"]
+    assert (cards["tier"], cards["units"], cards["spot"], cards["floor"]) == (
+        "rtx-4090",
+        2_000,
+        21 * CREDIT,
+        20 * CREDIT,
+    )
+    assert (cores["tier"], cores["units"], cores["floor"]) == ("cpu", 4_000, 5_333_334)
+    assert (found["in_money"], cards["per_day"], cards["per_hour"]) == (False, 0, 33_600_000)
+    assert "waits for a higher price" in found["sentence"]
+
+
+@pytest.mark.parametrize("case", ["paused", "offline", "unsafe"])
+async def test_why_a_node_earns_nothing(pool: HubDouble, case: str) -> None:
+    _, pia, node = await people(pool)
+    if case == "paused":
+        await pia.post(f"/nodes/{node.node_id}/state", json={"state": "paused"})
+        said = "The node is paused"
+    elif case == "offline":
+        pool.hub.registry.on_node_lost(node.node_id)
+        pool.hub.clock.advance(DAY_MS)  # type: ignore[attr-defined]
+        said = "The node is offline"
+    else:
+        node = await pool.node(pia, isolation="process", name="unsafe")
+        said = "no sandbox for strangers' jobs"
+    assert said in (await earnings(pia, node))["sentence"]
+
+
+async def test_own_jobs_earn_nothing(pool: HubDouble) -> None:
+    node = await pool.node(region="in")
+    [job_id] = await submit(pool.admin)
+    [grant] = await node.take()
+    assert grant.price == 0
+    await node.report(grant.attempt_id, ran_ms=5)
+    assert await state(pool.admin, job_id) == "succeeded"
+    assert [part["jobs"] for part in (await earnings(pool.admin, node))["past"]] == [0, 0, 0]
