@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from computepool.core.jobs import JobKind, JobState
-from computepool.core.money import CREDIT
+from computepool.core.money import AMOUNT_MAX, CREDIT
 from computepool.protocol.base import Digest, Micro, Name, Page, PositiveMicro, Reply, Request
 from computepool.protocol.jobs import TIMEOUT_MAX_S, Needs
 
@@ -166,7 +166,7 @@ class PricesRequest(Request):
     regions: dict[RegionName, Hundredths] = Field(max_length=RATES_MAX)
     fee_ppm: int = Field(strict=True)
     spot_range: int = Field(strict=True)
-    payout_min: Micro = Field(ge=CREDIT)
+    payout_min: int = Field(strict=True, ge=CREDIT, le=AMOUNT_MAX)
 
 
 class PriceVersion(Reply):

@@ -1,0 +1,249 @@
+"""Quotes: what a submission would cost, who would take it, when it would end; and that submitting then does just that."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from computepool.core.money import AMOUNT_MAX, CREDIT
+from computepool.hub.main import check
+from computepool.protocol.jobs import JobSpec, spec_digest
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.submitting import COMMAND, body, submit
+from tests.hub.untouched import untouched
+
+GPU = {"name": "RTX 4090", "tier": "rtx-4090", "vram_mb": 24_000}
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def hub(tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
+    async with running_hub(tmp_path, clock=clock, signup_grant=100 * CREDIT, tick_s=10_000) as hub:
+        yield hub
+        assert check(hub.hub.settings) == []
+
+
+@pytest.fixture
+async def sam(hub: HubDouble) -> httpx2.AsyncClient:
+    return await hub.account("sam", "submitter")
+
+
+@pytest.fixture
+async def pia(hub: HubDouble) -> httpx2.AsyncClient:
+    return await hub.account("pia", "provider")
+
+
+async def quoted(client: httpx2.AsyncClient, **request: Any) -> dict[str, Any]:
+    answer = await client.post("/quotes", json=request)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def test_price_most_and_balance(
+    hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient
+) -> None:
+    await hub.node(pia, name="in-node", region="in")
+    await hub.node(pia, name="us-node", region="us")
+    seen = await quoted(sam, items=3)
+    assert (seen["price_low"], seen["price_high"]) == (5_600_000, 8 * CREDIT)
+    assert (seen["max_price"], seen["hold_each"], seen["hold_total"]) == (
+        16 * CREDIT,
+        16 * CREDIT,
+        48 * CREDIT,
+    )
+    assert (seen["available"], seen["affordable"], seen["missing"]) == (100 * CREDIT, True, 0)
+    assert (seen["nodes"], seen["nodes_now"], seen["nodes_able"], seen["nodes_too_dear"]) == (2, 2, 2, 0)
+    assert (seen["earns_low"], seen["earns_high"], seen["earns_run"]) == (4_480_000, 6_400_000, None)
+    assert [(z["region"], z["price"], z["nodes_now"]) for z in seen["zones"]] == [
+        ("in", 5_600_000, 1),
+        ("us", 8 * CREDIT, 1),
+    ]
+    assert seen["lasts_ms"] == 3_600_000
+    assert seen["sentences"] == [
+        "2 nodes would take it now, 2 nodes of 2 could run it.",
+        "The price now is 5.60 to 8.00 credits per hour for each job; once a job is placed, its price stays.",
+        (
+            "It pays at most 16.00 per hour (twice the highest price it could meet now, at most): 16.00 credits for"
+            " each of 3 jobs, 48.00 in all, are set aside for a run of 60 min, and what is not used comes back."
+        ),
+        "You have 100.00 credits to spend: enough.",
+        "Expected start of the first: at once.",
+        "Expected finish of the first: unknown: you have run nothing like it yet.",
+        "The node's owner would earn 4.48 to 6.40 credits per hour, after the fee.",
+    ]
+
+
+async def test_what_is_quoted_is_what_submitting_holds(
+    hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient
+) -> None:
+    await hub.node(pia, region="in", gpus=[GPU])
+    cases: list[tuple[dict[str, Any], dict[str, Any], int]] = [
+        ({}, {}, 1),
+        ({"cores": 2.5}, {"max_price": 3 * CREDIT}, 2),
+        ({"gpus": 1, "vram_mb": 6_000}, {"budget": 7 * CREDIT}, 3),
+        ({}, {"max_price": 0}, 1),
+    ]
+    for needs, money, items in cases:
+        seen = await quoted(sam, needs=needs, timeout_s=1800, items=items, **money)
+        answer = await sam.post(
+            "/jobs", json=body(needs=needs, spec={"timeout_s": 1800}, items=items, **money)
+        )
+        assert answer.status_code == 201, answer.text
+        assert (answer.json()["hold"], answer.json()["max_price"]) == (seen["hold_total"], seen["max_price"])
+
+
+async def test_what_is_missing_is_what_submitting_says(
+    hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient
+) -> None:
+    await hub.node(pia)
+    seen = await quoted(sam, items=10)
+    assert (seen["affordable"], seen["missing"]) == (False, 60 * CREDIT)
+    assert seen["sentences"][3] == (
+        "You have 100.00 credits to spend; 60.00 are missing."
+        " Shorten --timeout, lower --max-price, set a --budget, or top up."
+    )
+    async with untouched(hub):
+        refused = await sam.post("/jobs", json=body(items=10))
+    assert refused.status_code == 402
+    assert "60.00 are missing" in refused.json()["detail"]
+
+
+async def test_a_card_is_paid_by_its_share(
+    hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient
+) -> None:
+    await hub.node(pia, region="us", gpus=[GPU])
+    whole = await quoted(sam, needs={"gpus": 1})
+    part = await quoted(sam, needs={"vram_mb": 6_000})
+    assert (whole["price_high"], part["price_high"]) == (30 * CREDIT, 7_500_000)
+    assert [(zone["tier"], zone["units"]) for zone in part["zones"]] == [("rtx-4090", 250)]
+
+
+async def test_a_ceiling_below_the_price_is_said(
+    hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient
+) -> None:
+    await hub.node(pia)
+    seen = await quoted(sam, max_price=7 * CREDIT)
+    assert (seen["nodes_now"], seen["nodes_able"], seen["nodes_too_dear"]) == (0, 1, 1)
+    assert (seen["price_low"], seen["max_price"], seen["start"]["p50_ms"]) == (8 * CREDIT, 7 * CREDIT, None)
+    assert (
+        seen["sentences"][0]
+        == "No node would take it now, 1 node of 1 could run it; 1 of them not at this price."
+    )
+    assert seen["start"]["text"] == "Unknown: no node that could run it agrees on the price."
+    exact = await quoted(sam, max_price=8 * CREDIT)
+    assert exact["nodes_now"] == 1
+
+
+async def test_ones_own_node_costs_nothing(hub: HubDouble) -> None:
+    both = await hub.account("bob", "submitter", "provider")
+    await hub.node(both)
+    seen = await quoted(both, max_price=0)
+    assert (seen["price_low"], seen["price_high"], seen["hold_total"], seen["nodes_now"]) == (0, 0, 0, 1)
+    assert seen["earns_high"] is None
+    assert "It costs nothing on your own nodes." in seen["sentences"]
+
+
+async def test_without_a_node_everything_unknown_is_called_so(
+    hub: HubDouble, sam: httpx2.AsyncClient
+) -> None:
+    nobody = await quoted(sam, needs={"gpus": 1, "tiers": ["h100"], "regions": ["in"]})
+    assert (nobody["price_low"], nobody["nodes"], nobody["start"]["p50_ms"]) == (None, 0, None)
+    assert nobody["max_price"] == 84 * CREDIT  # 2 × 10 × 6.0 × 0.7
+    assert nobody["sentences"][0] == "No node is connected now."
+    await hub.node()
+    unable = await quoted(sam, needs={"cores": 64})
+    assert (unable["nodes"], unable["nodes_able"]) == (1, 0)
+    assert unable["start"]["text"] == "Unknown: no connected node could run it."
+
+
+async def test_run_time_from_history(
+    hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient, clock: FakeClock
+) -> None:
+    node = await hub.node(pia)
+    spec = {"name": "train", "timeout_s": 60}
+    for ran_ms in [10_000] * 8 + [20_000, 50_000]:
+        await submit(sam, spec=spec, budget=CREDIT)
+        [grant] = await node.take()
+        clock.advance(ran_ms)
+        await node.report(grant.attempt_id, ran_ms=ran_ms)
+    digest = spec_digest(JobSpec.model_validate(COMMAND | spec).body())
+    by_digest = await quoted(sam, spec_digest=digest, timeout_s=60)
+    assert (by_digest["run"]["p50_ms"], by_digest["run"]["p90_ms"], by_digest["run"]["samples"]) == (
+        10_000,
+        20_000,
+        10,
+    )
+    assert (by_digest["cost_p50"], by_digest["cost_p90"]) == (22_222, 44_444)
+    assert by_digest["earns_run"] == 17_777
+    assert (by_digest["finish"]["p50_ms"], by_digest["finish"]["p90_ms"]) == (10_000, 20_000)
+    assert (
+        "Such jobs ran 10 s (half of them) or up to 20 s (nine of ten): that would cost 0.022222 to 0.044444 credits."
+        in by_digest["sentences"]
+    )
+    by_name = await quoted(sam, name="train", spec_digest="0" * 64)
+    assert by_name["run"]["samples"] == 10
+    assert (await quoted(sam, name="other"))["run"]["p50_ms"] is None
+    stranger = await hub.account("eve", "submitter")
+    assert (await quoted(stranger, name="train"))["run"]["p50_ms"] is None
+
+
+async def test_waiting_time_from_recent_leases(
+    hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient, clock: FakeClock
+) -> None:
+    node = await hub.node(pia, cores=1)
+    await submit(sam, spec={"timeout_s": 60}, items=2)
+    [first] = await node.take()
+    busy = await quoted(sam)
+    assert (busy["nodes_now"], busy["nodes_able"]) == (0, 1)
+    assert busy["start"]["p50_ms"] is not None
+    clock.advance(30_000)
+    await node.report(first.attempt_id, ran_ms=30_000)
+    await node.take()
+    seen = await quoted(sam)
+    assert seen["nodes_now"] == 0
+    assert seen["start"]["samples"] == 2
+    assert seen["start"]["p90_ms"] >= seen["start"]["p50_ms"] >= 0
+    clock.advance(2 * 24 * 3600 * 1000)
+    assert (await quoted(sam))["start"]["p50_ms"] is None
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    *(({"max_price": bad}, "max_price") for bad in (-1, 1.5, 1.0, "1", True, AMOUNT_MAX + 1, "NaN")),
+    *(({"budget": bad}, "budget") for bad in (-1, 0, 1.5, "1", True, AMOUNT_MAX + 1)),
+    *(({"items": bad}, "items") for bad in (0, -1, 1.5, "3", 1_000_001, True)),
+    *(({"timeout_s": bad}, "timeout_s") for bad in (0, -1, 10**9, "x")),
+    ({"needs": {"cores": -1}}, "needs.cores"),
+    ({"needs": {"colour": 1}}, "needs.colour"),
+    ({"spec_digest": "xyz"}, "spec_digest"),
+    ({"prise": 1}, "prise"),
+    ({"budget": 2, "items": 3}, "budget"),
+    ({"max_price": AMOUNT_MAX, "items": 2}, "max_price"),
+]
+
+
+async def test_bad_questions_are_refused_precisely(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
+    async with untouched(hub):
+        for request, field in BAD:
+            answer = await sam.post("/quotes", json=request)
+            assert (answer.status_code, answer.json()["code"]) == (422, "bad_request"), (request, answer.text)
+            assert answer.json()["field"] == field, (request, answer.text)
+
+
+async def test_the_same_money_is_refused_in_a_submission(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
+    async with untouched(hub):
+        for request, field in BAD:
+            if field in ("max_price", "budget"):
+                items = request.get("items", 1)
+                money = {name: value for name, value in request.items() if name != "items"}
+                answer = await sam.post("/jobs", json=body(items=items, **money))
+                assert (answer.status_code, answer.json()["field"]) == (422, field), (request, answer.text)
