@@ -22,15 +22,15 @@ from computepool.hub.store.money_tables import metadata
 _SCRIPTS = Path(__file__).parent / "migrations"
 
 
-def migrate(url: str) -> None:
-    """Bring the database to the newest schema. Hubs that start together do it one after the other."""
+def migrate(url: str, *, to: str = "head") -> None:
+    """Bring the database to the newest schema, or to the one named. Hubs that start together do it one after the other."""
     _make_folder(url)
     engine = dialect.make_migrator(url)
     try:
         with engine.begin() as connection:
             dialect.lock_schema(connection)
             if not _is_newest(connection):
-                command.upgrade(_config(connection), "head")
+                command.upgrade(_config(connection), to)
                 dialect.check_foreign_keys(connection)
     finally:
         engine.dispose()

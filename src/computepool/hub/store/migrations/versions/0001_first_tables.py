@@ -56,9 +56,6 @@ accounts = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("roles", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
-    Column("floor", BigInteger),
-    Column("jobs_open_max", Integer),
-    Column("spend_per_day_max", BigInteger),
 )
 
 api_keys = Table(
@@ -115,7 +112,6 @@ nodes = Table(
     Column("boot_id", Text),
     Column("consecutive_faults", Integer, nullable=False, server_default="0"),
     Column("cool_off_until_ms", BigInteger, nullable=False, server_default="0"),
-    Column("floor", BigInteger),
 )
 
 specs = Table(
@@ -172,11 +168,6 @@ jobs = Table(
     Column("result_artifact", Text),
     Column("payload", Text),
     Column("payload_artifact", Text),
-    Column("ceiling", BigInteger, nullable=False, server_default="0"),
-    Column("hold", BigInteger, nullable=False, server_default="0"),
-    Column("hold_earned", BigInteger, nullable=False, server_default="0"),
-    Column("longest_ms", BigInteger, nullable=False, server_default="0"),
-    Column("charge", BigInteger),
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
 )
@@ -213,13 +204,6 @@ attempts = Table(
     Column("error", Text),
     Column("usage", Text),
     Column("log_bytes", BigInteger, nullable=False, server_default="0"),
-    Column("price", BigInteger, nullable=False, server_default="0"),
-    Column("spot", BigInteger, nullable=False, server_default="0"),
-    Column("units", Integer, nullable=False, server_default="0"),
-    Column("zone_tier", Text, nullable=False, server_default=text("''")),
-    Column("zone_region", Text, nullable=False, server_default=text("''")),
-    Column("price_version", Integer, nullable=False, server_default="0"),
-    Column("billed_ms", BigInteger),
     UniqueConstraint("job_id", "number"),
 )
 Index("ix_attempts_live", attempts.c.node_id, **_where(_LIVE))

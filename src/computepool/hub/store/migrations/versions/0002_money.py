@@ -1,6 +1,8 @@
-"""Money and market: the ledger, which only grows, prices and payouts."""
+"""Money and market: the ledger, which only grows, prices, payouts, and what jobs, attempts and nodes know of them."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from alembic import op
 from sqlalchemy import (
@@ -27,10 +29,47 @@ _REFUSED = "transfers are never changed or removed"
 
 
 def upgrade() -> None:
+    _add_columns()
     _make_ledger()
     _make_market()
     _make_payouts()
     _refuse_changes()
+
+
+def _number(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default="0")
+
+
+def _add_columns() -> None:
+    added: dict[str, list[Column[Any]]] = {
+        "accounts": [
+            Column("floor", BigInteger),
+            Column("jobs_open_max", Integer),
+            Column("spend_per_day_max", BigInteger),
+        ],
+        "nodes": [Column("floor", BigInteger)],
+        "jobs": [
+            _number("ceiling"),
+            _number("hold"),
+            _number("hold_earned"),
+            _number("longest_ms"),
+            Column("charge", BigInteger),
+        ],
+        "attempts": [
+            _number("price"),
+            _number("spot"),
+            Column("units", Integer, nullable=False, server_default="0"),
+            Column("zone_tier", Text, nullable=False, server_default=_EMPTY),
+            Column("zone_region", Text, nullable=False, server_default=_EMPTY),
+            Column("price_version", Integer, nullable=False, server_default="0"),
+            Column("billed_ms", BigInteger),
+        ],
+    }
+    for table, columns in added.items():
+        for column in columns:
+            op.add_column(table, column)
+    # Nothing had a price before; what is finished has cost nothing.
+    op.execute("UPDATE jobs SET charge = 0 WHERE finished_at_ms IS NOT NULL")
 
 
 def _make_ledger() -> None:
