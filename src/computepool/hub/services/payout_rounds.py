@@ -169,7 +169,7 @@ class _Teller:
             # Somebody else has spoken to the bank since: a refusal may be about this order being there twice.
             overtaken = row.tries != claim.tries or row.provider_ref is not None
             told = Asked.SUBMIT_AGAIN if asked is Asked.SUBMIT and overtaken else asked
-            after = take_answer(tx, row, answer, told)
+            after = take_answer(tx, row, answer, asked=told)
             if row.tries == claim.tries and PayoutState(after.state) in AT_THE_BANK:
                 rows.try_again_at(tx, after, next_try_ms=next_try_ms)
 
@@ -215,10 +215,10 @@ def _take_notice(tx: Tx, notice: Notice, provider: str) -> None:
     if paise_of(row.amount) != notice.paise:
         logger.error("payout.odd_notice: %s: the bank speaks of %d paise", row.id, notice.paise)
         return
-    take_answer(tx, row, notice.answer, Asked.LOOK_UP)
+    take_answer(tx, row, notice.answer, asked=Asked.LOOK_UP)
 
 
-def take_answer(tx: Tx, row: AnyRow, answer: Answer, asked: Asked) -> AnyRow:
+def take_answer(tx: Tx, row: AnyRow, answer: Answer, *, asked: Asked) -> AnyRow:
     """Apply what the bank said to the payout as it is now. States only move forward."""
     state = PayoutState(row.state)
     if state not in AT_THE_BANK:
