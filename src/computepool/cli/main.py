@@ -16,6 +16,7 @@ from computepool.cli import (
     artifacts,
     hub,
     jobs,
+    market,
     nodes,
     output,
     payouts,
@@ -53,7 +54,9 @@ app.add_typer(credit_commands.app, name="credits")
 app.add_typer(prices.app, name="prices")
 app.command("verify")(verify.verify)
 app.command("nodes")(nodes.list_nodes)
+nodes.app.command("earnings")(market.earnings)
 app.add_typer(nodes.app, name="node")
+app.add_typer(market.app, name="market")
 app.add_typer(artifacts.app, name="artifacts")
 app.command("events")(events)
 app.command("login")(signin.login)

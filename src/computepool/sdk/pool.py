@@ -28,6 +28,7 @@ from computepool.sdk.groups import GroupApi
 from computepool.sdk.jobs import JobApi
 from computepool.sdk.lone import LoneJob
 from computepool.sdk.mapping import MapRun
+from computepool.sdk.market import MarketApi
 from computepool.sdk.nodes import NodeApi
 from computepool.sdk.options import JobOptions, PathLike
 from computepool.sdk.outcome import JobOutcome
@@ -67,6 +68,7 @@ class Pool:
         self.keys = KeyApi(transport)
         self.credits = CreditApi(transport)
         self.prices = PriceApi(transport)
+        self.market = MarketApi(transport)
         self.payouts = PayoutApi(transport)
         self.functions = FunctionCache()
         self._lock = threading.Lock()
