@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from computepool.protocol.market import FloorRequest, FloorView, MarketHistory, MarketView, NodeEarnings
 from computepool.sdk.amounts import Credits, microcredits
-from computepool.sdk.options import validated
 from computepool.sdk.transport import Transport
 
 
@@ -46,4 +45,4 @@ class MarketApi:
 
 
 def _request(floor: Credits | None) -> FloorRequest:
-    return validated(FloorRequest, floor=None if floor is None else microcredits(floor, what="floor"))
+    return FloorRequest(floor=None if floor is None else microcredits(floor, what="floor"))

@@ -1,0 +1,168 @@
+"""`pool market …`, `pool node earnings` and `pool.market` with a real hub and a real node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from computepool.cli import market as market_commands
+from computepool.core.money import CREDIT
+from computepool.sdk import BadRequest, NotFound, Pool, connect
+from computepool.sdk.config import Config, save_config
+from computepool.testing.processes import RealPool, wait_until
+from tests.cli.conftest import Ran, Run
+
+pytestmark = pytest.mark.process
+SOON_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[RealPool]:
+    with RealPool(tick_s=0.1) as pool:
+        pool.start_hub()
+        pool.start_agent(name="studio-3", region="in", trusted=("*",))
+        client = pool.client()
+        wait_until(lambda: any(zone.capacity for zone in client.market().zones), SOON_S, "it is for sale")
+        wait_until(lambda: client.market().zones[0].spot < 5_600_000, SOON_S, "the first tick")
+        yield pool
+        assert pool.broken_rules() == []
+
+
+@pytest.fixture
+def pool(real: RealPool) -> Iterator[Pool]:
+    save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
+    with connect() as pool:
+        yield pool
+        pool.market.set_default_floor(None)
+        pool.market.set_floor(pool.nodes.find("studio-3").id, None)
+
+
+def reply(ran: Ran) -> Any:
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+def cells(ran: Ran) -> list[list[str]]:
+    assert ran.code == 0, ran.err
+    return [line.split("\t") for line in ran.out.splitlines()]
+
+
+def test_the_table_of_zones(pool: Pool, run: Run) -> None:
+    [row] = cells(run("market"))
+    zone, spot, change, bounds, used, units, nodes, floors, ceilings, trend = row
+    assert (zone, bounds, used, units, nodes) == ("cpu/in", "1.40 - 22.40", "0 %", "2", "1")
+    assert (floors, ceilings, len(trend)) == ("0.00", "", 24)
+    assert 1.4 <= float(spot) < 5.6
+    assert change.startswith("-")
+    found = reply(run("market", "--json"))
+    assert found["economy"] == "market"
+    assert found["zones"][0]["reference"] == 5_600_000
+
+
+def test_floors_of_a_node_and_of_all(pool: Pool, run: Run) -> None:
+    done = run("market", "floor", "studio-3", "6.50")
+    assert "asks for 6.50 a unit-hour" in done.out
+    assert "waits for a higher price" in done.out
+    [row] = [row for row in cells(run("market", "--depth")) if row[1] == "offered"]
+    assert row[2:] == ["8.125", "2", "6.50 after the fee, waits for a higher price"]
+    [zone] = reply(run("market", "--json"))["zones"]
+    assert (zone["capacity"], zone["floors"][0]["floor"]) == (0, 6_500_000)
+    assert "takes any price" in run("market", "floor", "studio-3", "--clear").out
+    assert "The default floor is 5.00" in run("market", "floor", "--default", "5").out
+    assert reply(run("market", "floor", "--json"))["floor"] == 5 * CREDIT
+    assert "no default floor" in run("market", "floor", "--clear").out
+    assert "no default floor" in run("market", "floor").out
+
+
+@pytest.mark.parametrize(
+    "price", ["-5", "-0.1", "NaN", "inf", "1e9999", "1e3", "", " ", "5,5", "abc", "1.1234567", "9" * 40]
+)
+@pytest.mark.parametrize("place", [("studio-3",), ("--default",)])
+def test_bad_prices_are_refused_in_a_sentence(
+    pool: Pool, run: Run, price: str, place: tuple[str, ...]
+) -> None:
+    done = run("market", "floor", *place, price)
+    assert (done.code, done.out) == (2, "")
+    [line] = done.err.strip().splitlines()
+    assert "is not an amount of credits" in line or "is more than one transfer may move" in line
+    assert pool.market.default_floor().floor is None
+
+
+def test_what_the_floor_command_needs(pool: Pool, run: Run) -> None:
+    for arguments in (
+        ("studio-3",),
+        ("studio-3", "5", "--clear"),
+        ("studio-3", "5", "--default", "5"),
+        ("--default", "5", "--clear"),
+        ("studio-3", "--default", "5"),
+    ):
+        done = run("market", "floor", *arguments)
+        assert done.code == 2
+        assert "Say" in done.err
+    done = run("market", "floor", "nobody", "5")
+    assert (done.code, "no node called 'nobody'" in done.err) == (2, True)
+
+
+def test_history(pool: Pool, run: Run) -> None:
+    wait_until(lambda: len(pool.market.history("cpu", "in").points) > 0, SOON_S)
+    rows = cells(run("market", "history", "--region", "in", "--since", "1h"))
+    assert 1 <= len(rows) <= 24
+    assert rows[-1][4] == "2"
+    found = reply(run("market", "history", "--region", "in", "--since", "1m", "--step", "5s", "--json"))
+    assert (found["tier"], found["region"], found["step_ms"]) == ("cpu", "in", 5_000)
+    assert all(point["low"] <= point["price"] <= point["high"] for point in found["points"])
+    for arguments, said in (
+        (("--tier", "rtx-4090"), "No price was ever recorded for rtx-4090/anywhere"),
+        (("--region", "in", "--since", "soon"), "since"),
+        (("--region", "in", "--step", "-1h"), "step"),
+        (("--region", "in", "--since", "1e9999h"), "since"),
+    ):
+        done = run("market", "history", *arguments)
+        assert (done.code, said in done.err) == (2, True), done.err
+        assert len(done.err.strip().splitlines()) == 1
+
+
+def test_earnings_of_all_nodes_and_of_one(pool: Pool, run: Run) -> None:
+    pool.market.set_default_floor("1")
+    [row] = cells(run("node", "earnings"))
+    name, hour, day, floor, *paid, said = row
+    assert (name, day, floor, paid) == ("studio-3", "0.00", "1.00", ["0.00", "0.00", "0.00"])
+    assert float(hour) > 0
+    assert said.endswith("it takes jobs.")
+    done = run("node", "earnings", "studio-3")
+    fields = dict(line.split("\t") for line in done.out.splitlines())
+    assert fields["floor"] == "1.00 (your default)"
+    assert fields["paid in 30 days"] == "0.00 for 0 jobs"
+    assert "fully busy" in fields["2 × cpu/in, an hour"]
+    found = reply(run("node", "earnings", "studio-3", "--json"))
+    assert (found["in_money"], found["floor_is_default"]) == (True, True)
+    assert isinstance(reply(run("node", "earnings", "--json")), list)
+
+
+def test_the_sdk_takes_exact_amounts_only(pool: Pool) -> None:
+    node_id = pool.nodes.find("studio-3").id
+    assert pool.market.set_floor(node_id, "2.5").floor == 2_500_000
+    assert pool.market.set_floor(node_id, 2).floor == 2 * CREDIT
+    with pytest.raises(BadRequest, match="float"):
+        pool.market.set_floor(node_id, 2.5)  # type: ignore[arg-type]
+    with pytest.raises(NotFound):
+        pool.market.set_floor("node_nobody", "1")
+    assert pool.market.earnings(node_id).floor == 2 * CREDIT
+
+
+def test_pictures_of_prices() -> None:
+    spark = market_commands._sparkline
+    assert spark([]) == ""
+    assert spark([5, 5, 5]) == "▁▁▁"
+    assert spark([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert market_commands._change(0, 5) == ""
+    assert [market_commands._change(1_000, after) for after in (1_000, 1_050, 950)] == [
+        "+0.0 %",
+        "+5.0 %",
+        "-5.0 %",
+    ]
+    assert market_commands._range([None, 3 * CREDIT, CREDIT]) == "1.00 - 3.00"
+    assert (market_commands._range([None]), market_commands._range([])) == ("any", "")
