@@ -14,6 +14,7 @@ from computepool.core import ledger
 from computepool.core.errors import InvariantViolation
 from computepool.core.ledger import Leg
 from computepool.hub.store import dialect
+from computepool.hub.store.crashpoints import crash_point
 from computepool.hub.store.money_tables import balances, transfers
 
 _LAST = select(transfers.c.seq, transfers.c.hash, transfers.c.at_ms).order_by(transfers.c.seq.desc()).limit(1)
@@ -51,6 +52,7 @@ def write(
     connection: Connection, rows: Sequence[dict[str, Any]], changes: Mapping[str, int], *, now_ms: int
 ) -> None:
     _change_balances(connection, changes)
+    crash_point("in_booking")
     last = connection.execute(_LAST).first()
     seq, previous = (last.seq, last.hash) if last is not None else (0, ledger.GENESIS)
     # Another hub's clock may be ahead of this one's; the ledger's time never goes back.

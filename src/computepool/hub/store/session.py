@@ -164,6 +164,7 @@ class Store:
                 return
             batch, ended = self._gather(job)
             self._commit(batch)
+            crash_point("before_reply")
             self._call(_resolve, batch)
 
     def _gather(self, first: _Job) -> tuple[list[_Job], bool]:
