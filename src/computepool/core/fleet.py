@@ -233,7 +233,6 @@ class Fleet:
         self, node: NodeRecord, wanted: Requirements, cards: Sequence[int], *, account: str
     ) -> Reservation:
         self._reservations += 1
-        own, capacity = account == node.profile.owner, node.profile.capacity
         held = Reservation(
             number=self._reservations,
             cpu_milli=wanted.cpu_milli,
@@ -241,13 +240,20 @@ class Fleet:
             disk_mb=wanted.disk_mb,
             cards=tuple(cards),
             vram_mb=wanted.vram_mb,
-            units=0 if own else units_of(wanted, card_mb=largest_card_mb(capacity) if cards else 0),
+            units=0 if account == node.profile.owner else self._units(node, wanted, cards),
         )
         node.hold(held)
         self._write_free(node, cards=bool(cards))
         self._uses += 1
         self.table.last_used[node.row] = self._uses
         return held
+
+    def _units(self, node: NodeRecord, wanted: Requirements, cards: Sequence[int]) -> int:
+        if not cards:
+            return wanted.cpu_milli
+        # The size of the largest card is known with the row's class; finding it again would cost more.
+        card_mb = self.prices.gpu.card_mb(int(self.table.gpu_class[node.row])) if wanted.vram_mb else 0
+        return units_of(wanted, card_mb=card_mb)
 
     def _add(self, profile: NodeProfile) -> NodeRecord:
         row = self._free_rows.pop() if self._free_rows else self._new_row()
@@ -337,10 +343,20 @@ class Fleet:
         table.disk_free[row] = min(max(-1, total.disk_mb - node.disk_mb), INT32_MAX)
         table.cpu_busy[row] = node.cpu_busy
         if cards:
-            table.gpu_busy[row] = node.gpu_busy
-            table.gpu_free[row] = sum(card.free_mb * MILLI // max(1, card.total_mb) for card in node.cards)
-            write_ranked(table.vram_free, row, [card.free_mb for card in node.cards])
-            table.cards_idle[row] = sum(card.jobs == 0 for card in node.cards)
+            self._write_cards(node)
+
+    def _write_cards(self, node: NodeRecord) -> None:
+        table, row = self.table, node.row
+        free_mb, idle, units = [], 0, 0
+        for card in node.cards:
+            free = card.free_mb
+            free_mb.append(free)
+            idle += card.jobs == 0
+            units += free * MILLI // max(1, card.total_mb)
+        write_ranked(table.vram_free, row, free_mb)
+        table.cards_idle[row] = idle
+        table.gpu_free[row] = units
+        table.gpu_busy[row] = node.gpu_busy
 
     def _changed(self, row: int) -> None:
         self.version += 1

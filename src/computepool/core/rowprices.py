@@ -42,6 +42,9 @@ class PriceClasses:
     def __len__(self) -> int:
         return len(self._numbers)
 
+    def card_mb(self, number: int) -> int:
+        return int(self._card_mb[number])
+
     def zones(self) -> list[Zone]:
         """The zone of each class, by number."""
         return [zone for zone, _ in self._numbers]
