@@ -109,10 +109,14 @@ class MisbehavingBank:
     def __init__(self) -> None:
         self.books = Books()
         self.conduct: deque[Conduct] = deque()  #: of the next orders; then the bank is well
-        self.answers: deque[str] = deque()  #: to the next questions: error, hang, busy, nothing, garble
+        self.answers: deque[str] = (
+            deque()
+        )  #: to the next questions: error, hang, busy, nothing, slow nothing, garble
         self.slowness_s = 0.6
         self.questions_in_process = 2  #: until a payout that is processing ends
+        self.asked = threading.Event()  #: a question that takes long is being answered
         self.took = threading.Event()  #: an order is in the books
+        self.questions = 0
         self.orders = 0  #: how many were sent here, whatever became of them
         self._keys: dict[str, _Entry] = {}
         self._left: dict[str, int] = {}
@@ -198,7 +202,7 @@ class MisbehavingBank:
         if (request.method, request.path) == ("POST", "/v1/payouts"):
             return await self._order(request)
         if request.method == "GET" and request.path.startswith("/v1/payouts"):
-            return self._question(request)
+            return await self._question(request)
         return 404, _error("no such page")
 
     # orders
@@ -273,7 +277,8 @@ class MisbehavingBank:
 
     # questions
 
-    def _question(self, request: _Request) -> tuple[int, Any]:
+    async def _question(self, request: _Request) -> tuple[int, Any]:
+        self.questions += 1
         answer = self.answers.popleft() if self.answers else ""
         if answer == "hang":
             raise _Hang
@@ -285,7 +290,10 @@ class MisbehavingBank:
             found = [one for one in self.books.payouts if one["id"] == id_]
             return (200, self._seen(found[0])) if found else (400, _error("The id does not exist"))
         assert request.query["account_number"] == ACCOUNT_NUMBER
-        found = [] if answer == "nothing" else self.books.of(request.query["reference_id"])
+        found = [] if "nothing" in answer else self.books.of(request.query["reference_id"])
+        if answer == "slow nothing":
+            self.asked.set()
+            await asyncio.sleep(self.slowness_s)
         return 200, {"entity": "collection", "count": len(found), "items": [self._seen(one) for one in found]}
 
     def _seen(self, payout: dict[str, Any]) -> dict[str, Any]:

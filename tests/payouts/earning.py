@@ -23,12 +23,12 @@ LEAST = 500 * CREDIT
 async def earn(hub: HubDouble | Hub, account_id: str, amount: int) -> None:
     store = hub.hub.store if isinstance(hub, HubDouble) else hub.store
     await store.write(lambda tx: _be_paid(tx, account_id, amount))
-    await store.write(lambda tx: _mature(tx, account_id, amount))
+    await store.write(lambda tx: _mature(tx, account_id))
 
 
 def earn_now(store: Store, account_id: str, amount: int) -> None:
     store.write_now(lambda tx: _be_paid(tx, account_id, amount))
-    store.write_now(lambda tx: _mature(tx, account_id, amount))
+    store.write_now(lambda tx: _mature(tx, account_id))
 
 
 def _be_paid(tx: Tx, owner: str, amount: int) -> None:
@@ -67,7 +67,8 @@ def _be_paid(tx: Tx, owner: str, amount: int) -> None:
         before = after
 
 
-def _mature(tx: Tx, owner: str, amount: int) -> None:
+def _mature(tx: Tx, owner: str) -> None:
+    """Everything so far, whoever paid it."""
     paid = select(func.max(transfers.c.seq)).where(transfers.c.credit == ledger.earn(owner))
     last = tx.connection.execute(paid).scalar_one()
-    tx.post(f"mature:{owner}:{last}", ledger.mature(owner, amount), ref=str(last))
+    tx.post(f"mature:{owner}:{last}", ledger.mature(owner, tx.balance(ledger.earn(owner))), ref=str(last))

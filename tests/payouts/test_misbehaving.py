@@ -135,6 +135,33 @@ async def test_a_refusal_of_the_second_try_is_no_proof_about_the_first(scene: Sc
     assert scene.bank.orders == 2
 
 
+async def test_giving_up_is_overtaken_by_news(scene: Scene) -> None:
+    """While the hub asks for the last time, the bank tells that it has the order after all."""
+    await scene.earn(LEAST)
+    payout_id = await scene.ask()
+    scene.bank.conduct.extend([Conduct.ERROR, Conduct.REFUSE])
+    await scene.round()
+    await scene.round(after_s=1000)
+    assert (await scene.get(payout_id))["reason"] == "refused_again"
+    scene.bank.answers.append("slow nothing")
+    scene.bank.slowness_s = 0.15
+    last = asyncio.create_task(scene.round(after_s=4000))
+    assert await asyncio.to_thread(scene.bank.asked.wait, 10)
+    payout = {
+        "id": "pout_9",
+        "entity": "payout",
+        "amount": 50_000,
+        "currency": "INR",
+        "reference_id": payout_id,
+    }
+    assert await scene.tell("payout.initiated", payout | {"status": "processing"}) == 204
+    await last
+    assert await scene.state(payout_id) == "submitted"
+    assert await scene.available() == 0
+    scene.bank.books.payouts.append(payout | {"status": "processed", "_end": "processed"})
+    assert (await scene.settle(payout_id))[payout_id] == "paid"
+
+
 async def test_what_was_refused_again_is_paid_when_the_bank_had_it(scene: Scene) -> None:
     await scene.earn(LEAST)
     payout_id = await scene.ask()

@@ -15,6 +15,7 @@ from computepool.core import ledger
 from computepool.core.money import CREDIT
 from computepool.hub.app import build_hub, create_app
 from computepool.hub.services import payout_rounds
+from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.untouched import untouched
 from tests.payouts.bank import Conduct, MisbehavingBank
@@ -286,7 +287,8 @@ async def test_two_hubs_send_each_order_once(
         "payouts_open_max": 1_000,
         **bank.settings(),
     }
-    async with running_hub(tmp_path, database_url=postgres_url, **settings) as first:
+    clock = FakeClock()
+    async with running_hub(tmp_path, clock=clock, database_url=postgres_url, **settings) as first:
         pia = await first.account("pia", "provider")
         await earn(first, (await pia.get("/me")).json()["id"], 40 * LEAST)
         second = build_hub(first.hub.settings, first.hub.clock)
@@ -294,13 +296,18 @@ async def test_two_hubs_send_each_order_once(
         try:
             for _ in range(40):
                 assert (await pia.post("/payouts", json={"amount": LEAST, **UPI})).status_code == 201
+            bank.conduct.extend([Conduct.ERROR_PAID] * 20)
             for _ in range(4):
                 await asyncio.gather(*(payout_rounds.run(hub) for hub in (first.hub, second) * 2))
+            assert bank.orders == 40
+            assert bank.questions == 0
+            clock.advance(60_000)
+            await asyncio.gather(*(payout_rounds.run(hub) for hub in (first.hub, second) * 2))
         finally:
             await second.store.stop()
         found = (await pia.get("/payouts")).json()["payouts"]
         assert [payout["state"] for payout in found] == ["paid"] * 40
-        assert bank.orders == 40
+        assert (bank.orders, bank.questions) == (40, 20)
 
 
 async def test_two_hubs_never_reserve_the_same_money(tmp_path: Path, postgres_url: str) -> None:

@@ -117,10 +117,23 @@ class _Teller:
         if absence is Absence.SEND_AGAIN:
             await self._send_again(claim)
         elif absence is Absence.GIVE_UP:
-            refused = Answer(Word.REFUSED, words=reason_parts(row.reason)[1])
-            await self._apply(claim, refused, Asked.LOOK_UP)
+            await self._give_up(claim)
         else:
             await self._apply(claim, Answer(Word.UNCLEAR), Asked.LOOK_UP)
+
+    async def _give_up(self, claim: _Claim) -> None:
+        """Refused, and never heard of by the bank: a definite no, unless somebody has just heard otherwise."""
+        believed = claim.row
+
+        def unit(tx: Tx) -> None:
+            row = rows.get(tx.connection, believed.id)
+            if row is None or row.tries != claim.tries:
+                return
+            if (row.state, row.reason, row.provider_ref) == (believed.state, believed.reason, None):
+                words = reason_parts(row.reason)[1]
+                move(tx, row, to=PayoutState.FAILED, why=Why.BANK_REFUSED, actor=_HUB, words=words)
+
+        await self._hub.store.write(unit)
 
     async def _send_again(self, claim: _Claim) -> None:
         """The bank does not know it: it never arrived, or is still on its way. Under the same key it is paid once."""
