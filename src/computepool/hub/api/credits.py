@@ -42,6 +42,7 @@ AtMs = Annotated[int | None, Query(ge=0, le=SEQ_MAX, description="Milliseconds s
 
 
 async def _wanted(
+    *,
     kind: Annotated[Kind | None, Query(description="Only this kind of transfer")] = None,
     job_id: IdQuery = None,
     since_ms: AtMs = None,
