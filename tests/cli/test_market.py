@@ -67,7 +67,7 @@ def test_floors_of_a_node_and_of_all(pool: Pool, run: Run) -> None:
     assert "asks for 6.50 a unit-hour" in done.out
     assert "waits for a higher price" in done.out
     [row] = [row for row in cells(run("market", "--depth")) if row[1] == "offered"]
-    assert row[2:] == ["8.125", "2", "6.50 after the fee, waits for a higher price"]
+    assert row[2:] == ["8.13", "2", "6.50 after the fee, waits for a higher price"]
     [zone] = reply(run("market", "--json"))["zones"]
     assert (zone["capacity"], zone["floors"][0]["floor"]) == (0, 6_500_000)
     assert "takes any price" in run("market", "floor", "studio-3", "--clear").out

@@ -10,7 +10,7 @@ import typer
 from computepool.cli import output
 from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, open_pool
-from computepool.core.money import format_credits
+from computepool.core.money import CREDIT, format_credits
 
 if TYPE_CHECKING:
     from computepool.protocol.market import FloorView, NodeEarnings, ZoneMarket
@@ -21,6 +21,7 @@ _ROWS = 24
 _NODES_MAX = 1_000
 _ZONES = ("ZONE", "SPOT", "1 H", "RANGE", "USED", "UNITS", "NODES", "FLOORS", "CEILINGS", "TREND")
 _DEPTH = ("ZONE", "SIDE", "PRICE", "UNITS", "NOTE")
+_HUNDREDTH = CREDIT // 100
 #: A price may begin with a dash; then it is refused as a price, and not as an unknown option.
 _ANY_TEXT = {"ignore_unknown_options": True}
 
@@ -57,9 +58,9 @@ def market(
 def _zone(zone: ZoneMarket) -> tuple[output.Cell, ...]:
     return (
         _name(zone.tier, zone.region),
-        format_credits(zone.spot),
+        _price(zone.spot),
         _change(zone.hour_ago, zone.spot),
-        f"{format_credits(zone.low)} - {format_credits(zone.high)}",
+        f"{_price(zone.low)} - {_price(zone.high)}",
         f"{zone.utilisation_ppm // 10_000} %",
         _units(zone.capacity),
         zone.nodes,
@@ -76,12 +77,12 @@ def _depth(zone: ZoneMarket) -> Iterable[tuple[output.Cell, ...]]:
         price = "any" if wanted.price is None else format_credits(wanted.price)
         paying = wanted.price is None or wanted.price >= zone.spot
         yield name, "wanted", price, _units(wanted.units), "" if paying else "waits for a lower price"
-    yield name, "spot", format_credits(zone.spot), "", f"{zone.utilisation_ppm // 10_000} % used"
+    yield name, "spot", _price(zone.spot), "", f"{zone.utilisation_ppm // 10_000} % used"
     for offered in zone.floors:
         note = f"{format_credits(offered.floor)} after the fee" if offered.floor else "takes any price"
         if offered.price > zone.spot:
             note += ", waits for a higher price"
-        yield name, "offered", format_credits(offered.price), _units(offered.units), note
+        yield name, "offered", _price(offered.price), _units(offered.units), note
 
 
 @app.command()
@@ -113,9 +114,9 @@ def history(
     rows = [
         (
             output.moment(point.at_ms),
-            format_credits(point.price),
-            format_credits(point.low),
-            format_credits(point.high),
+            _price(point.price),
+            _price(point.low),
+            _price(point.high),
             _units(point.capacity),
             _units(point.demand),
         )
@@ -216,10 +217,10 @@ def earnings(
 def _earning(found: NodeEarnings) -> tuple[output.Cell, ...]:
     return (
         found.name,
-        format_credits(found.sales[0].per_hour),
-        format_credits(found.sales[0].per_day),
+        _income(found.sales[0].per_hour),
+        _income(found.sales[0].per_day),
         "" if found.floor is None else format_credits(found.floor),
-        *(format_credits(part.amount) for part in found.past),
+        *(_income(part.amount) for part in found.past),
         found.sentence,
     )
 
@@ -229,13 +230,10 @@ def _fields(found: NodeEarnings) -> list[tuple[str, output.Cell]]:
     fields: list[tuple[str, output.Cell]] = [("node", found.name), ("", found.sentence)]
     for sale in found.sales:
         what = f"{_units(sale.units)} × {_name(sale.tier, sale.region)}"
-        busy = f"{sale.utilisation_ppm // 10_000} % busy"
+        busy = f"{sale.utilisation_ppm // 10_000} %"
         fields += [
-            (
-                f"{what}, an hour",
-                f"{format_credits(sale.per_hour)} fully busy, at {format_credits(sale.spot)} a unit",
-            ),
-            (f"{what}, a day", f"{format_credits(sale.per_day)} as {busy} as its zone"),
+            (f"{what}, an hour", f"{_income(sale.per_hour)} fully busy, at {_price(sale.spot)} a unit"),
+            (f"{what}, a day", f"{_income(sale.per_day)} as busy as its zone is now ({busy})"),
         ]
     if found.floor is not None:
         whose = " (your default)" if found.floor_is_default else ""
@@ -245,6 +243,16 @@ def _fields(found: NodeEarnings) -> list[tuple[str, output.Cell]]:
         days = "24 hours" if part.days == 1 else f"{part.days} days"
         fields.append((f"paid in {days}", f"{format_credits(part.amount)} for {jobs}"))
     return fields
+
+
+def _price(amount: int) -> str:
+    """Up to a hundredth: a ceiling of what is shown is enough."""
+    return format_credits(-(-amount // _HUNDREDTH) * _HUNDREDTH)
+
+
+def _income(amount: int) -> str:
+    """Down to a hundredth: nobody is promised more than there is."""
+    return format_credits(amount // _HUNDREDTH * _HUNDREDTH)
 
 
 def _name(tier: str, region: str) -> str:
@@ -260,7 +268,7 @@ def _range(prices: Sequence[int | None]) -> str:
     stated = sorted(price for price in prices if price is not None)
     if not stated:
         return "any" if prices else ""
-    low, high = format_credits(stated[0]), format_credits(stated[-1])
+    low, high = _price(stated[0]), _price(stated[-1])
     return low if low == high else f"{low} - {high}"
 
 

@@ -20,7 +20,7 @@ from computepool.core.features import Mask
 from computepool.core.fleet import Fleet
 from computepool.core.gates import GATES, Verdicts, cheapest
 from computepool.core.isolation import Level
-from computepool.core.money import CREDIT, format_credits
+from computepool.core.money import format_credits
 from computepool.core.noderecord import cards_needed
 from computepool.core.resources import Requirements, Shape
 
@@ -35,8 +35,6 @@ _COST_WITHOUT_GPU = 1.0
 
 #: One GB, one core.
 _STEP = 1_000
-#: A hundredth of a credit.
-_PRICE_STEP = CREDIT // 100
 #: Nodes looked at one by one when a list of names or tags is at fault.
 _ROWS_LOOKED_AT = 1_000
 
@@ -302,7 +300,7 @@ def _higher_ceiling(fleet: Fleet, shape: Shape, rows: Rows) -> list[_Step]:
     offer = cheapest(fleet, shape, rows)
     if before is None or offer is None or offer.price <= before:
         return []
-    after = -(-offer.price // _PRICE_STEP) * _PRICE_STEP
+    after = gatewords.hundredths(offer.price)
     change = f"max-price {format_credits(before)} → {format_credits(after)}"
     clause = f"with --max-price {format_credits(after)}"
     return [_Step(_PRICE, change, clause, shape.requirements, _given_up(after, before), ceiling=after)]

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from computepool.core.fleet import Fleet
 from computepool.core.isolation import Level
 from computepool.core.market import Market, Offer
-from computepool.core.money import format_credits
+from computepool.core.money import CREDIT, format_credits
 from computepool.core.noderecord import NodeRecord, cards_needed
 from computepool.core.resources import Requirements, Shape
 
 _MB_PER_GB = 1_000
+_HUNDREDTH = CREDIT // 100
 _VERBS = {"have": "has", "are": "is", "lack": "lacks", "run": "runs", "carry": "carries", "do": "does"}
 
 
@@ -134,12 +135,17 @@ def per_hour(amount: int) -> str:
     return f"{format_credits(amount)}/h"
 
 
+def hundredths(amount: int) -> int:
+    """Up to a whole hundredth of a credit: a price that is said must be enough to pay it."""
+    return -(-amount // _HUNDREDTH) * _HUNDREDTH
+
+
 def priced_out(shape: Shape, offer: Offer | None) -> str:
     """After "Waiting: ", when the price alone is in the way. `offer` is the cheapest there is."""
     if offer is None:
         return "the owners of the nodes that fit want more than the spot price pays"
     most = "nothing" if not shape.ceiling else f"at most {per_hour(shape.ceiling)}"
-    return f"it pays {most}, and the price is {per_hour(offer.price)} in {offer.zone}"
+    return f"it pays {most}, and the price is {per_hour(hundredths(offer.price))} in {offer.zone}"
 
 
 def _floor_met(market: Market, shape: Shape, node: NodeRecord) -> bool:
@@ -165,7 +171,7 @@ def _have_price(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
         return "no price"
     offer = market.offer(shape, node.profile)
     if _floor_met(market, shape, node):
-        return f"{per_hour(offer.price)} in {offer.zone}"
+        return f"{per_hour(hundredths(offer.price))} in {offer.zone}"
     floor, net = _floor(market, offer, node), market.table.net_of(offer.spot)
     unit = "GPU" if cards_needed(shape.requirements) else "core"
     return f"its owner wants {per_hour(floor)} for a {unit}, {offer.zone} pays {per_hour(net)} after the fee"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from computepool.core.errors import Conflict
-from computepool.core.money import format_credits
+from computepool.core.money import CREDIT, format_credits
 from computepool.core.pricing import Economy, PriceTable, zone_of
 from computepool.core.resources import NodeProfile, Requirements
 from computepool.hub.services import access
@@ -17,6 +17,7 @@ from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.market import FloorView
 
 _ALL = 1_000_000  #: no account has more nodes
+_HUNDREDTH = CREDIT // 100
 
 
 async def get_default(hub: Hub, principal: Principal) -> FloorView:
@@ -112,7 +113,7 @@ def judge(hub: Hub, node: NodeProfile, floor: int | None) -> str:
     zone = zone_of(Requirements(gpus=int(bool(node.capacity.gpus))), node_tier=tier, node_region=node.region)
     net, most = market.table.net_of(market.spot(zone)), market.table.net_of(market.bounds(zone)[1])
     asks = f"The node asks for {format_credits(floor)}"
-    pays = f"{zone} pays {format_credits(net)} after the fee"
+    pays = f"{zone} pays {format_credits(net // _HUNDREDTH * _HUNDREDTH)} after the fee"
     if floor <= net:
         return f"{asks} a unit-hour and {pays}: it takes jobs."
     if floor > most:
