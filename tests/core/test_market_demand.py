@@ -208,6 +208,22 @@ def test_hubs_share_one_queue_without_counting_it_twice() -> None:
     assert counted(idle, market, waiting, {CPU_IN: 4_000}) == {}
 
 
+def test_nodes_that_come_and_go_while_it_is_counted_do_no_harm() -> None:
+    fleet, market = fleet_of(node("a"), node("b", region="us"))
+    counting = Counting(fleet, market)
+    for number in range(100):
+        fleet.upsert(node(f"late{number}", region=f"r{number}"))
+    fleet.remove("b")
+    counting.add(Shape(CORE, "ann", ceiling=100 * CREDIT), 4)
+    counting.show(Shape(CORE, "ann", ceiling=100 * CREDIT), 4)
+    counting.show_floors()
+    counting.add(Shape(CORE, "ann", ceiling=1), 4)
+    assert {zone: count.demand for zone, count in counting.zones.items()} == {
+        CPU_IN: 4_000,
+        Zone("cpu", "us"): 0,
+    }
+
+
 def test_gpu_jobs_are_counted_by_the_card() -> None:
     cards = (Gpu(name="x", tier="rtx-4090", vram_mb=24_000),) * 2
     capacity = Capacity(cpu_milli=8_000, ram_mb=32_000, disk_mb=32_000, gpus=cards)
