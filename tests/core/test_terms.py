@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from computepool.core.market import Market
 from computepool.core.money import AMOUNT_MAX, CREDIT
 from computepool.core.pricing import Economy, Zone, charge_of, first_table
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements
-from computepool.core.terms import LARGE_FLEET, Places, agree, default_ceiling, likely_places, places_of
+from computepool.core.terms import LARGE_FLEET, Ceilings, agree, default_ceiling, likely_places, places_of
 
 HOUR_MS = 3_600_000
 GPU = Requirements(gpus=1)
@@ -93,20 +95,34 @@ def test_other_economies_need_no_rule_of_their_own(economy: Economy, expected: i
     assert ceiling(market, fleet(), GPU) == expected
 
 
-def test_places_are_looked_up_anew_when_the_fleet_changes() -> None:
-    places, made = Places(), fleet(node(1))
-    first = places.find(made, Requirements(), "me", now_ms=0)
-    assert places.find(made, Requirements(), "me", now_ms=10**9) is first
-    made.upsert(node(2, region="in"))
-    assert set(places.find(made, Requirements(), "me", now_ms=0)) == {Zone("cpu", "us"), Zone("cpu", "in")}
+def remembered(known: Ceilings, made: Fleet, market: Market, *, now_ms: int = 0) -> int:
+    return known.find(made, market, Requirements(), account="me", now_ms=now_ms)
 
 
-def test_in_a_large_fleet_they_may_be_a_second_old() -> None:
-    places, made = Places(), fleet(*(node(number) for number in range(LARGE_FLEET)))
-    first = places.find(made, Requirements(), "me", now_ms=0)
-    made.upsert(node(LARGE_FLEET, region="in"))
-    assert places.find(made, Requirements(), "me", now_ms=999) is first
-    assert len(places.find(made, Requirements(), "me", now_ms=1_000)) == 2
+def test_what_is_remembered_follows_the_fleet_and_the_prices() -> None:
+    known, made, market = Ceilings(), fleet(node(1, region="in")), Market(first_table(Economy.MARKET))
+    assert remembered(known, made, market) == 11_200_000
+    assert remembered(known, made, market, now_ms=10**9) == 11_200_000
+    made.upsert(node(2, region="us"))
+    assert remembered(known, made, market) == 16 * CREDIT
+    market.spots[Zone("cpu", "us")] = 9 * CREDIT
+    assert remembered(known, made, market) == 18 * CREDIT
+    market.spots.update({Zone("cpu", "us"): 5 * CREDIT, Zone("cpu", "in"): 6 * CREDIT})
+    assert remembered(known, made, market) == 12 * CREDIT
+    market.table = replace(market.table, version=2, base=2 * CREDIT)
+    assert remembered(known, made, market) == 6_400_000  # the spot price follows the new bounds: 4 × 2 × 0.8
+    made.remove("node1")
+    made.remove("node2")
+    assert remembered(known, made, market) == 6_400_000  # the zones still have prices
+
+
+def test_in_a_large_fleet_the_places_may_be_a_second_old() -> None:
+    known, market = Ceilings(), Market(first_table(Economy.MARKET))
+    made = fleet(*(node(number, region="in") for number in range(LARGE_FLEET)))
+    assert remembered(known, made, market) == 11_200_000
+    made.upsert(node(LARGE_FLEET, region="us"))
+    assert remembered(known, made, market, now_ms=999) == 11_200_000
+    assert remembered(known, made, market, now_ms=1_000) == 16 * CREDIT
 
 
 @given(

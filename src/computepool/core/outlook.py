@@ -60,35 +60,32 @@ def outlook(fleet: Fleet, market: Market, shape: Shape) -> Outlook:
     rows = verdicts.rows[able]
     if not rows.size:
         return Outlook(nodes=len(fleet), stands=())
-    kinds, firsts, group = _kinds(fleet, shape, rows)
-    counts = [np.bincount(group, mask[able], kinds).astype(int).tolist() for mask in (now, able, agrees)]
-    owner = fleet.accounts.find(shape.account)
+    kinds = _kinds(fleet, shape, rows)
+    counts = [np.bincount(kinds, mask[able]).astype(int).tolist() for mask in (now, able, agrees)]
+    example = np.zeros(len(counts[1]), np.intp)
+    example[kinds] = rows
+    merged: dict[tuple[Offer, bool], list[int]] = {}
+    for kind, row in enumerate(example.tolist()):
+        if counts[1][kind]:
+            # Cards of two sizes make one offer to a job that takes whole cards.
+            offer = market.offer(shape, fleet.node_at(row).profile)
+            total = merged.setdefault((offer, bool(kind & 1)), [0, 0, 0])
+            total[:] = (before + column[kind] for before, column in zip(total, counts, strict=True))
     stands = [
-        Stand(
-            market.offer(shape, fleet.node_at(row).profile),
-            own=bool(fleet.table.owner[row] == owner),
-            now=counts[0][kind],
-            able=counts[1][kind],
-            agreed=counts[2][kind],
-        )
-        for kind, row in enumerate(rows[firsts].tolist())
+        Stand(offer, own=own, now=total[0], able=total[1], agreed=total[2])
+        for (offer, own), total in merged.items()
     ]
     stands.sort(key=lambda stand: (stand.offer.price, str(stand.offer.zone)))
     return Outlook(nodes=len(fleet), stands=tuple(stands))
 
 
-def _kinds(
-    fleet: Fleet, shape: Shape, rows: NDArray[np.intp]
-) -> tuple[int, NDArray[np.intp], NDArray[np.intp]]:
-    """Rows that make the same offer: of one zone, with cards of one size, all the submitter's or none. How many kinds
-    there are, the first row of each, and the kind of each row."""
+def _kinds(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Small numbers: rows that make the same offer have the same, and odd ones are the submitter's own."""
     table = fleet.table
-    own = (table.owner[rows] == fleet.accounts.find(shape.account)).astype(np.int32)
-    columns = [table.region[rows], own]
-    if cards_needed(shape.requirements):
-        columns += [table.tier[rows], table.vram_total[0][rows]]
-    _, firsts, group = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
-    return firsts.size, firsts, group.reshape(-1)
+    classes = (table.gpu_class if cards_needed(shape.requirements) else table.cpu_class)[rows]
+    own = table.owner[rows] == fleet.accounts.find(shape.account)
+    kinds: NDArray[np.intp] = classes * 2 + own
+    return kinds
 
 
 def percentile(ordered: Sequence[int], percent: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from computepool.core.gates import could_run
 from computepool.core.market import Market
 from computepool.core.money import AMOUNT_MAX, format_credits
 from computepool.core.noderecord import cards_needed
-from computepool.core.pricing import Zone, charge_of, price_of, units_of
+from computepool.core.pricing import PriceTable, Zone, charge_of, price_of, units_of
 from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER, Requirements, Shape
 
 #: Who names no ceiling accepts the price to double before the job starts.
@@ -106,25 +106,42 @@ def likely_places(market: Market, wanted: Requirements) -> dict[Zone, int]:
     return dict.fromkeys(asked, units)
 
 
-class Places:
-    """`places_of`, remembered per shape while the fleet stays the same. Prices may change meanwhile: they are not in it."""
+@dataclass(slots=True)
+class _Known:
+    version: int  #: of the fleet
+    at_ms: int
+    places: Mapping[Zone, int]  #: none: no node could run it
+    table: PriceTable | None = None
+    spots: list[int | None] = field(default_factory=list)  #: of the places, when the ceiling was computed
+    ceiling: int = 0
+
+
+class Ceilings:
+    """Default ceilings, remembered per shape: places while the fleet stays the same, prices while they do."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[Requirements, str], tuple[int, int, Mapping[Zone, int]]] = (
-            OrderedDict()
-        )
+        self._known: OrderedDict[tuple[Requirements, str], _Known] = OrderedDict()
 
-    def find(self, fleet: Fleet, wanted: Requirements, account: str, *, now_ms: int) -> Mapping[Zone, int]:
+    def find(self, fleet: Fleet, market: Market, wanted: Requirements, *, account: str, now_ms: int) -> int:
+        known = self._places(fleet, wanted, account, now_ms=now_ms)
+        if not known.places:
+            # Right after a start nobody is connected yet; the prices of the zones are known.
+            return default_ceiling(market, likely_places(market, wanted).items())
+        spots = [market.spots.get(zone) for zone in known.places]
+        if known.table is not market.table or known.spots != spots:
+            known.ceiling = default_ceiling(market, known.places.items())
+            known.table, known.spots = market.table, spots
+        return known.ceiling
+
+    def _places(self, fleet: Fleet, wanted: Requirements, account: str, *, now_ms: int) -> _Known:
         key = (wanted, account)
         known = self._known.get(key)
         if known is not None:
-            version, at_ms, places = known
-            slightly_old = len(fleet) >= LARGE_FLEET and 0 <= now_ms - at_ms < LARGE_FLEET_AGE_MS
-            if version == fleet.version or slightly_old:
-                return places
-        found = places_of(fleet, wanted, account)
-        self._known[key] = (fleet.version, now_ms, found)
+            slightly_old = len(fleet) >= LARGE_FLEET and 0 <= now_ms - known.at_ms < LARGE_FLEET_AGE_MS
+            if known.version == fleet.version or slightly_old:
+                return known
+        known = self._known[key] = _Known(fleet.version, now_ms, places_of(fleet, wanted, account))
         self._known.move_to_end(key)
         if len(self._known) > PLACES_MAX:
             self._known.popitem(last=False)
-        return found
+        return known

@@ -14,7 +14,7 @@ from computepool.core.ids import make_id
 from computepool.core.outlook import Outlook, Stand, outlook, percentile
 from computepool.core.pricing import PriceTable
 from computepool.core.resources import Requirements, Shape
-from computepool.core.terms import Places, Terms
+from computepool.core.terms import Ceilings, Terms
 from computepool.hub.registry import Registry
 from computepool.hub.services import quotewords
 from computepool.hub.services.access import Principal
@@ -32,7 +32,7 @@ _LEASES_LOOKED_AT = 2_000
 _WAITS_MS = 24 * 3600 * 1000
 _ZONES_SHOWN = 50
 #: Soft state beside the registry it is computed from; it goes with it.
-_places: WeakKeyDictionary[Registry, Places] = WeakKeyDictionary()
+_ceilings: WeakKeyDictionary[Registry, Ceilings] = WeakKeyDictionary()
 
 
 def terms(
@@ -53,14 +53,10 @@ def terms(
 
 
 def _default_ceiling(hub: Hub, wanted: Requirements, account: str) -> int:
-    known = _places.get(hub.registry)
+    known = _ceilings.get(hub.registry)
     if known is None:
-        known = _places[hub.registry] = Places()
-    places = known.find(hub.registry.fleet, wanted, account, now_ms=hub.now_ms())
-    # Right after a start nobody is connected yet; the prices of the zones are.
-    return core_terms.default_ceiling(
-        hub.market, (places or core_terms.likely_places(hub.market, wanted)).items()
-    )
+        known = _ceilings[hub.registry] = Ceilings()
+    return known.find(hub.registry.fleet, hub.market, wanted, account=account, now_ms=hub.now_ms())
 
 
 # quotes
