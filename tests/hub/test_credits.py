@@ -163,6 +163,43 @@ async def test_two_who_mature_at_once_move_it_once(
     assert len(entries) == 1
 
 
+async def test_two_hubs_mature_the_same_earnings_once(tmp_path: Path, postgres_url: str) -> None:
+    """Their clocks differ, so that each sees another part of the earnings as ripe."""
+    clocks = FakeClock(), FakeClock(seed=1)
+    quiet = {"tick_s": 10_000, "mature_s": 10_000}
+    async with (
+        running_hub(tmp_path / "one", database_url=postgres_url, clock=clocks[0], **quiet) as one,
+        running_hub(tmp_path / "two", database_url=postgres_url, clock=clocks[1], **quiet) as two,
+    ):
+        one.admin = one.client(two.admin_key)  # the second start replaced the first one's key
+        sam, pia = await one.account("sam", "submitter"), await one.account("pia", "provider")
+        node = await one.node(pia)
+        for _ in range(2):
+            await submit(sam, spec=HOUR)
+            [grant] = await node.take()
+            clocks[0].advance(3_600)
+            await node.report(grant.attempt_id, ran_ms=3_600)
+        account = (await got(pia, "/me"))["id"]
+        pay = 6_400
+        clocks[0].advance(7 * DAY_MS)
+        clocks[1].advance(7 * DAY_MS + 3_600)
+        for _ in range(5):
+            await asyncio.gather(
+                *(
+                    double.hub.store.write(
+                        lambda tx, hub=double.hub: credit_service._mature(hub, tx, [account])
+                    )  # type: ignore[misc]
+                    for double in (one, two)
+                ),
+                return_exceptions=True,
+            )
+        have = await got(pia, "/credits")
+        assert (have["withdrawable"], have["maturing"]) == (2 * pay, 0)
+        moved = (await got(pia, "/credits/statement", kind="mature"))["entries"]
+        assert sum(entry["amount"] for entry in moved) == 2 * pay
+        assert check(one.hub.settings) == []
+
+
 # statements
 
 
