@@ -21,6 +21,9 @@ from computepool.core.backlog import Backlog
 from computepool.core.explain import explain
 from computepool.core.fleet import Fleet
 from computepool.core.isolation import Level
+from computepool.core.market import Market
+from computepool.core.money import CREDIT
+from computepool.core.pricing import PriceTable
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 
 SIZES = (500, 5_000, 100_000)
@@ -29,6 +32,7 @@ ROUNDS_PER_CHANGE = 10
 SINGLE_P99_US_MAX = 1_000.0
 BATCH_US_MAX = 20.0
 TAKE_US_MAX = 1_000.0
+CEILING = 24 * CREDIT
 
 CARDS = (("rtx-4090", 24_000), ("rtx-3090", 24_000), ("rtx-3060", 12_000), ("h100", 80_000), ("t4", 16_000))
 TAGS = ("linux", "gpu", "fast", "laptop", "office", "lab")
@@ -123,7 +127,8 @@ class Steady:
 
     def __init__(self, fleet: Fleet, wanted: Requirements) -> None:
         self._fleet = fleet
-        self._shape = Shape(wanted, "account-1")
+        # A ceiling that pays at some nodes and not at others, as floors of some are met and of others not.
+        self._shape = Shape(wanted, "account-1", ceiling=CEILING)
         self._nodes = [profile.node_id for profile in fleet]
         self._choose = random.Random(3)
         self._held: list[Placement] = []
@@ -178,8 +183,10 @@ def quantile(ordered: list[float], share: float) -> float:
 def at_size(count: int) -> list[Figure]:
     nodes = profiles(count)
     fleet = Fleet()
-    for profile in nodes:
+    fleet.set_prices(Market(PriceTable()))
+    for number, profile in enumerate(nodes):
         fleet.upsert(profile)
+        fleet.set_floor(profile.node_id, (number % 4) * 8 * CREDIT)
     plain = plain_nodes(nodes)
     loop = timed_us(lambda: plain_loop(plain, 16, 8), times=30 if count > 50_000 else 200)
     two = Steady(fleet, TWO_GATES).measure_us(1, times=1_000)

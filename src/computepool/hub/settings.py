@@ -52,10 +52,10 @@ class Settings(BaseSettings):
     economy: Economy = Economy.MARKET
     signup_grant: int = Field(default=1_000 * CREDIT, ge=0)
     operator_grant: int = Field(default=10_000_000 * CREDIT, ge=0)  #: to the first admin, at the first start
-    tick_s: float = 15  #: between two spot prices
+    tick_s: float = Field(default=15, gt=0)  #: between two spot prices
     spots_keep_s: float = 30 * 24 * 3600
     holdback_s: float = 7 * 24 * 3600  #: earnings mature after this
-    mature_s: float = 60
+    mature_s: float = Field(default=60, gt=0)  #: between two looks at what has matured
     spend_per_day_max: int = Field(default=100_000_000 * CREDIT, ge=0)  #: per account
     submits_per_s: float = 1_000  #: per account
     requests_per_s: float = 2_000  #: per account, everything

@@ -67,7 +67,7 @@ spots = Table(
     metadata,
     Column("tier", Text, primary_key=True),
     Column("region", Text, primary_key=True),
-    Column("tick", BigInteger, primary_key=True),  # the time divided by the length of a tick
+    Column("tick", BigInteger, primary_key=True),  # when it began, in ms
     Column("price", BigInteger, nullable=False),  # from this tick on, per unit-hour
     Column("capacity", BigInteger, nullable=False),  # thousandths of units
     Column("demand", BigInteger, nullable=False),
