@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import json
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -163,8 +164,10 @@ async def test_two_who_mature_at_once_move_it_once(
     assert len(entries) == 1
 
 
-async def test_two_hubs_mature_the_same_earnings_once(tmp_path: Path, postgres_url: str) -> None:
-    """Their clocks differ, so that each sees another part of the earnings as ripe."""
+async def test_two_hubs_mature_the_same_earnings_once(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their clocks differ, so each sees another part as ripe; and later earnings lie there that could be taken by mistake."""
     clocks = FakeClock(), FakeClock(seed=1)
     quiet = {"tick_s": 10_000, "mature_s": 10_000}
     async with (
@@ -174,29 +177,36 @@ async def test_two_hubs_mature_the_same_earnings_once(tmp_path: Path, postgres_u
         one.admin = one.client(two.admin_key)  # the second start replaced the first one's key
         sam, pia = await one.account("sam", "submitter"), await one.account("pia", "provider")
         node = await one.node(pia)
-        for _ in range(2):
+        for _ in range(3):
             await submit(sam, spec=HOUR)
             [grant] = await node.take()
             clocks[0].advance(3_600)
             await node.report(grant.attempt_id, ran_ms=3_600)
-        account = (await got(pia, "/me"))["id"]
-        pay = 6_400
-        clocks[0].advance(7 * DAY_MS)
-        clocks[1].advance(7 * DAY_MS + 3_600)
-        for _ in range(5):
-            await asyncio.gather(
-                *(
-                    double.hub.store.write(
-                        lambda tx, hub=double.hub: credit_service._mature(hub, tx, [account])
-                    )  # type: ignore[misc]
-                    for double in (one, two)
-                ),
-                return_exceptions=True,
-            )
+        account, pay = (await got(pia, "/me"))["id"], 6_400
+        clocks[0].advance(7 * DAY_MS - 3_600)  # the first two are ripe
+        clocks[1].advance(7 * DAY_MS + 3_600)  # the first
+        looked, go_on = threading.Event(), threading.Event()
+        ripe = credit_service._ripe
+
+        def slowly(connection: Any, account_id: str, *, before: int) -> tuple[int, int, int]:
+            found = ripe(connection, account_id, before=before)
+            if threading.current_thread() is two.hub.store._thread and not looked.is_set():
+                looked.set()
+                assert go_on.wait(30)
+            return found
+
+        monkeypatch.setattr(credit_service, "_ripe", slowly)
+        late = asyncio.create_task(
+            two.hub.store.write(lambda tx: credit_service._mature(two.hub, tx, [account]))
+        )
+        assert await asyncio.to_thread(looked.wait, 30)
+        assert await one.hub.store.write(lambda tx: credit_service._mature(one.hub, tx, [account])) == 1
+        go_on.set()
+        assert await late == 0
         have = await got(pia, "/credits")
-        assert (have["withdrawable"], have["maturing"]) == (2 * pay, 0)
-        moved = (await got(pia, "/credits/statement", kind="mature"))["entries"]
-        assert sum(entry["amount"] for entry in moved) == 2 * pay
+        assert (have["withdrawable"], have["maturing"]) == (2 * pay, pay)
+        [moved] = (await got(pia, "/credits/statement", kind="mature"))["entries"]
+        assert moved["amount"] == 2 * pay
         assert check(one.hub.settings) == []
 
 
