@@ -36,6 +36,7 @@ class Conduct(StrEnum):
     FAIL = "fail"  #: taken, and failed
     REVERSE = "reverse"  #: `processing` for some questions, then reversed
     REFUSE = "refuse"  #: a definite no
+    LATE_REFUSE = "late_refuse"  #: the same, after some time
     SLOW = "slow"  #: paid, long after the client has gone
     HANG_PAID = "hang_paid"  #: paid at once, never answered
     HANG = "hang"
@@ -114,7 +115,7 @@ class MisbehavingBank:
         )  #: to the next questions: error, hang, busy, nothing, slow nothing, garble
         self.slowness_s = 0.6
         self.questions_in_process = 2  #: until a payout that is processing ends
-        self.asked = threading.Event()  #: a question that takes long is being answered
+        self.asked = threading.Event()  #: something that takes long is being answered
         self.took = threading.Event()  #: an order is in the books
         self.questions = 0
         self.orders = 0  #: how many were sent here, whatever became of them
@@ -225,13 +226,14 @@ class MisbehavingBank:
 
     async def _treat(self, entry: _Entry, order: dict[str, Any]) -> tuple[int, Any]:
         conduct = self.conduct.popleft() if self.conduct else Conduct.PAY
-        if conduct is Conduct.SLOW:
+        if conduct in (Conduct.SLOW, Conduct.LATE_REFUSE):
+            self.asked.set()
             entry.busy = True
             await asyncio.sleep(self.slowness_s)
             entry.busy = False
         if conduct in TAKES:
             entry.payout = self._take(order, conduct)
-        if conduct is Conduct.REFUSE:
+        if conduct in (Conduct.REFUSE, Conduct.LATE_REFUSE):
             entry.refusal = 400, _error("The UPI handle is not known", field="fund_account.vpa.address")
             return entry.refusal
         if conduct in (Conduct.HANG, Conduct.HANG_PAID):

@@ -135,6 +135,29 @@ async def test_a_refusal_of_the_second_try_is_no_proof_about_the_first(scene: Sc
     assert scene.bank.orders == 2
 
 
+async def test_a_refusal_that_the_bank_itself_contradicts(scene: Scene) -> None:
+    """Before the answer to the first order comes, the bank tells that it is working on it."""
+    await scene.earn(LEAST)
+    payout_id = await scene.ask()
+    scene.bank.conduct.append(Conduct.LATE_REFUSE)
+    scene.bank.slowness_s = 0.15
+    sending = asyncio.create_task(scene.round())
+    assert await asyncio.to_thread(scene.bank.asked.wait, 10)
+    payout = {
+        "id": "pout_9",
+        "entity": "payout",
+        "amount": 50_000,
+        "currency": "INR",
+        "reference_id": payout_id,
+    }
+    assert await scene.tell("payout.initiated", payout | {"status": "processing"}) == 204
+    await sending
+    assert await scene.state(payout_id) == "unknown"
+    assert await scene.available() == 0
+    scene.bank.books.payouts.append(payout | {"status": "processed", "_end": "processed"})
+    assert (await scene.settle(payout_id))[payout_id] == "paid"
+
+
 async def test_giving_up_is_overtaken_by_news(scene: Scene) -> None:
     """While the hub asks for the last time, the bank tells that it has the order after all."""
     await scene.earn(LEAST)
