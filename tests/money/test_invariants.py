@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, select, text, update
+from sqlalchemy import Connection, Engine, select, text, update
 from typer.testing import CliRunner
 
 from computepool.cli.main import app
@@ -236,23 +236,19 @@ DAMAGES = {
 
 @dataclass(frozen=True)
 class Place:
-    url: str
+    engine: Engine
     names: dict[str, str]
 
     def damaged(self, damage: Damage) -> list[str]:
         """What the checks say to a transaction that is taken back afterwards."""
-        engine = dialect.make_migrator(self.url)
-        try:
-            with engine.connect() as connection:
-                for table in ("transfers", "balances", "payouts"):
-                    _unguard(connection, table)
-                for statement in damage.statements:
-                    connection.execute(text(_filled(statement, self.names)))
-                if damage.rehashed:
-                    _rehash(connection)
-                return check_all(connection, MONEY_RULES)
-        finally:
-            engine.dispose()
+        with self.engine.connect() as connection:
+            for table in ("transfers", "balances", "payouts"):
+                _unguard(connection, table)
+            for statement in damage.statements:
+                connection.execute(text(_filled(statement, self.names)))
+            if damage.rehashed:
+                _rehash(connection)
+            return check_all(connection, MONEY_RULES)
 
 
 def _filled(words: str, names: dict[str, str]) -> str:
@@ -279,10 +275,11 @@ def _rehash(connection: Connection) -> None:
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, fresh: Fresh) -> Iterator[Place]:
     url = fresh(request.param)
-    store = Store(url, clock=FakeClock(), hub_id="hub")
+    store, engine = Store(url, clock=FakeClock(), hub_id="hub"), dialect.make_migrator(url)
     try:
-        yield Place(url, asdict(build(store)))
+        yield Place(engine, asdict(build(store)))
     finally:
+        engine.dispose()
         store.close()
 
 

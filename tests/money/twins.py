@@ -64,8 +64,8 @@ class Node:
 class Twin:
     """One hub."""
 
-    def __init__(self, url: str, folder: Path, **settings: Any) -> None:
-        self.clock = FakeClock()
+    def __init__(self, url: str, folder: Path, *, clock: FakeClock | None = None, **settings: Any) -> None:
+        self.clock = clock or FakeClock()
         self.settings = Settings(data_dir=folder, DATABASE_URL=url, **settings)
         self.hub: Hub = build_hub(self.settings, self.clock)
         self.nodes: list[Node] = []
