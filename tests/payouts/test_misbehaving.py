@@ -158,6 +158,24 @@ async def test_a_refusal_that_the_bank_itself_contradicts(scene: Scene) -> None:
     assert (await scene.settle(payout_id))[payout_id] == "paid"
 
 
+async def test_a_hub_that_stood_still_believes_no_refusal(scene: Scene) -> None:
+    """Its claim has ended and another round has sent the order again, before the first answer came."""
+    await scene.earn(LEAST)
+    payout_id = await scene.ask()
+    scene.bank.conduct.append(Conduct.LATE_REFUSE)
+    scene.bank.slowness_s = 0.15
+    scene.hub.hub.settings.payout_call_s = 1.0
+    slow = asyncio.create_task(scene.round())
+    assert await asyncio.to_thread(scene.bank.asked.wait, 10)
+    assert await scene.round(after_s=10) == 1
+    await slow
+    assert scene.bank.orders == 2
+    assert await scene.state(payout_id) == "unknown"
+    assert await scene.available() == 0
+    assert (await scene.settle(payout_id))[payout_id] == "failed"
+    assert await scene.available() == LEAST
+
+
 async def test_giving_up_is_overtaken_by_news(scene: Scene) -> None:
     """While the hub asks for the last time, the bank tells that it has the order after all."""
     await scene.earn(LEAST)
