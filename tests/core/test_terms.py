@@ -78,9 +78,9 @@ def test_part_of_a_card_counts_where_it_is_the_greatest_share() -> None:
 def test_without_a_node_that_could_run_it_known_prices_decide_then_the_reference() -> None:
     market = Market(first_table(Economy.MARKET))
     wanted = Requirements(gpus=2, tiers=frozenset({"h100"}), regions=frozenset({"in"}))
-    assert ceiling(market, fleet(), wanted) == 168 * CREDIT  # 2 × 10 × 6.0 × 0.7 × 2 cards
+    assert ceiling(market, fleet(), wanted) == 170 * CREDIT  # 2 × 10 × 6.0 × 0.7 × 2 cards = 168
     market.spots[Zone("h100", "us")] = 100 * CREDIT
-    assert ceiling(market, fleet(), wanted) == 168 * CREDIT  # the wrong region
+    assert ceiling(market, fleet(), wanted) == 170 * CREDIT  # the wrong region
     market.spots[Zone("h100", "in")] = 50 * CREDIT
     assert ceiling(market, fleet(), wanted) == 200 * CREDIT
     market.spots[Zone("cpu", "us")] = 30 * CREDIT
@@ -101,8 +101,8 @@ def remembered(known: Ceilings, made: Fleet, market: Market, *, now_ms: int = 0)
 
 def test_what_is_remembered_follows_the_fleet_and_the_prices() -> None:
     known, made, market = Ceilings(), fleet(node(1, region="in")), Market(first_table(Economy.MARKET))
-    assert remembered(known, made, market) == 11_200_000
-    assert remembered(known, made, market, now_ms=10**9) == 11_200_000
+    assert remembered(known, made, market) == 12_000_000
+    assert remembered(known, made, market, now_ms=10**9) == 12_000_000
     made.upsert(node(2, region="us"))
     assert remembered(known, made, market) == 16 * CREDIT
     market.spots[Zone("cpu", "us")] = 9 * CREDIT
@@ -119,9 +119,9 @@ def test_what_is_remembered_follows_the_fleet_and_the_prices() -> None:
 def test_in_a_large_fleet_the_places_may_be_a_second_old() -> None:
     known, market = Ceilings(), Market(first_table(Economy.MARKET))
     made = fleet(*(node(number, region="in") for number in range(LARGE_FLEET)))
-    assert remembered(known, made, market) == 11_200_000
+    assert remembered(known, made, market) == 12_000_000
     made.upsert(node(LARGE_FLEET, region="us"))
-    assert remembered(known, made, market, now_ms=999) == 11_200_000
+    assert remembered(known, made, market, now_ms=999) == 12_000_000
     assert remembered(known, made, market, now_ms=1_000) == 16 * CREDIT
 
 

@@ -73,7 +73,7 @@ async def test_price_most_and_balance(
         "2 nodes would take it now, 2 nodes of 2 could run it.",
         "The price now is 5.60 to 8.00 credits per hour for each job; once a job is placed, its price stays.",
         (
-            "It pays at most 16.00 per hour (twice the highest price it could meet now, at most): 16.00 credits for"
+            "It pays at most 16.00 per hour (about twice the highest price it could meet now): 16.00 credits for"
             " each of 3 jobs, 48.00 in all, are set aside for a run of 60 min, and what is not used comes back."
         ),
         "You have 100.00 credits to spend: enough.",

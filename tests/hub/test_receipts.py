@@ -69,7 +69,7 @@ async def test_a_receipt_holds_and_says_so(hub: HubDouble) -> None:
     assert document == await receipt_of(pia, job_id) == await receipt_of(hub.admin, job_id)
     receipt = document["receipt"]
     assert (receipt["charge"], receipt["pay"], receipt["fee"]) == (38_890, 31_112, 7_778)
-    assert (receipt["hold"], receipt["jobs"], receipt["refund"]) == (11_200_000, 2, 11_200_000 - 38_890)
+    assert (receipt["hold"], receipt["jobs"], receipt["refund"]) == (12_000_000, 2, 12_000_000 - 38_890)
     assert [row["kind"] for row in receipt["transfers"]] == ["hold", "pay", "fee", "refund"]
     first, last = receipt["transfers"][0]["seq"], receipt["transfers"][-1]["seq"]
     found = receiptcheck.check(document, trusted=await keys(hub))
@@ -82,16 +82,16 @@ async def test_a_receipt_holds_and_says_so(hub: HubDouble) -> None:
             " 10.00 × 0.80 (cpu) × 0.70 (in) = 5.60 by price table 1."
         ),
         "1 core at that price are 5.60 per hour.",
-        "That is within the limit of 11.20 per hour.",
+        "That is within the limit of 12.00 per hour.",
         "It was leased, started, finished and accepted in this order.",
         "25.001 s were billed, no more than the hub saw and the time limit allows.",
         "Attempt 1 of the job was paid for.",
         "5.60 per hour for that time, rounded down, are 0.03889.",
         "Of it 20 %, 0.007778, are the fee, and 0.031112 the owner's.",
-        "11.20 were set aside, and 11.16111 came back.",
+        "12.00 were set aside, and 11.96111 came back.",
         "The transfers are exactly these amounts, between these accounts, once.",
         "They are about this job and attempt, and were made when the result was accepted.",
-        "22.40 were set aside for the 2 job(s) of the submission.",
+        "24.00 were set aside for the 2 job(s) of the submission.",
         "Each of the 4 ledger rows has the hash of its content.",
         f"They are linked in the ledger's chain (rows {first} to {last}).",
     ]

@@ -86,6 +86,7 @@ def show(job_id: JobId, *, json: Json = False) -> None:
             ("progress", None if job.progress is None else f"{job.progress:.0%}"),
             ("exit code", job.exit_code),
             ("error", (job.error or "").rstrip()),
+            ("cost", _cost(job)),
             ("command", " ".join(job.spec.argv)),
             ("needs", ", ".join(f"{name} {value}" for name, value in needs.items())),
             ("after", ", ".join(job.after)),
@@ -97,6 +98,14 @@ def show(job_id: JobId, *, json: Json = False) -> None:
     if job.outputs:
         rows_out = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
         output.print_table(("OUTPUT", "SIZE", "DIGEST"), rows_out, empty="")
+
+
+def _cost(job: JobDetail) -> str | None:
+    from computepool.core.money import format_credits
+
+    if job.charge is None:
+        return f"at most {format_credits(job.hold)}, set aside" if job.hold else None
+    return f"{format_credits(job.charge)}, of {format_credits(job.hold)} set aside" if job.hold else None
 
 
 def _took(job: JobDetail) -> str:

@@ -57,14 +57,23 @@ def agree(*, ceiling: int, timeout_ms: int, items: int, budget: int | None) -> T
 
 
 def default_ceiling(market: Market, places: Iterable[tuple[Zone, int]]) -> int:
-    """Twice the highest price that holds in one of the places now, and no more than a price can ever become there."""
+    """About twice the highest price in one of the places now, and no more than a price can ever become there."""
     return max(
         (
-            min(HEADROOM * price_of(market.spot(zone), units), price_of(market.table.bounds(zone)[1], units))
+            min(
+                _rounded_up(HEADROOM * price_of(market.spot(zone), units)),
+                price_of(market.table.bounds(zone)[1], units),
+            )
             for zone, units in places
         ),
         default=0,
     )
+
+
+def _rounded_up(amount: int) -> int:
+    """To two digits: jobs of one kind stay one shape while the price drifts, and people can read it."""
+    step = int("1".ljust(len(str(amount)) - 1, "0"))
+    return -(-amount // step) * step
 
 
 def places_of(fleet: Fleet, wanted: Requirements, account: str) -> dict[Zone, int]:

@@ -156,7 +156,7 @@ class SubmitRequest(Request):
     ttl_s: float = Field(default=7 * 24 * 3600, gt=0, le=90 * 24 * 3600)
     group_id: Id | None = None  #: an existing group of yours
     max_price: Micro | None = (
-        None  #: microcredits per hour and job; 0: only your own nodes; default: twice today's price
+        None  #: microcredits per hour and job; 0: only your own nodes; default: about twice today's price
     )
     budget: PositiveMicro | None = (
         None  #: microcredits for all items together; each job stops when its share is spent

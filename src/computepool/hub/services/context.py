@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from computepool.core.backlog import Backlog
 from computepool.core.market import Market
 from computepool.core.resources import Requirements
+from computepool.core.terms import Ceilings
 from computepool.hub.blobs.disk import DiskBlobs
 from computepool.hub.clock import Clock
 from computepool.hub.registry import Registry
@@ -17,6 +18,7 @@ from computepool.hub.settings import Settings
 from computepool.hub.signals import Signals
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import Store
+from computepool.protocol.credits import LeaderboardView
 from computepool.protocol.jobs import JobSpec
 
 _SPECS_CACHED = 10_000
@@ -83,6 +85,13 @@ class Hub:
     market: Market
     specs: SpecCache = field(init=False)
     uses: dict[str, Use] = field(default_factory=dict)  #: by account, for its quotas
+    ceilings: Ceilings = field(default_factory=Ceilings)  #: of jobs that name none
+    ripened: int | None = (
+        None  #: the transfer up to which all earnings were looked at; none: look at everybody's
+    )
+    boards: dict[str, tuple[int, LeaderboardView]] = field(
+        default_factory=dict
+    )  #: by order; when made, and what
     group_owners: dict[str, str] = field(default_factory=dict)
     stopping: bool = False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 from computepool.core import ledger
 from computepool.core.errors import BadRequest, Conflict, NotFound
@@ -18,7 +17,7 @@ from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.statements import whose
 from computepool.hub.store import accounts as account_rows
 from computepool.hub.store import ledger as ledger_rows
-from computepool.hub.store.session import AnyRow, Connection, Store, Tx
+from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.credits import CreditsView, Leader, LeaderboardView, TopUpReply, TopUpRequest
 
 By = Literal["credits", "hours"]
@@ -104,18 +103,14 @@ def _check_economy(hub: Hub, request: TopUpRequest) -> None:
 
 # earnings
 
-#: Up to which transfer this process has looked at all earnings. Soft: a hub that starts looks at everybody's once.
-_ripened: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
-
 
 async def mature(hub: Hub) -> int:
     """Move what was earned long enough ago to where it can be spent. Returns how many accounts had any."""
-    seen = _ripened.get(hub.store)
-    before, names = await hub.store.read(lambda connection: _candidates(hub, connection, seen))
+    before, names = await hub.store.read(lambda connection: _candidates(hub, connection, hub.ripened))
     done = 0
     for start in range(0, len(names), _MATURED_AT_ONCE):
         done += await _mature_some(hub, names[start : start + _MATURED_AT_ONCE])
-    _ripened[hub.store] = before
+    hub.ripened = before
     return done
 
 
@@ -163,18 +158,14 @@ def _ripe(connection: Connection, account_id: str, *, before: int) -> tuple[int,
 
 # the leaderboard
 
-#: By store and order: gone through afresh once a minute at most, however many people look.
-_boards: WeakKeyDictionary[Store, dict[By, tuple[int, LeaderboardView]]] = WeakKeyDictionary()
-
 
 async def leaderboard(hub: Hub, *, by: By, limit: int) -> LeaderboardView:
     """Of the last 30 days. Names only: what somebody has is nobody else's business."""
-    known = _boards.setdefault(hub.store, {})
-    at_ms, board = known.get(by, (0, None))
+    at_ms, board = hub.boards.get(by, (0, None))
     if board is None or not 0 <= hub.now_ms() - at_ms < _BOARD_AGE_MS:
         since_ms = max(0, hub.now_ms() - _BOARD_MS)
         board = await hub.store.read(lambda connection: _board(connection, by=by, since_ms=since_ms))
-        known[by] = (hub.now_ms(), board)
+        hub.boards[by] = (hub.now_ms(), board)
     return board.model_copy(update={"lenders": board.lenders[:limit], "borrowers": board.borrowers[:limit]})
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from computepool.core import ledger, pricing
 from computepool.core import terms as core_terms
@@ -14,8 +13,7 @@ from computepool.core.ids import make_id
 from computepool.core.outlook import Outlook, Stand, outlook, percentile
 from computepool.core.pricing import PriceTable
 from computepool.core.resources import Requirements, Shape
-from computepool.core.terms import Ceilings, Terms
-from computepool.hub.registry import Registry
+from computepool.core.terms import Terms
 from computepool.hub.services import quotewords
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
@@ -31,8 +29,6 @@ _JOBS_LOOKED_AT = 5_000
 _LEASES_LOOKED_AT = 2_000
 _WAITS_MS = 24 * 3600 * 1000
 _ZONES_SHOWN = 50
-#: Soft state beside the registry it is computed from; it goes with it.
-_ceilings: WeakKeyDictionary[Registry, Ceilings] = WeakKeyDictionary()
 
 
 def terms(
@@ -53,10 +49,7 @@ def terms(
 
 
 def _default_ceiling(hub: Hub, wanted: Requirements, account: str) -> int:
-    known = _ceilings.get(hub.registry)
-    if known is None:
-        known = _ceilings[hub.registry] = Ceilings()
-    return known.find(hub.registry.fleet, hub.market, wanted, account=account, now_ms=hub.now_ms())
+    return hub.ceilings.find(hub.registry.fleet, hub.market, wanted, account=account, now_ms=hub.now_ms())
 
 
 # quotes

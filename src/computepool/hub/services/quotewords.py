@@ -37,11 +37,7 @@ def _price(view: QuoteView) -> str:
 def _most(view: QuoteView, request: QuoteRequest) -> str:
     if not view.hold_total:
         return "Nothing is set aside." if view.max_price == 0 and view.economy != Economy.NONE.value else ""
-    why = (
-        "your limit"
-        if request.max_price is not None
-        else "twice the highest price it could meet now, at most"
-    )
+    why = "your limit" if request.max_price is not None else "about twice the highest price it could meet now"
     each = format_credits(view.hold_each)
     total = f"{each} credits"
     if view.items > 1:
