@@ -18,6 +18,7 @@ from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.settings import Settings
 from computepool.testing.node import NodeDouble
+from computepool.testing.rules import check_rules
 
 ORIGIN = "http://hub.test"
 #: Enough for any test that is not about money, in microcredits.
@@ -79,7 +80,10 @@ class HubDouble:
 async def running_hub(
     folder: Path, *, clock: Clock | None = None, database_url: str = "", **settings: Any
 ) -> AsyncIterator[HubDouble]:
-    """Settings are the production ones unless told otherwise, but everybody begins rich."""
+    """Settings are the production ones unless told otherwise, but everybody begins rich.
+
+    Whatever was done to it, the rules that must always hold do at its end, those of money among them.
+    """
     chosen = {"signup_grant": RICH, **settings}
     configured = Settings(data_dir=folder, DATABASE_URL=database_url, **chosen)
     started = bootstrap(configured)
@@ -90,3 +94,4 @@ async def running_hub(
             yield double
         finally:
             await double.close()
+        check_rules(configured)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, TypeAlias
 
 from sqlalchemy import (
@@ -117,6 +118,7 @@ def broken_chain(connection: Connection) -> list[str]:
     return broken
 
 
+@cache
 def _beside_the_one_before() -> Subquery:
     def before(column: ColumnElement[int]) -> ColumnElement[int]:
         return func.lag(column, 1, 0).over(order_by=transfers.c.seq)
@@ -160,6 +162,7 @@ def between_wrong_accounts(connection: Connection) -> list[str]:
     return _transfers(connection, not_(or_(*(_goes_between(sides) for sides in _SIDES))))
 
 
+@cache
 def _goes_between(allowed: _Sides) -> ColumnElement[bool]:
     kind, debit, credit, same = allowed
     sides = [transfers.c.kind == kind.value]
@@ -201,6 +204,7 @@ def paid_to_others(connection: Connection) -> list[str]:
 # holds
 
 
+@cache
 def _used() -> Subquery:
     """By job: what became of its hold."""
     amount, kind = transfers.c.amount, transfers.c.kind
