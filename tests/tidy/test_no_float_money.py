@@ -27,17 +27,33 @@ from tests.tidy.tree import SRC, name, tree
 #: Where amounts are made, moved and shown.
 PATHS = (
     *("core/money.py", "core/pricing.py", "core/ledger.py", "core/market.py", "core/rowprices.py"),
-    *("core/terms.py", "core/payouts.py"),
+    *("core/terms.py", "core/payouts.py", "core/bills.py", "core/demand.py"),
     *("hub/store/booking.py", "hub/store/ledger.py", "hub/store/prices.py", "hub/store/money_tables.py"),
-    "hub/store/consistency_money.py",
+    *("hub/store/payouts.py", "hub/store/market.py", "hub/store/consistency_money.py"),
     *("hub/services/holds.py", "hub/services/grants.py", "hub/services/quotas.py", "hub/services/quotes.py"),
-    "hub/services/prices.py",
+    *(
+        "hub/services/quotewords.py",
+        "hub/services/costs.py",
+        "hub/services/credits.py",
+        "hub/services/prices.py",
+    ),
+    *("hub/services/statements.py", "hub/services/receipts.py", "hub/services/payouts.py"),
+    *("hub/services/payout_rounds.py", "hub/services/market.py", "hub/services/marketview.py"),
+    *("hub/services/floors.py", "hub/services/earnings.py"),
     "hub/banks/*.py",
+    *("hub/api/credits.py", "hub/api/prices.py", "hub/api/payouts.py", "hub/api/market.py"),
+    *("sdk/amounts.py", "sdk/credits.py", "sdk/market.py", "sdk/payouts.py"),
+    *("cli/credits.py", "cli/market.py", "cli/payouts.py", "cli/prices.py", "cli/quote.py"),
+    *("cli/receiptcheck.py", "cli/verify.py"),
 )
 #: What is a float there, and is not money.
-ALLOWED: dict[str, set[str]] = {}
+ALLOWED: dict[str, set[str]] = {
+    "hub/services/payouts.py": {"row.created_at_ms / 1000"},  # a date
+    "sdk/amounts.py": {"float", "Decimal"},  # named to be refused, and to be read exactly
+    "cli/market.py": {"tenths / 10", "thousandths / 1000"},  # a percentage and a number of units, for the eye
+}
 #: A length of time in seconds may become whole milliseconds; its name says what it is.
-SECONDS = re.compile(r"(round|math\.ceil)\([\w.]+_s \* 1000\)")
+SECONDS = re.compile(r"(round|math\.ceil)\([^/]*(_s|seconds\([^/]*\)|timestamp\(\)) \* 1000\)")
 FLOATING = {"float", "float16", "float32", "float64", "Decimal", "Fraction", "round", "mean", "average"}
 
 
