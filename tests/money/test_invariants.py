@@ -148,6 +148,14 @@ DAMAGES = {
     "another owner has run it": Damage(
         (PAID,), ("UPDATE attempts SET owner_id = '{sam}' WHERE id = '{done}-1'",), "transfer "
     ),
+    "nobody is paid": Damage(
+        (PAID, BALANCE, MATURED),
+        (
+            "UPDATE attempts SET owner_id = '' WHERE id = '{done}-1'",
+            "UPDATE transfers SET credit = 'earn:' WHERE tx_key = 'settle:{done}' AND kind = 'pay'",
+        ),
+        "transfer ",
+    ),
     "an attempt is accepted after the other was paid": Damage(
         (PAID, CHARGE), ("UPDATE jobs SET accepted_attempt = NULL WHERE id = '{done}'",), "transfer "
     ),

@@ -34,7 +34,7 @@ from computepool.core.pricing import PriceTable, charge_of
 from computepool.hub.store import prices
 from computepool.hub.store.money_tables import IS_UNDECIDED, balances, payouts, price_tables, transfers
 from computepool.hub.store.session import AnyRow
-from computepool.hub.store.tables import IS_OPEN, attempts, jobs
+from computepool.hub.store.tables import IS_OPEN, attempts, jobs, nodes
 
 _TERMINAL = sorted(state.value for state in TERMINAL)
 #: How many rows are in memory at once while the whole ledger is read.
@@ -191,12 +191,14 @@ def strays(connection: Connection) -> list[str]:
 
 
 def paid_to_others(connection: Connection) -> list[str]:
-    """Only the owner of the accepted attempt's node is paid for a job."""
+    """Only the owner of the accepted attempt's node is paid for a job; a node's owner never changes."""
     earned = exists().where(
         jobs.c.id == transfers.c.job_id,
         attempts.c.job_id == jobs.c.id,
         attempts.c.number == jobs.c.accepted_attempt,
-        transfers.c.credit == _named("earn:", attempts.c.owner_id),
+        nodes.c.id == attempts.c.node_id,
+        nodes.c.account_id == attempts.c.owner_id,
+        transfers.c.credit == _named("earn:", nodes.c.account_id),
     )
     return _transfers(connection, transfers.c.kind == Kind.PAY.value, ~earned)
 
