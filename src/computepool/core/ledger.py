@@ -159,4 +159,5 @@ CHAINED = ("seq", "tx_key", "leg", "debit", "credit", "amount", "kind", "job_id"
 def chain_hash(previous: str, row: Mapping[str, object]) -> str:
     """No field may contain a line break; then no two rows have one text."""
     parts = [previous, *("" if row[name] is None else str(row[name]) for name in CHAINED)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    # Texts come from people; one that UTF-8 cannot hold must not keep money from moving.
+    return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()
