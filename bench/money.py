@@ -26,7 +26,7 @@ from computepool.hub.services.idempotency import Remembered
 from computepool.hub.settings import Settings
 from computepool.hub.store.session import Tx
 from computepool.protocol.jobs import Item, SubmitRequest
-from computepool.protocol.nodes import CompleteRequest, Report
+from computepool.protocol.nodes import CompleteRequest, Report, signed_text
 from computepool.protocol.tokens import b64, public_text
 from computepool.sdk import connect
 from computepool.testing import factories
@@ -67,7 +67,7 @@ class _Node:
             )
             for attempt in attempts
         ]
-        text = "\n".join(report.digest() for report in reports).encode()
+        text = signed_text(reports)
         return CompleteRequest(reports=reports, signature=b64(self.key.sign(text)))
 
 

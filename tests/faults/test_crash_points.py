@@ -31,7 +31,7 @@ QUIET = {
     "mature_s": 3600,
 }
 #: How often a hub passes each point before it serves: it looks at its prices, and at its leases.
-POINTS = {"before_commit": 2, "after_commit": 2, "before_reply": 1}
+POINTS = {"before_commit": 1, "after_commit": 1, "before_reply": 1}
 #: A lease that was committed is found again, not made again: after one of these there is nothing left to commit.
 LOST_AFTER_COMMIT = {name: POINTS[name] for name in ("before_commit", "after_commit")}
 LOST_BEFORE_REPLY = {name: POINTS[name] for name in ("before_commit", "before_reply")}

@@ -18,7 +18,7 @@ from computepool.hub.settings import Settings
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Connection, Store, Tx
-from computepool.protocol.nodes import CompleteRequest, Report
+from computepool.protocol.nodes import CompleteRequest, Report, signed_text
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import LEASE_MS, add_account, add_attempt, add_jobs, add_node
@@ -122,7 +122,7 @@ class Bench:
         return await self.hub.store.write(unit)
 
     async def report(self, node: int, *reports: Report) -> list[str]:
-        text = "\n".join(report.digest() for report in reports).encode()
+        text = signed_text(reports)
         request = CompleteRequest(reports=list(reports), signature=b64(self.keys[node].sign(text)))
         reply, _ = await settlement.complete(self.hub, self.nodes[node], request)
         return [answer.verdict.value for answer in reply.answers]

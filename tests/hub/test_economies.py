@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from computepool.core.errors import Conflict
 from computepool.core.money import CREDIT
 from computepool.hub.main import check
 from computepool.hub.services import credits as credit_service
@@ -60,3 +64,25 @@ async def test_without_an_economy_nothing_costs_anything(tmp_path: Path) -> None
         board = await got(sam, "/credits/leaderboard", by="hours")
         assert [(one["name"], one["ran_ms"]) for one in board["lenders"]] == [("pia", 540_001)]
         assert check(hub.hub.settings) == []
+
+
+async def test_credits_do_not_become_something_else_by_a_variable(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, clock=FakeClock()) as hub:
+        table = (await hub.admin.get("/prices")).json()
+        wanted = {name: table[name] for name in ("tiers", "regions", "fee_ppm", "spot_range", "payout_min")}
+        wanted |= {"based_on": table["version"], "base": 12 * CREDIT}
+        changed = await hub.admin.put("/prices", json=wanted)
+        assert changed.status_code == 200, changed.text
+    with pytest.raises(Conflict, match="COMPUTEPOOL_ECONOMY_CONVERT"):
+        async with running_hub(tmp_path, clock=FakeClock(), economy="time-bank"):
+            pass
+    async with running_hub(tmp_path, clock=FakeClock(), economy="none") as hub:
+        assert (await hub.admin.get("/prices")).json()["base"] == 0
+    async with running_hub(tmp_path, clock=FakeClock()) as hub:
+        found = (await hub.admin.get("/prices")).json()
+        assert (found["economy"], found["base"]) == ("market", 12 * CREDIT), (
+            "the operator's own table is back"
+        )
+    converted: dict[str, Any] = {"economy": "time-bank", "economy_convert": True}
+    async with running_hub(tmp_path, clock=FakeClock(), **converted) as hub:
+        assert (await hub.admin.get("/prices")).json()["base"] == CREDIT

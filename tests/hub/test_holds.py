@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import httpx2
 import pytest
@@ -13,11 +15,13 @@ from computepool.core.money import CREDIT
 from computepool.core.pricing import charge_of
 from computepool.hub.main import check
 from computepool.hub.services import credits as credits_service
+from computepool.hub.store.session import Tx
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import body, job, submit
 from tests.hub.untouched import untouched
 
+T = TypeVar("T")
 HOUR = {"timeout_s": 3600}
 #: One core in a region without a rate of its own: 10 × 0.8 an hour, and twice that as the ceiling nobody named.
 PRICE = 8 * CREDIT
@@ -95,6 +99,49 @@ async def test_attempts_of_one_lane_are_not_paid_for_the_same_time(hub: HubDoubl
     await node.report_all([node.make_report(grant.attempt_id, ran_ms=9_000) for grant in grants])
     billed = [(await job(sam, grant.job_id))["tries"][0]["billed_ms"] for grant in grants]
     assert sorted(billed) == [0, 0, 0, 1_000, 9_000]
+
+
+async def test_nor_when_they_are_reported_one_by_one(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    node = await hub.node(await hub.account("pia", "provider"), cores=1)
+    spec = {"timeout_s": 60}
+    await submit(sam, spec=spec)
+    [first] = await node.take()
+    await node.report(first.attempt_id, ran_ms=0)
+    await submit(sam, items=5, spec=spec)
+    grants = await node.take(5)
+    assert len({grant.lane for grant in grants}) == 1
+    hub.hub.clock.advance(10_000)  # type: ignore[attr-defined]
+    await asyncio.gather(*(node.report(grant.attempt_id, ran_ms=9_000) for grant in grants[:3]))
+    hub.hub.clock.advance(500)  # type: ignore[attr-defined]
+    for grant in grants[3:]:
+        await node.report(grant.attempt_id, ran_ms=400)
+    billed = [(await job(sam, grant.job_id))["tries"][0]["billed_ms"] for grant in grants]
+    assert sorted(billed) == [0, 100, 400, 1_000, 9_000]
+
+
+async def test_an_owner_is_paid_although_the_node_was_gone_when_it_was_leased(hub: HubDouble) -> None:
+    """Planned for a node that leaves before the lease is written, and comes back before the lease ends."""
+    sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
+    node = await hub.node(pia)
+    write, gone = hub.hub.store.write, asyncio.Event()
+
+    async def leave_first(unit: Callable[[Tx], T]) -> T:
+        if "_lease" in unit.__code__.co_names and not gone.is_set():
+            gone.set()
+            hub.hub.registry.on_node_lost(node.node_id)
+        return await write(unit)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(hub.hub.store), "write", lambda _store, unit: leave_first(unit))
+        [job_id] = await submit(sam, spec=HOUR)
+        async with asyncio.timeout(10):
+            await gone.wait()
+    [grant] = await node.take()
+    hub.hub.clock.advance(60_000)  # type: ignore[attr-defined]
+    await node.report(grant.attempt_id, ran_ms=60_000)
+    assert (await job(sam, job_id))["state"] == "succeeded"
+    assert (await purses(hub, pia))[2] == charge_of(PRICE, 60_000) * 8 // 10
 
 
 @pytest.mark.parametrize(
@@ -199,9 +246,20 @@ async def test_an_account_has_a_limit_for_a_day(hub: HubDouble) -> None:
     assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
     assert int(refused.headers["retry-after"]) >= 1
     assert "40.00 credits a day" in refused.json()["detail"]
+    async with untouched(hub):
+        never = await sam.post("/jobs", json=body(items=3, spec=HOUR))
+    assert (never.status_code, never.json()["field"]) == (422, "max_price"), "no waiting would help"
     await sam.post(f"/jobs/{first}/cancel")
-    hub.hub.clock.advance(5_000)  # type: ignore[attr-defined]
     assert (await sam.post("/jobs", json=body(spec=HOUR))).status_code == 201
+
+
+async def test_what_was_refused_does_not_count_for_the_day(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    await hub.admin.put(f"/accounts/{await me(sam)}/quotas", json={"spend_per_day_max": 150 * CREDIT})
+    for _ in range(3):
+        poor = await sam.post("/jobs", json=body(items=8, spec=HOUR))
+        assert (poor.status_code, poor.json()["code"]) == (402, "insufficient_credits")
+    assert (await sam.post("/jobs", json=body(items=6, spec=HOUR))).status_code == 201
 
 
 async def test_jobs_of_other_days_do_not_count(hub: HubDouble) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from computepool.cli.main import app
 from computepool.core import ledger
 from computepool.core.money import CREDIT
-from computepool.hub.services.invariants import MONEY_RULES, check_all
+from computepool.hub.services.invariants import GUARDS, MONEY_RULES, check_all
 from computepool.hub.store import consistency, dialect
 from computepool.hub.store.money_tables import transfers
 from computepool.hub.store.session import Store, Tx
@@ -289,6 +289,15 @@ def place(request: pytest.FixtureRequest, fresh: Fresh) -> Iterator[Place]:
     finally:
         engine.dispose()
         store.close()
+
+
+def test_a_trigger_that_is_gone_is_missed(place: Place) -> None:
+    with place.engine.connect() as connection:
+        assert check_all(connection, GUARDS) == []
+        sqlite = connection.dialect.name == "sqlite"
+        gone = "transfers_delete" if sqlite else "transfers_change"
+        connection.execute(text(f"DROP TRIGGER {gone}" if sqlite else f"DROP TRIGGER {gone} ON transfers"))
+        assert check_all(connection, GUARDS) == [f"Broken: the database refuses to change transfers: {gone}."]
 
 
 def test_every_rule_is_tried() -> None:

@@ -42,7 +42,7 @@ from computepool.hub.store.tables import jobs as job_table
 from computepool.protocol.accounts import AccountRequest
 from computepool.protocol.credits import TopUpReply, TopUpRequest
 from computepool.protocol.jobs import SubmitReply, SubmitRequest
-from computepool.protocol.nodes import CompleteRequest, Report
+from computepool.protocol.nodes import CompleteRequest, Report, signed_text
 from computepool.protocol.payouts import PayoutRequest, PayoutView
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.clock import FakeClock
@@ -157,7 +157,7 @@ class Twin:
         return sorted(rows, key=lambda row: row.id)
 
     async def report(self, node: Node, *reports: Report) -> list[str]:
-        text = "\n".join(report.digest() for report in reports).encode()
+        text = signed_text(reports)
         request = CompleteRequest(reports=list(reports), signature=b64(node.key.sign(text)))
         reply, _ = await settlement.complete(self.hub, node.principal, request)
         return [answer.verdict.value for answer in reply.answers]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from computepool.cli import output
 from computepool.cli.options import Json, Limit, open_pool
+
+if TYPE_CHECKING:
+    from computepool.protocol.accounts import AccountView
 
 keys = typer.Typer(no_args_is_help=True, help="API keys: for programs and other machines.")
 accounts = typer.Typer(no_args_is_help=True, help="Accounts of this hub (for administrators).")
@@ -101,35 +104,48 @@ def list_accounts(*, limit: Limit = 100, json: Json = False) -> None:
 
 @accounts.command("quota")
 def set_quota(
-    account_id: Annotated[
-        str, typer.Argument(metavar="ID", help="Of the account, see `pool accounts list`.")
-    ],
+    account: Annotated[str, typer.Argument(metavar="NAME", help="Its name or id.")],
     *,
-    jobs: Annotated[
-        int | None, typer.Option(help="Unfinished jobs at once; left out: the hub's limit.")
-    ] = None,
-    spend: Annotated[
-        str | None, typer.Option(metavar="CREDITS", help="Credits a day; left out: the hub's limit.")
-    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Unfinished jobs at once.")] = None,
+    spend: Annotated[str | None, typer.Option(metavar="CREDITS", help="Credits a day.")] = None,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="What is not named follows the hub's own limits again.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Set how much an account may use; what is left out follows the hub's own limits.
+    """Set how much an account may use. Only what is named changes; nothing named: show it.
 
     \b
     Examples:
-      pool accounts quota acc_01k9x3jz0n5h2d8s7k4t6b9v1x --jobs 100 --spend 250
-      pool accounts quota acc_01k9x3jz0n5h2d8s7k4t6b9v1x
+      pool accounts quota ann --jobs 100 --spend 250
+      pool accounts quota ann --spend 1000
+      pool accounts quota ann --clear
     """
-    from computepool.core.money import format_credits, parse_credits
+    from computepool.core.money import parse_credits
 
+    pool = open_pool()
     limit = None if spend is None else parse_credits(spend, field="--spend")
-    changed = open_pool().accounts.set_quotas(account_id, jobs_open_max=jobs, spend_per_day_max=limit)
+    found = pool.accounts.find(account)
+    if clear or jobs is not None or limit is not None:
+        kept = (None, None) if clear else (found.jobs_open_max, found.spend_per_day_max)
+        found = pool.accounts.set_quotas(
+            found.id,
+            jobs_open_max=kept[0] if jobs is None else jobs,
+            spend_per_day_max=kept[1] if limit is None else limit,
+        )
     if json:
-        output.print_json(changed)
-        return
+        output.print_json(found)
+    else:
+        output.say(_quotas(found))
+
+
+def _quotas(account: AccountView) -> str:
+    from computepool.core.money import format_credits
+
+    jobs, spend = account.jobs_open_max, account.spend_per_day_max
     most = "the hub's limit" if jobs is None else f"{jobs:,}"
-    cost = "the hub's limit" if limit is None else f"{format_credits(limit)} credits"
-    output.say(f"{changed.name}: unfinished jobs {most}, a day {cost}")
+    cost = "the hub's limit" if spend is None else f"{format_credits(spend)} credits"
+    return f"{account.name}: unfinished jobs {most}, a day {cost}"
 
 
 @accounts.command("create")

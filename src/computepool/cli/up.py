@@ -95,7 +95,7 @@ def _run(
                 timeout_s=NODE_START_S,
                 what="The node",
             )
-    _welcome(url, words["signin_code"], pool, with_node=ready)
+    _welcome(url, words["signin_code"], pool, base=base, with_node=ready)
     while not stop.wait(0.3):
         _check_alive(children)
 
@@ -144,12 +144,14 @@ def _start_node(base: Path, *, url: str, code: str, children: list[Child]) -> No
 def _signed_in(url: str, key: str) -> Pool:
     """The CLI in the next terminal is signed in at once."""
     from computepool.sdk import connect
-    from computepool.sdk.config import Config, config_path, load_config, save_config
+    from computepool.sdk.config import Config, config_path, load_config, save_config, save_hub_keys
 
     if config_path().exists() and load_config().hub != url:
         output.note(f"Your CLI now talks to {url} (before: {load_config().hub}).")
     save_config(Config(hub=url, key=key))
-    return connect(url, key, patience_s=0)
+    pool = connect(url, key, patience_s=0)
+    save_hub_keys(url, pool.accounts.hub_keys())
+    return pool
 
 
 def _healthy(pool: Pool) -> bool:
@@ -185,12 +187,13 @@ def _check_alive(children: list[Child]) -> None:
             )
 
 
-def _welcome(url: str, code: str, pool: Pool, *, with_node: bool) -> None:
+def _welcome(url: str, code: str, pool: Pool, *, base: Path, with_node: bool) -> None:
     program = _program()
     lines = [
         "",
         f"  ComputePool is up at {url}",
         f"  Sign in (once):      {url}/signin?code={code}",
+        f"  Everything is kept in {base}",
         "",
         "  Try in another terminal:",
         f"    {program} submit examples/hello.py --wait",

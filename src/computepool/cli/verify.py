@@ -51,7 +51,9 @@ def verify(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Check a receipt offline: signature, arithmetic, and the rows of the ledger it quotes. Exit code 1 if one fails.
+    """Check a receipt offline: signature, arithmetic, and the rows of the ledger it quotes.
+
+    Exit code 1 if one does not hold, or if the hub's key is not known: anybody can sign with a key of his own.
 
     \b
     Examples:
@@ -64,10 +66,11 @@ def verify(
     trusted = _trusted(document, key)
     checks = receiptcheck.check(document, trusted=trusted)
     good = all(found.ok for found in checks)
+    proven = good and bool(trusted)
     if json:
         output.print_json(
             {
-                "ok": good,
+                "ok": proven,
                 "key_known": bool(trusted),
                 "checks": [{"ok": found.ok, "text": found.text} for found in checks],
             }
@@ -76,7 +79,7 @@ def verify(
         for found in checks:
             output.say(f"{'ok' if found.ok else 'WRONG'}\t{found.text}")
         _conclude(good, known=bool(trusted))
-    if not good:
+    if not proven:
         raise typer.Exit(1)
 
 
@@ -87,8 +90,8 @@ def _conclude(good: bool, *, known: bool) -> None:
         output.note("Everything holds.")
     else:
         output.note(
-            "Everything holds, but the key is only the receipt's own: get the hub's key from the hub "
-            "(`pool login`, or GET /api/v1/hub/keys) and give it with --key."
+            "It all adds up, but anybody could have signed it: the key is only the receipt's own. Get the hub's key from "
+            "the hub (`pool login`, or GET /api/v1/hub/keys) and give it with --key."
         )
 
 

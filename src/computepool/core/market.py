@@ -25,6 +25,7 @@ class Offer:
     spot: int  #: per unit-hour
     units: int  #: thousandths
     price: int  #: per hour for the job; 0 on the submitter's own node
+    version: int  #: of the price table
 
 
 def spot_bounds(table: PriceTable, zone: Zone) -> tuple[int, int]:
@@ -70,7 +71,7 @@ class Market:
         units = units_of(wanted, card_mb=largest_card_mb(capacity))
         spot = self.spot(zone)
         price = 0 if node.owner == shape.account else price_of(spot, units)
-        return Offer(zone, spot, units, price)
+        return Offer(zone, spot, units, price, self.table.version)
 
     def floor_in(self, tier: str, *, node_tier: str, floor: int) -> int:
         """A node's floor, posted for a unit of its own tier, for jobs that pay the price of `tier`.

@@ -10,7 +10,7 @@ CREDIT = 1_000_000
 #: Far from the end of 64 bits, and exact in a browser, whose numbers end at 2**53.
 AMOUNT_MAX = 9_000_000_000_000_000
 _DECIMALS = 6
-_WRITTEN = re.compile(r"(\d{1,10})(?:\.(\d{1,6}))?", re.ASCII)
+_WRITTEN = re.compile(r"(\d{1,30})(?:\.(\d{1,6}))?", re.ASCII)
 
 
 def parse_credits(text: str, *, field: str | None = None) -> int:

@@ -70,7 +70,8 @@ def build_hub(settings: Settings, clock: Clock) -> Hub:
         group_commit_max=settings.group_commit_max,
         read_threads=settings.read_threads,
     )
-    registry, prices_now = Registry(settings.lease_rules()), Market(load_table(store, settings.economy))
+    registry = Registry(settings.lease_rules())
+    prices_now = Market(load_table(store, settings.economy, convert=settings.economy_convert))
     registry.fleet.set_prices(prices_now)
     return Hub(
         hub_id=hub_id,

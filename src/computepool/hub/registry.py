@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import count
 
 from computepool.core.fleet import Fleet
 from computepool.core.leases import LeaseRules
@@ -21,8 +22,10 @@ class Lane:
 
     id: str
     node_id: str
+    owner: str  #: account that is paid
     shape: Shape
     reservation: Reservation | None
+    since_ms: int  #: when it was opened
     attempts: set[str] = field(default_factory=set)
 
     @property
@@ -71,6 +74,7 @@ class Registry:
     def __init__(self, rules: LeaseRules) -> None:
         self.rules = rules
         self.fleet = Fleet()
+        self.lane_numbers = count(1)  #: none is used twice: a lane's attempts are paid for its time together
         self._sessions: dict[str, Session] = {}
 
     def __len__(self) -> int:
@@ -183,11 +187,13 @@ class Registry:
         session.wake()
         return freed
 
-    def adopt_lane(self, node_id: str, lane_id: str, *, shape: Shape) -> Lane:
+    def adopt_lane(self, node_id: str, lane_id: str, *, shape: Shape, since_ms: int) -> Lane:
         """A lane that outlived the hub's memory gets its reservation back (or none, when the node shrank meanwhile)."""
         return Lane(
             id=lane_id,
             node_id=node_id,
+            owner=self.fleet.profile(node_id).owner,
             shape=shape,
             reservation=self.fleet.adopt(node_id, shape.requirements, shape.account),
+            since_ms=since_ms,
         )

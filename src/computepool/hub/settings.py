@@ -50,6 +50,7 @@ class Settings(BaseSettings):
 
     # money, in microcredits (see core/pricing.py)
     economy: Economy = Economy.MARKET
+    economy_convert: bool = False  #: let credits of one economy become those of another, one to one
     signup_grant: int = Field(default=1_000 * CREDIT, ge=0)
     operator_grant: int = Field(default=10_000_000 * CREDIT, ge=0)  #: to the first admin, at the first start
     tick_s: float = Field(default=15, gt=0)  #: between two spot prices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
@@ -224,7 +225,14 @@ class CompleteRequest(Request):
     ]  #: by the node's key over signed_text()
 
     def signed_text(self) -> bytes:
-        return "\n".join(report.digest() for report in self.reports).encode()
+        return signed_text(self.reports)
+
+
+def signed_text(reports: Iterable[Report]) -> bytes:
+    """What a node vouches for: how each attempt ended, and how long it ran, which is what it is paid for."""
+    return "\n".join(
+        f"{report.digest()} {report.ran_ms} {report.ended_ago_ms}" for report in reports
+    ).encode()
 
 
 class ReportAnswer(Reply):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from computepool.core.errors import NotFound
 from computepool.protocol.accounts import (
     AccountPage,
     AccountRequest,
@@ -23,6 +24,7 @@ from computepool.sdk.options import validated
 from computepool.sdk.paging import pages
 from computepool.sdk.transport import Transport
 
+_EVERYBODY = 1_000_000
 Accounts: TypeAlias = list[AccountView]
 Keys: TypeAlias = list[KeyView]
 
@@ -53,6 +55,14 @@ class AccountApi:
     def create(self, name: str, *, roles: Sequence[str] | None = None) -> AccountView:
         request = validated(AccountRequest, name=name, roles=None if roles is None else [*roles])
         return self._transport.post("/accounts", AccountView, body=request)
+
+    def find(self, name_or_id: str) -> AccountView:
+        """Admins only."""
+        for page in pages(self._transport, "/accounts", AccountPage, limit=_EVERYBODY):
+            for account in page.accounts:
+                if name_or_id in (account.id, account.name):
+                    return account
+        raise NotFound(f"There is no account {name_or_id}.")
 
     def set_quotas(
         self, account_id: str, *, jobs_open_max: int | None = None, spend_per_day_max: int | None = None

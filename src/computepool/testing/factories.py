@@ -115,7 +115,7 @@ def add_attempt(tx: Tx, job_id: str, *, node_id: str, **columns: Any) -> str:
         "number": job.attempt_no,
         "node_id": node_id,
         "owner_id": "",
-        "lane": "lane",
+        "lane": f"lane of {attempt_id}",
         "gpus": "",
         "state": AttemptState.LEASED.value,
         "reason": Reason.PLACED.value,
@@ -141,6 +141,7 @@ def reported(
         "started": now_ms,
         "finished": now_ms,
         "billed": None,
+        "lane_billed": None,
     }
     return defaults | columns
 

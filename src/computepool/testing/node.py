@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from computepool.core.jobs import Outcome, Reason
 from computepool.hub.clock import Clock
 from computepool.hub.services.identity import HUB_AUDIENCE
-from computepool.protocol.nodes import CompleteRequest, Grant, NextReply, Profile, Report
+from computepool.protocol.nodes import CompleteRequest, Grant, NextReply, Profile, Report, signed_text
 from computepool.protocol.tokens import b64, public_text, sign_node_token
 from computepool.protocol.version import PROTOCOL
 
@@ -110,6 +110,6 @@ class NodeDouble:
         return [said["verdict"] for said in answer.json()["answers"]]
 
     async def complete(self, reports: list[Report], **extra: Any) -> httpx2.Response:
-        text = "\n".join(report.digest() for report in reports).encode()
+        text = signed_text(reports)
         request = CompleteRequest(reports=reports, signature=b64(self.key.sign(text)), **extra)
         return await self.client.post("/complete", content=request.model_dump_json())

@@ -68,7 +68,6 @@ class Use:
     cost: int  #: of the jobs of the last day, in microcredits; what is held for those that are unfinished
     jobs_max: int
     cost_max: int
-    counted_at_ms: int
 
 
 @dataclass(slots=True)

@@ -53,7 +53,6 @@ class Dispatcher:
         self._lanes: dict[str, Lane] = {}  #: short-job lanes that may be topped up
         self._synced_ms = 0
         self._loads = 0
-        self._lane_no = 0
         self.wanted = asyncio.Event()
 
     def kick(self) -> None:
@@ -183,12 +182,13 @@ class Dispatcher:
         for job_id, placement in self._hub.backlog.take(
             self._hub.registry.fleet, self._hub.settings.dispatch_batch_max
         ):
-            self._lane_no += 1
             lane = Lane(
-                id=f"{self._hub.hub_id}-{self._lane_no}",
+                id=f"{self._hub.hub_id}-{next(self._hub.registry.lane_numbers)}",
                 node_id=placement.node_id,
+                owner=self._hub.registry.fleet.profile(placement.node_id).owner,
                 shape=self._hub.backlog.shape_of(job_id),
                 reservation=placement.reservation,
+                since_ms=self._hub.now_ms(),
             )
             offer = self._offer(lane)
             places.append(_Place(job_id, lane, offer))
@@ -255,7 +255,6 @@ class Dispatcher:
         until_ms = tx.now_ms + hub.registry.lease_ms
         for place in places:
             job = leased.get(place.job_id)
-            session = hub.registry.get(place.lane.node_id)
             if job is None:
                 continue
             attempt_id = job_rows.attempt_id(job.id, job.attempt_no)
@@ -265,19 +264,20 @@ class Dispatcher:
                     "job_id": job.id,
                     "number": job.attempt_no,
                     "node_id": place.lane.node_id,
-                    "owner_id": session.profile.owner if session is not None else "",
+                    "owner_id": place.lane.owner,
                     "lane": place.lane.id,
                     "gpus": ",".join(map(str, place.lane.gpus)),
                     "state": AttemptState.LEASED.value,
                     "reason": Reason.PLACED.value,
                     "lease_until_ms": until_ms,
                     "leased_at_ms": tx.now_ms,
+                    "lane_since_ms": place.lane.since_ms,
                     "price": place.offer.price,
                     "spot": place.offer.spot,
                     "units": place.offer.units,
                     "zone_tier": place.offer.zone.tier,
                     "zone_region": place.offer.zone.region,
-                    "price_version": hub.market.table.version,
+                    "price_version": place.offer.version,
                 }
             )
             tx.emit(

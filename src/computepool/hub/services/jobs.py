@@ -49,10 +49,18 @@ async def submit(
         budget=request.budget,
     )
     submission = _Submission(hub, principal, request, digest=digest, body=body, job_ids=job_ids, terms=terms)
-    reply = await hub.store.write(
-        lambda tx: once(tx, remembered, lambda: submission.insert(tx), model=SubmitReply)
-    )
-    return reply, reply.job_ids == job_ids
+    used = {"jobs": len(job_ids), "cost": terms.hold_total}
+    await quotas.reserve(hub, principal.account_id, **used)
+    fresh = False
+    try:
+        reply = await hub.store.write(
+            lambda tx: once(tx, remembered, lambda: submission.insert(tx), model=SubmitReply)
+        )
+        fresh = reply.job_ids == job_ids
+    finally:
+        if not fresh:
+            quotas.give_back(hub, principal.account_id, **used)
+    return reply, fresh
 
 
 class _Submission:
@@ -75,7 +83,6 @@ class _Submission:
     def insert(self, tx: Tx) -> SubmitReply:
         request, account = self.request, self.principal.account_id
         self._check_group(tx)
-        quotas.check(self.hub, tx, account, jobs=len(self.job_ids), cost=self.terms.hold_total)
         pending = self._check_after(tx)
         self._check_artifacts(tx)
         earned = holds.place(tx, account, self.job_ids, each=self.terms.hold_each)

@@ -148,7 +148,10 @@ def _adopt(hub: Hub, session: Session, live: Any, *, specs: dict[str, Any], hold
         known = specs[attempt.spec_digest]
         if attempt.lane not in lanes:
             shape = Shape(known.requirements, attempt.account_id, ceiling=attempt.ceiling)
-            lanes[attempt.lane] = hub.registry.adopt_lane(session.node_id, attempt.lane, shape=shape)
+            since_ms = attempt.lane_since_ms or attempt.leased_at_ms
+            lanes[attempt.lane] = hub.registry.adopt_lane(
+                session.node_id, attempt.lane, shape=shape, since_ms=since_ms
+            )
         hub.registry.hold(
             session,
             lanes[attempt.lane],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from computepool.core import bills, pricing
 from computepool.core.errors import BadRequest, Conflict, InvariantViolation, NotFound
@@ -11,28 +13,49 @@ from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER
 from computepool.core.tiers import region_of
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
+from computepool.hub.store import ledger as ledger_rows
 from computepool.hub.store import prices
 from computepool.hub.store.session import AnyRow, Connection, Store, Tx
 from computepool.protocol.credits import PricesRequest, PriceTableView, PriceVersion, PriceVersions
 
+logger = logging.getLogger(__name__)
 #: Told to every hub when there is a new version.
 PRICES_TOPIC = "prices"
 
 
-def load_table(store: Store, economy: Economy) -> PriceTable:
+def load_table(store: Store, economy: Economy, *, convert: bool = False) -> PriceTable:
     """The newest one. A pool whose economy was changed gets a new version, so that old bills still add up."""
+    newest = store.read_now(prices.newest)
+    if newest is not None and newest.economy is economy:
+        return newest
 
     def unit(tx: Tx) -> PriceTable:
-        table = prices.newest(tx.connection)
-        if table is not None and table.economy is economy:
-            return table
-        made = first_table(economy, 1 if table is None else table.version + 1)
+        tables = prices.list_tables(tx.connection)
+        if tables and tables[0].economy is economy:
+            return tables[0]
+        if not convert:
+            _check_credits_keep_their_meaning(tx, tables, economy)
+        # The operator's own table of that economy, if there was one.
+        found = next((table for table in tables if table.economy is economy), first_table(economy))
+        made = replace(found, version=tables[0].version + 1 if tables else 1)
         prices.insert(tx, made, created_by="hub")
-        tx.emit(actor="hub", action="prices.changed", reason=f"version {made.version}")
+        tx.emit(actor="hub", action="prices.changed", reason=f"version {made.version}, {economy.value}")
         tx.touch(PRICES_TOPIC)
+        logger.info("prices.changed: version %d, economy %s", made.version, economy.value)
         return made
 
     return store.write_now(unit)
+
+
+def _check_credits_keep_their_meaning(tx: Tx, tables: Sequence[PriceTable], economy: Economy) -> None:
+    """Hours must not become rupees, nor rupees hours, because somebody set a variable."""
+    before = next((table.economy for table in tables if table.economy is not Economy.NONE), economy)
+    if economy in (Economy.NONE, before) or not ledger_rows.anybody_has_credits(tx.connection):
+        return
+    raise Conflict(
+        f"People have credits of the economy {before.value}; {economy.value} would make them something else. Start it "
+        f"with COMPUTEPOOL_ECONOMY={before.value}, or, to convert them one to one, with COMPUTEPOOL_ECONOMY_CONVERT=true."
+    )
 
 
 async def reload(hub: Hub) -> None:

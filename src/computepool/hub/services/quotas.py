@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from computepool.core.errors import NotFound, RateLimited
+from computepool.core.errors import BadRequest, NotFound, RateLimited
 from computepool.core.ids import make_id
 from computepool.core.money import format_credits
 from computepool.hub.services.access import Principal
@@ -10,32 +10,39 @@ from computepool.hub.services.context import Hub, Use
 from computepool.hub.services.identity import account_view
 from computepool.hub.store import accounts
 from computepool.hub.store import jobs as job_rows
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import Connection, Tx
 from computepool.protocol.accounts import AccountView, QuotaRequest
 
 QUOTAS_TOPIC = "quotas"
 _DAY_MS = 24 * 3600 * 1000
-#: What an account spends is added up anew no more often than this: a day may have very many jobs.
-_RECOUNT_MS = 5_000
 _RETRY_S = 60
 
 
-def check(hub: Hub, tx: Tx, account_id: str, *, jobs: int, cost: int) -> None:
-    """Refuse what is too much. Counts exactly only when the estimate, which never shrinks by itself, says so."""
+async def reserve(hub: Hub, account_id: str, *, jobs: int, cost: int) -> None:
+    """Refuse what is too much, or count it in; `give_back` undoes that when nothing was submitted after all.
+
+    Counts exactly only when the estimate, which never shrinks by itself, says no.
+    """
     use = hub.uses.get(account_id)
-    if use is None or _worth_counting(use, jobs, cost, now_ms=tx.now_ms):
-        use = _count(hub, tx, account_id)
+    if use is None or _exceeded(use, jobs, cost):
+        use = await _count(hub, account_id)
+    if cost > use.cost_max:
+        raise BadRequest(
+            f"This would hold {format_credits(cost)} credits; your account may spend {format_credits(use.cost_max)} "
+            "a day.",
+            field="max_price",
+        )
     if problem := _exceeded(use, jobs, cost):
         raise RateLimited(problem, retry_after_s=_RETRY_S)
     use.jobs += jobs
     use.cost += cost
-    hub.uses[account_id] = use
 
 
-def _worth_counting(use: Use, jobs: int, cost: int, *, now_ms: int) -> bool:
-    if use.jobs + jobs > use.jobs_max:
-        return True
-    return bool(_exceeded(use, jobs, cost)) and now_ms - use.counted_at_ms >= _RECOUNT_MS
+def give_back(hub: Hub, account_id: str, *, jobs: int, cost: int) -> None:
+    use = hub.uses.get(account_id)
+    if use is not None:
+        use.jobs -= jobs
+        use.cost -= cost
 
 
 def _exceeded(use: Use, jobs: int, cost: int) -> str:
@@ -49,15 +56,20 @@ def _exceeded(use: Use, jobs: int, cost: int) -> str:
     return ""
 
 
-def _count(hub: Hub, tx: Tx, account_id: str) -> Use:
-    row, settings = accounts.get_account(tx.connection, account_id), hub.settings
-    since = make_id("job", max(0, tx.now_ms - _DAY_MS), bytes(10))  # ids begin with their time
+async def _count(hub: Hub, account_id: str) -> Use:
+    """What is being submitted at this moment by others of the account may be missing: the limit is for fair use."""
+    use = hub.uses[account_id] = await hub.store.read(lambda connection: _read(hub, connection, account_id))
+    return use
+
+
+def _read(hub: Hub, connection: Connection, account_id: str) -> Use:
+    row, settings = accounts.get_account(connection, account_id), hub.settings
+    since = make_id("job", max(0, hub.now_ms() - _DAY_MS), bytes(10))  # ids begin with their time
     return Use(
-        jobs=job_rows.count_open(tx.connection, account_id),
-        cost=job_rows.cost_since(tx.connection, account_id, since),
+        jobs=job_rows.count_open(connection, account_id),
+        cost=job_rows.cost_since(connection, account_id, since),
         jobs_max=_either(getattr(row, "jobs_open_max", None), settings.jobs_open_max),
         cost_max=_either(getattr(row, "spend_per_day_max", None), settings.spend_per_day_max),
-        counted_at_ms=tx.now_ms,
     )
 
 

@@ -37,7 +37,10 @@ def _price(view: QuoteView) -> str:
 def _most(view: QuoteView, request: QuoteRequest) -> str:
     if not view.hold_total:
         return "Nothing is set aside." if view.max_price == 0 and view.economy != Economy.NONE.value else ""
-    why = "your limit" if request.max_price is not None else "about twice the highest price it could meet now"
+    market = view.economy == Economy.MARKET.value
+    why = "about twice the highest price it could meet now" if market else "the price that holds here"
+    if request.max_price is not None:
+        why = "your limit"
     each = format_credits(view.hold_each)
     total = f"{each} credits"
     if view.items > 1:

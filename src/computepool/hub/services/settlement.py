@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,14 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> t
     return CompleteReply(answers=settled.answers), settled
 
 
+@dataclass(slots=True)
+class _Lane:
+    """Its attempts run one after the other, so together they cannot have run for longer than it was held."""
+
+    had_ms: int
+    billed_ms: int
+
+
 class _Settling:
     """One batch inside one transaction. Collects rows per statement, so that a thousand reports cost a few statements."""
 
@@ -76,7 +84,7 @@ class _Settling:
         self.unsuccessful: list[tuple[Report, AnyRow]] = []
         self.outputs: list[dict[str, Any]] = []
         self.uploaded: set[str] = set()
-        self.lane_ms: dict[str, int] = {}  #: how long a lane had for all of its attempts in this batch
+        self.lanes: dict[str, _Lane] = {}
         self.done: set[str] = set()  #: jobs accepted earlier in this very batch
         self.good = self.bad = 0
 
@@ -86,9 +94,7 @@ class _Settling:
         jobs = job_rows.lock_jobs(self.tx, {id_.rpartition("-")[0] for id_ in ids})
         attempts = job_rows.lock_attempts(self.tx, ids)
         self.uploaded = self._find_uploads(reports)
-        for attempt in attempts.values():
-            had_ms = self.tx.now_ms - attempt.leased_at_ms
-            self.lane_ms[attempt.lane] = max(had_ms, self.lane_ms.get(attempt.lane, 0))
+        self.lanes = self._find_lanes(attempts.values())
         seen: dict[str, str] = {}
         for report in reports:
             self._settle_one(report, attempts.get(report.attempt_id), jobs=jobs, seen=seen)
@@ -131,6 +137,16 @@ class _Settling:
         if verdict in (Verdict.ACCEPTED, Verdict.ACCEPTED_LATE):
             self._apply(report, attempt, job, verdict=verdict)
 
+    def _find_lanes(self, attempts: Iterable[AnyRow]) -> dict[str, _Lane]:
+        """One report a request, or all at once, here or at another hub: a second is paid for once."""
+        node_rows.lock_node(self.tx, self.node.node_id)
+        opened = {attempt.lane: attempt.lane_since_ms or attempt.leased_at_ms for attempt in attempts}
+        billed = job_rows.lanes_billed(self.tx.connection, opened)
+        return {
+            lane: _Lane(had_ms=self.tx.now_ms - since_ms, billed_ms=billed.get(lane, 0))
+            for lane, since_ms in opened.items()
+        }
+
     def _find_uploads(self, reports: Sequence[Report]) -> set[str]:
         """Of the artifacts they name, those this node uploaded: it must not give away what it only knows the name of."""
         digests = {digest for report in reports for digest in _named_artifacts(report)}
@@ -167,6 +183,7 @@ class _Settling:
                 "started": max(attempt.leased_at_ms, finished - report.ran_ms),
                 "finished": finished,
                 "billed": None,
+                "lane_billed": None,
             }
         )
 
@@ -190,11 +207,11 @@ class _Settling:
             lifecycle.job_event(self.tx, job, JobState.RUNNING, reason=Reason.STARTED, **said)
             before = JobState.RUNNING
         lifecycle.job_event(self.tx, job, JobState.SUCCEEDED, reason=reason, before=before, **said)
-        # One after the other: attempts of a lane cannot all have run for as long as the lane is held.
-        ran_ms = min(report.ran_ms, self.lane_ms[attempt.lane])
+        lane = self.lanes[attempt.lane]
+        ran_ms = min(report.ran_ms, lane.had_ms - lane.billed_ms)
         bill = holds.settle(self.hub, self.tx, job, attempt=attempt, ran_ms=ran_ms)
-        self.lane_ms[attempt.lane] -= bill.billed_ms
-        times["billed"] = bill.billed_ms
+        lane.billed_ms += bill.billed_ms
+        times["billed"], times["lane_billed"] = bill.billed_ms, lane.billed_ms
         self.accepted.append(
             {
                 "job": job.id,

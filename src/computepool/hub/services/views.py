@@ -25,7 +25,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.EXCEPTION: "it raised an exception",
     Reason.SIGNAL: "it was killed by a signal",
     Reason.TIMEOUT: "it ran longer than its time limit; raise it with --timeout",
-    Reason.BUDGET_SPENT: "the money set aside for it was spent; raise it with --budget",
+    Reason.BUDGET_SPENT: "it was stopped where its budget ends; nothing was charged. Raise it with --budget",
     Reason.OUT_OF_MEMORY: "it needed more memory than it asked for; raise it with --ram",
     Reason.OUTPUT_LIMIT: "it printed or wrote more than the limit",
     Reason.BAD_JOB: "it cannot be started on any node",

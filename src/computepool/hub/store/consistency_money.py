@@ -24,6 +24,7 @@ from sqlalchemy import (
     not_,
     or_,
     select,
+    text,
     union_all,
 )
 
@@ -402,3 +403,15 @@ def wrong_bank(connection: Connection) -> list[str]:
     numbers = [int(connection.execute(query).scalar() or 0) for query in (paid_in, paid_out, stored)]
     expected = numbers[1] - numbers[0]
     return [] if numbers[2] == expected else [f"{BANK} has {numbers[2]} and should have {expected}"]
+
+
+def unguarded(connection: Connection) -> list[str]:
+    """The triggers that keep transfers from being changed; without them the chain alone would have to tell."""
+    if connection.dialect.name == "sqlite":
+        wanted = {"transfers_update", "transfers_delete"}
+        found = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars()
+    else:
+        wanted = {"transfers_change", "transfers_truncate"}
+        enabled = "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D'"
+        found = connection.execute(text(enabled)).scalars()
+    return sorted(wanted - set(found))

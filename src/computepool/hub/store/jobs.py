@@ -14,6 +14,7 @@ from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import (
+    IS_BILLED,
     IS_LIVE,
     IS_OPEN,
     IS_QUEUED,
@@ -342,8 +343,22 @@ _REPORT = (
         started_at_ms=bindparam("started"),
         finished_at_ms=bindparam("finished"),
         billed_ms=bindparam("billed"),
+        lane_billed_ms=bindparam("lane_billed"),
     )
 )
+
+
+def lanes_billed(connection: Connection, lanes: Iterable[str]) -> dict[str, int]:
+    """What was paid for so far in each lane."""
+    statement = _lanes_billed(connection.dialect.name)
+    return {row.lane: row.ms for row in connection.execute(statement, dialect.ids(connection, lanes))}
+
+
+@cache
+def _lanes_billed(name: str) -> Select[Any]:
+    newest = func.max(attempts.c.lane_billed_ms).label("ms")
+    wanted = dialect.among_ids(name, attempts.c.lane)
+    return select(attempts.c.lane, newest).where(wanted, IS_BILLED).group_by(attempts.c.lane)
 
 
 def report_attempts(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:

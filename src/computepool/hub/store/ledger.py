@@ -20,6 +20,7 @@ from sqlalchemy import (
     bindparam,
     case,
     func,
+    or_,
     select,
     union_all,
 )
@@ -259,6 +260,17 @@ def _time_by(column: ColumnElement[str], since_id: str) -> Select[Any]:
         .select_from(jobs.join(attempts, accepted))
         .where(jobs.c.id >= since_id, attempts.c.owner_id != jobs.c.account_id)
         .group_by(column)
+    )
+
+
+def anybody_has_credits(connection: Connection) -> bool:
+    """Beyond what the platform itself owes or owns."""
+    theirs = or_(
+        *(balances.c.account.like(f"{kind}:%") for kind in ("user", "escrow", "earn", "owner", "payout"))
+    )
+    return (
+        connection.execute(select(balances.c.account).where(theirs, balances.c.balance > 0)).first()
+        is not None
     )
 
 

@@ -27,6 +27,15 @@ def get_node(connection: Connection, node_id: str) -> AnyRow | None:
 _NODE = _WITH_OWNER.where(nodes.c.id == bindparam("node"))
 
 
+def lock_node(tx: Tx, node_id: str) -> None:
+    """Until the transaction ends nobody else settles for this node. SQLite has one writer anyway."""
+    if tx.connection.dialect.name == "postgresql":
+        tx.connection.execute(_LOCKED, {"node": node_id})
+
+
+_LOCKED = select(nodes.c.id).where(nodes.c.id == bindparam("node")).with_for_update(key_share=True)
+
+
 def find_node_by_key(connection: Connection, public_key: str) -> AnyRow | None:
     return connection.execute(_WITH_OWNER.where(nodes.c.public_key == public_key)).first()
 

@@ -28,6 +28,11 @@ def list_versions(connection: Connection) -> Sequence[AnyRow]:
     return connection.execute(select(price_tables).order_by(price_tables.c.version.desc())).all()
 
 
+def list_tables(connection: Connection) -> list[PriceTable]:
+    """The newest first."""
+    return [pricing.from_json(row.body) for row in list_versions(connection)]
+
+
 def insert(tx: Tx, table: PriceTable, *, created_by: str) -> None:
     """The caller chose the next version; two who chose the same one meet in the primary key."""
     tx.connection.execute(

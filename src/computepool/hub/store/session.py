@@ -202,7 +202,7 @@ class Store:
                 return
             except DBAPIError as error:
                 # Another hub may have inserted the same key this instant: looking again finds its row.
-                raced = isinstance(error, IntegrityError) and len(batch) == 1 and tries_left == _TRIES - 1
+                raced = isinstance(error, IntegrityError) and len(batch) == 1
                 if not tries_left or not (raced or failures.is_transient(error)):
                     raise
                 logger.warning("store.retry: %s", error.orig)

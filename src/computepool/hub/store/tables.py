@@ -234,11 +234,16 @@ attempts = Table(
     Column("zone_region", Text, nullable=False, server_default=text("''")),
     Column("price_version", Integer, nullable=False, server_default="0"),
     Column("billed_ms", BigInteger),
+    # A lane runs its attempts one after the other: when it was opened, and what all of it has been paid for so far.
+    Column("lane_since_ms", BigInteger, nullable=False, server_default="0"),
+    Column("lane_billed_ms", BigInteger),
     UniqueConstraint("job_id", "number"),
 )
 Index("ix_attempts_live", attempts.c.node_id, **_where(_LIVE))
 Index("ix_attempts_lease", attempts.c.lease_until_ms, **_where(_LIVE))
+Index("ix_attempts_lane", attempts.c.lane, attempts.c.lane_billed_ms, **_where("lane_billed_ms IS NOT NULL"))
 IS_LIVE = text(f"attempts.{_LIVE}")
+IS_BILLED = text("attempts.lane_billed_ms IS NOT NULL")
 
 artifacts = Table(
     "artifacts",

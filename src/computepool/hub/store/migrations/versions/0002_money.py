@@ -63,11 +63,21 @@ def _add_columns() -> None:
             Column("zone_region", Text, nullable=False, server_default=_EMPTY),
             Column("price_version", Integer, nullable=False, server_default="0"),
             Column("billed_ms", BigInteger),
+            _number("lane_since_ms"),
+            Column("lane_billed_ms", BigInteger),
         ],
     }
     for table, columns in added.items():
         for column in columns:
             op.add_column(table, column)
+    billed = text("lane_billed_ms IS NOT NULL")
+    op.create_index(
+        "ix_attempts_lane",
+        "attempts",
+        ["lane", "lane_billed_ms"],
+        sqlite_where=billed,
+        postgresql_where=billed,
+    )
     # Nothing had a price before; what is finished has cost nothing.
     op.execute("UPDATE jobs SET charge = 0 WHERE finished_at_ms IS NOT NULL")
 
