@@ -287,3 +287,20 @@ def test_signing_in_keeps_the_hubs_keys(sam: Town, run: Run) -> None:
     assert run("login", sam.url, "--key", sam.keys["sam"]).code == 0
     with connect() as pool:
         assert load_config().hub_keys == pool.accounts.hub_keys() != {}
+
+
+def test_an_administrator_looks_at_anothers_statement_and_sets_quotas(town: Town, run: Run) -> None:
+    town.sign_in("admin")
+    told = json.loads(run("credits", "statement", "--account", "sam", "--kind", "grant", "--json").out)
+    assert [entry["amount"] for entry in told] == [GRANT]
+    assert "no account nobody" in run("credits", "statement", "--account", "nobody").err
+    assert run("accounts", "quota", "sam", "--jobs", "7", "--spend", "12.5").code == 0
+    assert (
+        run("accounts", "quota", "sam", "--jobs", "8").out == "sam: unfinished jobs 8, a day 12.50 credits\n"
+    )
+    assert run("accounts", "quota", "sam").out == "sam: unfinished jobs 8, a day 12.50 credits\n"
+    assert "not an amount" in run("accounts", "quota", "sam", "--spend", "x").err
+    cleared = json.loads(run("accounts", "quota", "sam", "--clear", "--json").out)
+    assert (cleared["jobs_open_max"], cleared["spend_per_day_max"]) == (None, None)
+    town.sign_in("sam")
+    assert run("accounts", "quota", "sam").code == 4

@@ -74,6 +74,9 @@ def statement(
         str | None, typer.Option(metavar="TIME", help="2h, 7d ago, or a date: 2026-05-01.")
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="The same, as the end.")] = None,
+    account: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of this account, for administrators.")
+    ] = None,
     sums: Annotated[bool, typer.Option("--sums", help="Only what it adds up to, by kind.")] = False,
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all of it as CSV; - to standard output.")
@@ -96,6 +99,7 @@ def statement(
         "job_id": job,
         "since_ms": _moment(since, what="--since"),
         "until_ms": _moment(until, what="--until"),
+        "account_id": None if account is None else open_pool().accounts.find(account).id,
     }
     if csv is not None:
         _export(csv, filters, json=json)
