@@ -87,9 +87,11 @@ class Twin:
     async def restart(self) -> None:
         """A new hub on the same database, which remembers nothing else."""
         await self.stop()
-        store = Store(self.settings.url, clock=self.clock, hub_id=self.hub.hub_id)
+        hub_id = f"{self.hub.hub_id}i"  # a hub draws a new one at every start
+        store = Store(self.settings.url, clock=self.clock, hub_id=hub_id)
         self.hub = replace(
             self.hub,
+            hub_id=hub_id,
             store=store,
             registry=Registry(self.settings.lease_rules()),
             backlog=Backlog(),

@@ -39,7 +39,7 @@ def load_table(store: Store, economy: Economy, *, convert: bool = False) -> Pric
         found = next((table for table in tables if table.economy is economy), first_table(economy))
         made = replace(found, version=tables[0].version + 1 if tables else 1)
         prices.insert(tx, made, created_by="hub")
-        tx.emit(actor="hub", action="prices.changed", reason=f"version {made.version}, {economy.value}")
+        tx.emit(actor="hub", action="prices.changed", reason=f"version {made.version}")
         tx.touch(PRICES_TOPIC)
         logger.info("prices.changed: version %d, economy %s", made.version, economy.value)
         return made
