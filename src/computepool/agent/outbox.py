@@ -71,7 +71,7 @@ class Outbox:
         return self._clock.now_ms() - batch.saved_ms > self._age_max_ms
 
     def restamped(self, batch: Batch) -> bytes:
-        """The body with `ended_ago_ms` moved on by the time it waited here. Signed are only the digests."""
+        """The body with `ended_ago_ms` moved on by the time it waited here. That is not signed."""
         waited_ms = self._clock.now_ms() - batch.saved_ms
         if waited_ms < 1_000:
             return batch.body

@@ -229,10 +229,11 @@ class CompleteRequest(Request):
 
 
 def signed_text(reports: Iterable[Report]) -> bytes:
-    """What a node vouches for: how each attempt ended, and how long it ran, which is what it is paid for."""
-    return "\n".join(
-        f"{report.digest()} {report.ran_ms} {report.ended_ago_ms}" for report in reports
-    ).encode()
+    """What a node vouches for: how each attempt ended, and how long it ran, which is what it is paid for.
+
+    Not how long ago it ended: that grows while a report waits for a hub that is away.
+    """
+    return "\n".join(f"{report.digest()} {report.ran_ms}" for report in reports).encode()
 
 
 class ReportAnswer(Reply):
