@@ -16,6 +16,8 @@ from computepool.core.pricing import charge_of
 from computepool.hub.main import check
 from computepool.hub.services import credits as credits_service
 from computepool.hub.store.session import Tx
+from computepool.protocol.nodes import CompleteRequest, signed_text
+from computepool.protocol.tokens import b64
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import body, job, submit
@@ -83,6 +85,20 @@ async def test_a_node_is_not_paid_for_longer_than_the_hub_saw(hub: HubDouble) ->
     hub.hub.clock.advance(1_000)  # type: ignore[attr-defined]
     await node.report(grant.attempt_id, ran_ms=3_000_000)
     assert (await job(sam, grant.job_id))["charge"] == charge_of(PRICE, 1_000)
+
+
+async def test_a_run_time_that_was_changed_on_the_way_is_refused(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    node = await hub.node(await hub.account("pia", "provider"))
+    await submit(sam, spec=HOUR)
+    [grant] = await node.take()
+    report = node.make_report(grant.attempt_id, ran_ms=1)
+    changed = report.model_copy(update={"ran_ms": 3_000_000})
+    request = CompleteRequest(reports=[changed], signature=b64(node.key.sign(signed_text([report]))))
+    async with untouched(hub):
+        answer = await node.client.post("/complete", content=request.model_dump_json())
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    assert await node.report(grant.attempt_id, ran_ms=1) == "accepted"
 
 
 async def test_attempts_of_one_lane_are_not_paid_for_the_same_time(hub: HubDouble) -> None:

@@ -65,6 +65,17 @@ async def test_a_definite_no_returns_the_money_once(any_scene: Scene, conduct: C
     assert await scene.available() == 2 * LEAST
 
 
+def arrived_late(payout_id: str) -> dict[str, object]:
+    """The bank's own word for an order that it has after all."""
+    return {
+        "id": "pout_9",
+        "entity": "payout",
+        "amount": 50_000,
+        "currency": "INR",
+        "reference_id": payout_id,
+    }
+
+
 async def test_an_unclear_answer_keeps_the_money_set_aside(scene: Scene) -> None:
     await scene.earn(LEAST)
     payout_id = await scene.ask()
@@ -143,13 +154,7 @@ async def test_a_refusal_that_the_bank_itself_contradicts(scene: Scene) -> None:
     scene.bank.slowness_s = 0.15
     sending = asyncio.create_task(scene.round())
     assert await asyncio.to_thread(scene.bank.asked.wait, 10)
-    payout = {
-        "id": "pout_9",
-        "entity": "payout",
-        "amount": 50_000,
-        "currency": "INR",
-        "reference_id": payout_id,
-    }
+    payout = arrived_late(payout_id)
     assert await scene.tell("payout.initiated", payout | {"status": "processing"}) == 204
     await sending
     assert await scene.state(payout_id) == "unknown"
@@ -188,13 +193,7 @@ async def test_giving_up_is_overtaken_by_news(scene: Scene) -> None:
     scene.bank.slowness_s = 0.15
     last = asyncio.create_task(scene.round(after_s=4000))
     assert await asyncio.to_thread(scene.bank.asked.wait, 10)
-    payout = {
-        "id": "pout_9",
-        "entity": "payout",
-        "amount": 50_000,
-        "currency": "INR",
-        "reference_id": payout_id,
-    }
+    payout = arrived_late(payout_id)
     assert await scene.tell("payout.initiated", payout | {"status": "processing"}) == 204
     await last
     assert await scene.state(payout_id) == "submitted"
