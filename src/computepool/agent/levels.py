@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from computepool.agent.sandbox.base import Sandbox
-from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.process import ProcessSandbox
-from computepool.agent.sandbox.selftest import LevelReport
+from computepool.agent.sandbox.selftest import BACKENDS, LevelReport
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.errors import Unavailable
 from computepool.core.isolation import Level
@@ -28,4 +27,5 @@ def choose(reports: Sequence[LevelReport], wanted: str) -> LevelReport:
 
 
 def make(level: Level, config: SandboxConfig) -> Sandbox:
-    return BubblewrapSandbox(config) if level is Level.NAMESPACE else ProcessSandbox(config)
+    backend = next((backend for backend in BACKENDS if backend.level is level), ProcessSandbox)
+    return backend(config)

@@ -24,11 +24,16 @@ import psutil
 from computepool.agent.sandbox import attacks
 from computepool.agent.sandbox.base import Limits, Policy, Process, Sandbox, SandboxError, Status
 from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.gvisor import GvisorSandbox
 from computepool.agent.sandbox.probing import explain
 from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
 from computepool.agent.sandbox.slots import NPROC_STEP, SandboxConfig
 from computepool.core.isolation import Level
+
+Backend = type[ProcessSandbox] | type[BubblewrapSandbox] | type[GvisorSandbox]
+#: Weakest first.
+BACKENDS: tuple[Backend, ...] = (ProcessSandbox, BubblewrapSandbox, GvisorSandbox)
 
 _LIMITS = Limits(memory_mb=64, pids=16, cpus=0, wall_s=10, disk_mb=64, tmp_mb=8)
 _WAIT_S = 15.0
@@ -53,10 +58,10 @@ class LevelReport:
 
 def levels(config: SandboxConfig) -> list[LevelReport]:
     """A report for each level this agent can make, weakest first. Takes about a second."""
-    return [report(ProcessSandbox, config), report(BubblewrapSandbox, config)]
+    return [report(backend, config) for backend in BACKENDS]
 
 
-def report(backend: type[ProcessSandbox] | type[BubblewrapSandbox], config: SandboxConfig) -> LevelReport:
+def report(backend: Backend, config: SandboxConfig) -> LevelReport:
     """Probe one backend and attack it."""
     level = backend.level
     try:
