@@ -108,14 +108,11 @@ def oci(machine: str | None = None) -> dict[str, Any]:
         {"names": names, "action": "SCMP_ACT_ERRNO"},
         {"names": ["clone3"], "action": "SCMP_ACT_TRACE"},
     ]
-    for bit in (1 << place for place in range(32)):
-        if bit & CLONE_NEW_MASK:
-            rules.append(_oci_rule(["clone"], 0, mask=bit, value=bit))
-    for family in range(_FAMILIES_COUNT):
-        if family not in SOCKET_FAMILIES:
-            rules.append(_oci_rule(["socket", "socketpair"], 0, mask=_INT, value=family))
-    for command in DENIED_IOCTLS.values():
-        rules.append(_oci_rule(["ioctl"], 1, mask=_INT, value=command))
+    flags = [bit for bit in (1 << place for place in range(32)) if bit & CLONE_NEW_MASK]
+    families = [family for family in range(_FAMILIES_COUNT) if family not in SOCKET_FAMILIES]
+    rules += [_oci_rule(["clone"], 0, mask=flag, value=flag) for flag in flags]
+    rules += [_oci_rule(["socket", "socketpair"], 0, mask=_INT, value=family) for family in families]
+    rules += [_oci_rule(["ioctl"], 1, mask=_INT, value=command) for command in DENIED_IOCTLS.values()]
     architecture = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[machine]
     return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [architecture], "syscalls": rules}
 
