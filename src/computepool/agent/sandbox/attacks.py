@@ -102,13 +102,28 @@ def calls() -> dict[str, str]:
     return found
 
 
-def privileges() -> dict[str, str]:
-    """Be more than nobody."""
+def kernel(version: str) -> dict[str, str]:
+    """Talk to the host's own kernel."""
+    return {"kernel": version} if os.uname().version == version else {}
+
+
+def stay() -> dict[str, str]:
+    """Run while the agent looks at this job from outside."""
+    sys.stdout.write("here\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    return {}
+
+
+def privileges(*also: str) -> dict[str, str]:
+    """Be more than nobody. `also`: facts that only a sandbox on the host's kernel shows."""
     with open("/proc/self/status") as status:
         facts = {name: value.strip() for name, _, value in (line.partition(":") for line in status)}
-    wanted = {"CapEff": "0000000000000000", "CapBnd": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2"}
+    wanted = {"CapEff": "0000000000000000", "CapBnd": "0000000000000000", "Seccomp": "2"}
+    if "NoNewPrivs" in also:
+        wanted["NoNewPrivs"] = "1"
     found = {name: facts.get(name, "?") for name, value in wanted.items() if facts.get(name) != value}
-    if os.getuid() == 0:
+    if "uid" in also and os.getuid() == 0:
         found["uid"] = "0"
     try:
         os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
@@ -180,6 +195,8 @@ _ATTACKS: dict[str, Callable[..., dict[str, str]]] = {
     "processes": processes,
     "network": network,
     "calls": calls,
+    "kernel": kernel,
+    "stay": stay,
     "privileges": privileges,
     "writes": writes,
     "memory": memory,
