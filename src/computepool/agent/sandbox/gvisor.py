@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from computepool.agent.sandbox import cgroups, launcher, runsc, seccomp
+from computepool.agent.sandbox import cgroups, launcher, runsc, seccomp, walls
 from computepool.agent.sandbox.base import BadCommand, Limits, Policy, Probe, SandboxError, Status
 from computepool.agent.sandbox.interior import WORK, Interior, etc_folder, system_folders
 from computepool.agent.sandbox.probing import run_true
@@ -91,7 +91,7 @@ class GvisorSandbox:
 
             def read_ending(wait_status: int) -> Ending:
                 return _read_ending(wait_status, log) or self._interior.not_started(
-                    argv[0], workdir=workdir, policy=policy, otherwise=f"runsc: {_said(log)}"
+                    argv[0], workdir=workdir, policy=policy, otherwise=_failure(log, policy)
                 )
 
             process = _GvisorProcess(
@@ -155,6 +155,10 @@ class _GvisorProcess(SlotProcess):
         super().close()
         remove_tree(self._folder)
 
+    def _resident_bytes(self) -> int:
+        slot = self._open_slot()
+        return walls.memory_bytes(slot.descendants()) if slot.cgroup is None else super()._resident_bytes()
+
 
 def _command(program: str, folder: Path, policy: Policy) -> list[str]:
     passed = [f"--pass-fd={number}:{number}" for number in policy.fds]
@@ -204,6 +208,12 @@ def _said(log: int) -> str:
             entry = json.loads(line)
             said = str(entry["msg"]) if entry["level"] == "error" else said
     return said
+
+
+def _failure(log: int, policy: Policy) -> str:
+    """runsc does not say what it could not mount."""
+    missing = [str(path) for path in policy.mounts if not path.exists()]
+    return f"runsc: {_said(log)}" + (f" (missing: {', '.join(missing)})" if missing else "")
 
 
 def _runs_folder(cache_dir: Path) -> Path:

@@ -39,6 +39,8 @@ UID = 0
 _CAPABILITY_SETS = ("bounding", "effective", "inheritable", "permitted", "ambient")
 _EMPTY_FOLDERS = ("usr", "etc", "proc", "dev", "sys", "tmp", "run", "var/tmp", WORK.strip("/"))
 _ANSWER_S = 10.0
+#: Address space that a process may reserve beyond the memory limit, where there is no cgroup.
+_RESERVED_MB = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,8 @@ def configuration(
         "FSIZE": limits.disk_mb * MIB,
     }
     if memory_inside:
-        rlimits["DATA"] = limits.memory_mb * MIB
+        # gVisor counts nothing but address space, of which programs reserve more than they use.
+        rlimits["AS"] = (limits.memory_mb + _RESERVED_MB) * MIB
     return {
         "ociVersion": "1.0.0",
         "root": {"path": str(root), "readonly": True},
@@ -171,7 +174,8 @@ def _mounts(read_only: Mapping[str, str], workdir: Path, limits: Limits) -> list
     tmp = f"size={limits.tmp_mb * MIB}"
     return [
         {"destination": "/proc", "type": "proc", "source": "proc"},
-        _tmpfs("/dev", "size=65536", "mode=0755"),
+        _tmpfs("/dev", "ro", "mode=0755"),
+        {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]},
         _tmpfs("/dev/shm", tmp, "mode=1777"),
         _tmpfs("/tmp", tmp, "mode=1777"),
         *(_bind(outside, inside, "ro") for inside, outside in read_only.items()),

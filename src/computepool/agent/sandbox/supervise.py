@@ -277,7 +277,7 @@ class SlotProcess:
                 return slot.cgroup.resident_bytes()
         members = slot.descendants()
         total = sum(_memory(process, shared=True) for process in members)
-        if total > self._pool.resident_max_mb(self._limits) * MIB:
+        if total > self._limits.memory_mb * MIB:
             # Forked processes share most of their pages; counting those once is exact but slow.
             total = sum(_memory(process, shared=False) for process in members)
         return total

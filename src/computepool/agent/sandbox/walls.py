@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
 #: How runsc calls the process with the user-space kernel and the one that opens files for it.
 _KERNEL, _GOFER = "runsc-sandbox", "runsc-gofer"
+#: The name of the file with the job's memory.
+_MEMORY_FILE = "/memfd:runsc-memory"
 _NAMESPACES = ("user", "net", "mnt", "ipc", "uts")
 _WANTED = {"NoNewPrivs": "1", "Seccomp": "2"}
 
@@ -35,6 +38,25 @@ def breaches(root: int) -> str:
 def left_over(root: int) -> bool:
     """Whether any part of a user-space kernel still runs below `root`."""
     return any(_name(process) in (_KERNEL, _GOFER) for process in _below(root))
+
+
+def memory_bytes(processes: Iterable[psutil.Process]) -> int:
+    """What the job holds, and the processes that carry it. Without cgroups nothing else counts it.
+
+    The job's memory is one file in memory, of which the kernel's processes map what they touch: their resident sizes say
+    little about it.
+    """
+    files: dict[int, int] = {}
+    private = 0
+    for process in processes:
+        with contextlib.suppress(psutil.Error, OSError):
+            used = process.memory_info()
+            private += used.rss - used.shared
+            for fd in os.scandir(f"/proc/{process.pid}/fd"):
+                if os.readlink(fd.path).startswith(_MEMORY_FILE):
+                    info = os.stat(fd.path)
+                    files[info.st_ino] = info.st_blocks * 512
+    return private + sum(files.values())
 
 
 def _breach(pid: int) -> str:
