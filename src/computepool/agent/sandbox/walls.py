@@ -52,9 +52,10 @@ def memory_bytes(processes: Iterable[psutil.Process]) -> int:
         with contextlib.suppress(psutil.Error, OSError):
             used = process.memory_info()
             private += used.rss - used.shared
-            for fd in os.scandir(f"/proc/{process.pid}/fd"):
-                if os.readlink(fd.path).startswith(_MEMORY_FILE):
-                    info = os.stat(fd.path)
+            for fd in os.listdir(f"/proc/{process.pid}/fd"):
+                path = f"/proc/{process.pid}/fd/{fd}"
+                if os.readlink(path).startswith(_MEMORY_FILE):
+                    info = os.stat(path)
                     files[info.st_ino] = info.st_blocks * 512
     return private + sum(files.values())
 
