@@ -12,11 +12,14 @@ from computepool.core.errors import Unavailable
 from computepool.core.isolation import Level
 
 
-def choose(reports: Sequence[LevelReport], wanted: str) -> LevelReport:
-    """Raises Unavailable with what the owner can do where nothing fits."""
+def choose(reports: Sequence[LevelReport], wanted: str, *, cards: bool = False) -> LevelReport:
+    """Raises Unavailable with what the owner can do where nothing fits. `cards`: the node has some to lend."""
     passed = [report for report in reports if report.ok]
     if wanted != "auto":
         passed = [report for report in passed if report.level is Level.parse(wanted)]
+    elif cards:
+        # A level is the node's, and cards cannot be passed into gvisor: lending them is what they are there for.
+        passed = [report for report in passed if passes_cards(report.level)]
     if passed:
         return max(passed, key=lambda report: report.level)
     failed = [report for report in reports if wanted in ("auto", report.level.label)]
@@ -24,6 +27,10 @@ def choose(reports: Sequence[LevelReport], wanted: str) -> LevelReport:
     raise Unavailable(
         f"This machine cannot make the sandbox {wanted!r} ({details or 'this agent does not know how'})."
     )
+
+
+def passes_cards(level: Level) -> bool:
+    return level is not Level.GVISOR
 
 
 def make(level: Level, config: SandboxConfig) -> Sandbox:
