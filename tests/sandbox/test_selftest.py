@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
-from computepool.agent.sandbox import bubblewrap, probing, selftest
+from computepool.agent.sandbox import bubblewrap, probing, runsc, selftest
 from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.gvisor import GvisorSandbox
 from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level, names
@@ -75,6 +76,48 @@ def test_a_sandbox_with_a_part_missing_is_noticed(
     assert {name for name, text in report.attacks if text} == (
         {"calls"} if flag == "--disable-userns" else {"network"}
     )
+
+
+def test_gvisor_without_its_filter_is_noticed(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_runsc()
+    monkeypatch.setattr(runsc, "FLAGS", tuple(flag for flag in runsc.FLAGS if flag != "--oci-seccomp"))
+    report = selftest.report(GvisorSandbox, config)
+    assert not report.ok
+    assert {name for name, text in report.attacks if text} == {"calls", "privileges"}, report
+
+
+def test_gvisor_in_the_hosts_network_is_noticed(
+    config: SandboxConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either the flag or the namespace would do; without both the host's listener is hit."""
+    require_runsc()
+    written = runsc.configuration
+
+    def without_network(*arguments: Any, **options: Any) -> dict[str, Any]:
+        spec = written(*arguments, **options)
+        kinds = [kind for kind in spec["linux"]["namespaces"] if kind["type"] != "network"]
+        spec["linux"]["namespaces"] = kinds
+        return spec
+
+    monkeypatch.setattr(runsc, "configuration", without_network)
+    monkeypatch.setattr(
+        runsc, "FLAGS", tuple(flag.replace("network=none", "network=host") for flag in runsc.FLAGS)
+    )
+    report = selftest.report(GvisorSandbox, config)
+    assert not report.ok
+    assert {name for name, text in report.attacks if text} >= {"network", "walls"}, report
+
+
+class ClaimsAKernel(BubblewrapSandbox):
+    """Claims to be more than it is."""
+
+    level: ClassVar[Level] = Level.GVISOR  # type: ignore[misc]
+
+
+def test_a_sandbox_on_the_hosts_kernel_is_not_taken_for_more(config: SandboxConfig) -> None:
+    report = selftest.report(ClaimsAKernel, config)
+    assert not report.ok
+    assert {name for name, text in report.attacks if text} == {"kernel", "walls"}
 
 
 def test_closed_cache_folder_is_said_with_the_remedy(config: SandboxConfig, ground: Path) -> None:
