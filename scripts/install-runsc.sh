@@ -42,14 +42,15 @@ mkdir -p "$work"/{lists/partial,cache/archives/partial,unpacked} "$folder"
 echo "deb [signed-by=$keyring] $mirror $suite main" >"$work/sources.list"
 # A world of apt's own in a temporary folder: the machine's lists and packages are not touched.
 options=(-qq
-  -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=- -o Dir::Etc::Preferences=- -o Dir::Etc::PreferencesParts=-
+  -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Dir::Etc::Preferences=/dev/null
+  -o Dir::Etc::PreferencesParts=/dev/null
   -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache" -o APT::Sandbox::User= -o Acquire::Languages=none
   -o Acquire::Retries=3 -o Acquire::http::Timeout=30)
 log=$work/log
 (
   cd "$work"
-  apt-get "${options[@]}" update && apt-get "${options[@]}" download runsc
-  dpkg -x runsc_*.deb unpacked
+  apt-get "${options[@]}" update && apt-get "${options[@]}" download runsc &&
+    dpkg -x runsc_*.deb unpacked
 ) >"$log" 2>&1 || {
   tail -n 5 "$log" >&2
   give_up "the package could not be fetched"
