@@ -24,7 +24,7 @@ from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level
 
 STARTS = 30
-COMPUTATIONS = 7
+COMPUTATIONS = 9
 ROUNDS = 6_000_000
 
 TRUE = "/bin/true"
@@ -63,6 +63,8 @@ def run() -> list[Figure]:
 def _starts(sandboxes: list[Sandbox], ground: Path) -> Iterator[Figure]:
     plain: list[float] = []
     boxed: dict[Level, list[float]] = {sandbox.level: [] for sandbox in sandboxes}
+    for sandbox in sandboxes:
+        _timed(sandbox, [TRUE], ground)  # The first one makes the slot.
     for _ in range(STARTS):
         began = time.perf_counter()
         os.waitpid(os.posix_spawn(TRUE, [TRUE], {}), 0)
