@@ -19,6 +19,9 @@ PIP_INSTALL := $(UV) pip install --quiet --python .venv/bin/python
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock'
 PACKAGES := bubblewrap postgresql
+# Where all users find gVisor's program, or in this folder where only root may write there. One on PATH comes first.
+RUNSC := $(shell if [ "$$(id -u)" = 0 ]; then echo /usr/local/lib/computepool; else echo $(CURDIR)/.make/runsc; fi)
+export PATH := $(PATH):$(RUNSC)
 
 export UV_PYTHON_DOWNLOADS ?= never
 unexport VIRTUAL_ENV PYTHONHOME
@@ -35,6 +38,7 @@ setup: .venv/.dev ## install everything for development into .venv
 
 packages:
 	@scripts/install-debian.sh $(PACKAGES)
+	@scripts/install-runsc.sh $(RUNSC)
 
 test: packages .venv/.dev check ## install what is missing, then lint, types, import rules and every test
 	.venv/bin/pytest -q -n $(WORKERS) --dist loadgroup -m 'not process' $(ARGS)

@@ -41,7 +41,7 @@ def hub_process(**settings: str | float) -> Iterator[RunningHub]:
 
 
 @contextmanager
-def agent_process(hub: RunningHub, *, sandbox: str = "auto", cores: float = 2) -> Iterator[int]:
+def agent_process(hub: RunningHub, *, sandbox: str = "namespace", cores: float = 2) -> Iterator[int]:
     """A node of the hub's admin with this many slots. Yields the agent's process id once the hub knows it."""
     config = AgentConfig(
         hub_url=hub.url,

@@ -22,6 +22,7 @@ from computepool.agent.clock import SystemClock
 from computepool.agent.config import AgentConfig, AgentLimits, prepare_data_dir
 from computepool.agent.hub_client import HubClient
 from computepool.agent.main import enrol
+from computepool.agent.sandbox import runsc
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
@@ -130,6 +131,8 @@ def make_machine(config: AgentConfig, runtime: Runtime, ground: Path) -> Machine
     level = Level.parse(config.sandbox)
     if level is Level.NAMESPACE and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
+    if level is Level.GVISOR and isinstance(found := runsc.find(), runsc.Missing):
+        pytest.skip(found.reason)
     config.work_dir.mkdir(mode=0o711, exist_ok=True)
     config.cache_dir.mkdir(mode=0o755, exist_ok=True)
     hardware = probe.Hardware(cores=2, ram_mb=4096, disk_mb=4096, cards=())

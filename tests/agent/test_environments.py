@@ -24,7 +24,7 @@ print(six.__version__)
 """
 
 
-@pytest.mark.parametrize("level", ["process", "namespace"])
+@pytest.mark.parametrize("level", ["process", "namespace", "gvisor"])
 async def test_scripts_and_functions_with_packages(hub: FakeHub, start_node: StartNode, level: str) -> None:
     def version() -> str:
         import six

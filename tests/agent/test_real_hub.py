@@ -33,7 +33,7 @@ def client(real: RealPool) -> Pool:
     return real.client()
 
 
-@pytest.mark.parametrize("level", ["process", "namespace"])
+@pytest.mark.parametrize("level", ["process", "namespace", "gvisor"])
 def test_functions_scripts_and_commands(real: RealPool, client: Pool, tmp_path: Path, level: str) -> None:
     real.start_agent(sandbox=level)
     assert list(client.map(lambda n: n * n, range(300))) == [n * n for n in range(300)]

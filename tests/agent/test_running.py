@@ -18,7 +18,7 @@ from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, pa
 
 pytestmark = pytest.mark.anyio
 
-LEVELS = ["process", "namespace"]
+LEVELS = ["process", "namespace", "gvisor"]
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -65,16 +65,17 @@ def saying(message: bytes) -> Callable[[], str]:
     return hostile
 
 
+@pytest.mark.parametrize("level", ["namespace", "gvisor"])
 @pytest.mark.parametrize(
     "message",
     [b"nonsense", b'[99, "result", "1", 0, 0, 0, false, 0, 0]', b'[0, "ready", "", 0, 0, 0, false, 0, 0]'],
     ids=["nonsense", "another call", "ready again"],
 )
 async def test_a_function_that_speaks_for_its_worker(
-    hub: FakeHub, start_node: StartNode, message: bytes
+    hub: FakeHub, start_node: StartNode, message: bytes, level: str
 ) -> None:
     """It fails by its own fault, not the node's; the calls behind it get a new worker."""
-    await start_node(level="namespace")
+    await start_node(level=level)
     (bad,) = hub.submit(function(saying(message)), [payload()], lane="one")
     good = hub.submit(function(lambda: 7), [payload()] * 5, lane="one")
     await until(lambda: len(hub.reports) == 6)

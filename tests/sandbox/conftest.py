@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from computepool.agent.sandbox.base import Sandbox
 from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.gvisor import GvisorSandbox
 from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
+from tests.sandbox.running import require_runsc
 
 
 @pytest.fixture(scope="session")
@@ -47,15 +50,34 @@ def bwrap(config: SandboxConfig) -> Iterator[BubblewrapSandbox]:
 
 
 @pytest.fixture(scope="session")
+def gvisor(config: SandboxConfig) -> Iterator[GvisorSandbox]:
+    require_runsc()
+    sandbox = GvisorSandbox(config)
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture(scope="session")
 def process(config: SandboxConfig) -> Iterator[ProcessSandbox]:
     sandbox = ProcessSandbox(config)
     yield sandbox
     sandbox.close()
 
 
-@pytest.fixture(scope="session", params=["process", "namespace"])
-def sandbox(request: pytest.FixtureRequest) -> ProcessSandbox | BubblewrapSandbox:
+@pytest.fixture(scope="session", params=["process", "namespace", "gvisor"])
+def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     """Each built-in level in turn."""
-    chosen = request.getfixturevalue("process" if request.param == "process" else "bwrap")
-    assert isinstance(chosen, ProcessSandbox | BubblewrapSandbox)
+    return _fixture_of(request)
+
+
+@pytest.fixture(scope="session", params=["namespace", "gvisor"])
+def boxed(request: pytest.FixtureRequest) -> Sandbox:
+    """Each level that strangers' jobs may run at."""
+    return _fixture_of(request)
+
+
+def _fixture_of(request: pytest.FixtureRequest) -> Sandbox:
+    name = {"process": "process", "namespace": "bwrap", "gvisor": "gvisor"}[request.param]
+    chosen = request.getfixturevalue(name)
+    assert isinstance(chosen, ProcessSandbox | BubblewrapSandbox | GvisorSandbox)
     return chosen

@@ -174,6 +174,12 @@ def raise_priority():
     return got
 
 
+def raise_priority_and_stay():
+    print(json.dumps(raise_priority()), flush=True)
+    sys.stdin.read()
+    return {}
+
+
 # ------------------------------------------------------------------ the kernel
 def kernel_logs():
     got = {}
@@ -190,12 +196,12 @@ def kernel_logs():
     return got
 
 
-def denied_calls(numbers):
+def denied_calls(numbers, refusals=("EPERM",)):
     """Every number must be refused with EPERM, before the kernel looks at the (invalid) arguments."""
     got = {}
     for name, number in numbers.items():
         result, error = syscall(number, -1, -1, -1, -1, -1, -1)
-        if result != -1 or error != errno.EPERM:
+        if result != -1 or errno.errorcode.get(error) not in refusals:
             got[name] = [result, errno.errorcode.get(error, error)]
     return got
 
@@ -356,10 +362,10 @@ def privileges():
                 got[" ".join(command)] = "root"
     facts = status_of("self")
     for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"):
-        if int(facts[name], 16):
+        if int(facts.get(name, "0"), 16):
             got[name] = facts[name]
-    if facts["NoNewPrivs"] != "1" or facts["Seccomp"] != "2" or os.getuid() == 0:
-        got["status"] = [facts["NoNewPrivs"], facts["Seccomp"], os.getuid()]
+    if facts.get("NoNewPrivs", "1") != "1" or facts["Seccomp"] != "2" or os.getuid() == 0:
+        got["status"] = [facts.get("NoNewPrivs"), facts["Seccomp"], os.getuid()]
     return got
 
 
@@ -406,8 +412,11 @@ def connect_inet(targets):
 
 def network_outside():
     got = {}
-    interfaces = [name for _, name in socket.if_nameindex()] if os.path.exists("/sys") else []
-    got |= {name: "interface" for name in interfaces if name != "lo"}
+    with contextlib.suppress(OSError):
+        got |= {name: "interface" for _, name in socket.if_nameindex() if name != "lo"}
+    with contextlib.suppress(OSError), open("/proc/net/dev") as file:
+        names = [line.partition(":")[0].strip() for line in file.readlines()[2:]]
+        got |= {name: "interface" for name in names if name != "lo"}
     for name, make in {
         "raw": lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP),
         "packet": lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW),

@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+import pytest
+
+from computepool.agent.sandbox import runsc
 from computepool.agent.sandbox.base import Exit, Limits, Policy, Process, Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
 
@@ -105,6 +109,24 @@ def stage_hostile(workdir: Path) -> None:
 
 def script_of(name: str) -> str:
     return next(path.name for path in SCRIPTS if f"\ndef {name}(" in path.read_text())
+
+
+def alive(marker: str, ground: Path) -> bool:
+    """Whether a process called `marker` runs on the host, or a user-space kernel that could have one inside.
+
+    The host cannot see the names of processes in gVisor, so any kernel of these tests counts.
+    """
+    for process in psutil.process_iter(["cmdline"]):
+        first, *rest = process.info["cmdline"] or [""]
+        if first == marker or (first.startswith("runsc-") and any(str(ground) in text for text in rest)):
+            return True
+    return False
+
+
+def require_runsc() -> None:
+    found = runsc.find()
+    if isinstance(found, runsc.Missing):
+        pytest.skip(found.reason)
 
 
 def eventually(condition: Callable[[], bool], *, timeout_s: float = 10.0) -> bool:

@@ -23,6 +23,7 @@ from computepool.agent.sandbox.scratch import (
     stage,
     unreachable,
 )
+from computepool.core.isolation import Level
 from tests.sandbox.running import LIMITS, stage_hostile, started
 
 
@@ -49,13 +50,10 @@ def test_only_plain_files_come_back(sandbox: Sandbox, ground: Path) -> None:
     locked = {"locked": b"locked"} if os.geteuid() == 0 else {}
     assert found == {"plain": b"fine", "setuid": b"#!/bin/sh\n", "a/b/c/deep": b"deep"} | locked
     reasons = {refused.name: refused.reason for refused in collector.refused}
-    assert (
-        reasons["link"]
-        == reasons["folder_link"]
-        == reasons["pipe"]
-        == reasons["socket"]
-        == "not a regular file"
-    )
+    # gVisor keeps pipes and sockets to itself: there is nothing of them in the folder.
+    special = {"pipe", "socket"} if sandbox.level is not Level.GVISOR else set()
+    assert {"pipe", "socket"} & set(reasons) == special
+    assert {reasons[name] for name in {"link", "folder_link"} | special} == {"not a regular file"}
     assert reasons["secret_twin"] == reasons["secret_twin_2"] == "has more than one hard link"
     assert "larger" in reasons["sparse"]
     assert {"bad\\udcffname", "new\\nline", "bell\\x07"} <= set(reasons)

@@ -5,29 +5,33 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
-from computepool.agent.sandbox import bubblewrap, probing, selftest
+from computepool.agent.sandbox import bubblewrap, probing, runsc, selftest
 from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.gvisor import GvisorSandbox
 from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level, names
+from tests.sandbox.running import require_runsc
 
 
 @pytest.mark.process
-def test_both_levels_hold_here(config: SandboxConfig) -> None:
+def test_every_level_holds_here(config: SandboxConfig) -> None:
+    require_runsc()
     began = time.monotonic()
     reports = selftest.levels(config)
     took_s = time.monotonic() - began
     assert [(report.level, report.ok) for report in reports] == [
         (Level.PROCESS, True),
         (Level.NAMESPACE, True),
-    ]
+        (Level.GVISOR, True),
+    ], reports
     assert all(report.limits in ("cgroup1", "cgroup2", "rlimit") for report in reports)
-    assert len(reports[1].attacks) == 9
-    assert took_s < 5, "meant to take about a second"
+    assert [len(report.attacks) for report in reports] == [3, 9, 11]
+    assert took_s < 10, "meant to take about two seconds"
 
 
 def test_missing_bubblewrap_is_said_with_the_remedy(
@@ -72,6 +76,48 @@ def test_a_sandbox_with_a_part_missing_is_noticed(
     assert {name for name, text in report.attacks if text} == (
         {"calls"} if flag == "--disable-userns" else {"network"}
     )
+
+
+def test_gvisor_without_its_filter_is_noticed(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_runsc()
+    monkeypatch.setattr(runsc, "FLAGS", tuple(flag for flag in runsc.FLAGS if flag != "--oci-seccomp"))
+    report = selftest.report(GvisorSandbox, config)
+    assert not report.ok
+    assert {name for name, text in report.attacks if text} == {"calls", "privileges"}, report
+
+
+def test_gvisor_in_the_hosts_network_is_noticed(
+    config: SandboxConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either the flag or the namespace would do; without both the host's listener is hit."""
+    require_runsc()
+    written = runsc.configuration
+
+    def without_network(*arguments: Any, **options: Any) -> dict[str, Any]:
+        spec = written(*arguments, **options)
+        kinds = [kind for kind in spec["linux"]["namespaces"] if kind["type"] != "network"]
+        spec["linux"]["namespaces"] = kinds
+        return spec
+
+    monkeypatch.setattr(runsc, "configuration", without_network)
+    monkeypatch.setattr(
+        runsc, "FLAGS", tuple(flag.replace("network=none", "network=host") for flag in runsc.FLAGS)
+    )
+    report = selftest.report(GvisorSandbox, config)
+    assert not report.ok
+    assert {name for name, text in report.attacks if text} >= {"network", "walls"}, report
+
+
+class ClaimsAKernel(BubblewrapSandbox):
+    """Claims to be more than it is."""
+
+    level: ClassVar[Level] = Level.GVISOR  # type: ignore[misc]
+
+
+def test_a_sandbox_on_the_hosts_kernel_is_not_taken_for_more(config: SandboxConfig) -> None:
+    report = selftest.report(ClaimsAKernel, config)
+    assert not report.ok
+    assert {name for name, text in report.attacks if text} == {"kernel", "walls"}
 
 
 def test_closed_cache_folder_is_said_with_the_remedy(config: SandboxConfig, ground: Path) -> None:

@@ -19,16 +19,25 @@ import psutil
 import pytest
 
 import computepool
-from computepool.agent.sandbox import bubblewrap, cgroups
+from computepool.agent.sandbox import bubblewrap, cgroups, runsc
 from computepool.agent.sandbox.asyncwait import finish
 from computepool.agent.sandbox.base import BadCommand, Limits, Policy, Sandbox, SandboxError, Status, Usage
-from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.gvisor import GvisorSandbox
 from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
+from computepool.agent.sandbox.selftest import BACKENDS, Backend
 from computepool.agent.sandbox.slots import SandboxConfig
-from tests.sandbox.running import LIMITS, attack, eventually, run, stage_hostile, started
-from tests.sandbox.test_limits import alive
+from tests.sandbox.running import (
+    LIMITS,
+    alive,
+    attack,
+    eventually,
+    require_runsc,
+    run,
+    stage_hostile,
+    started,
+)
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only a root agent changes uids")
 
@@ -99,7 +108,7 @@ def test_job_has_no_groups_and_no_privileges(process: ProcessSandbox, ground: Pa
 
 
 def test_root_is_refused(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    for backend in (ProcessSandbox, BubblewrapSandbox):
+    for backend in BACKENDS:
         with pytest.raises(SandboxError, match="never run as root"):
             backend(dataclasses.replace(config, uid_base=0))
 
@@ -136,11 +145,11 @@ def test_killed_launcher_is_the_nodes_fault_and_leaves_nothing(sandbox: Sandbox,
     marker = f"orphan-{secrets.token_hex(8)}"
     argv = ["python3", "-I", "-c", f"import os; os.execv('/bin/sleep', [{marker!r}, '60'])"]
     with started(sandbox, argv, ground=ground) as (process, _, outcome):
-        assert eventually(lambda: alive(marker))
+        assert eventually(lambda: alive(marker, ground))
         os.kill(process.pid, signal.SIGKILL)
         assert outcome(process.wait(10)).exit.status is Status.SANDBOX_ERROR
         process.close()
-        assert eventually(lambda: not alive(marker), timeout_s=5)
+        assert eventually(lambda: not alive(marker, ground), timeout_s=5)
     assert run(sandbox, ["true"], ground=ground).exit.ok
 
 
@@ -150,6 +159,7 @@ from pathlib import Path
 from computepool.agent.sandbox.base import Limits, Policy
 from computepool.agent.sandbox.{module} import {name}
 from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.selftest import BACKENDS, Backend
 from computepool.agent.sandbox.slots import SandboxConfig
 cache, workdir, marker = map(str, sys.argv[1:4])
 config = SandboxConfig(cache_dir=Path(cache), runtime=Runtime.prepare(Path(cache), {{}}), cgroups={cgroups})
@@ -164,10 +174,12 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("use_cgroups", [True, False])
-@pytest.mark.parametrize("backend", [ProcessSandbox, BubblewrapSandbox])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_jobs_die_with_a_killed_agent(
-    backend: type[ProcessSandbox] | type[BubblewrapSandbox], use_cgroups: bool, ground: Path, runtime: Runtime
+    backend: Backend, use_cgroups: bool, ground: Path, runtime: Runtime
 ) -> None:
+    if backend is GvisorSandbox:
+        require_runsc()
     marker = f"agent-{secrets.token_hex(8)}"
     workdir = make_workdir(ground / "work", marker)
     stage_hostile(workdir)
@@ -178,10 +190,10 @@ def test_jobs_die_with_a_killed_agent(
         try:
             assert agent.stdout is not None
             assert agent.stdout.readline() == b"ready\n"
-            assert eventually(lambda: alive(marker))
+            assert eventually(lambda: alive(marker, ground))
         finally:
             agent.kill()
-    assert eventually(lambda: not alive(marker), timeout_s=5)
+    assert eventually(lambda: not alive(marker, ground), timeout_s=5)
     remove_tree(workdir)
 
 
@@ -241,6 +253,7 @@ import contextlib, json, os, sys
 from pathlib import Path
 from computepool.agent.sandbox import selftest
 from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.selftest import BACKENDS, Backend
 from computepool.agent.sandbox.slots import SandboxConfig
 home = Path(sys.argv[1])
 config = SandboxConfig(cache_dir=home / "cache", runtime=Runtime.prepare(home / "cache", {}))
@@ -271,7 +284,8 @@ def test_agent_of_an_ordinary_user(ground: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     reports = json.loads(ran.stdout)
-    assert [(label, ok) for label, ok, *_ in reports] == [("process", True), ("namespace", True)], reports
+    expected = [("process", True), ("namespace", True), ("gvisor", isinstance(runsc.find(), runsc.Runsc))]
+    assert [(label, ok) for label, ok, *_ in reports] == expected, reports
 
 
 def test_attack_leaves_the_slot_usable(sandbox: Sandbox, ground: Path) -> None:

@@ -82,6 +82,8 @@ def of_exit(ended: Exit, *, stderr_tail: str) -> Ending:
         last = stderr_tail.rstrip().rpartition("\n")[2]
         if ended.code in (1, 126, 127) and last.startswith(_CANNOT_RUN):
             return failed(Reason.BAD_JOB, last)
+        if ended.detail:  # The sandbox itself says that the program never began.
+            return failed(Reason.BAD_JOB, ended.detail)
         sentence = f"exit code {ended.code}" + (f": {last}" if last else "")
         return Ending(
             outcome=Outcome.FAILED, reason=Reason.EXIT_NONZERO, exit_code=ended.code, error=sentence

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from computepool.agent.sandbox.base import Sandbox
-from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.process import ProcessSandbox
-from computepool.agent.sandbox.selftest import LevelReport
+from computepool.agent.sandbox.selftest import BACKENDS, LevelReport
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.errors import Unavailable
 from computepool.core.isolation import Level
 
 
-def choose(reports: Sequence[LevelReport], wanted: str) -> LevelReport:
-    """Raises Unavailable with what the owner can do where nothing fits."""
+def choose(reports: Sequence[LevelReport], wanted: str, *, cards: bool = False) -> LevelReport:
+    """Raises Unavailable with what the owner can do where nothing fits. `cards`: the node has some to lend."""
     passed = [report for report in reports if report.ok]
     if wanted != "auto":
         passed = [report for report in passed if report.level is Level.parse(wanted)]
+    elif cards:
+        # A level is the node's, and cards cannot be passed into gvisor: lending them is what they are there for.
+        passed = [report for report in passed if passes_cards(report.level)]
     if passed:
         return max(passed, key=lambda report: report.level)
     failed = [report for report in reports if wanted in ("auto", report.level.label)]
@@ -27,5 +29,10 @@ def choose(reports: Sequence[LevelReport], wanted: str) -> LevelReport:
     )
 
 
+def passes_cards(level: Level) -> bool:
+    return level is not Level.GVISOR
+
+
 def make(level: Level, config: SandboxConfig) -> Sandbox:
-    return BubblewrapSandbox(config) if level is Level.NAMESPACE else ProcessSandbox(config)
+    backend = next((backend for backend in BACKENDS if backend.level is level), ProcessSandbox)
+    return backend(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import fcntl
 import importlib.metadata
 import logging
@@ -55,8 +56,12 @@ def inspect(config: AgentConfig) -> Machine:
     config.work_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
     runtime = prepare_runtime(config.cache_dir)
     sandbox_config = SandboxConfig(cache_dir=config.cache_dir, runtime=runtime)
-    chosen = levels.choose(selftest.levels(sandbox_config), config.sandbox)
     hardware = probe.probe(config)
+    reports = selftest.levels(sandbox_config)
+    chosen = levels.choose(reports, config.sandbox, cards=bool(hardware.cards))
+    if hardware.cards and not levels.passes_cards(chosen.level):
+        _log.warning("graphics cards are not lent at the level %s", chosen.level.label)
+        hardware = dataclasses.replace(hardware, cards=())
     profile = probe.profile(config, hardware, level=chosen.level, python=PYTHON, version=version())
     _log.info(
         "%s: %g cores, %d MB RAM, %d MB disk, %s; isolation %s",

@@ -19,6 +19,8 @@ from typing import Any
 
 _FORK_TRIES = 60
 _FORK_PAUSE_S = 0.05
+#: Where only the patrol limits memory, it has to come by.
+_HOLD_S = 1.5
 
 #: name -> numbers on x86_64 and aarch64; arguments that are harmless if the call gets through.
 _CALLS: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {
@@ -102,13 +104,28 @@ def calls() -> dict[str, str]:
     return found
 
 
-def privileges() -> dict[str, str]:
-    """Be more than nobody."""
+def kernel(version: str) -> dict[str, str]:
+    """Talk to the host's own kernel."""
+    return {"kernel": version} if os.uname().version == version else {}
+
+
+def stay() -> dict[str, str]:
+    """Run while the agent looks at this job from outside."""
+    sys.stdout.write("here\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    return {}
+
+
+def privileges(*also: str) -> dict[str, str]:
+    """Be more than nobody. `also`: facts that only a sandbox on the host's kernel shows."""
     with open("/proc/self/status") as status:
         facts = {name: value.strip() for name, _, value in (line.partition(":") for line in status)}
-    wanted = {"CapEff": "0000000000000000", "CapBnd": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2"}
+    wanted = {"CapEff": "0000000000000000", "CapBnd": "0000000000000000", "Seccomp": "2"}
+    if "NoNewPrivs" in also:
+        wanted["NoNewPrivs"] = "1"
     found = {name: facts.get(name, "?") for name, value in wanted.items() if facts.get(name) != value}
-    if os.getuid() == 0:
+    if "uid" in also and os.getuid() == 0:
         found["uid"] = "0"
     try:
         os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
@@ -137,6 +154,7 @@ def memory(limit_mb: str) -> dict[str, str]:
         held = b"x" * (int(limit_mb) << 21)
     except MemoryError:
         return {}
+    time.sleep(_HOLD_S)
     return {"memory": f"got {len(held) >> 20} MB"}
 
 
@@ -180,6 +198,8 @@ _ATTACKS: dict[str, Callable[..., dict[str, str]]] = {
     "processes": processes,
     "network": network,
     "calls": calls,
+    "kernel": kernel,
+    "stay": stay,
     "privileges": privileges,
     "writes": writes,
     "memory": memory,

@@ -260,7 +260,7 @@ class Maker:
         return self.version.kind
 
     def make(self) -> Cgroup:
-        name = f"{_own_prefix()}-{next(_names)}"
+        name = f"{own_prefix()}-{next(_names)}"
         folders = {controller: base / name for controller, base in self.bases.items()}
         for folder in dict.fromkeys(folders.values()):
             folder.mkdir(parents=True, exist_ok=True)
@@ -269,7 +269,7 @@ class Maker:
     def sweep(self) -> int:
         """Kill and remove what agents left behind that died without cleaning up; how many cgroups."""
         names = {entry.name for base in self.bases.values() for entry in _subfolders(base)}
-        stale = [name for name in names if _is_stale(name)]
+        stale = [name for name in names if is_stale(name)]
         for name in stale:
             folders = {key: base / name for key, base in self.bases.items() if (base / name).is_dir()}
             if set(folders) >= {"pids"}:
@@ -362,11 +362,12 @@ def _mounts() -> Iterator[tuple[Path, str, list[str]]]:
         yield Path(path), kind, options.split(",")
 
 
-def _own_prefix() -> str:
+def own_prefix() -> str:
+    """Names this process so that a later one can tell whether it still runs."""
     return f"{_pid_namespace()}.{os.getpid()}.{_start_time(os.getpid())}"
 
 
-def _is_stale(name: str) -> bool:
+def is_stale(name: str) -> bool:
     """Whether `name` was given by an agent of this pid namespace that no longer runs."""
     namespace, _, rest = name.partition(".")
     pid, _, started = rest.partition("-")[0].partition(".")

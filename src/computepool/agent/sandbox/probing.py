@@ -13,6 +13,10 @@ from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 _LIMITS = Limits(memory_mb=64, pids=8, wall_s=10, disk_mb=64)
 
 
+#: What bubblewrap and runsc say where the system gives ordinary users no user namespaces.
+_NO_NAMESPACES = ("uid map", "Creating new namespace", "No permissions to create", "fork/exec /proc/self/exe")
+
+
 def run_true(sandbox: Sandbox, scratch: Path, *, found: str) -> Probe:
     """Run `true` in `sandbox`. `found` is the reason of a success."""
     workdir = make_workdir(scratch, f"probe-{os.getpid()}-{id(sandbox):x}")
@@ -36,13 +40,13 @@ def run_true(sandbox: Sandbox, scratch: Path, *, found: str) -> Probe:
 
 
 def explain(reason: str) -> str:
-    """What the owner can do about an error that bubblewrap or the agent gave."""
+    """What the owner can do about an error that bubblewrap, runsc or the agent gave."""
     restricted = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
-    if "uid map" in reason or "Creating new namespace" in reason or "No permissions to create" in reason:
+    if any(words in reason for words in _NO_NAMESPACES):
         if restricted.exists() and restricted.read_text().strip() == "1":
             return (
                 "Ubuntu's AppArmor forbids user namespaces: `sudo apt install apparmor-profiles` and load "
-                "the profile bwrap-userns-restrict, or "
+                "the profile bwrap-userns-restrict (one of its kind for runsc), or "
                 "`sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`"
             )
         return (

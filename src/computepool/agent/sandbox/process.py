@@ -14,7 +14,7 @@ from pathlib import Path
 from computepool.agent.sandbox.base import Limits, Policy, Probe
 from computepool.agent.sandbox.probing import run_true
 from computepool.agent.sandbox.scratch import give, require_reachable
-from computepool.agent.sandbox.slots import SandboxConfig, SlotPool, check_command
+from computepool.agent.sandbox.slots import Footprint, SandboxConfig, SlotPool, check_command
 from computepool.agent.sandbox.supervise import SlotProcess, read_wait_status
 from computepool.core.isolation import Level
 
@@ -29,7 +29,7 @@ class ProcessSandbox:
 
     def __init__(self, config: SandboxConfig) -> None:
         self._config = config
-        self._pool = SlotPool(config, own_pids=1)  # the launcher
+        self._pool = SlotPool(config, Footprint(pids=1))  # the launcher
 
     @property
     def limits_kind(self) -> str:

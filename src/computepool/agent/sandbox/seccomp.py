@@ -13,6 +13,7 @@ import platform
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 #: name -> (x86_64, aarch64); None where the architecture has no such call.
 DENIED: dict[str, tuple[int | None, int | None]] = {
@@ -41,6 +42,8 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
 
 #: Families a job may open. NETLINK, VSOCK (the hypervisor's channel), PACKET, ALG and the rest are refused.
 SOCKET_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
+#: Families that any kernel knows; gVisor itself knows six of them.
+_FAMILIES_COUNT = 64
 
 #: Terminal ioctls that type into the owner's terminal or load line disciplines.
 DENIED_IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423}
@@ -76,6 +79,9 @@ _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF_0000, 0x8000_0000, 0x0005_0000
 #: half.
 _NR, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24
 
+#: The part of a register that an int argument uses.
+_INT = 0xFFFF_FFFF
+
 _Instruction = tuple[int, int, int, int]
 
 
@@ -87,6 +93,33 @@ def program(machine: str | None = None) -> bytes:
     """The filter for `machine` (default: this one) as an array of struct sock_filter."""
     arch = ARCHES[machine or platform.machine()]
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in _instructions(arch))
+
+
+def oci(machine: str | None = None) -> dict[str, Any]:
+    """The same filter in the words of a container's configuration, for gVisor to apply to the job's calls.
+
+    gVisor always refuses with EPERM, whatever errno the configuration names. A call that only a tracer could let
+    through fails with ENOSYS where there is none: that is what clone3 needs, and ptrace is refused.
+    """
+    machine = machine or platform.machine()
+    column = ARCHES[machine].column
+    names = [name for name, numbers in DENIED.items() if numbers[column] is not None]
+    rules: list[dict[str, Any]] = [
+        {"names": names, "action": "SCMP_ACT_ERRNO"},
+        {"names": ["clone3"], "action": "SCMP_ACT_TRACE"},
+    ]
+    flags = [bit for bit in (1 << place for place in range(32)) if bit & CLONE_NEW_MASK]
+    families = [family for family in range(_FAMILIES_COUNT) if family not in SOCKET_FAMILIES]
+    rules += [_oci_rule(["clone"], 0, mask=flag, value=flag) for flag in flags]
+    rules += [_oci_rule(["socket", "socketpair"], 0, mask=_INT, value=family) for family in families]
+    rules += [_oci_rule(["ioctl"], 1, mask=_INT, value=command) for command in DENIED_IOCTLS.values()]
+    architecture = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[machine]
+    return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [architecture], "syscalls": rules}
+
+
+def _oci_rule(names: list[str], argument: int, *, mask: int, value: int) -> dict[str, Any]:
+    condition = {"index": argument, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+    return {"names": names, "action": "SCMP_ACT_ERRNO", "args": [condition]}
 
 
 def _instructions(arch: Arch) -> Iterator[_Instruction]:

@@ -8,12 +8,14 @@ none.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +23,19 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from computepool.agent.sandbox import attacks
+from computepool.agent.sandbox import attacks, walls
 from computepool.agent.sandbox.base import Limits, Policy, Process, Sandbox, SandboxError, Status
 from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.gvisor import GvisorSandbox
 from computepool.agent.sandbox.probing import explain
 from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
 from computepool.agent.sandbox.slots import NPROC_STEP, SandboxConfig
 from computepool.core.isolation import Level
+
+Backend = type[ProcessSandbox] | type[BubblewrapSandbox] | type[GvisorSandbox]
+#: Weakest first.
+BACKENDS: tuple[Backend, ...] = (ProcessSandbox, BubblewrapSandbox, GvisorSandbox)
 
 _LIMITS = Limits(memory_mb=64, pids=16, cpus=0, wall_s=10, disk_mb=64, tmp_mb=8)
 _WAIT_S = 15.0
@@ -53,10 +60,10 @@ class LevelReport:
 
 def levels(config: SandboxConfig) -> list[LevelReport]:
     """A report for each level this agent can make, weakest first. Takes about a second."""
-    return [report(ProcessSandbox, config), report(BubblewrapSandbox, config)]
+    return [report(backend, config) for backend in BACKENDS]
 
 
-def report(backend: type[ProcessSandbox] | type[BubblewrapSandbox], config: SandboxConfig) -> LevelReport:
+def report(backend: Backend, config: SandboxConfig) -> LevelReport:
     """Probe one backend and attack it."""
     level = backend.level
     try:
@@ -93,19 +100,42 @@ def _attack(sandbox: Sandbox, scratch: Path, *, limits_kind: str) -> dict[str, s
             {"daemon": [canaries.marker]},
         ]
         if sandbox.level >= Level.NAMESPACE:
-            plans.append(canaries.plan())
+            plans.append(canaries.plan(sandbox.level))
         jobs = [_Job(sandbox, plan, scratch=scratch, cleanup=cleanup) for plan in plans]
         achieved: dict[str, str] = {}
         for job in jobs:
             achieved |= job.result()
+        if sandbox.level is Level.GVISOR:
+            achieved["walls"] = _look_at_walls(sandbox, scratch, cleanup)
         return achieved | canaries.traces()
+
+
+def _look_at_walls(sandbox: Sandbox, scratch: Path, cleanup: contextlib.ExitStack) -> str:
+    """What is wrong with a running job, seen from the host; and whether anything is left of it."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    try:
+        job = _Job(sandbox, {"stay": []}, scratch=scratch, cleanup=cleanup, stdin=reader)
+        found = walls.breaches(job.pid) if job.has_spoken() else "the job did not begin"
+    finally:
+        os.close(reader)
+        os.close(writer)
+    ended = job.result()["stay"]
+    return (
+        found or ended or ("a part of the sandbox outlived its job" if walls.left_over(os.getpid()) else "")
+    )
 
 
 class _Job:
     """One hostile process and what it says it achieved."""
 
     def __init__(
-        self, sandbox: Sandbox, plan: dict[str, list[Any]], *, scratch: Path, cleanup: contextlib.ExitStack
+        self,
+        sandbox: Sandbox,
+        plan: dict[str, list[Any]],
+        *,
+        scratch: Path,
+        cleanup: contextlib.ExitStack,
+        stdin: int | None = None,
     ) -> None:
         self._plan = plan
         workdir = make_workdir(scratch, f"selftest-{secrets.token_hex(6)}")
@@ -118,10 +148,23 @@ class _Job:
             workdir=workdir,
             limits=_LIMITS,
             policy=Policy(),
+            stdin=stdin,
             stdout=self._output.fileno(),
             stderr=self._output.fileno(),
         )
         cleanup.callback(self._process.close)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def has_spoken(self) -> bool:
+        """Wait until it writes something; False if it ends before that."""
+        deadline = time.monotonic() + _WAIT_S
+        while not os.fstat(self._output.fileno()).st_size:
+            if self._process.wait(0.01) is not None or time.monotonic() > deadline:
+                return False
+        return True
 
     def result(self) -> dict[str, str]:
         ended = self._process.wait(_WAIT_S)
@@ -142,6 +185,8 @@ class _Job:
 @contextlib.contextmanager
 def _temporary_file() -> Iterator[BinaryIO]:
     with tempfile.TemporaryFile() as opened:
+        # Two streams write to it, and behind a user-space kernel each has a position of its own.
+        fcntl.fcntl(opened, fcntl.F_SETFL, fcntl.fcntl(opened, fcntl.F_GETFL) | os.O_APPEND)
         yield opened
 
 
@@ -168,14 +213,17 @@ class _Canaries:
         self._sleeper = psutil.Process(sleeper.pid)
         cleanup.callback(sleeper.kill)
 
-    def plan(self) -> dict[str, list[Any]]:
+    def plan(self, level: Level) -> dict[str, list[Any]]:
+        # Behind a user-space kernel uid 0 is a name, and what counts is seen from outside (walls.py).
+        own_kernel = level is Level.GVISOR
         return {
             "files": [str(self._secret)],
             "processes": [self._sleeper.pid],
             "network": [self._listeners[0].getsockname()[1], self._abstract],
             "calls": [],
-            "privileges": [],
+            "privileges": [] if own_kernel else ["NoNewPrivs", "uid"],
             "writes": [str(path) for path in self._written],
+            **({"kernel": [os.uname().version]} if own_kernel else {}),
         }
 
     def traces(self) -> dict[str, str]:

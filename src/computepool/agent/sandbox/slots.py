@@ -29,9 +29,6 @@ from computepool.agent.sandbox import cgroups, launcher
 from computepool.agent.sandbox.base import MIB, BadCommand, Limits, Policy, SandboxError
 from computepool.agent.sandbox.runtime import Runtime
 
-#: What the launcher and bubblewrap may use of memory on top of the job's limit.
-OVERHEAD_MB = 16
-
 UID_COUNT = 1024
 _UID_BASE_MIN = 10_000
 #: How far an agent with neither root nor cgroups may be off with its limit on processes.
@@ -40,6 +37,8 @@ _COUNT_AGAIN_S = 10.0
 _UID_LOCKS = Path("/run/computepool/uids")
 #: RLIMIT_FSIZE is rounded up to a power of two of at least this, so that jobs of many sizes share warm slots.
 _FSIZE_STEP_MB = 64
+#: Descriptors of a backend that opens the job's files for it. The launcher takes what the system allows of it.
+_FILES_OF_BACKEND = 65_536
 
 Rlimits = tuple[tuple[int, int], ...]
 
@@ -56,6 +55,26 @@ class SandboxConfig:
     idle_slots_max: int = 16
     #: Off only for tests of the fallback.
     cgroups: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """What a backend needs in a slot beside the job, on top of the job's limits."""
+
+    #: Processes and threads that are not the job's.
+    pids: int
+    #: How many of the host's there are at most for each of the job's.
+    pids_each: int = 1
+    memory_mb: int = 16
+    #: The backend itself limits the job's files, their sizes and its processes; what it keeps open and maps for
+    #: the job must not fall under the same limits.
+    limits_inside: bool = False
+
+    def pids_max(self, limits: Limits) -> int:
+        return self.pids_each * limits.pids + self.pids
+
+    def memory_max(self, limits: Limits) -> int:
+        return (limits.memory_mb + self.memory_mb) * MIB
 
 
 class Slot:
@@ -177,12 +196,11 @@ class Slot:
 class SlotPool:
     """Hands out slots by their resource limits and keeps some warm."""
 
-    def __init__(self, config: SandboxConfig, *, own_pids: int) -> None:
+    def __init__(self, config: SandboxConfig, footprint: Footprint) -> None:
         if config.uid_base < _UID_BASE_MIN:
             raise SandboxError(f"uid_base is {config.uid_base}: jobs never run as root or as a system user")
         self._config = config
-        #: Processes in a slot that are not the job's.
-        self._own_pids = own_pids
+        self._footprint = footprint
         self._counted = 0
         self._counted_until = 0.0
         self._idle: list[Slot] = []
@@ -191,6 +209,11 @@ class SlotPool:
         self._maker = found if isinstance(found, cgroups.Maker) else None
         #: Why there are no cgroups, if there are none.
         self.cgroups_missing = found if isinstance(found, cgroups.Unavailable) else None
+
+    def resident_max_mb(self, limits: Limits) -> int:
+        """What all processes of a job may hold where no cgroup counts, the backend's own included."""
+        own_mb = self._footprint.memory_mb if self._footprint.limits_inside else 0
+        return limits.memory_mb + own_mb
 
     @property
     def limits_kind(self) -> str:
@@ -217,8 +240,8 @@ class SlotPool:
             return True
         try:
             slot.cgroup.limit(
-                memory_bytes=(limits.memory_mb + OVERHEAD_MB) * MIB,
-                pids=limits.pids + self._own_pids,
+                memory_bytes=self._footprint.memory_max(limits),
+                pids=self._footprint.pids_max(limits),
                 cpus=limits.cpus,
             )
         except OSError:
@@ -286,20 +309,24 @@ class SlotPool:
             raise SandboxError(f"cannot make a slot: {error}") from error
 
     def _rlimits(self, limits: Limits) -> Rlimits:
-        size_mb = _FSIZE_STEP_MB
-        while size_mb < limits.disk_mb:
-            size_mb *= 2
-        chosen = [
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_FSIZE, size_mb * MIB),
-            (resource.RLIMIT_NOFILE, max(64, limits.open_files)),
-        ]
+        chosen = [(resource.RLIMIT_CORE, 0)]
+        inside = self._footprint.limits_inside
+        if inside:
+            chosen.append((resource.RLIMIT_NOFILE, _FILES_OF_BACKEND))
+        else:
+            size_mb = _FSIZE_STEP_MB
+            while size_mb < limits.disk_mb:
+                size_mb *= 2
+            chosen.append((resource.RLIMIT_FSIZE, size_mb * MIB))
+            chosen.append((resource.RLIMIT_NOFILE, max(64, limits.open_files)))
         if self._maker is None:
             # RLIMIT_DATA counts what a process can really write; RLIMIT_AS would also count address space
             # that language runtimes and GPU drivers only reserve. Per process: the sum is left to the RSS
             # patrol.
-            chosen.append((resource.RLIMIT_DATA, (limits.memory_mb + OVERHEAD_MB) * MIB))
-            chosen.append((resource.RLIMIT_NPROC, self._processes_of_user() + limits.pids + self._own_pids))
+            if not inside:
+                chosen.append((resource.RLIMIT_DATA, self._footprint.memory_max(limits)))
+            processes = self._processes_of_user() + self._footprint.pids_max(limits)
+            chosen.append((resource.RLIMIT_NPROC, processes))
         return tuple(chosen)
 
     def _processes_of_user(self) -> int:

@@ -1,8 +1,8 @@
-"""A running attempt in a slot: the `Process` that both built-in backends return.
+"""A running attempt in a slot: the `Process` that every built-in backend returns.
 
 Owns the reading of the launcher's answers, the enforcement of what the kernel does not enforce, and how an
-end is named. The backend supplies only how to read a wait status, because bubblewrap stands between it and
-the job.
+end is named. The backend supplies only how to read a wait status, because bubblewrap or gVisor stands between
+it and the job.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class SlotProcess:
         elif self._oom_killed():
             # cgroup v1 kills one process only. What is left of the job would wait for it, or answer nonsense.
             self._kill(Ending(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory"))
-        elif slot.cgroup is None and used.rss_mb > self._limits.memory_mb:
+        elif slot.cgroup is None and used.rss_mb > self._pool.resident_max_mb(self._limits):
             self._kill(Ending(Status.OOM, 9, f"used {used.rss_mb} MB of {self._limits.memory_mb} MB"))
         elif excess := self._disk.step(self._members()):
             self._kill(Ending(Status.DISK_LIMIT, 9, excess))

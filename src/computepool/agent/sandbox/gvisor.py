@@ -1,0 +1,228 @@
+"""Level `gvisor`: the job runs on a kernel of its own in user space (runsc), never on the host's.
+
+Owns how a job is started with runsc and how its end is read. runsc runs rootless with the uid of the slot, inside the
+slot's cgroup like every other backend: limits, freezing and killing are the slot's. `runsc kill` and `runsc delete` are
+not needed: everything of a sandbox is a process of the slot or a file in one folder, and the slot ends its processes
+in milliseconds, where those two commands take 80.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from computepool.agent.sandbox import cgroups, launcher, runsc, seccomp, walls
+from computepool.agent.sandbox.base import BadCommand, Limits, Policy, Probe, SandboxError, Status
+from computepool.agent.sandbox.interior import WORK, Interior, etc_folder, system_folders
+from computepool.agent.sandbox.probing import run_true
+from computepool.agent.sandbox.scratch import give, remove_tree, require_reachable
+from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot, SlotPool, check_command
+from computepool.agent.sandbox.supervise import Ending, SlotProcess, read_wait_status
+from computepool.core.isolation import Level
+
+#: The user-space kernel and its gofer have some 30 threads and 25 MB at rest, and up to four threads of the host for
+#: each of the job's. The exact limit on the job's processes is inside; this is the wall around it.
+_FOOTPRINT = Footprint(pids=128, pids_each=4, memory_mb=64, limits_inside=True)
+_RUNS = "gvisor"
+_LOG_FD = launcher.FIRST_OWN_FD - 1
+_LOG_BYTES_MAX = 16 * 1024
+#: Exit code of runsc when it could not start the job.
+_NOT_STARTED = 128
+_names = itertools.count()
+
+
+class GvisorSandbox:
+    """Implements base.Sandbox."""
+
+    level = Level.GVISOR
+
+    def __init__(self, config: SandboxConfig) -> None:
+        if not seccomp.supported():
+            raise SandboxError(f"gVisor does not run on {os.uname().machine}")
+        self._config = config
+        self._found = runsc.find()
+        self._interior = Interior(config.runtime)
+        self._system = system_folders(etc_folder(config.cache_dir, uid=runsc.UID))
+        self._pool = SlotPool(config, _FOOTPRINT)
+        self._runs = _runs_folder(config.cache_dir)
+
+    @property
+    def limits_kind(self) -> str:
+        return self._pool.limits_kind
+
+    def probe(self) -> Probe:
+        if isinstance(self._found, runsc.Missing):
+            return Probe(ok=False, reason=self._found.reason, fix=self._found.fix)
+        found = (
+            f"{self._found.path} of {self._found.release}, systrap, rootless, limits by {self.limits_kind}"
+        )
+        return run_true(self, self._config.cache_dir, found=f"{found}, disk by watching")
+
+    def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
+        return self._interior.inside(host, workdir=workdir, policy=policy)
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        workdir: Path,
+        limits: Limits,
+        policy: Policy,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> SlotProcess:
+        if isinstance(self._found, runsc.Missing):
+            raise SandboxError(f"{self._found.reason}: {self._found.fix}")
+        _check(argv, policy)
+        for path in (workdir, Path(self._found.path)):
+            require_reachable(path)
+        with self._pool.starting(limits) as slot, self._new_folder() as folder:
+            _refuse_root(slot)
+            self._write_bundle(folder, argv, workdir=workdir, limits=limits, policy=policy)
+            if slot.uid is not None:
+                give(workdir, slot.uid)
+                give(folder, slot.uid)
+            log = slot.memory_file("log")
+
+            def read_ending(wait_status: int) -> Ending:
+                return _read_ending(wait_status, log) or self._interior.not_started(
+                    argv[0], workdir=workdir, policy=policy, otherwise=_failure(log, policy)
+                )
+
+            process = _GvisorProcess(
+                self._pool, slot, limits=limits, workdir=workdir, read_ending=read_ending, folder=folder
+            )
+            # Not /dev/null: older ones took that for themselves, and nothing is lost by never handing it over.
+            given = slot.memory_file("stdin", b"") if stdin is None else stdin
+            fds = {0: given, 1: stdout, 2: stderr, **policy.fds, _LOG_FD: log}
+            slot.start(_command(self._found.path, folder, policy), {}, fds=fds, cwd=None)
+        return process
+
+    def close(self) -> None:
+        self._pool.close()
+        remove_tree(self._runs)
+
+    @contextlib.contextmanager
+    def _new_folder(self) -> Iterator[Path]:
+        """For the bundle and the state of one job; removed if the block fails, else by its process."""
+        folder = self._runs / str(next(_names))
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        except BaseException:
+            remove_tree(folder)
+            raise
+
+    def _write_bundle(
+        self, folder: Path, argv: Sequence[str], *, workdir: Path, limits: Limits, policy: Policy
+    ) -> None:
+        extra = {inside: outside for outside, inside in self._interior.read_only(policy)}
+        spec = runsc.configuration(
+            argv,
+            self._interior.env(policy) | {"PWD": WORK},
+            root=runsc.rootfs(self._config.cache_dir, extra),
+            read_only={**self._system, **{inside: str(outside) for inside, outside in extra.items()}},
+            workdir=workdir,
+            limits=limits,
+            memory_inside=self.limits_kind == "rlimit",
+        )
+        # In a file that only the job's uid can read: the environment may hold secrets.
+        (folder / "config.json").write_text(json.dumps(spec))
+
+
+class _GvisorProcess(SlotProcess):
+    """Removes the folder of its job when everything has ended."""
+
+    def __init__(
+        self,
+        pool: SlotPool,
+        slot: Slot,
+        *,
+        limits: Limits,
+        workdir: Path,
+        read_ending: Callable[[int], Ending],
+        folder: Path,
+    ) -> None:
+        super().__init__(pool, slot, limits=limits, workdir=workdir, read_ending=read_ending)
+        self._folder = folder
+
+    def close(self) -> None:
+        super().close()
+        remove_tree(self._folder)
+
+    def _resident_bytes(self) -> int:
+        slot = self._open_slot()
+        return walls.memory_bytes(slot.descendants()) if slot.cgroup is None else super()._resident_bytes()
+
+
+def _command(program: str, folder: Path, policy: Policy) -> list[str]:
+    passed = [f"--pass-fd={number}:{number}" for number in policy.fds]
+    return [
+        program,
+        *runsc.FLAGS,
+        f"--root={folder}",
+        f"--log-fd={_LOG_FD}",
+        "run",
+        f"--bundle={folder}",
+        *passed,
+        "job",
+    ]
+
+
+def _check(argv: Sequence[str], policy: Policy) -> None:
+    check_command(argv, policy)
+    size = sum(len(os.fsencode(text)) for text in (*argv, *policy.env, *policy.env.values()))
+    if size > launcher.REQUEST_BYTES_MAX:
+        raise BadCommand(
+            f"arguments and environment take {size} bytes of {launcher.REQUEST_BYTES_MAX} allowed"
+        )
+    if policy.gpus:
+        raise SandboxError("cards are not passed into gvisor; lend them at the level namespace")
+
+
+def _refuse_root(slot: Slot) -> None:
+    if (os.geteuid() if slot.uid is None else slot.uid) == 0:
+        raise SandboxError("runsc is never run as uid 0; set uid_base to the first of the jobs' own uids")
+
+
+def _read_ending(wait_status: int, log: int) -> Ending | None:
+    """How the job ended; None if it never began: then runsc has said why in its log."""
+    ending = read_wait_status(wait_status)
+    if ending.status is Status.EXIT and ending.code == _NOT_STARTED and _said(log):
+        return None
+    if ending.status is Status.EXIT and 128 < ending.code <= 128 + 64:  # runsc's way to pass on a signal
+        return Ending(Status.SIGNAL, ending.code - 128)
+    return ending
+
+
+def _said(log: int) -> str:
+    """The last error in runsc's own log, which the job cannot write to."""
+    said = ""
+    for line in os.pread(log, _LOG_BYTES_MAX, 0).splitlines():
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            entry = json.loads(line)
+            said = str(entry["msg"]) if entry["level"] == "error" else said
+    return said
+
+
+def _failure(log: int, policy: Policy) -> str:
+    """runsc does not say what it could not mount."""
+    missing = [str(path) for path in policy.mounts if not path.exists()]
+    return f"runsc: {_said(log)}" + (f" (missing: {', '.join(missing)})" if missing else "")
+
+
+def _runs_folder(cache_dir: Path) -> Path:
+    """A folder for the bundles of this sandbox; what dead agents left beside it is removed."""
+    parent = cache_dir / _RUNS
+    parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+    for entry in list(parent.iterdir()):
+        if cgroups.is_stale(entry.name):
+            remove_tree(entry)
+    folder = parent / f"{cgroups.own_prefix()}-{next(_names)}"
+    folder.mkdir(mode=0o711)
+    return folder

@@ -1,0 +1,91 @@
+"""What the host sees of a job behind a user-space kernel: the evidence, whatever the job says of itself.
+
+Inside gVisor the kernel that answers is the sandbox's own: a call that "succeeds" there may have done nothing outside.
+So this looks at the processes that carry the job, from the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+#: How runsc calls the process with the user-space kernel and the one that opens files for it.
+_KERNEL, _GOFER = "runsc-sandbox", "runsc-gofer"
+#: The name of the file with the job's memory.
+_MEMORY_FILE = "/memfd:runsc-memory"
+_NAMESPACES = ("user", "net", "mnt", "ipc", "uts")
+_WANTED = {"NoNewPrivs": "1", "Seccomp": "2"}
+
+
+def breaches(root: int) -> str:
+    """What is wrong with the processes below `root`, which runs one job at level gvisor; '' if nothing."""
+    kernels = [process for process in _below(root) if _name(process) == _KERNEL]
+    gofers = [process for process in _below(root) if _name(process) == _GOFER]
+    if len(kernels) != 1 or not gofers:
+        return f"{len(kernels)} user-space kernels and {len(gofers)} gofers run"
+    # The kernel's children carry the job's own instructions.
+    carriers = _below(kernels[0].pid)
+    if not carriers:
+        return "no process carries the job"
+    found = [_breach(process.pid) for process in (*kernels, *gofers, *carriers)]
+    return "; ".join(sorted({text for text in found if text}))
+
+
+def left_over(root: int) -> bool:
+    """Whether any part of a user-space kernel still runs below `root`."""
+    return any(_name(process) in (_KERNEL, _GOFER) for process in _below(root))
+
+
+def memory_bytes(processes: Iterable[psutil.Process]) -> int:
+    """What the job holds, and the processes that carry it. Without cgroups nothing else counts it.
+
+    The job's memory is one file in memory, of which the kernel's processes map what they touch: their resident sizes say
+    little about it.
+    """
+    files: dict[int, int] = {}
+    private = 0
+    for process in processes:
+        with contextlib.suppress(psutil.Error, OSError):
+            used = process.memory_info()
+            private += used.rss - used.shared
+            for fd in os.listdir(f"/proc/{process.pid}/fd"):
+                path = f"/proc/{process.pid}/fd/{fd}"
+                if os.readlink(path).startswith(_MEMORY_FILE):
+                    info = os.stat(path)
+                    files[info.st_ino] = info.st_blocks * 512
+    return private + sum(files.values())
+
+
+def _breach(pid: int) -> str:
+    with contextlib.suppress(OSError):  # It has ended.
+        status = Path(f"/proc/{pid}/status").read_text()
+        facts = {
+            name: value.split() for name, _, value in (line.partition(":") for line in status.splitlines())
+        }
+        if "0" in facts["Uid"]:
+            return "a process runs as root"
+        for name, wanted in _WANTED.items():
+            if facts[name] != [wanted]:
+                return f"a process has {name} {facts[name][0]}"
+        for name in _NAMESPACES:
+            if os.stat(f"/proc/{pid}/ns/{name}").st_ino == os.stat(f"/proc/self/ns/{name}").st_ino:
+                return f"a process is in the host's {name} namespace"
+    return ""
+
+
+def _below(root: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(root).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return (process.cmdline() or [""])[0]
+    except psutil.Error:
+        return ""

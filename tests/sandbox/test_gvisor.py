@@ -1,0 +1,300 @@
+"""What is special about gVisor: which runsc will do, what the host sees of a job, and that nothing of it stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from computepool.agent import levels
+from computepool.agent.sandbox import cgroups, runsc, seccomp, selftest, walls
+from computepool.agent.sandbox.base import Policy, Process, Sandbox, SandboxError, Status
+from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.gvisor import GvisorSandbox
+from computepool.agent.sandbox.process import ProcessSandbox
+from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.scratch import make_workdir, remove_tree
+from computepool.agent.sandbox.selftest import LevelReport
+from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.core.errors import Unavailable
+from computepool.core.isolation import Level
+from tests.sandbox.running import (
+    LIMITS,
+    alive,
+    attack,
+    eventually,
+    require_runsc,
+    run,
+    run_python,
+    stage_hostile,
+    started,
+)
+
+
+# ------------------------------------------------------------------ which runsc will do
+def fake_runsc(folder: Path, *, version: str, platforms: str) -> None:
+    folder.mkdir()
+    program = folder / "runsc"
+    program.write_text(
+        f'#!/bin/sh\ncase "$1" in --version) echo "{version}";; help) printf "{platforms}";; esac\n'
+    )
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("version", "platforms", "reason"),
+    [
+        ("runsc version 0.0~20221219.0", "ptrace\\nkvm\\n", "is of 2022"),
+        ("runsc version release-20231218.0", "systrap\\n", "is of 2023"),
+        ("runsc version 0.0~20240729.0", "ptrace\\nkvm\\n", "no platform systrap"),
+        ("something else", "systrap\\n", "does not tell its version"),
+    ],
+)
+def test_a_runsc_that_will_not_do(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    config: SandboxConfig,
+    version: str,
+    platforms: str,
+    reason: str,
+) -> None:
+    fake_runsc(tmp_path / "bin", version=version, platforms=platforms)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(runsc, "FOLDER", str(tmp_path / "nothing"))
+    report = selftest.report(GvisorSandbox, config)
+    assert (report.ok, report.limits) == (False, "")
+    assert reason in report.reason
+    assert "install-runsc.sh" in report.fix
+    with contextlib.closing(GvisorSandbox(config)) as sandbox, pytest.raises(SandboxError, match=reason):
+        run(sandbox, ["true"], ground=tmp_path)
+
+
+def test_the_first_that_will_do_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    releases = {"old": "20221219", "new": "20250101", "newer": "20260101"}
+    for name, release in releases.items():
+        fake_runsc(tmp_path / name, version=f"runsc version release-{release}.0", platforms="systrap\\n")
+    monkeypatch.setenv("PATH", ":".join(str(tmp_path / name) for name in releases))
+    assert runsc.find() == runsc.Runsc(str(tmp_path / "new" / "runsc"), "20250101")
+    monkeypatch.setenv("PATH", str(tmp_path / "old"))
+    monkeypatch.setattr(runsc, "FOLDER", str(tmp_path / "newer"))
+    assert runsc.find() == runsc.Runsc(str(tmp_path / "newer" / "runsc"), "20260101")
+
+
+def test_no_runsc_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(runsc, "FOLDER", str(tmp_path))
+    found = runsc.find()
+    assert isinstance(found, runsc.Missing)
+    assert "not installed" in found.reason
+
+
+# ------------------------------------------------------------------ which level a node takes
+def reported(level: Level, *, ok: bool = True) -> LevelReport:
+    return LevelReport(level=level, ok=ok, reason="a reason", fix="" if ok else "a remedy", limits="cgroup2")
+
+
+def test_the_strongest_level_that_holds_is_taken() -> None:
+    every = [reported(level) for level in (Level.PROCESS, Level.NAMESPACE, Level.GVISOR)]
+    assert levels.choose(every, "auto").level is Level.GVISOR
+    assert levels.choose([*every[:2], reported(Level.GVISOR, ok=False)], "auto").level is Level.NAMESPACE
+    assert levels.choose(every, "namespace").level is Level.NAMESPACE
+    assert levels.choose(every, "auto", cards=True).level is Level.NAMESPACE
+    assert levels.choose(every, "gvisor", cards=True).level is Level.GVISOR
+    with pytest.raises(Unavailable, match="a remedy"):
+        levels.choose([*every[:2], reported(Level.GVISOR, ok=False)], "gvisor")
+
+
+def test_each_level_is_made_by_its_backend(config: SandboxConfig) -> None:
+    for backend in selftest.BACKENDS:
+        with contextlib.closing(levels.make(backend.level, config)) as made:  # type: ignore[type-var]
+            assert isinstance(made, backend)
+
+
+# ------------------------------------------------------------------ what the host sees
+@contextlib.contextmanager
+def staying(sandbox: Sandbox, name: str, ground: Path) -> Iterator[tuple[Process, dict[str, object]]]:
+    """A job of hostile.py that has said what it got, and stays until it is ended."""
+    reader, writer = os.pipe()
+    code = f"import os, sys; sys.stdin = os.fdopen(5); sys.argv = ['', {name!r}, '[]']; exec(open('hostile.py').read())"
+    argv = ["python3", "-I", "-c", code]
+    policy = Policy(fds={5: reader})
+    with started(sandbox, argv, ground=ground, prepare=stage_hostile, policy=policy) as (process, _, outcome):
+        os.close(reader)
+        # The output is a file: what is in it is what it has said.
+        assert eventually(lambda: bool(said(process, outcome)))
+        yield process, json.loads(said(process, outcome))
+        os.close(writer)
+
+
+def said(process: Process, outcome: object) -> str:
+    ended = process.wait(0.05)
+    assert ended is None, ended
+    return str(outcome(_RUNNING).out)  # type: ignore[operator]
+
+
+_RUNNING = object()
+
+
+def test_the_job_is_behind_walls_and_has_raised_nothing(gvisor: GvisorSandbox, ground: Path) -> None:
+    with staying(gvisor, "raise_priority_and_stay", ground) as (process, got):
+        assert got  # Its own kernel lets it believe so.
+        assert walls.breaches(process.pid) == ""
+        for part in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error, OSError):
+                assert part.nice() >= 0
+                assert int(Path(f"/proc/{part.pid}/oom_score_adj").read_text()) >= 900
+                assert part.uids().real != 0
+    assert not walls.left_over(os.getpid())
+
+
+@pytest.mark.parametrize("backend", [ProcessSandbox, BubblewrapSandbox])
+def test_other_levels_have_no_such_walls(
+    backend: type[ProcessSandbox] | type[BubblewrapSandbox], config: SandboxConfig, ground: Path
+) -> None:
+    with (
+        contextlib.closing(backend(config)) as sandbox,
+        started(sandbox, ["sleep", "30"], ground=ground) as (process, _, _),
+    ):
+        assert eventually(lambda: bool(psutil.Process(process.pid).children()))
+        assert "0 user-space kernels" in walls.breaches(process.pid)
+
+
+def test_the_kernel_is_not_the_hosts(gvisor: GvisorSandbox, ground: Path) -> None:
+    outcome = run(gvisor, ["uname", "-a"], ground=ground)
+    assert os.uname().release not in outcome.out
+    assert os.uname().version not in outcome.out
+
+
+def test_what_runsc_is_told_is_for_the_job_alone(gvisor: GvisorSandbox, ground: Path) -> None:
+    """The environment may hold secrets: the bundle is closed to every other user."""
+    policy = Policy(env={"TOKEN": "env-secret-9"})
+    with started(gvisor, ["sleep", "30"], ground=ground, policy=policy) as (_, workdir, _):
+        (folder,) = gvisor._runs.iterdir()
+        assert "env-secret-9" in (folder / "config.json").read_text()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert folder.stat().st_uid == workdir.stat().st_uid
+    assert list(gvisor._runs.iterdir()) == []
+
+
+# ------------------------------------------------------------------ limits
+def test_more_processes_than_allowed_hit_the_wall_around(
+    config: SandboxConfig, ground: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a user namespace of its own kernel a job is not counted any more. The filter forbids those; without the
+    filter the cgroup around all of it still holds.
+    """
+    require_runsc()
+    code = (
+        "import ctypes, os, time\n"
+        "print(ctypes.CDLL(None).unshare(0x10000000), flush=True)\n"
+        "count = 0\n"
+        "try:\n"
+        "    while count < 1000:\n"
+        "        if os.fork() == 0: time.sleep(60)\n"
+        "        count += 1\n"
+        "except OSError: print(count, flush=True)\n"
+    )
+    chosen = dataclasses.replace(LIMITS, pids=10, memory_mb=512, wall_s=15)
+    with contextlib.closing(GvisorSandbox(config)) as sandbox:
+        assert run_python(sandbox, code, ground=ground, limits=chosen).out == "-1\n9\n"
+        monkeypatch.setattr(seccomp, "oci", lambda: {"defaultAction": "SCMP_ACT_ALLOW"})
+        with started(sandbox, ["python3", "-I", "-c", code], ground=ground, limits=chosen) as (
+            process,
+            _,
+            outcome,
+        ):
+            most = 0
+            while (ended := process.wait(0.02)) is None:
+                with contextlib.suppress(psutil.Error):
+                    parts = psutil.Process(process.pid).children(recursive=True)
+                    most = max(most, len(parts))
+            assert outcome(ended).out.startswith("0\n")  # It had a namespace of its own,
+            assert not ended.ok  # and came to nothing.
+            assert most <= 4 * 10 + 128
+        assert run(sandbox, ["true"], ground=ground).exit.ok
+
+
+def test_cards_are_refused(gvisor: GvisorSandbox, ground: Path) -> None:
+    with pytest.raises(SandboxError, match="namespace"):
+        run(gvisor, ["true"], ground=ground, policy=Policy(gpus=("/dev/nvidia0",)))
+
+
+# ------------------------------------------------------------------ nothing stays behind
+@pytest.mark.parametrize("bomb", ["memory_bomb", "fork_bomb_wild", "daemonize", "spin"])
+def test_no_folder_and_no_process_is_left(gvisor: GvisorSandbox, ground: Path, bomb: str) -> None:
+    chosen = dataclasses.replace(LIMITS, memory_mb=128, wall_s=1)
+    attack(gvisor, bomb, *(["x"] if bomb == "daemonize" else []), ground=ground, limits=chosen)
+    assert list(gvisor._runs.iterdir()) == []
+    assert not walls.left_over(os.getpid())
+
+
+def test_a_killed_kernel_is_noticed(gvisor: GvisorSandbox, ground: Path) -> None:
+    with started(gvisor, ["sleep", "60"], ground=ground) as (process, _, outcome):
+        kernels: list[psutil.Process] = []
+
+        def there() -> bool:
+            parts = psutil.Process(process.pid).children(recursive=True)
+            kernels[:] = [part for part in parts if walls._name(part) == "runsc-sandbox"]
+            return bool(kernels)
+
+        assert eventually(there)
+        kernels[0].kill()
+        ended = outcome(process.wait(10)).exit
+        assert not ended.ok
+        assert ended.status in (Status.SIGNAL, Status.SANDBOX_ERROR)
+    assert run(gvisor, ["true"], ground=ground).exit.ok
+
+
+_AGENT = """
+import sys, time
+from pathlib import Path
+from computepool.agent.sandbox.base import Limits, Policy
+from computepool.agent.sandbox.gvisor import GvisorSandbox
+from computepool.agent.sandbox.slots import SandboxConfig
+sandbox = GvisorSandbox(SandboxConfig(cache_dir=Path(sys.argv[1])))
+process = sandbox.spawn(["sleep", "60"], workdir=Path(sys.argv[2]), limits=Limits(), policy=Policy())
+print(sandbox._runs, flush=True)
+time.sleep(60)
+"""
+
+
+def test_next_agent_removes_what_a_killed_one_left(
+    config: SandboxConfig, ground: Path, runtime: Runtime
+) -> None:
+    require_runsc()
+    workdir = make_workdir(ground / "work", f"killed-{secrets.token_hex(4)}")
+    command = [sys.executable, "-c", _AGENT, str(config.cache_dir), str(workdir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        assert agent.stdout is not None
+        left = Path(agent.stdout.readline().strip())
+        assert eventually(lambda: alive("no such name", ground))
+        agent.kill()
+    assert eventually(lambda: not alive("no such name", ground), timeout_s=5)
+    assert left.is_dir()
+    with contextlib.closing(GvisorSandbox(config)) as sandbox:
+        assert not left.exists()
+        assert sandbox._runs.is_dir()
+        assert run(sandbox, ["true"], ground=ground).exit.ok
+    assert not sandbox._runs.exists()
+    maker = cgroups.detect()  # Sweeps too.
+    if isinstance(maker, cgroups.Maker):
+        assert not [path for base in maker.bases.values() for path in base.glob(f"*.{agent.pid}.*")]
+    remove_tree(workdir)
+
+
+def test_nobody_writes_into_the_root_that_jobs_share(gvisor: GvisorSandbox, ground: Path) -> None:
+    assert run(gvisor, ["true"], ground=ground).exit.ok
+    roots = {path: path.stat().st_mtime_ns for path in gvisor._config.cache_dir.glob("rootfs-*")}
+    run(gvisor, ["sh", "-c", "touch /x /run/x /var/tmp/x; mkdir /y"], ground=ground)
+    assert {path: path.stat().st_mtime_ns for path in gvisor._config.cache_dir.glob("rootfs-*")} == roots
+    assert not [path for root in roots for path in root.rglob("[xy]")]
