@@ -218,6 +218,10 @@ class Fleet:
         node = self._nodes.get(node_id)
         return node is not None and bool(self.table.available[node.row])
 
+    def owes_dues(self, node_id: str) -> bool:
+        node = self._nodes.get(node_id)
+        return node is not None and node.owes_dues
+
     def row_of(self, node_id: str) -> int | None:
         node = self._nodes.get(node_id)
         return None if node is None else node.row
