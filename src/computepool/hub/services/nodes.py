@@ -397,12 +397,13 @@ async def reconcile(hub: Hub, node_id: str) -> None:
     if session is None:
         return
 
-    def load(connection: Connection) -> tuple[AnyRow | None, set[str]]:
+    def load(connection: Connection) -> tuple[AnyRow | None, set[str], Reputation]:
         live = {attempt.id for attempt in job_rows.live_attempts(connection, node_id=node_id)}
-        return node_rows.get_node(connection, node_id), live
+        known = reputation_rows.load(connection, [node_id])
+        return node_rows.get_node(connection, node_id), live, known.get(node_id, NEWCOMER)
 
     held = set(session.attempts)
-    row, live = await hub.store.read(load)
+    row, live, known = await hub.store.read(load)
     for attempt_id in sorted(held - live):
         hub.registry.cancel(node_id, attempt_id)
     if row is None:
@@ -410,7 +411,7 @@ async def reconcile(hub: Hub, node_id: str) -> None:
     if row.state != session.state:
         follow_state(hub, node_id, NodeState(row.state))
     floors.push(hub, [node_id], floors.holding(row))
-    await reputation.refresh(hub, [node_id])
+    reputation.follow(hub, {node_id: known})
 
 
 async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
