@@ -20,7 +20,7 @@ def test_a_node_is_shown_with_what_it_did(run: Run) -> None:
         real.start_agent(name="studio-3", trusted=("*",))
         save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
         client = real.client()
-        wait_until(lambda: client.nodes.list(), SOON_S, "the node is there")
+        wait_until(client.nodes.list, SOON_S, "the node is there")
         [line] = run("nodes").out.splitlines()
         assert "\t0.71\t" in line
         assert client.submit(abs, -3).result(SOON_S) == 3
