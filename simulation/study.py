@@ -21,7 +21,7 @@ class Size:
     """How much is run."""
 
     tuning: range = range(6)  #: seeds
-    fresh: range = range(100, 124)
+    fresh: range = range(1_000, 1_024)  #: looked at once, when everything else was settled
     days: int = DAYS
     rounds_per_day: int = 5  #: 30 jobs a node in all
     scenarios: tuple[str, ...] = SCENARIOS
