@@ -26,7 +26,7 @@ export PATH := $(PATH):$(RUNSC)
 export UV_PYTHON_DOWNLOADS ?= never
 unexport VIRTUAL_ENV PYTHONHOME
 
-.PHONY: help up setup packages test check lint types imports bench fmt lock lock-peers wheel clean
+.PHONY: help up setup packages test check lint types imports bench simulation fmt lock lock-peers wheel clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ imports: .venv/.dev
 
 bench: packages .venv/.dev ## measure beside other systems, and print numbers and ratios
 	.venv/bin/python -m bench $(ARGS)
+
+simulation: .venv/.dev ## compare rules of reputation; writes the tables and the figure of docs/reputation.md
+	.venv/bin/python -m simulation $(ARGS)
 
 fmt: .venv/.dev ## format the code and mend what ruff can mend
 	@.venv/bin/ruff check --quiet --fix || true

@@ -83,6 +83,7 @@ class PlainNode:
     available: bool = True
     held: list[Reservation] = field(default_factory=list)
     floor: int | None = None
+    dues: bool = False  #: one job of others at a time
     prices: PlainPrices | None = None  #: None: there is no market
 
     def used(self, what: str) -> int:
@@ -147,6 +148,12 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         "python": not wanted.python or wanted.python.split(".")[:2] == profile.python.split(".")[:2],
         "isolation": wanted.isolation is None or profile.level >= wanted.isolation,
         "trust": trusted,
+        "dues": (
+            idle
+            or not node.dues
+            or profile.owner == shape.account
+            or not any(held.stranger for held in node.held)
+        ),
         "price": idle or node.prices is None or node.prices.accepts(node, shape),
     }
 
@@ -305,6 +312,10 @@ class Pair:
         for node in self.nodes.values():
             node.prices = prices
 
+    def set_dues(self, node_id: str, owes: bool) -> None:
+        self.nodes[node_id].dues = owes
+        self.fleet.set_dues(node_id, owes)
+
     def set_floor(self, node_id: str, floor: int | None) -> None:
         self.nodes[node_id].floor = floor
         self.fleet.set_floor(node_id, floor)
@@ -332,6 +343,7 @@ def loaded_fleets(draw: st.DrawFn) -> Pair:
         pair.fleet.set_available(node_id, node.available)
         pair.fleet.set_reliability(node_id, draw(st.sampled_from([0.0, 0.5, 0.8, 1.0])))
         pair.set_floor(node_id, draw(st.sampled_from(FLOORS)))
+        pair.set_dues(node_id, draw(st.sampled_from([False, False, True])))
     if draw(st.booleans()):
         pair.follow(draw(markets))
     return pair
@@ -423,6 +435,7 @@ class Dice:
             node.available = self._random.random() < 0.85
             pair.fleet.set_available(node_id, node.available)
             pair.set_floor(node_id, self._random.choice(FLOORS))
+            pair.set_dues(node_id, self._random.random() < 0.2)
         if self._random.random() < 0.7:
             pair.follow(self.prices())
         return pair

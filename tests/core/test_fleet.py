@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from computepool.core import features as features_module
-from computepool.core.allocator import eligible
+from computepool.core.allocator import eligible, place
 from computepool.core.features import Features
 from computepool.core.fleet import JOURNAL_MAX, Fleet
 from computepool.core.isolation import Level
@@ -223,6 +223,24 @@ def test_supply_grows_only_when_more_can_start() -> None:
     seen = fleet.supply
     fleet.release("n", held)
     assert fleet.supply > seen
+
+
+def test_a_newcomer_has_one_job_of_others_at_a_time() -> None:
+    fleet = Fleet()
+    fleet.upsert(node(owner="pia"))
+    small = Requirements(cpu_milli=100, ram_mb=0, disk_mb=0)
+    fleet.set_dues("n", True)
+    first = fleet.reserve("n", small, "sam")
+    assert first is not None
+    assert fleet.reserve("n", small, "ann") is None
+    assert fleet.reserve("n", small, "pia") is not None, "its owner's jobs are not counted"
+    assert [p.node_id for p in place(fleet, Shape(small, "pia"), 2)] == ["n", "n"]
+    assert place(fleet, Shape(small, "ann"), 2) == []
+    assert fleet.release("n", first)
+    assert len(place(fleet, Shape(small, "ann"), 2)) == 1
+    fleet.set_dues("n", False)
+    assert len(place(fleet, Shape(small, "ann"), 2)) == 2
+    assert fleet.newcomers == 0
 
 
 def test_small_steps_of_reliability_disturb_nobody() -> None:

@@ -63,6 +63,7 @@ DAMAGE = {
         "UPDATE groups SET account_id = '{other}' WHERE id = '{group}'"
     ),
     "everything that is referred to exists": ("UPDATE jobs SET node_id = 'node_gone' WHERE id = '{done}'"),
+    "a node's reputation is what its events say": "UPDATE reputations SET success = success + 1",
 }
 
 

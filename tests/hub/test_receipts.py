@@ -43,7 +43,9 @@ async def settled(
 ) -> list[str]:
     """Jobs of sam's, all done and paid for."""
     node = await hub.node(owner, region="in")
-    ids = await submit(sam, spec={"timeout_s": 3600}, **submission)
+    # By name: else they would go to a node that has done well before.
+    needs = {"host": node.node_id}
+    ids = await submit(sam, spec={"timeout_s": 3600}, needs=needs, **submission)
     for grant in await node.take(len(ids)):
         hub.hub.clock.advance(30_000)  # type: ignore[attr-defined]
         await node.report(grant.attempt_id, ran_ms=25_001, result='{"loss": 0.25}')

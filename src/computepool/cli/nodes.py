@@ -14,7 +14,7 @@ from computepool.cli.options import Json, Limit, accepts, open_pool, pairs
 
 if TYPE_CHECKING:
     from computepool.agent.config import AgentConfig
-    from computepool.protocol.nodes import NodeView
+    from computepool.protocol.nodes import NodeView, ReputationView
 
 app = typer.Typer(no_args_is_help=True, help="Lend this machine, and look after the machines you lend.")
 CODE_ENV = "COMPUTEPOOL_CODE"
@@ -39,7 +39,20 @@ def list_nodes(
     if json:
         output.print_json(nodes)
         return
-    columns = ("ID", "NAME", "STATE", "TIER", "CORES", "RAM", "GPUS", "REGION", "TAGS", "RUNNING", "SEEN")
+    columns = (
+        "ID",
+        "NAME",
+        "STATE",
+        "TIER",
+        "CORES",
+        "RAM",
+        "GPUS",
+        "REGION",
+        "TAGS",
+        "RUNNING",
+        "RELIABILITY",
+        "SEEN",
+    )
     output.print_table(columns, map(_row, nodes), empty="No nodes. Lend this machine: pool node start")
 
 
@@ -49,6 +62,7 @@ def _row(node: NodeView) -> tuple[output.Cell, ...]:
     return (
         node.id, node.name, node.state if node.online else "offline", node.tier, f"{profile.cores:g}",
         output.memory(profile.ram_mb), cards, profile.region, " ".join(profile.tags), node.running,
+        "" if node.reliability is None else f"{node.reliability:.2f}",
         "now" if node.online else output.ago(node.last_seen_ms),
     )  # fmt: skip
 
@@ -246,6 +260,50 @@ def doctor(*, json: Json = False, config: AgentConfig) -> None:
 
 
 @app.command()
+def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
+    """Show a node: what it has, what it does, and how far the pool relies on it.
+
+    \b
+    Examples:
+      pool node show
+      pool node show studio-3 --json
+    """
+    pool = open_pool()
+    view = pool.nodes.get(_this_node(data)) if node is None else pool.nodes.find(node)
+    if json:
+        output.print_json(view)
+        return
+    profile, known = view.profile, view.reputation
+    fields: list[tuple[str, output.Cell]] = [
+        ("id", view.id),
+        ("name", view.name),
+        ("owner", view.owner_name),
+        ("state", view.state if view.online else "offline"),
+        ("tier", view.tier),
+        ("cores", f"{profile.cores:g}"),
+        ("ram", output.memory(profile.ram_mb)),
+        ("running", view.running),
+        ("faults in a row", view.consecutive_faults),
+    ]
+    if known is not None:
+        fields += _trust_fields(known)
+    output.print_fields(fields)
+
+
+def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
+    last = "never" if known.changed_at_ms is None else output.ago(known.changed_at_ms)
+    dues = f"{known.dues_paid} of {known.dues} jobs" if known.newcomer else "paid"
+    return [
+        ("reliability", f"{known.score:.3f}"),
+        ("successes", f"{known.successes} (count {known.success_weight:.2f})"),
+        ("failures", f"{known.failures} (count {known.failure_weight:.2f})"),
+        ("last outcome", last),
+        ("dues", dues),
+        ("tenure", f"{known.tenure_days} days"),
+    ]
+
+
+@app.command()
 def why(node: Node = None, *, data: Data = None, json: Json = False) -> None:
     """Explain why a node gets no work, or which work it gets.
 
@@ -261,6 +319,8 @@ def why(node: Node = None, *, data: Data = None, json: Json = False) -> None:
         output.print_json(answer)
         return
     output.say(answer.sentence)
+    if answer.reputation:
+        output.say(answer.reputation)
     rows = [(row.shape, row.queued, row.reason) for row in answer.rows]
     if rows:
         output.print_table(("JOBS THAT NEED", "WAITING", "WHY NOT HERE"), rows, empty="")

@@ -21,6 +21,7 @@ from computepool.core.features import Feature, Features
 from computepool.core.market import Market, largest_card_mb
 from computepool.core.noderecord import Free, NodeRecord, Reservation, cards_needed, cards_of
 from computepool.core.pricing import MILLI, PriceTable, Zone, units_of
+from computepool.core.reputation import NEWCOMER_SCORE
 from computepool.core.resources import CPU_TIER, NodeProfile, Requirements
 from computepool.core.rowprices import RowPrices
 from computepool.core.table import INT32_MAX, Interner, Table, write_ranked
@@ -28,7 +29,6 @@ from computepool.core.tiers import region_of, speed_of
 
 __all__ = ["EVERYONE", "Fleet", "Free", "NodeRecord", "Ranking", "Reservation", "minor_version"]
 
-RELIABILITY_DEFAULT = 0.8
 #: Reliability is kept in steps: a smaller change could not move a node in the ranking, yet would cost every
 #: cached ranking a repair after every single job.
 RELIABILITY_STEPS = 64
@@ -63,6 +63,7 @@ class Fleet:
         self.rows = 0  #: rows ever used; the columns beyond are empty
         self.version = 0
         self.supply = 0
+        self.newcomers = 0  #: nodes that owe dues
         self.rankings: OrderedDict[tuple[Requirements, str], Ranking] = OrderedDict()
         self._nodes: dict[str, NodeRecord] = {}
         self._by_row: list[NodeRecord | None] = []
@@ -112,6 +113,7 @@ class Fleet:
             return False
         self._unlink(node)
         self.prices.floors -= node.floor is not None
+        self.newcomers -= node.owes_dues
         self.table.live[node.row] = False
         self.table.available[node.row] = False
         self._by_row[node.row] = None
@@ -138,6 +140,16 @@ class Fleet:
             self.table.reliability[node.row] = stepped
             self._changed(node.row)
 
+    def set_dues(self, node_id: str, owes: bool) -> None:
+        """Whether it is a newcomer, which may have one job of others at a time. Its owner's are not counted."""
+        node = self._nodes.get(node_id)
+        if node is None or node.owes_dues == owes:
+            return
+        self.newcomers += owes - node.owes_dues
+        node.owes_dues = owes
+        self.table.admits[node.row] = node.admits
+        self.supply += not owes
+
     def set_floor(self, node_id: str, floor: int | None) -> None:
         """What its owner wants at least, after the fee, for a unit-hour of the node's tier; None: any price will do."""
         node = self._nodes.get(node_id)
@@ -160,12 +172,14 @@ class Fleet:
             self.supply += 1
 
     def reserve(self, node_id: str, wanted: Requirements, account: str = "") -> Reservation | None:
-        """Set a job's share of a node aside; None if it does not fit. Checks capacity only, and exactly.
+        """Set a job's share of a node aside; None if it does not fit. Checks capacity and dues only, and exactly.
 
         What the node's own owner (`account`) runs there is no part of the market.
         """
         node = self._nodes.get(node_id)
         if node is None or not node.fits(wanted):
+            return None
+        if not node.admits and account != node.profile.owner:
             return None
         cards = node.pick_cards(wanted)
         return None if cards is None else self._hold(node, wanted, cards, account=account)
@@ -204,6 +218,10 @@ class Fleet:
         node = self._nodes.get(node_id)
         return node is not None and bool(self.table.available[node.row])
 
+    def owes_dues(self, node_id: str) -> bool:
+        node = self._nodes.get(node_id)
+        return node is not None and node.owes_dues
+
     def row_of(self, node_id: str) -> int | None:
         node = self._nodes.get(node_id)
         return None if node is None else node.row
@@ -233,6 +251,7 @@ class Fleet:
         self, node: NodeRecord, wanted: Requirements, cards: Sequence[int], *, account: str
     ) -> Reservation:
         self._reservations += 1
+        stranger = account != node.profile.owner
         held = Reservation(
             number=self._reservations,
             cpu_milli=wanted.cpu_milli,
@@ -240,7 +259,8 @@ class Fleet:
             disk_mb=wanted.disk_mb,
             cards=tuple(cards),
             vram_mb=wanted.vram_mb,
-            units=0 if account == node.profile.owner else self._units(node, wanted, cards),
+            units=self._units(node, wanted, cards) if stranger else 0,
+            stranger=stranger,
         )
         node.hold(held)
         self._write_free(node, cards=bool(cards))
@@ -262,7 +282,7 @@ class Fleet:
         self._by_row[row] = node
         self.table.live[row] = True
         self.table.available[row] = True
-        self.table.reliability[row] = _stepped(RELIABILITY_DEFAULT)
+        self.table.reliability[row] = _stepped(NEWCOMER_SCORE)
         self._joins += 1
         self.table.last_used[row] = _NEVER_USED + self._joins
         return node
@@ -342,6 +362,7 @@ class Fleet:
         table.ram_free[row] = min(max(-1, total.ram_mb - node.ram_mb), INT32_MAX)
         table.disk_free[row] = min(max(-1, total.disk_mb - node.disk_mb), INT32_MAX)
         table.cpu_busy[row] = node.cpu_busy
+        table.admits[row] = node.admits
         if cards:
             self._write_cards(node)
 

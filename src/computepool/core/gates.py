@@ -171,6 +171,14 @@ def _price(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     return mask
 
 
+def _dues(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """Newcomers pay their dues: one job of others at a time. What they run for their owners is nobody else's risk."""
+    if not fleet.newcomers:
+        return None
+    mask: Mask = fleet.table.admits[rows] | (fleet.table.owner[rows] == fleet.accounts.find(shape.account))
+    return mask
+
+
 #: In the order in which people read them. `avoid` (see `avoided_row`) is the one gate that is not here:
 #: whether it holds for a node depends on the others.
 GATES: tuple[Gate, ...] = (
@@ -190,6 +198,7 @@ GATES: tuple[Gate, ...] = (
     Gate("python", idle=_python),
     Gate("isolation", idle=_isolation),
     Gate("trust", idle=_trust),
+    Gate("dues", now=_dues),
     Gate("price", now=_price),
 )
 AVOID = "avoid"

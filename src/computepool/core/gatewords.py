@@ -266,6 +266,11 @@ WORDS: dict[str, GateWords] = {
         lambda *_: "no sandbox for strangers' jobs",
         lambda *_: "have no sandbox for strangers' jobs",
     ),
+    "dues": GateWords(
+        lambda _: "a node that is no newcomer, or a newcomer without a job of others",
+        lambda *_: "a newcomer that has its one job of others",
+        lambda *_: "are newcomers that have their one job of others",
+    ),
     "price": GateWords(_need_price, _have_price, _fail_price),
     "avoid": GateWords(
         lambda _: "another node than the one that failed it",

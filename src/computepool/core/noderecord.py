@@ -26,6 +26,7 @@ class Reservation:
     cards: tuple[int, ...] = ()  #: indexes of the cards; the job is to see only these
     vram_mb: int = 0  #: on each of the cards; 0 means that they are the job's alone
     units: int = 0  #: thousandths of what the market counts; none on the submitter's own node
+    stranger: bool = False  #: the job is not the node owner's
 
     @property
     def whole_cards(self) -> bool:
@@ -80,6 +81,8 @@ class NodeRecord:
     cpu_busy: int = 0  #: units that jobs without a card hold in the market
     gpu_busy: int = 0
     floor: int | None = None  #: net microcredits for a unit-hour of its tier that the owner wants at least
+    owes_dues: bool = False  #: a newcomer: one job of others at a time
+    strangers: int = 0  #: jobs of others that it holds
     reservations: dict[int, Reservation] = field(default_factory=dict)
 
     def renew(self, profile: NodeProfile) -> None:
@@ -97,6 +100,11 @@ class NodeRecord:
             and total.ram_mb - self.ram_mb >= wanted.ram_mb
             and total.disk_mb - self.disk_mb >= wanted.disk_mb
         )
+
+    @property
+    def admits(self) -> bool:
+        """Whether its dues leave room for one more job of others."""
+        return not (self.owes_dues and self.strangers)
 
     def pick_cards(self, wanted: Requirements, *, idle: bool = False) -> list[int] | None:
         """The tightest cards that do, so that large ones stay whole; None if there are too few.
@@ -159,6 +167,7 @@ class NodeRecord:
         self.cpu_milli += sign * held.cpu_milli
         self.ram_mb += sign * held.ram_mb
         self.disk_mb += sign * held.disk_mb
+        self.strangers += sign * held.stranger
         if held.cards:
             self.gpu_busy += sign * held.units
         else:

@@ -13,6 +13,7 @@ from computepool.core.leases import LeaseRules
 from computepool.core.money import CREDIT
 from computepool.core.payouts import ApprovalRules
 from computepool.core.pricing import Economy
+from computepool.core.reputation import DUES_SUCCESSES
 
 
 class Settings(BaseSettings):
@@ -104,6 +105,9 @@ class Settings(BaseSettings):
     cookie_life_s: float = 7 * 24 * 3600
     idempotency_keep_s: float = 7 * 24 * 3600
     concurrency_max: int = 120_000  #: connections
+    dues_successes: int = Field(
+        default=DUES_SUCCESSES, ge=0
+    )  #: jobs of others before a node may have two at once
     breaker_faults: int = 3  #: node faults in a row before a node cools off
     breaker_base_s: float = 300
     breaker_max_s: float = 24 * 3600

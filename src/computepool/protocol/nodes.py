@@ -245,6 +245,21 @@ class CompleteReply(Reply):
     answers: list[ReportAnswer]
 
 
+class ReputationView(Reply):
+    """How far to rely on a node, and from what that follows (docs/reputation.md)."""
+
+    score: float  #: from 0 to 1, at this moment
+    successes: int  #: jobs done, of all time
+    failures: int  #: jobs failed or lost by the node's fault, of all time
+    success_weight: float  #: what the successes still count: recent ones more, unverified ones a quarter
+    failure_weight: float
+    changed_at_ms: int | None = None  #: the last outcome that counted; none: nothing is known of it
+    newcomer: bool = False  #: it gets one job of others at a time
+    dues_paid: int = 0  #: jobs of others done well, of the `dues` that end this
+    dues: int = 0
+    tenure_days: int = 0  #: days on which it did a job of others well
+
+
 class NodeView(Reply):
     id: str
     name: str
@@ -262,6 +277,8 @@ class NodeView(Reply):
     ram_free_mb: int | None = None
     consecutive_faults: int = 0
     cool_off_until_ms: int | None = None
+    reliability: float | None = None  #: the score of its reputation
+    reputation: ReputationView | None = None
     can_manage: bool = False
 
 
@@ -282,6 +299,7 @@ class NodeWhyRow(Reply):
 class NodeWhyView(Reply):
     node_id: str
     sentence: str
+    reputation: str = ""  #: how far the pool relies on it, and why
     rows: list[NodeWhyRow]
 
 

@@ -47,6 +47,7 @@ FAST_HUB: Mapping[str, float] = {
     "backoff_base_s": 0.1,
     "backoff_max_s": 0.5,
     "resync_s": 1,
+    "dues_successes": 0,  # new nodes take as many jobs at once as they can
     "node_faults_max": 1_000,  # tests kill the same job's nodes more often than anybody would put up with
 }
 FAST_AGENT = AgentLimits(

@@ -8,7 +8,7 @@ from typing import Any
 
 from computepool.hub.loops.runner import every
 from computepool.hub.services import credits as credit_service
-from computepool.hub.services import leases, market, payout_rounds, upkeep
+from computepool.hub.services import leases, market, payout_rounds, reputation, upkeep
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.services.identity import Authenticator
@@ -36,6 +36,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
     async def prune() -> None:
         await upkeep.prune(hub)
         await market.prune(hub)
+        await reputation.refresh_all(hub)
 
     async def price() -> None:
         await market.tick(hub)

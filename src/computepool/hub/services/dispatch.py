@@ -192,7 +192,7 @@ class Dispatcher:
             )
             offer = self._offer(lane)
             places.append(_Place(job_id, lane, offer))
-            depth = self._depth(self._spec_of.get(job_id, ""))
+            depth = 1 if self._pays_dues(lane) else self._depth(self._spec_of.get(job_id, ""))
             if depth > 1:
                 self._lanes[lane.id] = lane
                 more = self._hub.backlog.take_like(lane.shape, depth - 1)
@@ -218,6 +218,11 @@ class Dispatcher:
             more = self._hub.backlog.take_like(lane.shape, depth - len(lane.attempts))
             places += [_Place(job_id, lane, offer) for job_id in more]
         return places
+
+    def _pays_dues(self, lane: Lane) -> bool:
+        """A newcomer gets the jobs of others one by one, however short they are: it may lose all that it holds."""
+        fleet = self._hub.registry.fleet
+        return fleet.owes_dues(lane.node_id) and fleet.profile(lane.node_id).owner != lane.shape.account
 
     def _offer(self, lane: Lane) -> Offer:
         """The price of this moment, fixed for the attempts that are leased at it."""

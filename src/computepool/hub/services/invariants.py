@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from computepool.hub.store import consistency
+from computepool.hub.store import consistency, reputations
 from computepool.hub.store import consistency_money as money
 from computepool.hub.store.consistency import Finder
 from computepool.hub.store.session import Connection
@@ -30,6 +30,7 @@ POOL_RULES: dict[str, Finder] = {
     "a finished job has one final event, an unfinished one none": consistency.not_one_final_event,
     "a job's group exists and has the job's owner": consistency.lost_groups,
     "everything that is referred to exists": consistency.lost_references,
+    "a node's reputation is what its events say": reputations.differing,
 }
 
 MONEY_RULES: dict[str, Finder] = {

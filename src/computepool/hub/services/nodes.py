@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from computepool.core import explain
 from computepool.core.errors import Conflict, NotFound
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.pricing import affordable_ms
+from computepool.core.reputation import NEWCOMER, Reputation
 from computepool.core.resources import NodeState, Shape
 from computepool.hub.registry import Session
-from computepool.hub.services import access, floors, identity, leases, lifecycle
+from computepool.hub.services import access, floors, identity, leases, lifecycle, reputation
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
+from computepool.hub.store import reputations as reputation_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.nodes import (
     Grant,
@@ -138,6 +141,7 @@ async def _arrive(
     if known is None:
         _adopt(hub, session, live, specs=specs, holding=set(request.holding))
     await floors.refresh(hub, node.node_id)
+    await reputation.refresh(hub, [node.node_id])
     return session, effects
 
 
@@ -268,13 +272,14 @@ def _granted(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]:
 # what people see and want
 
 
-def _view(hub: Hub, row: AnyRow, principal: Principal | None) -> NodeView:
+def _view(hub: Hub, row: AnyRow, principal: Principal | None, *, known: Reputation) -> NodeView:
     profile = Profile.model_validate_json(row.profile)
     mine = access.may_manage(principal, row.account_id)
     session = hub.registry.get(row.id)
     free = hub.registry.fleet.free(row.id) if session is not None else None
     running = sum(1 for attempt in session.attempts.values() if attempt.running) if session is not None else 0
     lease_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+    trusted = reputation.view(hub, known)
     return NodeView(
         id=row.id,
         name=row.name,
@@ -293,26 +298,32 @@ def _view(hub: Hub, row: AnyRow, principal: Principal | None) -> NodeView:
         ram_free_mb=None if free is None else free.ram_mb,
         consecutive_faults=row.consecutive_faults,
         cool_off_until_ms=row.cool_off_until_ms or None,
+        reliability=trusted.score,
+        reputation=trusted,
         can_manage=mine,
     )
 
 
 async def page(hub: Hub, principal: Principal, *, mine: bool, after: str | None, limit: int) -> NodePage:
     account_id = principal.account_id if mine else None
-    rows = await hub.store.read(
-        lambda connection: node_rows.list_nodes(
-            connection, after=after or "", limit=limit, account_id=account_id
-        )
-    )
-    views = [_view(hub, row, principal) for row in rows]
+
+    def load(connection: Connection) -> tuple[Sequence[AnyRow], dict[str, Reputation]]:
+        rows = node_rows.list_nodes(connection, after=after or "", limit=limit, account_id=account_id)
+        return rows, reputation_rows.load(connection, [row.id for row in rows])
+
+    rows, known = await hub.store.read(load)
+    views = [_view(hub, row, principal, known=known.get(row.id, NEWCOMER)) for row in rows]
     return NodePage(nodes=views, next=views[-1].id if len(views) == limit else None)
 
 
 async def get(hub: Hub, principal: Principal, node_id: str) -> NodeView:
-    row = await hub.store.read(lambda connection: node_rows.get_node(connection, node_id))
+    def load(connection: Connection) -> tuple[AnyRow | None, dict[str, Reputation]]:
+        return node_rows.get_node(connection, node_id), reputation_rows.load(connection, [node_id])
+
+    row, known = await hub.store.read(load)
     if row is None:
         raise NotFound("There is no such node.")
-    return _view(hub, row, principal)
+    return _view(hub, row, principal, known=known.get(node_id, NEWCOMER))
 
 
 async def set_state(hub: Hub, principal: Principal, node_id: str, *, state: NodeState) -> NodeView:
@@ -389,12 +400,13 @@ async def reconcile(hub: Hub, node_id: str) -> None:
     if session is None:
         return
 
-    def load(connection: Connection) -> tuple[AnyRow | None, set[str]]:
+    def load(connection: Connection) -> tuple[AnyRow | None, set[str], Reputation]:
         live = {attempt.id for attempt in job_rows.live_attempts(connection, node_id=node_id)}
-        return node_rows.get_node(connection, node_id), live
+        known = reputation_rows.load(connection, [node_id])
+        return node_rows.get_node(connection, node_id), live, known.get(node_id, NEWCOMER)
 
     held = set(session.attempts)
-    row, live = await hub.store.read(load)
+    row, live, known = await hub.store.read(load)
     for attempt_id in sorted(held - live):
         hub.registry.cancel(node_id, attempt_id)
     if row is None:
@@ -402,35 +414,38 @@ async def reconcile(hub: Hub, node_id: str) -> None:
     if row.state != session.state:
         follow_state(hub, node_id, NodeState(row.state))
     floors.push(hub, [node_id], floors.holding(row))
+    reputation.follow(hub, {node_id: known})
 
 
 async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
     """Why this node has (no) work: its own state, then each waiting shape and what it lacks for it."""
     view = await get(hub, principal, node_id)
     access.check_owner(principal, view.owner, what="node")  # it tells what others have queued
-    if not view.online:
-        return NodeWhyView(
-            node_id=node_id, sentence="The node is offline: the hub has not heard from it.", rows=[]
-        )
-    if view.state != NodeState.ACTIVE:
-        return NodeWhyView(
-            node_id=node_id, sentence=f"The node is {view.state}: it takes no new work.", rows=[]
-        )
-    if view.cool_off_until_ms and view.cool_off_until_ms > hub.now_ms():
-        rest_s = (view.cool_off_until_ms - hub.now_ms()) // 1000
-        sentence = f"The node failed {view.consecutive_faults} jobs in a row by its own fault and rests for {rest_s} s."
-        return NodeWhyView(node_id=node_id, sentence=sentence, rows=[])
-    if hub.registry.get(node_id) is None:
-        return NodeWhyView(
-            node_id=node_id, sentence="The node polls another hub of this pool; ask there.", rows=[]
-        )
-    rows = explain.explain_node(hub.registry.fleet, node_id, hub.backlog.shapes())
-    said = [NodeWhyRow(shape=row.shape, queued=row.queued, reason=row.reason) for row in rows]
+    resting = _not_working(hub, view)
+    rows = [] if resting else explain.explain_node(hub.registry.fleet, node_id, hub.backlog.shapes())
     busy = view.running + view.leased
-    if busy:
+    if resting:
+        sentence = resting
+    elif busy:
         sentence = f"The node is working: {busy} attempts."
-    elif said:
+    elif rows:
         sentence = "Jobs are waiting, but this node does not fit them; see each row."
     else:
         sentence = "No job is waiting: the queue is empty."
-    return NodeWhyView(node_id=node_id, sentence=sentence, rows=said)
+    said = [NodeWhyRow(shape=row.shape, queued=row.queued, reason=row.reason) for row in rows]
+    trusted = "" if view.reputation is None else reputation.sentence(view.reputation)
+    return NodeWhyView(node_id=node_id, sentence=sentence, reputation=trusted, rows=said)
+
+
+def _not_working(hub: Hub, view: NodeView) -> str:
+    """What keeps the node from any work, or nothing."""
+    if not view.online:
+        return "The node is offline: the hub has not heard from it."
+    if view.state != NodeState.ACTIVE:
+        return f"The node is {view.state}: it takes no new work."
+    if view.cool_off_until_ms and view.cool_off_until_ms > hub.now_ms():
+        rest_s = (view.cool_off_until_ms - hub.now_ms()) // 1000
+        return f"The node failed {view.consecutive_faults} jobs in a row by its own fault and rests for {rest_s} s."
+    if hub.registry.get(view.id) is None:
+        return "The node polls another hub of this pool; ask there."
+    return ""

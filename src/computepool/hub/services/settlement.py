@@ -17,6 +17,7 @@ from computepool.core.jobs import (
     Verdict,
     judge_report,
 )
+from computepool.core.reputation import FAULT_ACTION, cool_off_ms
 from computepool.hub.services import holds, identity, lifecycle, logs
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
@@ -191,9 +192,25 @@ class _Settling:
         if report.outcome is Outcome.SUCCEEDED:
             self._accept(report, attempt, job, verdict=verdict)
             return
-        self.bad += report.outcome is Outcome.FAILED and report.reason in NODE_FAULTS
+        if report.outcome is Outcome.FAILED and report.reason in NODE_FAULTS:
+            self._blame_node(report, attempt, job)
         # After the successes: a late one of the same batch may end the job first.
         self.unsuccessful.append((report, job))
+
+    def _blame_node(self, report: Report, attempt: AnyRow, job: AnyRow) -> None:
+        """The job's own event tells what becomes of the job; this one is about the node."""
+        self.bad += 1
+        self.tx.emit(
+            actor=self.node.node_id,
+            action=FAULT_ACTION,
+            account_id=job.account_id,
+            job_id=job.id,
+            attempt_id=attempt.id,
+            node_id=self.node.node_id,
+            before=attempt.state,
+            after=AttemptState.FAILED.value,
+            reason=report.reason.value,
+        )
 
     def _accept(self, report: Report, attempt: AnyRow, job: AnyRow, *, verdict: Verdict) -> None:
         self.good += 1
@@ -307,8 +324,10 @@ def _named_artifacts(report: Report) -> list[str]:
 
 def cool_off_until(hub: Hub, faults: int, now_ms: int) -> int:
     settings = hub.settings
-    if faults < settings.breaker_faults:
-        return 0
-    doublings = min(30, faults - settings.breaker_faults)
-    rest_s = min(settings.breaker_max_s, settings.breaker_base_s * float(2**doublings))
-    return now_ms + round(rest_s * 1000)
+    rest_ms = cool_off_ms(
+        faults,
+        limit=settings.breaker_faults,
+        base_ms=round(settings.breaker_base_s * 1000),
+        max_ms=round(settings.breaker_max_s * 1000),
+    )
+    return now_ms + rest_ms if rest_ms else 0

@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 from computepool.core.errors import Unavailable
-from computepool.hub.store import dialect
+from computepool.hub.store import dialect, reputations
 from computepool.hub.store.money_tables import metadata
 
 _SCRIPTS = Path(__file__).parent / "migrations"
@@ -32,6 +32,10 @@ def migrate(url: str, *, to: str = "head") -> None:
             if not _is_newest(connection):
                 command.upgrade(_config(connection), to)
                 dialect.check_foreign_keys(connection)
+                if to == "head":
+                    # A cache of the events: made again here, because no single migration knows the tables of all
+                    # that come after it. A change of the rule needs an empty migration and nothing else.
+                    reputations.rebuild(connection)
     finally:
         engine.dispose()
 

@@ -21,8 +21,9 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from computepool.core import ledger
 from computepool.core.errors import Unavailable
 from computepool.core.ledger import Leg
+from computepool.core.reputation import Reputation
 from computepool.hub.clock import Clock
-from computepool.hub.store import booking, dialect, failures
+from computepool.hub.store import booking, dialect, failures, reputations
 from computepool.hub.store.crashpoints import crash_point
 from computepool.hub.store.tables import events
 
@@ -84,7 +85,9 @@ class _Job:
 
 
 class Store:
-    """Reads on a few threads, writes on one. `on_commit(topics)` runs on the event loop after each commit."""
+    """Reads on a few threads, writes on one. After each commit, on the event loop: `on_commit(topics)`, and
+    `on_reputation(changed)` with the nodes whose outcomes it recorded.
+    """
 
     def __init__(
         self, url: str, *, clock: Clock, hub_id: str, group_commit_max: int = 256, read_threads: int = 4
@@ -101,6 +104,7 @@ class Store:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
         self.on_commit: Callable[[set[str]], None] = lambda _topics: None
+        self.on_reputation: Callable[[dict[str, Reputation]], None] = lambda _changed: None
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -212,6 +216,7 @@ class Store:
         done: list[Tx] = []
         topics: set[str] = set()
         seal: str | None = None
+        changed: dict[str, Reputation] = {}
         try:
             with self._writer.begin() as connection:
                 changes: dict[str, int] = {}
@@ -226,7 +231,7 @@ class Store:
                     for account, delta in tx.changes.items():
                         changes[account] = changes.get(account, 0) + delta
                 topics = topics.union(*(tx.topics for tx in done))
-                seal = _flush(connection, done, changes, notice=_payload(self.hub_id, topics))
+                seal, changed = _flush(connection, done, changes, notice=_payload(self.hub_id, topics))
                 crash_point("before_commit")
         except DBAPIError as error:
             # Lost in the middle of COMMIT: only the database knows. Running the units again could do things twice.
@@ -237,6 +242,8 @@ class Store:
         crash_point("after_commit")
         if topics:
             self._call(self.on_commit, topics)
+        if changed:
+            self._call(self.on_reputation, changed)
 
     def _call(self, function: Callable[[Any], None], argument: object) -> None:
         """On the event loop. What was committed stays committed even when nobody is left to hear of it."""
@@ -248,9 +255,14 @@ class Store:
             logger.warning("store.loop_closed: an answer was dropped")
 
 
-def _flush(connection: Connection, done: Sequence[Tx], changes: dict[str, int], *, notice: str) -> str | None:
-    """Money and events last, because hubs take turns to number them. Returns what names the transaction afterwards."""
-    seal = None
+def _flush(
+    connection: Connection, done: Sequence[Tx], changes: dict[str, int], *, notice: str
+) -> tuple[str | None, dict[str, Reputation]]:
+    """Money and events last, because hubs take turns to number them.
+
+    Returns what names the transaction afterwards, and the reputations that it changed.
+    """
+    seal, changed = None, {}
     moved = [row for tx in done for row in tx.transfers]
     told = [row for tx in done for row in tx.events]
     if moved or told:
@@ -259,9 +271,10 @@ def _flush(connection: Connection, done: Sequence[Tx], changes: dict[str, int], 
         booking.write(connection, moved, changes, now_ms=done[0].now_ms)
     if told:
         connection.execute(events.insert(), told)
+        changed = reputations.count(connection, told)
     if notice:
         seal = dialect.notify(connection, notice)
-    return seal
+    return seal, changed
 
 
 def _run_isolated(job: _Job, tx: Tx) -> bool:

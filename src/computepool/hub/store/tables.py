@@ -146,6 +146,23 @@ groups = Table(
     Column("created_at_ms", BigInteger, nullable=False),
 )
 
+#: What the events say of each node (see core/reputation.py). Whole numbers, so that counting again gives the same.
+#: Without a foreign key: nothing that is written here may ever keep a job from being settled.
+reputations = Table(
+    "reputations",
+    metadata,
+    Column("node_id", Text, primary_key=True),
+    Column("success", BigInteger, nullable=False),  # in parts of an outcome
+    Column("failure", BigInteger, nullable=False),
+    Column("changed_at_ms", BigInteger, nullable=False),
+    Column("lost_at_ms", BigInteger, nullable=False),
+    Column("successes", BigInteger, nullable=False),
+    Column("failures", BigInteger, nullable=False),
+    Column("dues", BigInteger, nullable=False),
+    Column("tenure_days", Integer, nullable=False),
+    Column("tenure_day", Integer, nullable=False),
+)
+
 jobs = Table(
     "jobs",
     metadata,

@@ -1,0 +1,256 @@
+"""How far to rely on a node: a discounted Beta rule over its outcomes. Pure, and the same to the last bit everywhere.
+
+The state is whole numbers, because it must be found again from the events on any machine: `pow` and `exp` differ in the
+last digit between C libraries, integers do not. Only the score is a float, made of operations (+ - × ÷ √) that IEEE 754
+defines exactly. What is stored is a cache of the events: `recompute` makes it again.
+
+    S ← λS + x,  F ← λF + (1 − x)      after each outcome (x is 1 for a success), λ = 0.95
+    S ← S·2^(−days/30), F ← F·2^(−days/60)     while nothing happens: failures fade more slowly
+    m = (a0 + S) / (a0 + b0 + S + F)    the mean of Beta(a0 + S, b0 + F)
+    score = m − ½·√(m(1 − m) / (n + 1))  half a standard deviation below: what we know little of ranks lower
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from computepool.core.jobs import NODE_FAULTS
+from computepool.core.money import CREDIT
+
+DAY_MS: Final = 24 * 3600 * 1000
+
+#: What is believed of a node that nobody has tried: 4 outcomes, 80 % of them good.
+PRIOR_SUCCESS: Final = 3.2
+PRIOR_FAILURE: Final = 0.8
+#: How far below the mean the score is, in standard deviations.
+CAUTION: Final = 0.5
+#: 1 / (1 − λ): the weight that S and F can reach, and so how many outcomes are remembered.
+MEMORY: Final = 20
+SUCCESS_HALF_LIFE_MS: Final = 30 * DAY_MS
+FAILURE_HALF_LIFE_MS: Final = 60 * DAY_MS
+
+#: S and F are kept in these parts of an outcome. 20 · 2^40 is far inside a 64-bit column, and 10^-12 of an outcome is
+#: far below what could ever move a score.
+ONE: Final = 1 << 40
+_FULL: Final = MEMORY * ONE
+_FACTOR_BITS: Final = 62
+_FACTOR: Final = 1 << _FACTOR_BITS
+_FRACTION_BITS: Final = 32
+
+#: Newcomers' dues: so many jobs of others done well before a node may have more than one of them at a time.
+DUES_SUCCESSES: Final = 5
+EXPOSURE_BASE: Final = 50 * CREDIT
+EXPOSURE_MAX: Final = 5_000 * CREDIT
+
+
+class Evidence(StrEnum):
+    """What an outcome says about the node."""
+
+    VERIFIED = "verified"  #: the result was compared with another node's, and agreed
+    UNVERIFIED = "unverified"  #: the node says that it succeeded
+    NODE_FAULT = "node_fault"  #: sandbox, agent or staging failed
+    LEASE_LOST = "lease_lost"  #: the node went silent, or restarted, with the job
+    JOB_FAULT = "job_fault"  #: the job's own failure says nothing about the node
+    CANCELLED = "cancelled"
+    HUB_FAULT = "hub_fault"
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    quarters: int  #: of a full outcome
+    success: bool
+
+
+#: How much each counts. Verification adds events that say VERIFIED; nothing else here changes for it.
+WEIGHTS: Final[Mapping[Evidence, Weight]] = {
+    Evidence.VERIFIED: Weight(4, success=True),
+    Evidence.UNVERIFIED: Weight(1, success=True),
+    Evidence.NODE_FAULT: Weight(4, success=False),
+    Evidence.LEASE_LOST: Weight(4, success=False),
+    Evidence.JOB_FAULT: Weight(0, success=False),
+    Evidence.CANCELLED: Weight(0, success=False),
+    Evidence.HUB_FAULT: Weight(0, success=False),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reputation:
+    """What a node's outcomes came to. The default is a node that nobody has tried."""
+
+    success: int = 0  #: S, in parts of ONE, at `changed_at_ms`
+    failure: int = 0  #: F
+    changed_at_ms: int = 0  #: when the last outcome that counts was recorded
+    lost_at_ms: int = 0  #: when it last lost leases
+    successes: int = 0  #: outcomes, unweighted
+    failures: int = 0
+    dues: int = 0  #: successes with jobs of others
+    tenure_days: int = 0  #: days on which there was such a success
+    tenure_day: int = 0  #: the last of them, in days since the epoch
+
+    def score(self, now_ms: int) -> float:
+        """From 0 to 1: the cautious mean at this moment."""
+        success, failure = self.faded(now_ms)
+        return score_of(success / ONE, failure / ONE)
+
+    def faded(self, now_ms: int) -> tuple[int, int]:
+        """S and F at this moment. A clock that went back fades nothing."""
+        quiet_ms = max(0, now_ms - self.changed_at_ms)
+        return (
+            _faded(self.success, quiet_ms, SUCCESS_HALF_LIFE_MS),
+            _faded(self.failure, quiet_ms, FAILURE_HALF_LIFE_MS),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One event's word about one node."""
+
+    node_id: str
+    evidence: Evidence
+    at_ms: int
+    own: bool = False  #: the job was the node owner's
+
+
+def score_of(success: float, failure: float) -> float:
+    a, b = PRIOR_SUCCESS + success, PRIOR_FAILURE + failure
+    n = a + b
+    mean = a / n
+    return mean - CAUTION * math.sqrt(mean * (1 - mean) / (n + 1))
+
+
+def update(before: Reputation, outcome: Outcome) -> Reputation:
+    """The rule. An outcome without weight changes nothing, not even the time from which silence is counted."""
+    weight, at_ms = WEIGHTS[outcome.evidence], outcome.at_ms
+    lost = outcome.evidence is Evidence.LEASE_LOST
+    # A node that goes away loses all that it held at once: that is one failure, however many short jobs waited in its
+    # lanes. Counted one by one, a single reboot would be remembered for months.
+    if not weight.quarters or (lost and before.lost_at_ms == at_ms):
+        return before
+    success, failure = before.faded(at_ms)
+    keep, good = _KEEP[weight.quarters], weight.success
+    paid = good and not outcome.own
+    day = at_ms // DAY_MS if paid else before.tenure_day
+    return Reputation(
+        success=_grown(success, keep) if good else _scaled(success, keep),
+        failure=_scaled(failure, keep) if good else _grown(failure, keep),
+        changed_at_ms=max(before.changed_at_ms, at_ms),
+        lost_at_ms=at_ms if lost else before.lost_at_ms,
+        successes=before.successes + good,
+        failures=before.failures + (not good),
+        dues=before.dues + paid,
+        tenure_days=before.tenure_days + (day > before.tenure_day),
+        tenure_day=max(day, before.tenure_day),
+    )
+
+
+def recompute(outcomes: Iterable[Outcome], begin: Reputation | None = None) -> Reputation:
+    """One node's reputation from its outcomes in the order of the events."""
+    reputation = begin or NEWCOMER
+    for outcome in outcomes:
+        reputation = update(reputation, outcome)
+    return reputation
+
+
+def owes_dues(reputation: Reputation, needed: int) -> bool:
+    """Whether it may have only one job of others at a time. 0: there are no dues."""
+    return reputation.dues < needed
+
+
+def exposure_cap(tenure_days: int) -> int:
+    """Microcredits: what an unverified result of such a node may be worth at most."""
+    return min(EXPOSURE_MAX, EXPOSURE_BASE * (1 + tenure_days))
+
+
+def cool_off_ms(faults: int, *, limit: int, base_ms: int, max_ms: int) -> int:
+    """The breaker: how long a node rests after so many faults in a row. Doubles with each; 0: it goes on."""
+    if faults < limit:
+        return 0
+    return min(max_ms, base_ms << min(30, faults - limit))
+
+
+# events
+
+_SUCCEEDED = "job.succeeded"
+_EXPIRED = "attempt.expired"
+#: A node's report that blames the node. Written beside the job's own event, which is about the job.
+FAULT_ACTION: Final = "attempt.failed"
+#: The events that say something about a node.
+ACTIONS: Final = frozenset({_SUCCEEDED, _EXPIRED, FAULT_ACTION})
+_FAULT_REASONS: Final = frozenset(reason.value for reason in NODE_FAULTS)
+
+
+def node_of(event: Mapping[str, object]) -> str | None:
+    """The node that an event says something about; None: it says nothing about any."""
+    if event["action"] not in ACTIONS:
+        return None
+    # A late result is accepted from a node that the job has left, so the job's node would be the wrong one.
+    found = event["actor"] if event["action"] == _SUCCEEDED else event["node_id"]
+    return None if found is None else str(found)
+
+
+def read(event: Mapping[str, object], *, owner: str) -> Outcome | None:
+    """What an event says about the node that `node_of` names. `owner`: the node's."""
+    node_id, at_ms = node_of(event), event["at_ms"]
+    if node_id is None or not isinstance(at_ms, int):
+        return None
+    evidence = _evidence(str(event["action"]), str(event["reason"]))
+    return Outcome(node_id, evidence, at_ms, own=event["account_id"] == owner)
+
+
+def _evidence(action: str, reason: str) -> Evidence:
+    if action == _SUCCEEDED:
+        return Evidence.UNVERIFIED
+    if reason not in _FAULT_REASONS:
+        return Evidence.JOB_FAULT
+    return Evidence.LEASE_LOST if action == _EXPIRED else Evidence.NODE_FAULT
+
+
+# fixed point
+
+
+def _scaled(amount: int, factor: int) -> int:
+    return (amount * factor + (_FACTOR >> 1)) >> _FACTOR_BITS
+
+
+def _grown(amount: int, keep: int) -> int:
+    """λS + 1, written as a step towards MEMORY: for a quarter of an outcome, four of these are exactly one full one."""
+    return _FULL - _scaled(_FULL - amount, keep)
+
+
+def _faded(amount: int, quiet_ms: int, half_life_ms: int) -> int:
+    """amount · 2^(−quiet / half-life)."""
+    if not amount or not quiet_ms:
+        return amount
+    halvings, rest_ms = divmod(quiet_ms, half_life_ms)
+    fraction = (rest_ms << _FRACTION_BITS) // half_life_ms
+    factor = _FACTOR
+    for bit in range(_FRACTION_BITS):
+        if fraction >> (_FRACTION_BITS - 1 - bit) & 1:
+            factor = _scaled(factor, _ROOTS[bit])
+    return _scaled(amount, factor) >> min(halvings, 64)
+
+
+def _root(factor: int) -> int:
+    return math.isqrt(factor << _FACTOR_BITS)
+
+
+def _roots() -> tuple[int, ...]:
+    """2^(−1/2), 2^(−1/4), 2^(−1/8) …"""
+    found = [_root(_FACTOR >> 1)]
+    while len(found) < _FRACTION_BITS:
+        found.append(_root(found[-1]))
+    return tuple(found)
+
+
+_ROOTS: Final = _roots()
+_LAMBDA: Final = _FACTOR * (MEMORY - 1) // MEMORY
+#: λ for a full outcome and its fourth root for a quarter of one.
+_KEEP: Final[Mapping[int, int]] = {1: _root(_root(_LAMBDA)), 4: _LAMBDA}
+
+NEWCOMER: Final = Reputation()
+#: What a node that nobody has tried is given.
+NEWCOMER_SCORE: Final = NEWCOMER.score(0)

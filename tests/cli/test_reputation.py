@@ -1,0 +1,33 @@
+"""What people see of a node's reputation, with a real hub and a real node."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from computepool.sdk.config import Config, save_config
+from computepool.testing.processes import RealPool, wait_until
+from tests.cli.conftest import Run
+
+pytestmark = pytest.mark.process
+SOON_S = 20.0
+
+
+def test_a_node_is_shown_with_what_it_did(run: Run) -> None:
+    with RealPool(dues_successes=5) as real:
+        real.start_hub()
+        real.start_agent(name="studio-3", trusted=("*",))
+        save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
+        client = real.client()
+        wait_until(client.nodes.list, SOON_S, "the node is there")
+        [line] = run("nodes").out.splitlines()
+        assert "\t0.71\t" in line
+        assert client.submit(abs, -3).result(SOON_S) == 3
+        view = json.loads(run("node", "show", "studio-3", "--json").out)
+        assert view["reliability"] == view["reputation"]["score"] > 0.711
+        shown = run("node", "show", "studio-3").out
+        assert "1 (count 0.25)" in shown
+        assert "0 of 5 jobs" in shown  # the job was its owner's
+        assert "from 1 job done and 0 failures of its own" in run("node", "why", "studio-3").out
+        assert real.broken_rules() == []

@@ -1,0 +1,234 @@
+"""The discounted Beta rule: the worked values it was chosen by, its properties, and that nothing about it is approximate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from computepool.core.money import CREDIT
+from computepool.core.reputation import (
+    DAY_MS,
+    MEMORY,
+    NEWCOMER,
+    NEWCOMER_SCORE,
+    ONE,
+    WEIGHTS,
+    Evidence,
+    Outcome,
+    Reputation,
+    cool_off_ms,
+    exposure_cap,
+    node_of,
+    owes_dues,
+    read,
+    recompute,
+    update,
+)
+
+GOOD, BAD = Evidence.VERIFIED, Evidence.NODE_FAULT
+NOTHING = [evidence for evidence, weight in WEIGHTS.items() if not weight.quarters]
+
+
+def after(history: str, *, begin: Reputation = NEWCOMER, at_ms: int = 0) -> Reputation:
+    """`+`: verified success, `.`: unverified success, `-`: fault."""
+    kinds = {"+": GOOD, ".": Evidence.UNVERIFIED, "-": BAD}
+    return recompute([Outcome("n", kinds[word], at_ms) for word in history], begin)
+
+
+WORKED = [
+    ("", 0, 0.711),
+    ("+", 0, 0.765),
+    ("+" * 5, 0, 0.859),
+    ("+" * 20, 0, 0.927),
+    ("+" * 50, 0, 0.945),
+    ("+" * 50 + "-", 0, 0.892),
+    ("+" * 50 + "---", 0, 0.801),
+    ("+" * 50 + "---" + "+" * 20, 0, 0.896),
+    ("---", 0, 0.378),
+    ("+" * 50, 30, 0.908),
+    ("+" * 50, 120, 0.772),
+    ("-" * 8, 0, 0.231),
+    ("-" * 8, 120, 0.467),
+    ("-" * 8, 365, 0.689),
+]
+
+
+@pytest.mark.parametrize(("history", "idle_days", "expected"), WORKED)
+def test_worked_values(history: str, idle_days: int, expected: float) -> None:
+    assert round(after(history).score(idle_days * DAY_MS), 3) == expected
+
+
+def test_the_stored_numbers_are_these_on_every_machine() -> None:
+    """Golden: a different integer here means that stored reputations no longer follow from their events."""
+    found = after("+.-", begin=replace(after("..."), changed_at_ms=0), at_ms=17 * DAY_MS + 12_345)
+    assert (found.success, found.failure) == GOLDEN
+
+
+GOLDEN = (1_796_655_034_032, 1_099_511_627_776)
+
+outcomes = st.lists(
+    st.builds(
+        Outcome,
+        st.just("n"),
+        st.sampled_from(list(Evidence)),
+        st.integers(0, 400 * DAY_MS),
+        st.booleans(),
+    ),
+    max_size=60,
+)
+reputations = st.builds(recompute, outcomes)
+
+
+@given(reputations, st.integers(0, 3_000 * DAY_MS))
+def test_a_score_is_a_share(reputation: Reputation, now_ms: int) -> None:
+    assert 0 <= reputation.score(now_ms) <= 1
+    assert 0 <= reputation.success <= MEMORY * ONE
+    assert 0 <= reputation.failure <= MEMORY * ONE
+
+
+@given(reputations, st.sampled_from(list(Evidence)))
+def test_a_success_never_lowers_a_score_and_a_fault_never_lifts_it(
+    reputation: Reputation, evidence: Evidence
+) -> None:
+    now_ms = reputation.changed_at_ms + 1
+    before = reputation.score(now_ms)
+    later = update(reputation, Outcome("n", evidence, now_ms)).score(now_ms)
+    if evidence in NOTHING:
+        assert later == before
+    elif WEIGHTS[evidence].success:
+        assert later >= before
+    else:
+        assert later <= before
+
+
+@given(reputations)
+def test_three_faults_in_a_row_are_felt(reputation: Reputation) -> None:
+    """By 0.06, to two digits: at worst 0.0597, for a node that has failed half of its last twenty jobs."""
+    now_ms = reputation.changed_at_ms
+    before = reputation.score(now_ms)
+    if before >= 0.5:
+        assert round(before - after("---", begin=reputation, at_ms=now_ms).score(now_ms), 2) >= 0.06
+
+
+@given(reputations, st.integers(0, 3_000 * DAY_MS))
+def test_silence_lifts_nobody_above_what_they_were_or_a_newcomer(
+    reputation: Reputation, quiet_ms: int
+) -> None:
+    now = reputation.score(reputation.changed_at_ms)
+    later = reputation.score(reputation.changed_at_ms + quiet_ms)
+    assert later <= max(now, NEWCOMER_SCORE) + 1e-9
+
+
+@given(outcomes, st.integers(0, 60))
+def test_little_by_little_is_all_at_once(history: list[Outcome], cut: int) -> None:
+    assert recompute(history[cut:], recompute(history[:cut])) == recompute(history)
+
+
+@given(reputations, st.sampled_from(NOTHING), st.integers(0, 900 * DAY_MS))
+def test_what_has_no_weight_changes_nothing(reputation: Reputation, evidence: Evidence, at_ms: int) -> None:
+    assert update(reputation, Outcome("n", evidence, at_ms)) == reputation
+
+
+@given(reputations, st.integers(1, 400 * DAY_MS))
+def test_a_clock_that_goes_back_fades_nothing(reputation: Reputation, back_ms: int) -> None:
+    early = reputation.changed_at_ms - back_ms
+    assert reputation.faded(early) == (reputation.success, reputation.failure)
+    assert update(reputation, Outcome("n", GOOD, early)).changed_at_ms == reputation.changed_at_ms
+
+
+@given(st.integers(0, MEMORY * ONE), st.integers(0, 700 * DAY_MS))
+def test_fading_is_what_the_formula_says(amount: int, quiet_ms: int) -> None:
+    success, failure = Reputation(success=amount, failure=amount).faded(quiet_ms)
+    days = quiet_ms / DAY_MS
+    assert math.isclose(success / ONE, amount / ONE * 2 ** (-days / 30), rel_tol=1e-8, abs_tol=1e-9)
+    assert math.isclose(failure / ONE, amount / ONE * 2 ** (-days / 60), rel_tol=1e-8, abs_tol=1e-9)
+
+
+@given(st.text("+-", max_size=80))
+def test_whole_numbers_follow_the_formula_in_floats(history: str) -> None:
+    success = failure = 0.0
+    for word in history:
+        success = 0.95 * success + (word == "+")
+        failure = 0.95 * failure + (word == "-")
+    found = after(history)
+    assert math.isclose(found.success / ONE, success, rel_tol=1e-9, abs_tol=1e-9)
+    assert math.isclose(found.failure / ONE, failure, rel_tol=1e-9, abs_tol=1e-9)
+
+
+@given(reputations)
+def test_four_unverified_successes_are_one_verified(reputation: Reputation) -> None:
+    now_ms = reputation.changed_at_ms
+    quarters, whole = (
+        after("....", begin=reputation, at_ms=now_ms),
+        after("+", begin=reputation, at_ms=now_ms),
+    )
+    assert abs(quarters.success - whole.success) <= 4
+    assert abs(quarters.failure - whole.failure) <= 4
+
+
+def test_what_was_lost_at_one_moment_is_lost_once() -> None:
+    lost = [Outcome("n", Evidence.LEASE_LOST, 5)] * 64
+    assert recompute(lost) == recompute(lost[:1])
+    assert recompute([*lost, Outcome("n", Evidence.LEASE_LOST, 6)]).failures == 2
+
+
+def test_dues_are_paid_with_jobs_of_others() -> None:
+    own = [Outcome("n", Evidence.UNVERIFIED, 1, own=True)] * 9
+    assert owes_dues(recompute(own), 5)
+    assert recompute(own).score(1) > NEWCOMER_SCORE
+    others = [Outcome("n", Evidence.UNVERIFIED, 1)] * 5
+    assert owes_dues(recompute(others[:4]), 5)
+    assert not owes_dues(recompute(others), 5)
+    assert not owes_dues(NEWCOMER, 0)
+
+
+def test_tenure_counts_days_with_a_success() -> None:
+    days = [1, 1, 2, 9, 3]  # the clock of another hub may be behind
+    found = recompute([Outcome("n", Evidence.UNVERIFIED, day * DAY_MS + 7) for day in days])
+    assert found.tenure_days == 3
+    assert exposure_cap(0) == 50 * CREDIT
+    assert exposure_cap(3) == 200 * CREDIT
+    assert exposure_cap(10**6) == 5_000 * CREDIT
+
+
+@pytest.mark.parametrize(
+    ("faults", "minutes"), [(0, 0), (2, 0), (3, 5), (4, 10), (5, 20), (12, 1440), (99, 1440)]
+)
+def test_the_breaker_rests_twice_as_long_each_time(faults: int, minutes: int) -> None:
+    rest = cool_off_ms(faults, limit=3, base_ms=300_000, max_ms=DAY_MS)
+    assert rest == minutes * 60_000
+
+
+def event(action: str, **columns: Any) -> dict[str, Any]:
+    said = {"actor": "hub", "node_id": "n", "reason": "", "account_id": "acc_s", "at_ms": 7}
+    return {"action": action, **said, **columns}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (event("job.succeeded", actor="late", node_id="other"), ("late", Evidence.UNVERIFIED, False)),
+        (event("job.succeeded", actor="n", account_id="acc_o"), ("n", Evidence.UNVERIFIED, True)),
+        (event("attempt.expired", reason="lease_lost"), ("n", Evidence.LEASE_LOST, False)),
+        (event("attempt.expired", reason="node_restarted"), ("n", Evidence.LEASE_LOST, False)),
+        (event("attempt.failed", reason="node_error"), ("n", Evidence.NODE_FAULT, False)),
+        (event("attempt.failed", reason="exit_nonzero"), ("n", Evidence.JOB_FAULT, False)),
+        (event("job.failed", reason="node_error"), None),
+        (event("job.cancelled"), None),
+        (event("node.online"), None),
+    ],
+)
+def test_what_events_say(said: dict[str, Any], expected: tuple[str, Evidence, bool] | None) -> None:
+    found = read(said, owner="acc_o")
+    if expected is None:
+        assert found is None
+        assert node_of(said) is None
+    else:
+        node_id, evidence, own = expected
+        assert found == Outcome(node_id, evidence, 7, own)
+        assert node_of(said) == node_id
