@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -61,6 +62,7 @@ class Attempt:
     timed_out: bool = False
     usage: Usage | None = None  #: as last measured
     gpu_ms: float = 0.0
+    printed: "hashlib._Hash" = field(default_factory=hashlib.sha256)  #: all that a process wrote to stdout
 
     @property
     def id(self) -> str:

@@ -32,6 +32,7 @@ class Ending:
     result: str | None = None
     result_artifact: str | None = None
     outputs: tuple[OutputRef, ...] = ()
+    printed: str | None = None  #: digest of the standard output, where that is (part of) the result
     ran_ms: int = 0
     usage: Usage | None = None
 
@@ -45,6 +46,7 @@ class Ending:
             result=self.result,
             result_artifact=self.result_artifact,
             outputs=list(self.outputs),
+            printed=self.printed,
             ran_ms=max(0, self.ran_ms),
             usage=self.usage,
         )

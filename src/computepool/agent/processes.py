@@ -61,6 +61,8 @@ class ProcessRunner:
             ending = of_exit(ended, stderr_tail="" if attempt.log is None else attempt.log.stderr_tail)
             ending.ran_ms = ended.usage.wall_ms
             ending.usage = _usage(ended, attempt)
+            if ended.ok:
+                ending.printed = attempt.printed.hexdigest()
             if attempt.stop is None and os.listdir(workdir / OUTPUTS):
                 await self._take_outputs(attempt, workdir, ending)
             return ending
@@ -194,6 +196,8 @@ class Run:
             if not data:
                 self._loop.remove_reader(fd)
                 return
+            if stream == STDOUT:
+                self._attempt.printed.update(data)
             self._sink(self._attempt, stream, data)
 
     def _on_end(self) -> None:

@@ -196,6 +196,7 @@ class Report(Request):
     result: Annotated[str, StringConstraints(max_length=RESULT_INLINE_MAX * 4 // 3 + 1024)] | None = None
     result_artifact: Digest | None = None
     outputs: list[OutputRef] = Field(default=[], max_length=OUTPUTS_MAX)
+    printed: Digest | None = None  #: of a script's or command's whole standard output
     ran_ms: Count = 0  #: how long it ran
     ended_ago_ms: Count = 0  #: intervals, not times of day: the node's clock is not trusted
     usage: Usage | None = None
@@ -211,7 +212,14 @@ class Report(Request):
         parts = (
             self.attempt_id, self.outcome, self.reason, str(self.exit_code), self.error or "", self.result or "",
             self.result_artifact or "", *(f"{output.name}={output.digest}" for output in self.outputs),
+            *(() if self.printed is None else (self.printed,)),
         )  # fmt: skip
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def result_digest(self) -> str:
+        """Names what the job came to, whoever ran it: the value, the files, and what a program printed."""
+        files = sorted(f"{output.name}={output.digest}" for output in self.outputs)
+        parts = (str(self.exit_code), self.result or "", self.result_artifact or "", self.printed or "", *files)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -255,9 +263,18 @@ class ReputationView(Reply):
     failure_weight: float
     changed_at_ms: int | None = None  #: the last outcome that counted; none: nothing is known of it
     newcomer: bool = False  #: it gets one job of others at a time
-    dues_paid: int = 0  #: jobs of others done well, of the `dues` that end this
+    dues_paid: int = (
+        0  #: verified jobs of others, of the `dues` that end this; an unverified one counts a quarter
+    )
     dues: int = 0
     tenure_days: int = 0  #: days on which it did a job of others well
+    verified: int = 0  #: jobs of others whose results were compared with other nodes' and agreed, of all time
+    verified_days: int = 0  #: days on which there was one
+    exposure_cap: int = 0  #: microcredits: what the jobs of others that it holds may be worth together
+    streak: int = 0  #: verified results since the last one that was proven wrong
+    strikes: int = 0  #: results proven wrong, of all time
+    strikes_lately: int = 0  #: in the last 30 days; a third one bans
+    banned_at_ms: int | None = None  #: since when it gets no jobs of others, because of wrong results
 
 
 class NodeView(Reply):
