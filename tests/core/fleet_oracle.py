@@ -84,6 +84,7 @@ class PlainNode:
     held: list[Reservation] = field(default_factory=list)
     floor: int | None = None
     dues: bool = False  #: one job of others at a time
+    banned: bool = False  #: no job of others
     prices: PlainPrices | None = None  #: None: there is no market
 
     def used(self, what: str) -> int:
@@ -148,6 +149,7 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         "python": not wanted.python or wanted.python.split(".")[:2] == profile.python.split(".")[:2],
         "isolation": wanted.isolation is None or profile.level >= wanted.isolation,
         "trust": trusted,
+        "integrity": not node.banned or profile.owner == shape.account,
         "dues": (
             idle
             or not node.dues
@@ -316,6 +318,10 @@ class Pair:
         self.nodes[node_id].dues = owes
         self.fleet.set_dues(node_id, owes)
 
+    def set_banned(self, node_id: str, banned: bool) -> None:
+        self.nodes[node_id].banned = banned
+        self.fleet.set_integrity(node_id, streak=0, banned=banned)
+
     def set_floor(self, node_id: str, floor: int | None) -> None:
         self.nodes[node_id].floor = floor
         self.fleet.set_floor(node_id, floor)
@@ -344,6 +350,7 @@ def loaded_fleets(draw: st.DrawFn) -> Pair:
         pair.fleet.set_reliability(node_id, draw(st.sampled_from([0.0, 0.5, 0.8, 1.0])))
         pair.set_floor(node_id, draw(st.sampled_from(FLOORS)))
         pair.set_dues(node_id, draw(st.sampled_from([False, False, True])))
+        pair.set_banned(node_id, draw(st.sampled_from([False, False, False, True])))
     if draw(st.booleans()):
         pair.follow(draw(markets))
     return pair
@@ -436,6 +443,7 @@ class Dice:
             pair.fleet.set_available(node_id, node.available)
             pair.set_floor(node_id, self._random.choice(FLOORS))
             pair.set_dues(node_id, self._random.random() < 0.2)
+            pair.set_banned(node_id, self._random.random() < 0.1)
         if self._random.random() < 0.7:
             pair.follow(self.prices())
         return pair

@@ -27,11 +27,16 @@ from computepool.core.reputation import (
     owes_dues,
     read,
     recompute,
+    said_once,
     update,
 )
 
 GOOD, BAD = Evidence.VERIFIED, Evidence.NODE_FAULT
-NOTHING = [evidence for evidence, weight in WEIGHTS.items() if not weight.quarters]
+NOTHING = [
+    evidence
+    for evidence, weight in WEIGHTS.items()
+    if not weight.quarters and evidence is not Evidence.REFUTED
+]
 
 
 def after(history: str, *, begin: Reputation = NEWCOMER, at_ms: int = 0) -> Reputation:
@@ -98,7 +103,7 @@ def test_a_success_never_lowers_a_score_and_a_fault_never_lifts_it(
     now_ms = reputation.changed_at_ms + 1
     before = reputation.score(now_ms)
     later = update(reputation, Outcome("n", evidence, now_ms)).score(now_ms)
-    if evidence in NOTHING:
+    if not WEIGHTS[evidence].quarters:
         assert later == before
     elif WEIGHTS[evidence].success:
         assert later >= before
@@ -181,19 +186,61 @@ def test_dues_are_paid_with_jobs_of_others() -> None:
     own = [Outcome("n", Evidence.UNVERIFIED, 1, own=True)] * 9
     assert owes_dues(recompute(own), 5)
     assert recompute(own).score(1) > NEWCOMER_SCORE
-    others = [Outcome("n", Evidence.UNVERIFIED, 1)] * 5
+    others = [Outcome("n", Evidence.VERIFIED, 1)] * 5
     assert owes_dues(recompute(others[:4]), 5)
     assert not owes_dues(recompute(others), 5)
+    unchecked = [Outcome("n", Evidence.UNVERIFIED, 1)] * 4
+    assert owes_dues(recompute(others[:4] + unchecked[:3]), 5)
+    assert not owes_dues(recompute(others[:4] + unchecked), 5)
     assert not owes_dues(NEWCOMER, 0)
 
 
 def test_tenure_counts_days_with_a_success() -> None:
     days = [1, 1, 2, 9, 3]  # the clock of another hub may be behind
     found = recompute([Outcome("n", Evidence.UNVERIFIED, day * DAY_MS + 7) for day in days])
-    assert found.tenure_days == 3
-    assert exposure_cap(0) == 50 * CREDIT
-    assert exposure_cap(3) == 200 * CREDIT
-    assert exposure_cap(10**6) == 5_000 * CREDIT
+    assert (found.tenure_days, found.verified_days) == (3, 0)
+    assert exposure_cap(NEWCOMER) == 50 * CREDIT
+    assert exposure_cap(found) == 50 * CREDIT + 3 * 50 * CREDIT // 4
+    checked = recompute([Outcome("n", GOOD, day * DAY_MS + 7) for day in days])
+    assert exposure_cap(checked) == 200 * CREDIT
+    assert exposure_cap(replace(checked, tenure_days=10**6)) == 5_000 * CREDIT
+
+
+@given(reputations, st.integers(1, 40 * DAY_MS))
+def test_a_confirmation_completes_what_was_counted_at_acceptance(
+    reputation: Reputation, later_ms: int
+) -> None:
+    """Nothing twice: a success and its later confirmation are one verified success, whatever lies between."""
+    at_ms = reputation.changed_at_ms
+    once = after("+", begin=reputation, at_ms=at_ms)
+    accepted = after(".", begin=reputation, at_ms=at_ms)
+    both = update(accepted, Outcome("n", Evidence.CONFIRMED, at_ms))
+    assert abs(both.success - once.success) <= 4
+    assert abs(both.failure - once.failure) <= 4
+    assert replace(both, success=once.success, failure=once.failure) == once
+    later = update(accepted, Outcome("n", Evidence.CONFIRMED, at_ms + later_ms))
+    assert (later.successes, later.dues, later.streak) == (once.successes, once.dues, once.streak)
+
+
+def test_only_verified_work_for_others_makes_a_streak_and_a_wrong_result_ends_it() -> None:
+    found = after("++.-+")
+    assert (found.streak, found.verified, found.strikes) == (3, 3, 0)
+    assert update(found, Outcome("n", GOOD, 1, own=True)).streak == 3
+    struck = update(found, Outcome("n", Evidence.REFUTED, 1))
+    assert (struck.streak, struck.strikes, struck.verified) == (0, 1, 3)
+    assert struck.score(9) == found.score(9)
+
+
+@given(st.lists(st.integers(1, 100), max_size=12))
+def test_three_strikes_in_thirty_days_ban_and_only_they(days: list[int]) -> None:
+    days.sort()
+    found = recompute([Outcome("n", Evidence.REFUTED, day * DAY_MS) for day in days])
+    close = [third for first, third in zip(days, days[2:], strict=False) if third - first < 30]
+    assert found.strikes == len(days)
+    assert found.banned_at_ms == (close[0] * DAY_MS if close else 0)
+    assert found.banned(200 * DAY_MS) == bool(close)
+    if not close:
+        assert found.strikes_lately(100 * DAY_MS) == sum(100 - day < 30 for day in days)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +265,9 @@ def event(action: str, **columns: Any) -> dict[str, Any]:
         (event("attempt.expired", reason="node_restarted"), ("n", Evidence.LEASE_LOST, False)),
         (event("attempt.failed", reason="node_error"), ("n", Evidence.NODE_FAULT, False)),
         (event("attempt.failed", reason="exit_nonzero"), ("n", Evidence.JOB_FAULT, False)),
+        (event("attempt.verified", reason="verified"), ("n", Evidence.VERIFIED, False)),
+        (event("attempt.verified", reason="rechecked"), ("n", Evidence.CONFIRMED, False)),
+        (event("attempt.refuted"), ("n", Evidence.REFUTED, False)),
         (event("job.failed", reason="node_error"), None),
         (event("job.cancelled"), None),
         (event("node.online"), None),
@@ -232,3 +282,23 @@ def test_what_events_say(said: dict[str, Any], expected: tuple[str, Evidence, bo
         node_id, evidence, own = expected
         assert found == Outcome(node_id, evidence, 7, own)
         assert node_of(said) == node_id
+
+
+def test_a_success_that_was_verified_is_said_once() -> None:
+    said = [
+        event("attempt.verified", reason="verified", job_id="j", attempt_id="j-1"),
+        event("attempt.verified", reason="verified", job_id="j", attempt_id="j-2"),
+        event("job.succeeded", job_id="j", attempt_id="j-1"),  # counted by the first
+        event("job.succeeded", job_id="k", attempt_id="k-1"),  # nobody checked it
+        event("attempt.verified", reason="rechecked", job_id="k", attempt_id="k-1"),
+        event("attempt.verified", reason="verified", job_id="l", attempt_id="l-1"),
+        event("job.succeeded", job_id="l", attempt_id="l-2"),  # another attempt was accepted
+    ]
+    assert [event["attempt_id"] for event in said_once(said)] == [
+        "j-1",
+        "j-2",
+        "k-1",
+        "k-1",
+        "l-1",
+        "l-2",
+    ]

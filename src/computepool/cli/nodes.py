@@ -292,14 +292,17 @@ def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
 
 def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
     last = "never" if known.changed_at_ms is None else output.ago(known.changed_at_ms)
-    dues = f"{known.dues_paid} of {known.dues} jobs" if known.newcomer else "paid"
+    dues = f"{known.dues_paid} of {known.dues} verified jobs" if known.newcomer else "paid"
+    strikes = f"{known.strikes} ({known.strikes_lately} in the last 30 days)"
     return [
         ("reliability", f"{known.score:.3f}"),
         ("successes", f"{known.successes} (count {known.success_weight:.2f})"),
         ("failures", f"{known.failures} (count {known.failure_weight:.2f})"),
         ("last outcome", last),
         ("dues", dues),
-        ("tenure", f"{known.tenure_days} days"),
+        ("tenure", f"{known.tenure_days} days, {known.verified_days} of them verified"),
+        ("streak", f"{known.streak} verified in a row"),
+        ("strikes", strikes if known.banned_at_ms is None else f"{strikes}: banned"),
     ]
 
 

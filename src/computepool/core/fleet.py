@@ -64,6 +64,7 @@ class Fleet:
         self.version = 0
         self.supply = 0
         self.newcomers = 0  #: nodes that owe dues
+        self.banned = 0
         self.rankings: OrderedDict[tuple[Requirements, str], Ranking] = OrderedDict()
         self._nodes: dict[str, NodeRecord] = {}
         self._by_row: list[NodeRecord | None] = []
@@ -114,6 +115,7 @@ class Fleet:
         self._unlink(node)
         self.prices.floors -= node.floor is not None
         self.newcomers -= node.owes_dues
+        self.banned -= node.banned
         self.table.live[node.row] = False
         self.table.available[node.row] = False
         self._by_row[node.row] = None
@@ -149,6 +151,19 @@ class Fleet:
         node.owes_dues = owes
         self.table.admits[node.row] = node.admits
         self.supply += not owes
+
+    def set_integrity(self, node_id: str, *, streak: int, banned: bool) -> None:
+        """Its results in a row that were compared and agreed, and whether wrong ones keep it from jobs of others."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            return
+        node.streak = streak
+        if node.banned != banned:
+            self.banned += banned - node.banned
+            node.banned = banned
+            self.table.banned[node.row] = banned
+            self._changed(node.row)
+            self.supply += not banned
 
     def set_floor(self, node_id: str, floor: int | None) -> None:
         """What its owner wants at least, after the fee, for a unit-hour of the node's tier; None: any price will do."""
@@ -222,6 +237,11 @@ class Fleet:
         node = self._nodes.get(node_id)
         return node is not None and node.owes_dues
 
+    def streak(self, node_id: str) -> int:
+        """0 for a node that is not here: nothing is known of it."""
+        node = self._nodes.get(node_id)
+        return 0 if node is None else node.streak
+
     def row_of(self, node_id: str) -> int | None:
         node = self._nodes.get(node_id)
         return None if node is None else node.row
@@ -283,6 +303,7 @@ class Fleet:
         self.table.live[row] = True
         self.table.available[row] = True
         self.table.reliability[row] = _stepped(NEWCOMER_SCORE)
+        self.table.banned[row] = False
         self._joins += 1
         self.table.last_used[row] = _NEVER_USED + self._joins
         return node

@@ -179,6 +179,15 @@ def _dues(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     return mask
 
 
+def _integrity(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """A node whose results were proven wrong works only for its owner."""
+    if not fleet.banned:
+        return None
+    mask: Mask = ~fleet.table.banned[rows]
+    mask |= fleet.table.owner[rows] == fleet.accounts.find(shape.account)
+    return mask
+
+
 #: In the order in which people read them. `avoid` (see `avoided_row`) is the one gate that is not here:
 #: whether it holds for a node depends on the others.
 GATES: tuple[Gate, ...] = (
@@ -198,6 +207,7 @@ GATES: tuple[Gate, ...] = (
     Gate("python", idle=_python),
     Gate("isolation", idle=_isolation),
     Gate("trust", idle=_trust),
+    Gate("integrity", idle=_integrity),
     Gate("dues", now=_dues),
     Gate("price", now=_price),
 )

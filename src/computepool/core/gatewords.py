@@ -266,6 +266,11 @@ WORDS: dict[str, GateWords] = {
         lambda *_: "no sandbox for strangers' jobs",
         lambda *_: "have no sandbox for strangers' jobs",
     ),
+    "integrity": GateWords(
+        lambda _: "a node whose results were not proven wrong",
+        lambda *_: "banned: several of its results were proven wrong",
+        lambda *_: "are banned: several of their results were proven wrong",
+    ),
     "dues": GateWords(
         lambda _: "a node that is no newcomer, or a newcomer without a job of others",
         lambda *_: "a newcomer that has its one job of others",

@@ -83,6 +83,8 @@ class NodeRecord:
     floor: int | None = None  #: net microcredits for a unit-hour of its tier that the owner wants at least
     owes_dues: bool = False  #: a newcomer: one job of others at a time
     strangers: int = 0  #: jobs of others that it holds
+    streak: int = 0  #: results in a row that were compared with other nodes' and agreed
+    banned: bool = False  #: results proven wrong: it gets no jobs of others
     reservations: dict[int, Reservation] = field(default_factory=dict)
 
     def renew(self, profile: NodeProfile) -> None:

@@ -8,13 +8,16 @@ defines exactly. What is stored is a cache of the events: `recompute` makes it a
     S ← S·2^(−days/30), F ← F·2^(−days/60)     while nothing happens: failures fade more slowly
     m = (a0 + S) / (a0 + b0 + S + F)    the mean of Beta(a0 + S, b0 + F)
     score = m − ½·√(m(1 − m) / (n + 1))  half a standard deviation below: what we know little of ranks lower
+
+Beside it, and never mixed with it, stands integrity: how many of a node's results in a row were compared and agreed (its
+streak), how often one was proven wrong (strikes), and the ban that three strikes in thirty days bring.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -41,8 +44,13 @@ _FACTOR_BITS: Final = 62
 _FACTOR: Final = 1 << _FACTOR_BITS
 _FRACTION_BITS: Final = 32
 
-#: Newcomers' dues: so many jobs of others done well before a node may have more than one of them at a time.
+#: Newcomers' dues: so many verified jobs of others before a node may have more than one of them at a time. One that
+#: nobody checked counts a quarter, as in the score: where jobs ask for no check, dues are paid too, only later.
 DUES_SUCCESSES: Final = 5
+QUARTERS: Final = 4
+#: Three results proven wrong within thirty days are no accident.
+STRIKES_MAX: Final = 3
+STRIKES_WINDOW_MS: Final = 30 * DAY_MS
 EXPOSURE_BASE: Final = 50 * CREDIT
 EXPOSURE_MAX: Final = 5_000 * CREDIT
 
@@ -52,6 +60,10 @@ class Evidence(StrEnum):
 
     VERIFIED = "verified"  #: the result was compared with another node's, and agreed
     UNVERIFIED = "unverified"  #: the node says that it succeeded
+    CONFIRMED = (
+        "confirmed"  #: an unverified success, counted as such before, was compared afterwards, and agreed
+    )
+    REFUTED = "refuted"  #: the result was proven wrong: a matter of integrity, not of reliability
     NODE_FAULT = "node_fault"  #: sandbox, agent or staging failed
     LEASE_LOST = "lease_lost"  #: the node went silent, or restarted, with the job
     JOB_FAULT = "job_fault"  #: the job's own failure says nothing about the node
@@ -65,10 +77,12 @@ class Weight:
     success: bool
 
 
-#: How much each counts. Verification adds events that say VERIFIED; nothing else here changes for it.
+#: How much each counts. Together an unverified success and its confirmation are exactly one verified success.
 WEIGHTS: Final[Mapping[Evidence, Weight]] = {
     Evidence.VERIFIED: Weight(4, success=True),
     Evidence.UNVERIFIED: Weight(1, success=True),
+    Evidence.CONFIRMED: Weight(3, success=True),
+    Evidence.REFUTED: Weight(0, success=False),
     Evidence.NODE_FAULT: Weight(4, success=False),
     Evidence.LEASE_LOST: Weight(4, success=False),
     Evidence.JOB_FAULT: Weight(0, success=False),
@@ -90,6 +104,14 @@ class Reputation:
     dues: int = 0  #: successes with jobs of others
     tenure_days: int = 0  #: days on which there was such a success
     tenure_day: int = 0  #: the last of them, in days since the epoch
+    verified: int = 0  #: of the successes with jobs of others, those that were compared and agreed
+    verified_days: int = 0
+    verified_day: int = 0
+    streak: int = 0  #: of these, since the last result that was proven wrong
+    strikes: int = 0  #: results proven wrong, ever
+    struck_at_ms: int = 0  #: the last of them, and the one before: what decides about the third
+    struck_before_ms: int = 0
+    banned_at_ms: int = 0  #: 0: not banned
 
     def score(self, now_ms: int) -> float:
         """From 0 to 1: the cautious mean at this moment."""
@@ -103,6 +125,14 @@ class Reputation:
             _faded(self.success, quiet_ms, SUCCESS_HALF_LIFE_MS),
             _faded(self.failure, quiet_ms, FAILURE_HALF_LIFE_MS),
         )
+
+    def banned(self, now_ms: int) -> bool:
+        """Whether it may not work for others. A ban does not end by itself, whatever the time."""
+        return 0 < self.banned_at_ms <= now_ms
+
+    def strikes_lately(self, now_ms: int) -> int:
+        """Within the window, up to two: a third one bans."""
+        return sum(1 for at_ms in (self.struck_at_ms, self.struck_before_ms) if _within_window(at_ms, now_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +154,8 @@ def score_of(success: float, failure: float) -> float:
 
 def update(before: Reputation, outcome: Outcome) -> Reputation:
     """The rule. An outcome without weight changes nothing, not even the time from which silence is counted."""
+    if outcome.evidence is Evidence.REFUTED:
+        return _struck(before, outcome.at_ms)
     weight, at_ms = WEIGHTS[outcome.evidence], outcome.at_ms
     lost = outcome.evidence is Evidence.LEASE_LOST
     # A node that goes away loses all that it held at once: that is one failure, however many short jobs waited in its
@@ -132,19 +164,52 @@ def update(before: Reputation, outcome: Outcome) -> Reputation:
         return before
     success, failure = before.faded(at_ms)
     keep, good = _KEEP[weight.quarters], weight.success
-    paid = good and not outcome.own
-    day = at_ms // DAY_MS if paid else before.tenure_day
-    return Reputation(
+    fresh = outcome.evidence is not Evidence.CONFIRMED  # that one was counted when it was accepted
+    weighed = replace(
+        before,
         success=_grown(success, keep) if good else _scaled(success, keep),
         failure=_scaled(failure, keep) if good else _grown(failure, keep),
         changed_at_ms=max(before.changed_at_ms, at_ms),
         lost_at_ms=at_ms if lost else before.lost_at_ms,
-        successes=before.successes + good,
+        successes=before.successes + (good and fresh),
         failures=before.failures + (not good),
-        dues=before.dues + paid,
-        tenure_days=before.tenure_days + (day > before.tenure_day),
-        tenure_day=max(day, before.tenure_day),
     )
+    return _served(weighed, outcome, fresh=fresh) if good and not outcome.own else weighed
+
+
+def _served(before: Reputation, outcome: Outcome, *, fresh: bool) -> Reputation:
+    """What work for others adds: dues, tenure, and the streak of results that were compared and agreed."""
+    day = outcome.at_ms // DAY_MS
+    compared = outcome.evidence in (Evidence.VERIFIED, Evidence.CONFIRMED)
+    return replace(
+        before,
+        dues=before.dues + fresh,
+        tenure_days=before.tenure_days + (fresh and day > before.tenure_day),
+        tenure_day=max(day, before.tenure_day) if fresh else before.tenure_day,
+        verified=before.verified + compared,
+        verified_days=before.verified_days + (compared and day > before.verified_day),
+        verified_day=max(day, before.verified_day) if compared else before.verified_day,
+        streak=before.streak + compared,
+    )
+
+
+def _struck(before: Reputation, at_ms: int) -> Reputation:
+    """A wrong result: trust begins anew, and the third within the window ends it."""
+    past = (before.struck_at_ms, before.struck_before_ms)
+    third = all(_within_window(past_ms, at_ms) for past_ms in past)
+    last, before_last, _ = sorted((at_ms, *past), reverse=True)  # the clock of another hub may be behind
+    return replace(
+        before,
+        streak=0,
+        strikes=before.strikes + 1,
+        struck_at_ms=last,
+        struck_before_ms=before_last,
+        banned_at_ms=before.banned_at_ms or (at_ms if third else 0),
+    )
+
+
+def _within_window(at_ms: int, now_ms: int) -> bool:
+    return at_ms > 0 and now_ms - at_ms < STRIKES_WINDOW_MS
 
 
 def recompute(outcomes: Iterable[Outcome], begin: Reputation | None = None) -> Reputation:
@@ -155,14 +220,25 @@ def recompute(outcomes: Iterable[Outcome], begin: Reputation | None = None) -> R
     return reputation
 
 
+def dues_paid(reputation: Reputation) -> int:
+    """In verified successes: one that nobody checked is a quarter."""
+    return (reputation.dues + (QUARTERS - 1) * reputation.verified) // QUARTERS
+
+
 def owes_dues(reputation: Reputation, needed: int) -> bool:
     """Whether it may have only one job of others at a time. 0: there are no dues."""
-    return reputation.dues < needed
+    return dues_paid(reputation) < needed
 
 
-def exposure_cap(tenure_days: int) -> int:
-    """Microcredits: what an unverified result of such a node may be worth at most."""
-    return min(EXPOSURE_MAX, EXPOSURE_BASE * (1 + tenure_days))
+def tenure_quarters(reputation: Reputation) -> int:
+    """Verified days, in quarters: a day on which nobody checked what it did for others counts one of them."""
+    return reputation.tenure_days + (QUARTERS - 1) * reputation.verified_days
+
+
+def exposure_cap(reputation: Reputation, base: int = EXPOSURE_BASE) -> int:
+    """Microcredits: what the jobs of others that such a node holds may be worth together, unchecked."""
+    earned = base * tenure_quarters(reputation) // QUARTERS
+    return min(EXPOSURE_MAX * base // EXPOSURE_BASE, base + earned)
 
 
 def cool_off_ms(faults: int, *, limit: int, base_ms: int, max_ms: int) -> int:
@@ -178,8 +254,13 @@ _SUCCEEDED = "job.succeeded"
 _EXPIRED = "attempt.expired"
 #: A node's report that blames the node. Written beside the job's own event, which is about the job.
 FAULT_ACTION: Final = "attempt.failed"
+#: A result agreed with other nodes' (before the job's success is told, in the same transaction), or was proven wrong.
+VERIFIED_ACTION: Final = "attempt.verified"
+REFUTED_ACTION: Final = "attempt.refuted"
+#: The reason of a VERIFIED_ACTION about a result that was accepted, and counted, earlier.
+RECHECKED: Final = "rechecked"
 #: The events that say something about a node.
-ACTIONS: Final = frozenset({_SUCCEEDED, _EXPIRED, FAULT_ACTION})
+ACTIONS: Final = frozenset({_SUCCEEDED, _EXPIRED, FAULT_ACTION, VERIFIED_ACTION, REFUTED_ACTION})
 _FAULT_REASONS: Final = frozenset(reason.value for reason in NODE_FAULTS)
 
 
@@ -201,9 +282,28 @@ def read(event: Mapping[str, object], *, owner: str) -> Outcome | None:
     return Outcome(node_id, evidence, at_ms, own=event["account_id"] == owner)
 
 
+def said_once(told: Iterable[Mapping[str, object]]) -> Iterator[Mapping[str, object]]:
+    """The events without the success of a job whose accepted attempt was already counted as verified.
+
+    Both are told in one transaction, the verification first, so nothing has to be remembered for long: what waits for
+    its job's success is gone with it, and reading the log again passes over the same events.
+    """
+    verified: dict[object, set[object]] = {}
+    for event in told:
+        if event["action"] == VERIFIED_ACTION and event["reason"] != RECHECKED:
+            verified.setdefault(event["job_id"], set()).add(event["attempt_id"])
+        elif event["action"] == _SUCCEEDED and event["attempt_id"] in verified.pop(event["job_id"], ()):
+            continue
+        yield event
+
+
 def _evidence(action: str, reason: str) -> Evidence:
     if action == _SUCCEEDED:
         return Evidence.UNVERIFIED
+    if action == VERIFIED_ACTION:
+        return Evidence.CONFIRMED if reason == RECHECKED else Evidence.VERIFIED
+    if action == REFUTED_ACTION:
+        return Evidence.REFUTED
     if reason not in _FAULT_REASONS:
         return Evidence.JOB_FAULT
     return Evidence.LEASE_LOST if action == _EXPIRED else Evidence.NODE_FAULT
@@ -248,8 +348,9 @@ def _roots() -> tuple[int, ...]:
 
 _ROOTS: Final = _roots()
 _LAMBDA: Final = _FACTOR * (MEMORY - 1) // MEMORY
-#: λ for a full outcome and its fourth root for a quarter of one.
-_KEEP: Final[Mapping[int, int]] = {1: _root(_root(_LAMBDA)), 4: _LAMBDA}
+_QUARTER: Final = _root(_root(_LAMBDA))
+#: λ for a full outcome, its fourth root for a quarter of one, and what is between them.
+_KEEP: Final[Mapping[int, int]] = {1: _QUARTER, 3: _scaled(_scaled(_QUARTER, _QUARTER), _QUARTER), 4: _LAMBDA}
 
 NEWCOMER: Final = Reputation()
 #: What a node that nobody has tried is given.

@@ -44,6 +44,7 @@ class Table:
         self.trusts_everyone = np.zeros(rows, np.bool_)
         self.reliability = np.zeros(rows, np.float32)
         self.admits = np.zeros(rows, np.bool_)  # one more job of others: false for a newcomer that has one
+        self.banned = np.zeros(rows, np.bool_)  # three wrong results: nothing of others
         self.last_used = np.zeros(rows, np.int64)
         # What jobs without and with a GPU cost there (numbers of classes, see rowprices.py), what the owner wants
         # at least, and whether today's price pays that.

@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from computepool.core.reputation import NEWCOMER, ONE, Reputation, owes_dues
+from computepool.core.reputation import (
+    NEWCOMER,
+    ONE,
+    STRIKES_MAX,
+    Reputation,
+    dues_paid,
+    exposure_cap,
+    owes_dues,
+)
 from computepool.hub.services.context import Hub
 from computepool.hub.store import reputations as reputation_rows
 from computepool.protocol.nodes import ReputationView
@@ -16,11 +24,12 @@ _DIGITS = 4
 
 def follow(hub: Hub, changed: Mapping[str, Reputation]) -> None:
     """Into the registry, for placements from now on. Nodes that are not here are asked about when they come."""
-    now_ms, needed = hub.now_ms(), hub.settings.dues_successes
+    now_ms, needed, fleet = hub.now_ms(), hub.settings.dues_successes, hub.registry.fleet
     for node_id, reputation in changed.items():
-        if node_id in hub.registry.fleet:
-            hub.registry.fleet.set_reliability(node_id, reputation.score(now_ms))
-            hub.registry.fleet.set_dues(node_id, owes_dues(reputation, needed))
+        if node_id in fleet:
+            fleet.set_reliability(node_id, reputation.score(now_ms))
+            fleet.set_dues(node_id, owes_dues(reputation, needed))
+            fleet.set_integrity(node_id, streak=reputation.streak, banned=reputation.banned(now_ms))
 
 
 async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
@@ -48,9 +57,16 @@ def view(hub: Hub, reputation: Reputation) -> ReputationView:
         failure_weight=round(failure / ONE, _DIGITS),
         changed_at_ms=reputation.changed_at_ms or None,
         newcomer=owes_dues(reputation, hub.settings.dues_successes),
-        dues_paid=min(reputation.dues, hub.settings.dues_successes),
+        dues_paid=min(dues_paid(reputation), hub.settings.dues_successes),
         dues=hub.settings.dues_successes,
         tenure_days=reputation.tenure_days,
+        verified=reputation.verified,
+        verified_days=reputation.verified_days,
+        exposure_cap=exposure_cap(reputation),
+        streak=reputation.streak,
+        strikes=reputation.strikes,
+        strikes_lately=reputation.strikes_lately(now_ms),
+        banned_at_ms=reputation.banned_at_ms or None,
     )
 
 
@@ -63,6 +79,14 @@ def sentence(view: ReputationView) -> str:
         done = "1 job" if view.successes == 1 else f"{view.successes} jobs"
         lost = "1 failure" if view.failures == 1 else f"{view.failures} failures"
         known += f", from {done} done and {lost} of its own."
+    if view.banned_at_ms is not None:
+        return f"{known} It is banned: {view.strikes} of its results were proven wrong. It works for its owner alone."
+    if view.strikes_lately:
+        wrong = "1 result was" if view.strikes_lately == 1 else f"{view.strikes_lately} results were"
+        known += f" {wrong} proven wrong in the last 30 days; {STRIKES_MAX} end its work for others."
     if not view.newcomer:
         return known
-    return f"{known} As a newcomer it gets one job of others at a time, until {view.dues} are done ({view.dues_paid} so far)."
+    return (
+        f"{known} As a newcomer it gets one job of others at a time, until {view.dues} are done and verified "
+        f"({view.dues_paid} so far; one that nobody checks counts a quarter)."
+    )

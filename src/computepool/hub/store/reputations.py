@@ -24,6 +24,8 @@ _SAID = (
     events.c.action,
     events.c.actor,
     events.c.node_id,
+    events.c.job_id,
+    events.c.attempt_id,
     events.c.reason,
     events.c.account_id,
     events.c.at_ms,
@@ -34,7 +36,8 @@ _STREAM_ROWS = 2_000
 
 def count(connection: Connection, told: Iterable[Mapping[str, Any]]) -> dict[str, Reputation]:
     """Let these events count, which are in the order of their numbers. Returns what changed, by node."""
-    about = [(node_id, event) for event in told if (node_id := reputation.node_of(event)) is not None]
+    once = reputation.said_once(told)
+    about = [(node_id, event) for event in once if (node_id := reputation.node_of(event)) is not None]
     if not about:
         return {}
     statement = _known(connection.dialect.name)
@@ -102,7 +105,7 @@ def recount(connection: Connection) -> dict[str, Reputation]:
     wanted = select(*_SAID).where(events.c.action.in_(sorted(reputation.ACTIONS))).order_by(events.c.seq)
     rows = connection.execute(wanted.execution_options(yield_per=_STREAM_ROWS))
     said = (dict(zip(_SAID_NAMES, row, strict=True)) for row in rows)
-    about = ((reputation.node_of(event) or "", event) for event in said)
+    about = ((reputation.node_of(event) or "", event) for event in reputation.said_once(said))
     return _fold(about, owners=owners, known={})
 
 

@@ -161,6 +161,14 @@ reputations = Table(
     Column("dues", BigInteger, nullable=False),
     Column("tenure_days", Integer, nullable=False),
     Column("tenure_day", Integer, nullable=False),
+    Column("verified", BigInteger, nullable=False),
+    Column("verified_days", Integer, nullable=False),
+    Column("verified_day", Integer, nullable=False),
+    Column("streak", BigInteger, nullable=False),
+    Column("strikes", BigInteger, nullable=False),
+    Column("struck_at_ms", BigInteger, nullable=False),
+    Column("struck_before_ms", BigInteger, nullable=False),
+    Column("banned_at_ms", BigInteger, nullable=False),
 )
 
 jobs = Table(

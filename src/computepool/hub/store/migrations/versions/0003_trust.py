@@ -24,5 +24,13 @@ def upgrade() -> None:
         Column("dues", BigInteger, nullable=False),
         Column("tenure_days", Integer, nullable=False),
         Column("tenure_day", Integer, nullable=False),
+        Column("verified", BigInteger, nullable=False),
+        Column("verified_days", Integer, nullable=False),
+        Column("verified_day", Integer, nullable=False),
+        Column("streak", BigInteger, nullable=False),
+        Column("strikes", BigInteger, nullable=False),
+        Column("struck_at_ms", BigInteger, nullable=False),
+        Column("struck_before_ms", BigInteger, nullable=False),
+        Column("banned_at_ms", BigInteger, nullable=False),
         PrimaryKeyConstraint("node_id", name="pk_reputations"),
     )
