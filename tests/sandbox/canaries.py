@@ -25,9 +25,15 @@ class Canaries(contextlib.ExitStack):
         super().__init__()
         self.token = f"token-{secrets.token_hex(12)}"
         self.marker = f"marker-{secrets.token_hex(8)}"
-        self.files = [
-            self._file(folder) for folder in (ground, Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
+        folders = [
+            ground,
+            Path("/tmp"),
+            Path("/var/tmp"),
+            Path.home(),
+            Path("/usr/local/share"),
+            Path("/dev/shm"),
         ]
+        self.files = [self._file(folder) for folder in folders if os.access(folder, os.W_OK)]
         self.targets = [
             Path(folder, self.marker) for folder in ("/tmp", "/var/tmp", "/dev/shm", "/usr", "/etc", "/")
         ]

@@ -31,8 +31,11 @@ def ground() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def runtime(ground: Path) -> Runtime:
-    return Runtime.prepare(ground / "cache", {})
+def runtime(ground: Path) -> Iterator[Runtime]:
+    """What jobs see. Whatever all of them tried, its content must still be what its name says."""
+    made = Runtime.prepare(ground / "cache", {})
+    yield made
+    made.verify()
 
 
 @pytest.fixture(scope="session")

@@ -383,6 +383,33 @@ def write_host(paths):
     return got
 
 
+def write_runtime():
+    """Change what all jobs share, and leave something there for the next one."""
+    got = {}
+    for top in ("/usr", "/opt/python", "/etc"):
+        for folder, folders, files in os.walk(top):
+            del folders[8:]
+            for name in files[:3]:
+                path = os.path.join(folder, name)
+                for what, attempt in (
+                    ("write", lambda path=path: os.open(path, os.O_WRONLY)),
+                    ("chmod", lambda path=path: os.chmod(path, 0o777)),
+                    ("rename", lambda path=path: os.rename(path, path + "x")),
+                    ("unlink", lambda path=path: os.unlink(path)),
+                ):
+                    try:
+                        attempt()
+                        got[f"{what} {path}"] = "done"
+                    except OSError:
+                        continue
+            try:
+                os.mkdir(os.path.join(folder, "left-behind"))
+                got[f"create in {folder}"] = "done"
+            except OSError:
+                continue
+    return got
+
+
 def write_proc():
     got = {}
     for path in (

@@ -312,6 +312,12 @@ def test_nothing_is_written_to_the_host(
     assert canaries.written() != []
 
 
+def test_what_jobs_share_cannot_be_changed(boxed: Sandbox, ground: Path, runtime: Runtime) -> None:
+    assert attack(boxed, "write_runtime", ground=ground).got == {}
+    assert not list(runtime.root.rglob("left-behind"))
+    runtime.verify()
+
+
 def test_settings_of_the_kernel_cannot_be_written(boxed: Sandbox, ground: Path) -> None:
     got = attack(boxed, "write_proc", ground=ground).got
     assert set(got) <= emulated(boxed, "/proc/sysrq-trigger", "/sys/fs/cgroup", "/sys/kernel")

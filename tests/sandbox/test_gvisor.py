@@ -260,8 +260,10 @@ import sys, time
 from pathlib import Path
 from computepool.agent.sandbox.base import Limits, Policy
 from computepool.agent.sandbox.gvisor import GvisorSandbox
+from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.slots import SandboxConfig
-sandbox = GvisorSandbox(SandboxConfig(cache_dir=Path(sys.argv[1])))
+cache = Path(sys.argv[1])
+sandbox = GvisorSandbox(SandboxConfig(cache_dir=cache, runtime=Runtime.prepare(cache, {})))
 process = sandbox.spawn(["sleep", "60"], workdir=Path(sys.argv[2]), limits=Limits(), policy=Policy())
 print(sandbox._runs, flush=True)
 time.sleep(60)

@@ -1,7 +1,8 @@
-"""The jobs' Python: works for a user who cannot enter the agent's own, and survives rough treatment."""
+"""What jobs see instead of the host's files: it has what they need and nothing else, and survives rough treatment."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -12,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.sandbox.base import Sandbox, SandboxError
+from computepool.agent.sandbox import tree
+from computepool.agent.sandbox.base import Sandbox, SandboxError, Status
+from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.runtime import INSIDE, Runtime
+from computepool.agent.sandbox.slots import SandboxConfig
 from tests.sandbox.running import eventually, run, run_python
 
 
@@ -27,13 +31,102 @@ def test_jobs_python_is_the_runtime(sandbox: Sandbox, ground: Path, runtime: Run
     assert str(Path(sys.prefix)) not in outcome.out
 
 
-def test_interpreter_in_a_closed_home_is_copied(runtime: Runtime) -> None:
-    """On a machine whose interpreter is in /usr nothing is copied."""
-    if Path(sys.base_prefix).is_relative_to("/usr"):
-        assert (runtime.path / "pyvenv.cfg").exists()
-    else:
-        assert not runtime.python.resolve().is_relative_to(sys.base_prefix)
-        assert not list(runtime.path.rglob("test_*.py"))
+def test_nothing_points_back_at_the_host(runtime: Runtime) -> None:
+    assert runtime.python.resolve().is_relative_to(runtime.root)
+    assert not list(runtime.path.rglob("test_*.py"))
+    for path in runtime.root.rglob("*"):
+        if path.is_symlink():
+            target = os.readlink(path)
+            inside = runtime.root / target.lstrip("/") if target.startswith("/") else path.parent / target
+            assert inside.exists(), path
+            assert inside.resolve().is_relative_to(runtime.root), path
+
+
+_TOP = {"bin", "dev", "etc", "job", "lib", "lib64", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var"}
+_PROGRAMS = "sh bash env cat ls grep sed awk tar gzip find xargs sort head tail date id ps timeout sha256sum"
+_SURVEY = f"""
+import json, locale, os, shutil, ssl, subprocess, time, zoneinfo, ctypes, ctypes.util
+print(json.dumps({{
+    "missing": [name for name in {_PROGRAMS!r}.split() if shutil.which(name) is None],
+    "script": subprocess.getoutput("/usr/bin/env bash -c 'echo x | grep x | sed s/x/y/'"),
+    "python": subprocess.getoutput("/usr/bin/python3 -c 'import sys; print(sys.prefix)'"),
+    "certificates": len(ssl.create_default_context().get_ca_certs()) > 50,
+    "zone": str(zoneinfo.ZoneInfo("Asia/Kolkata")),
+    "locale": locale.setlocale(locale.LC_ALL, "C.UTF-8"),
+    "local time": time.tzname[0],
+    "libraries": [bool(ctypes.CDLL(name)) for name in ("libstdc++.so.6", "libgomp.so.1", "libgcc_s.so.1")],
+    "top": sorted(os.listdir("/")),
+    "local": os.path.exists("/usr/local"),
+    "readable": os.access("/usr/share/doc", os.R_OK),
+}}))
+"""
+
+
+def test_jobs_have_what_they_need(boxed: Sandbox, ground: Path) -> None:
+    outcome = run_python(boxed, _SURVEY, ground=ground)
+    assert outcome.exit.ok, outcome.err
+    found = outcome.got
+    assert set(found.pop("top")) <= _TOP  # type: ignore[call-overload]
+    assert found == {
+        "missing": [],
+        "script": "y",
+        "python": "/opt/python",
+        "certificates": True,
+        "zone": "Asia/Kolkata",
+        "locale": "C.UTF-8",
+        "local time": "UTC",
+        "libraries": [True, True, True],
+        "local": False,
+        "readable": False,
+    }
+
+
+def test_a_missing_program_is_explained(boxed: Sandbox, ground: Path, runtime: Runtime) -> None:
+    for command in ("mount", "/usr/bin/mount"):
+        ended = run(boxed, [command], ground=ground).exit
+        assert (ended.status, ended.code) == (Status.EXIT, 127)
+        assert f"not in this node's runtime ({runtime.short})" in ended.detail
+        assert f"pool node start --runtime-add {command}" in ended.detail
+    own = run(boxed, ["./nothing"], ground=ground).exit
+    assert (own.code, own.detail) == (127, "./nothing: not found")
+
+
+def test_owner_adds_programs_and_folders(ground: Path) -> None:
+    added = Path("/usr/share/perl5") if Path("/usr/share/perl5").is_dir() else Path("/usr/share/misc")
+    made = Runtime.prepare(ground / "cache", {}, add=["mount", str(added)])
+    assert os.access(made.root / "usr/bin/mount", os.X_OK)
+    assert not (made.root / "usr/bin/mount").stat().st_mode & 0o7022
+    assert {path.relative_to(added) for path in added.rglob("*") if path.is_file()} == {
+        path.relative_to(made.root / str(added)[1:])
+        for path in (made.root / str(added)[1:]).rglob("*")
+        if path.is_file()
+    }
+    config = SandboxConfig(cache_dir=ground / "cache", runtime=made)
+    with contextlib.closing(BubblewrapSandbox(config)) as sandbox:
+        assert "mount from util-linux" in run(sandbox, ["mount", "--version"], ground=ground).out
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc", "/home", "/opt/python", "/usr/../etc/shadow", "/usr/no-such", "no-such"]
+)
+def test_not_everything_can_be_added(ground: Path, path: str) -> None:
+    with pytest.raises(SandboxError, match="runtime"):
+        Runtime.prepare(ground / "elsewhere", {}, add=[path])
+
+
+def test_a_changed_file_is_noticed_and_mended(ground: Path) -> None:
+    module = ground / "fragile.py"
+    module.write_text("A = 1\n")
+    made = Runtime.prepare(ground / "cache", {"fragile.py": module})
+    victim = made.path / tree.SITE / "fragile.py"
+    info = victim.stat()
+    victim.write_text("A = 2\n")  # As long as before, and with the old time.
+    os.utime(victim, ns=(info.st_atime_ns, info.st_mtime_ns))
+    with pytest.raises(SandboxError, match="changed on disk"):
+        made.verify()
+    assert Runtime.prepare(ground / "cache", {"fragile.py": module}) == made
+    assert victim.read_text() == "A = 1\n"
+    made.verify()
 
 
 def test_extra_packages_and_modules(ground: Path, sandbox: Sandbox) -> None:
@@ -93,19 +186,25 @@ print(Runtime.prepare(Path(sys.argv[1]), {}).digest)
 """
 
 
+def _trees(cache: Path) -> list[str]:
+    return [path.name for path in (cache / "runtimes").iterdir() if path.is_dir() and path.name[0] != "."]
+
+
 def test_concurrent_and_killed_builders(ground: Path, runtime: Runtime) -> None:
     cache = ground / "contested"
     command = [sys.executable, "-c", _PREPARE, str(cache)]
     victim = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    assert eventually(lambda: any(cache.glob(".building-*/lib")) if cache.exists() else False)
+    assert eventually(
+        lambda: any((cache / "runtimes").glob(".building-*/opt/python/lib")) if cache.exists() else False
+    )
     victim.send_signal(signal.SIGKILL)
     victim.wait()
-    assert not list(cache.glob("runtime-*"))
+    assert not _trees(cache)
     builders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     digests = {builder.communicate(timeout=60)[0].strip() for builder in builders}
     assert digests == {runtime.digest}
-    assert len(list(cache.glob("runtime-*"))) == 1
-    assert not list(cache.glob(".building-*"))
+    assert _trees(cache) == [runtime.digest]
+    assert not list((cache / "runtimes").glob(".building-*"))
     shutil.rmtree(cache)
 
 

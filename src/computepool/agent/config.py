@@ -91,6 +91,7 @@ class AgentConfig:
     disk_mb: int | None = None
     gpus: bool = True  #: lend the graphics cards too
     sandbox: str = "auto"  #: "auto": the strongest level that works here; a level's name: that one or none
+    runtime_add: tuple[str, ...] = ()  #: programs, files and folders of this machine that jobs see besides
     trusted: tuple[str, ...] = ()  #: account ids whose jobs may run unsandboxed, "*" for all; the owner may
     uv: str | None = None  #: path of the uv program; None: found on PATH or next to the interpreter
     limits: AgentLimits = AgentLimits()

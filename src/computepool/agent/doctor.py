@@ -104,11 +104,14 @@ def _folder(config: AgentConfig) -> Iterator[Check]:
 def _sandboxes(config: AgentConfig) -> Iterator[Check]:
     try:
         config.cache_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-        runtime = prepare_runtime(config.cache_dir)
+        runtime = prepare_runtime(config.cache_dir, add=config.runtime_add)
+        runtime.verify()
         reports = selftest.levels(SandboxConfig(cache_dir=config.cache_dir, runtime=runtime))
     except (OSError, SandboxError) as error:
         yield Check(name="sandbox", health=Health.FAIL, detail=str(error))
         return
+    told = f"{runtime.short}, {runtime.files} files, {runtime.size // MIB} MB, read again and unchanged"
+    yield Check(name="runtime", health=Health.OK, detail=told)
     strong = any(report.ok and report.level >= Level.NAMESPACE for report in reports)
     for report in reports:
         needed = report.level >= Level.NAMESPACE and not strong

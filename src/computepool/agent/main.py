@@ -54,7 +54,7 @@ def inspect(config: AgentConfig) -> Machine:
     """Prepare the jobs' Python, test the sandboxes and look at the hardware. Seconds at the first start."""
     config.cache_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
     config.work_dir.mkdir(mode=0o711, parents=True, exist_ok=True)
-    runtime = prepare_runtime(config.cache_dir)
+    runtime = prepare_runtime(config.cache_dir, add=config.runtime_add)
     sandbox_config = SandboxConfig(cache_dir=config.cache_dir, runtime=runtime)
     hardware = probe.probe(config)
     reports = selftest.levels(sandbox_config)
@@ -62,15 +62,18 @@ def inspect(config: AgentConfig) -> Machine:
     if hardware.cards and not levels.passes_cards(chosen.level):
         _log.warning("graphics cards are not lent at the level %s", chosen.level.label)
         hardware = dataclasses.replace(hardware, cards=())
-    profile = probe.profile(config, hardware, level=chosen.level, python=PYTHON, version=version())
+    profile = probe.profile(
+        config, hardware, level=chosen.level, python=PYTHON, version=version(), runtime=runtime.short
+    )
     _log.info(
-        "%s: %g cores, %d MB RAM, %d MB disk, %s; isolation %s",
+        "%s: %g cores, %d MB RAM, %d MB disk, %s; isolation %s, runtime %s",
         config.name,
         profile.cores,
         profile.ram_mb,
         profile.disk_mb,
         ", ".join(card.name for card in hardware.cards) or "no GPU",
         chosen.level.label,
+        runtime.short,
     )
     sandbox = levels.make(chosen.level, sandbox_config)
     return Machine(sandbox=sandbox, runtime=runtime, cards=hardware.cards, profile=profile)

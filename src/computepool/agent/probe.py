@@ -43,7 +43,9 @@ def probe(config: AgentConfig) -> Hardware:
     )
 
 
-def profile(config: AgentConfig, hardware: Hardware, *, level: Level, python: str, version: str) -> Profile:
+def profile(
+    config: AgentConfig, hardware: Hardware, *, level: Level, python: str, version: str, runtime: str = ""
+) -> Profile:
     """The node as the hub hears of it."""
     return Profile(
         name=config.name,
@@ -56,6 +58,7 @@ def profile(config: AgentConfig, hardware: Hardware, *, level: Level, python: st
         properties=dict(config.properties),
         mesh_version=config.mesh_version,
         python=python,
+        runtime=runtime,
         isolation=level.label,
         trusted=list(config.trusted),
         url=config.url,

@@ -11,27 +11,34 @@ from pathlib import Path
 
 from computepool.agent import gpus, jobside, worker
 from computepool.agent.sandbox.base import OUTPUTS, Limits, Policy, Sandbox
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.runtime import Runtime, Wish
+from computepool.agent.sandbox.tree import SITE
 from computepool.protocol import values
 
 #: Where a job finds its packages, where the level has mounts.
 PACKAGES = "/opt/packages"
 _WORKER = "computepool_worker.py"
-_SITE = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def prepare_runtime(cache_dir: Path) -> Runtime:
-    """The Python of the jobs, with cloudpickle, the worker and the part of `computepool` that runs inside."""
-    return Runtime.prepare(
-        cache_dir,
-        extra={
-            "cloudpickle": _package("cloudpickle"),
-            "computepool": _inside_package(cache_dir),
-            _WORKER: Path(worker.__file__),
-        },
-    )
+def prepare_runtime(cache_dir: Path, *, add: Sequence[str] = ()) -> Runtime:
+    """The jobs' root file system; `add`: what the owner wants in it besides."""
+    return Runtime.prepare(cache_dir, _packages(cache_dir), add=add)
+
+
+def runtime_wish(cache_dir: Path) -> Wish:
+    """What a runtime that was made elsewhere must have in common with this agent."""
+    return Wish.of(_packages(cache_dir), ())
+
+
+def _packages(cache_dir: Path) -> dict[str, Path]:
+    """What the jobs' Python has beyond its own: cloudpickle, the worker and the part of `computepool` that runs inside."""
+    return {
+        "cloudpickle": _package("cloudpickle"),
+        "computepool": _inside_package(cache_dir),
+        _WORKER: Path(worker.__file__),
+    }
 
 
 class Surroundings:
@@ -44,7 +51,7 @@ class Surroundings:
     def worker_script(self) -> Path:
         if self._runtime is None:
             return Path(worker.__file__)
-        return self._runtime.path / _SITE / _WORKER
+        return self._runtime.path / SITE / _WORKER
 
     def policy(
         self,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from computepool.cli import output
+from computepool.cli import output, runtimes
 from computepool.cli.children import watch_parent
 from computepool.cli.folders import data_folder, node_folder
 from computepool.cli.options import Json, Limit, accepts, open_pool, pairs
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from computepool.protocol.nodes import NodeView, ReputationView
 
 app = typer.Typer(no_args_is_help=True, help="Lend this machine, and look after the machines you lend.")
+app.add_typer(runtimes.app, name="runtime")
 CODE_ENV = "COMPUTEPOOL_CODE"
 Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Base folder for data.")]
 Node = Annotated[str | None, typer.Argument(help="A node's id or name; default: the one on this machine.")]
@@ -95,7 +96,16 @@ def agent_config(
     ram: Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")] = None,
     disk: Annotated[str | None, typer.Option(metavar="SIZE", help="How much disk to lend: 50, 50GB.")] = None,
     gpus: Annotated[bool, typer.Option("--gpus/--no-gpus", help="Lend the graphics cards.")] = True,
-    sandbox: Annotated[str, typer.Option(metavar="LEVEL", help="auto, namespace, gvisor, process.")] = "auto",
+    sandbox: Annotated[
+        str, typer.Option(metavar="LEVEL", help="auto, gvisor, container, namespace, process.")
+    ] = "auto",
+    runtime_add: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH",
+            help="A program of this machine, or a file or folder below /usr or /opt, that jobs see too.",
+        ),
+    ] = None,
     trust: Annotated[
         list[str] | None,
         typer.Option(metavar="ID", help="Account id whose jobs may run without a sandbox; * for all."),
@@ -120,6 +130,7 @@ def agent_config(
         disk_mb=None if disk is None else megabytes(disk, what="disk"),
         gpus=gpus,
         sandbox=sandbox,
+        runtime_add=tuple(runtime_add or ()),
         trusted=tuple(trust or ()),
         **given,
     )
@@ -282,6 +293,8 @@ def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
         ("tier", view.tier),
         ("cores", f"{profile.cores:g}"),
         ("ram", output.memory(profile.ram_mb)),
+        ("isolation", profile.isolation),
+        ("runtime", profile.runtime),
         ("running", view.running),
         ("faults in a row", view.consecutive_faults),
     ]

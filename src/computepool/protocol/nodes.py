@@ -54,6 +54,7 @@ class Profile(Request):
     properties: dict[Tag, Name] = Field(default={}, max_length=64)
     mesh_version: Annotated[str, StringConstraints(max_length=64)] = ""
     python: Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
+    runtime: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{0,64}$")] = ""  #: digest of what jobs see as /usr
     isolation: str = "process"  #: the best level that passed the node's self-test
     trusted: list[Name] = Field(
         default=[], max_length=LIST_MAX

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from computepool.agent.sandbox import seccomp
 from computepool.agent.sandbox.base import MIB, Limits, Policy, Probe, SandboxError, Status
-from computepool.agent.sandbox.interior import WORK, Interior, etc_folder, system_folders, system_links
+from computepool.agent.sandbox.interior import WORK, Interior, etc_folder, system_links
 from computepool.agent.sandbox.launcher import FIRST_OWN_FD, JOB_FD_MAX
 from computepool.agent.sandbox.probing import run_true
 from computepool.agent.sandbox.scratch import give, require_reachable
@@ -45,7 +45,8 @@ class BubblewrapSandbox:
         self._bwrap = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin") or ""
         self._filter = seccomp.program()
         self._interior = Interior(config.runtime)
-        self._fixed = [*_ISOLATION, *_system_mounts(etc_folder(config.cache_dir, uid=_NOBODY))]
+        etc = etc_folder(config.cache_dir, self._interior.runtime, uid=_NOBODY)
+        self._fixed = [*_ISOLATION, *_system_mounts(self._interior.system(etc))]
         self._pool = SlotPool(config, Footprint(pids=3))  # the launcher, bubblewrap's monitor and its init
 
     @property
@@ -152,9 +153,9 @@ def _refuse_root(slot: Slot) -> None:
         )
 
 
-def _system_mounts(etc: Path) -> Iterator[str]:
+def _system_mounts(folders: Mapping[str, str]) -> Iterator[str]:
     for path, target in system_links().items():
         yield from ("--symlink", target, path)
-    for inside, outside in system_folders(etc).items():
+    for inside, outside in folders.items():
         yield from ("--ro-bind", outside, inside)
     yield from ("--proc", "/proc", "--dev", "/dev")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from computepool.agent.sandbox import cgroups, launcher, runsc, seccomp, walls
 from computepool.agent.sandbox.base import BadCommand, Limits, Policy, Probe, SandboxError, Status
-from computepool.agent.sandbox.interior import WORK, Interior, etc_folder, system_folders
+from computepool.agent.sandbox.interior import WORK, Interior, etc_folder
 from computepool.agent.sandbox.probing import run_true
 from computepool.agent.sandbox.scratch import give, remove_tree, require_reachable
 from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot, SlotPool, check_command
@@ -46,7 +46,9 @@ class GvisorSandbox:
         self._config = config
         self._found = runsc.find()
         self._interior = Interior(config.runtime)
-        self._system = system_folders(etc_folder(config.cache_dir, uid=runsc.UID))
+        self._system = self._interior.system(
+            etc_folder(config.cache_dir, self._interior.runtime, uid=runsc.UID)
+        )
         self._pool = SlotPool(config, _FOOTPRINT)
         self._runs = _runs_folder(config.cache_dir)
 

@@ -18,36 +18,47 @@ from computepool.agent.sandbox.base import Policy, SandboxError, Status
 from computepool.agent.sandbox.runtime import INSIDE as PYTHON
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.supervise import Ending
+from computepool.agent.sandbox.tree import LINKS
 
 #: The work folder inside.
 WORK = "/job"
 
-#: Folders of the host's system beside /usr: links into it on most systems.
-_SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+#: Where a job with graphics cards finds what the host's driver needs in it (`Policy.drivers`).
+DRIVERS = "/opt/drivers"
 
 
 class Interior:
     def __init__(self, runtime: Runtime | None) -> None:
-        self._runtime = runtime
+        if runtime is None:
+            raise SandboxError(
+                "there is no runtime for jobs: this level shows them nothing of the host's own"
+            )
+        self.runtime = runtime
 
     def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
         """The path under which the job sees `host`."""
         for outside, inside in self._places(workdir, policy).items():
             if host.is_relative_to(outside):
                 return os.path.join(inside, host.relative_to(outside)).rstrip("/.") or "/"
-        if host.is_relative_to("/usr"):
-            return str(host)
         raise SandboxError(f"the job does not see {host}")
 
     def env(self, policy: Policy) -> dict[str, str]:
-        env = self._runtime.env(PYTHON) if self._runtime else {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+        env = self.runtime.env(PYTHON)
+        if policy.drivers:
+            env["PATH"] += f":{DRIVERS}"
+            env["LD_LIBRARY_PATH"] = ":".join(filter(None, (env.get("LD_LIBRARY_PATH"), DRIVERS)))
         return env | {"HOME": WORK, "LANG": "C.UTF-8", "TMPDIR": "/tmp"} | dict(policy.env)
 
     def read_only(self, policy: Policy) -> Iterator[tuple[Path, str]]:
-        """The jobs' Python and what the policy mounts: host path and path inside."""
-        if self._runtime is not None:
-            yield self._runtime.path, PYTHON
+        """The jobs' Python, what the policy mounts and what the cards' driver needs: host path and path inside."""
+        yield self.runtime.path, PYTHON
         yield from policy.mounts.items()
+        for path in policy.drivers:
+            yield path.resolve(), f"{DRIVERS}/{path.name}"
+
+    def system(self, etc: Path) -> dict[str, str]:
+        """What every job sees, read-only, in the order of the mounts: path inside -> host path."""
+        return {"/usr": str(self.runtime.root / "usr"), "/etc": str(etc)}
 
     def not_started(self, command: str, *, workdir: Path, policy: Policy, otherwise: str) -> Ending:
         """Whose fault it is that the job never began: a command that cannot be run, or the sandbox."""
@@ -56,7 +67,7 @@ class Interior:
         files = [self._outside(name, workdir=workdir, policy=policy) for name in names]
         found = [file for file in files if file is not None and file.is_file()]
         if not found:
-            return Ending(Status.EXIT, 127, f"{command}: not found")
+            return Ending(Status.EXIT, 127, self._missing(command))
         if not any(file.stat().st_mode & 0o111 for file in found):
             return Ending(Status.EXIT, 126, f"{command}: not executable")
         with found[0].open("rb") as opened:
@@ -65,62 +76,51 @@ class Interior:
             return Ending(Status.EXIT, 126, f"{command}: its interpreter cannot be run")
         return Ending(Status.SANDBOX_ERROR, -1, otherwise)
 
+    def _missing(self, command: str) -> str:
+        if "/" in command and not command.startswith(("/usr/", "/bin/", "/sbin/")):
+            return f"{command}: not found"
+        return (
+            f"{command}: not found. It is not in this node's runtime ({self.runtime.short}); bring it along as an input, "
+            f"or ask the node's owner to add it: pool node start --runtime-add {command}"
+        )
+
     def _outside(self, inside: str, *, workdir: Path, policy: Policy) -> Path | None:
         """The host's path of what the job would call `inside`; the reverse of `inside()`."""
         absolute = Path(WORK, inside)
-        places = {Path(place): host for host, place in self._places(workdir, policy).items()}
-        for place, host in places.items():
+        for host, place in self._places(workdir, policy).items():
             if absolute.is_relative_to(place):
                 return host / absolute.relative_to(place)
-        return absolute if absolute.parts[1:2] in (("usr",), ("bin",), ("sbin",)) else None
+        return None
 
     def _places(self, workdir: Path, policy: Policy) -> dict[Path, str]:
-        places = {**policy.mounts, workdir: WORK}
-        if self._runtime is not None:
-            places[self._runtime.path] = PYTHON
-        return places
+        root = self.runtime.root
+        system = {root / name: f"/{name}" for name in ("usr", *LINKS)}
+        return {**policy.mounts, workdir: WORK, self.runtime.path: PYTHON, **system}
 
 
 def system_links() -> dict[str, str]:
-    """/bin and its like, where they are links: path -> target."""
-    paths = [Path("/", name) for name in _SYSTEM]
-    return {str(path): os.readlink(path) for path in paths if path.is_symlink()}
+    """/bin and its like: path -> target."""
+    return {f"/{name}": target for name, target in LINKS.items()}
 
 
-def system_folders(etc: Path) -> dict[str, str]:
-    """What of the host every job sees, read-only, in the order of the mounts: path inside -> host path."""
-    folders = {"/usr": "/usr"}
-    for name in _SYSTEM:
-        path = Path("/", name)
-        if path.is_dir() and not path.is_symlink():
-            folders[str(path)] = str(path)
-    folders["/etc"] = str(etc)
-    # Debian's commands are links through here; they tell a job nothing that /usr does not.
-    if Path("/etc/alternatives").is_dir():
-        folders["/etc/alternatives"] = "/etc/alternatives"
-    return folders
-
-
-def etc_folder(cache_dir: Path, *, uid: int) -> Path:
-    """A small /etc that names no one on the host but a user `job` with this uid inside."""
+def etc_folder(cache_dir: Path, runtime: Runtime, *, uid: int) -> Path:
+    """The runtime's /etc, and a user `job` with this uid inside. It names no one on the host."""
     others = "root:x:0:0:root:/:/bin/false\n" if uid else ""
     files = {
-        "passwd": f"{others}job:x:{uid}:{uid}:job:{WORK}:/bin/sh\n".encode(),
-        "group": f"{'root:x:0:' + chr(10) if uid else ''}job:x:{uid}:\n".encode(),
-        "hosts": b"127.0.0.1 localhost job\n::1 localhost job\n",
-        "nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files\n",
+        "passwd": f"{others}job:x:{uid}:{uid}:job:{WORK}:/bin/sh\n",
+        "group": f"{'root:x:0:' + chr(10) if uid else ''}job:x:{uid}:\n",
+        "hosts": "127.0.0.1 localhost job\n::1 localhost job\n",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     }
-    for name in ("ld.so.cache", "localtime"):
-        with contextlib.suppress(OSError):
-            files[name] = Path("/etc", name).read_bytes()
-    digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
-    with building(cache_dir / f"etc-{digest}") as folder:
+    key = hashlib.sha256(repr((runtime.digest, sorted(files.items()))).encode()).hexdigest()[:16]
+    with building(cache_dir / f"etc-{key}") as folder:
         if folder is not None:
-            (folder / "alternatives").mkdir(mode=0o755)
+            if (runtime.root / "etc").is_dir():
+                shutil.copytree(runtime.root / "etc", folder, symlinks=True, dirs_exist_ok=True)
             for name, content in files.items():
-                (folder / name).write_bytes(content)
+                (folder / name).write_text(content)
                 (folder / name).chmod(0o644)
-    return cache_dir / f"etc-{digest}"
+    return cache_dir / f"etc-{key}"
 
 
 @contextlib.contextmanager

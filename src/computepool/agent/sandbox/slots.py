@@ -47,7 +47,7 @@ Rlimits = tuple[tuple[int, int], ...]
 class SandboxConfig:
     #: Where the sandbox keeps what it builds once. As root every parent must be o+x.
     cache_dir: Path
-    #: The Python that jobs see; None leaves the host's /usr/bin on PATH.
+    #: What jobs see instead of the host's files. Only level `process` does without: then /usr/bin is on PATH.
     runtime: Runtime | None = None
     #: A root agent runs its jobs as uid_base + n.
     uid_base: int = 200_000

@@ -1,0 +1,94 @@
+"""Which shared libraries a program needs and where this machine keeps them, read from the files, without running them.
+
+Owns the reading of ELF headers (64 bits, little-endian: every machine that a node runs on) and the loader's search.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import platform
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_MAGIC = b"\x7fELF\x02\x01"
+_PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
+_DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
+_HEADER = struct.Struct("<32xQ14xHH4x")  # where the program headers are, the size of one, how many
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_ENTRY = struct.Struct("<qQ")
+_CONFIGURED = Path("/etc/ld.so.conf")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    #: The loader that the kernel starts; empty in libraries and in static programs.
+    interpreter: str = ""
+    libraries: tuple[str, ...] = ()
+    #: Where the file itself says that its libraries are.
+    folders: tuple[str, ...] = ()
+
+
+def needs(path: Path) -> Needs | None:
+    """What the file needs; None if it is no ELF file or not a whole one."""
+    with path.open("rb") as opened:
+        if os.fstat(opened.fileno()).st_size < 64 or opened.read(len(_MAGIC)) != _MAGIC:
+            return None
+        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            try:
+                return _read(data, path)
+            except (struct.error, ValueError, OverflowError):
+                return None
+
+
+def _read(data: mmap.mmap, path: Path) -> Needs:
+    start, size, count = _HEADER.unpack_from(data)
+    segments = [_SEGMENT.unpack_from(data, start + size * index) for index in range(count)]
+    interpreter = ""
+    entries: list[tuple[int, int]] = []
+    for kind, _, offset, _, _, length, _, _ in segments:
+        if kind == _PT_INTERP:
+            interpreter = data[offset : offset + length].rstrip(b"\0").decode()
+        elif kind == _PT_DYNAMIC:
+            entries = [_ENTRY.unpack_from(data, at) for at in range(offset, offset + length, _ENTRY.size)]
+    table = next((value for tag, value in entries if tag == _DT_STRTAB), 0)
+    for kind, _, offset, address, _, length, _, _ in segments:
+        if kind == _PT_LOAD and address <= table < address + length:
+            table += offset - address
+            break
+
+    def texts(*tags: int) -> Iterator[str]:
+        for tag, value in entries:
+            if tag in tags:
+                yield data[table + value : data.find(b"\0", table + value)].decode()
+
+    folders = ":".join(texts(_DT_RPATH, _DT_RUNPATH)).split(":")
+    here = str(path.parent)
+    expanded = [text.replace("${ORIGIN}", here).replace("$ORIGIN", here) for text in folders if text]
+    return Needs(interpreter, tuple(texts(_DT_NEEDED)), tuple(expanded))
+
+
+def search_folders() -> list[Path]:
+    """Where the loader looks for libraries that do not say where they are, in its order."""
+    triple = f"{platform.machine()}-linux-gnu"
+    built_in = [f"/lib/{triple}", f"/usr/lib/{triple}", "/lib64", "/usr/lib64", "/lib", "/usr/lib"]
+    folders = dict.fromkeys([*_configured(_CONFIGURED), *map(Path, built_in)])
+    return [folder for folder in folders if folder.is_dir()]
+
+
+def _configured(path: Path) -> Iterator[Path]:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        text = line.partition("#")[0].strip()
+        if text.startswith("include"):
+            pattern = text.removeprefix("include").strip()
+            base = Path("/") if pattern.startswith("/") else path.parent
+            for included in sorted(base.glob(pattern.lstrip("/"))):
+                yield from _configured(included)
+        elif text.startswith("/"):
+            yield Path(text)

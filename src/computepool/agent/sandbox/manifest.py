@@ -1,0 +1,87 @@
+"""What is in a tree of files, and the one name that follows from it.
+
+Owns the canonical manifest (kind, path, mode, size and SHA-256 of each entry, in the order of the paths), whose SHA-256
+is the tree's digest; and the stamp, by which an unchanged tree is known again without reading it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from computepool.agent.sandbox.base import SandboxError
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    digest: str
+    files: int
+    size: int
+
+
+def summarise(root: Path) -> Summary:
+    """Read the whole tree."""
+    rows = []
+    files = size = 0
+    for path, info in _entries(root):
+        kind = stat.S_IFMT(info.st_mode)
+        mode = stat.S_IMODE(info.st_mode)
+        if kind == stat.S_IFDIR:
+            rows.append(["folder", path, mode])
+        elif kind == stat.S_IFLNK:
+            rows.append(["link", path, os.readlink(root / path)])
+        elif kind == stat.S_IFREG:
+            rows.append(["file", path, mode, info.st_size, _sha256(root / path)])
+            files += 1
+            size += info.st_size
+        else:
+            raise SandboxError(f"{path} is neither a file nor a folder nor a link")
+    text = json.dumps(sorted(rows, key=lambda row: str(row[1])), separators=(",", ":"))
+    return Summary(hashlib.sha256(text.encode()).hexdigest(), files, size)
+
+
+def stamp(root: Path) -> str:
+    """Changes with any change of the tree: the kernel sets the times of change. Another with each boot of the machine,
+    because a power failure can lose what a file held and leave its times.
+    """
+    digest = hashlib.sha256(_boot().encode())
+    rows = [
+        f"{path}\0{info.st_mode} {info.st_size} {info.st_ino} {info.st_mtime_ns} {info.st_ctime_ns}\n"
+        for path, info in _entries(root)
+    ]
+    digest.update("".join(sorted(rows)).encode())
+    return digest.hexdigest()
+
+
+def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Everything below `root`: path relative to it, and status; no link is followed."""
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(root / folder) as entries:
+            for entry in entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                yield path, entry.stat(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(path)
+
+
+def _sha256(path: Path) -> str:
+    fd = os.open(path, _READ)
+    with os.fdopen(fd, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _boot() -> str:
+    try:
+        return _BOOT_ID.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,112 @@
+"""`pool node runtime …`: the root file system that jobs see on this machine, and carrying it to others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.folders import data_folder, node_folder
+from computepool.cli.options import Json
+
+if TYPE_CHECKING:
+    from computepool.agent.sandbox.runtime import Runtime
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="What jobs see on this machine instead of your files: a root file system named by its content.",
+)
+Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Base folder for data.")]
+Add = Annotated[
+    list[str] | None, typer.Option("--runtime-add", metavar="PATH", help="As for `pool node start`.")
+]
+File = Annotated[Path, typer.Argument(metavar="FILE.tar")]
+
+
+@app.command()
+def show(*, add: Add = None, data: Data = None, json: Json = False) -> None:
+    """Show the runtime that jobs get here; make it if there is none yet.
+
+    \b
+    Examples:
+      pool node runtime show
+    """
+    from computepool.agent.surroundings import prepare_runtime
+
+    _print(prepare_runtime(_cache(data), add=add or ()), json=json)
+
+
+@app.command()
+def export(file: File, *, add: Add = None, data: Data = None, json: Json = False) -> None:
+    """Write the runtime to a tar file, for `pool node runtime import` on other machines.
+
+    \b
+    Examples:
+      pool node runtime export runtime.tar
+    """
+    from computepool.agent.sandbox import archive
+    from computepool.agent.surroundings import prepare_runtime
+
+    made = prepare_runtime(_cache(data), add=add or ())
+    archive.write(made, file)
+    _print(made, json=json)
+
+
+@app.command("import")
+def import_(file: File, *, data: Data = None, json: Json = False) -> None:
+    """Use a runtime from a tar file, after reading it all: its name is the digest of its content.
+
+    Jobs get it from the next start of the node on, until `pool node runtime reset`.
+
+    \b
+    Examples:
+      pool node runtime import runtime.tar
+    """
+    from computepool.agent.sandbox import archive
+    from computepool.agent.sandbox.base import SandboxError
+    from computepool.agent.surroundings import runtime_wish
+    from computepool.core.errors import BadRequest
+
+    cache = _cache(data)
+    try:
+        made = archive.read(cache, file, runtime_wish(cache))
+    except SandboxError as error:
+        raise BadRequest(f"{error}.") from error
+    _print(made, json=json)
+
+
+@app.command()
+def reset(*, data: Data = None) -> None:
+    """Go back to the runtime that is made from this machine's own files.
+
+    \b
+    Examples:
+      pool node runtime reset
+    """
+    from computepool.agent.sandbox import runtime
+
+    (runtime.open_store(_cache(data)) / runtime.CHOSEN).unlink(missing_ok=True)
+    output.note("From the next start of the node on, jobs get the runtime made here.")
+
+
+def _cache(data: Path | None) -> Path:
+    from computepool.agent.config import prepare_data_dir
+
+    folder = node_folder(data_folder(data))
+    prepare_data_dir(folder)
+    return folder / "cache"
+
+
+def _print(made: Runtime, *, json: bool) -> None:
+    fields: dict[str, output.Cell] = {
+        "digest": made.digest,
+        "files": made.files,
+        "size": made.size,
+        "path": str(made.root),
+    }
+    if json:
+        output.print_json(fields)
+    else:
+        output.print_fields(list(fields.items()))
