@@ -99,13 +99,7 @@ def agent_config(
     sandbox: Annotated[
         str, typer.Option(metavar="LEVEL", help="auto, gvisor, container, namespace, process.")
     ] = "auto",
-    runtime_add: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATH",
-            help="A program of this machine, or a file or folder below /usr or /opt, that jobs see too.",
-        ),
-    ] = None,
+    runtime_add: runtimes.Add = None,
     trust: Annotated[
         list[str] | None,
         typer.Option(metavar="ID", help="Account id whose jobs may run without a sandbox; * for all."),

@@ -20,7 +20,12 @@ app = typer.Typer(
 )
 Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Base folder for data.")]
 Add = Annotated[
-    list[str] | None, typer.Option("--runtime-add", metavar="PATH", help="As for `pool node start`.")
+    list[str] | None,
+    typer.Option(
+        "--runtime-add",
+        metavar="PATH",
+        help="A program of this machine, or a file or folder below /usr or /opt, that jobs see too.",
+    ),
 ]
 File = Annotated[Path, typer.Argument(metavar="FILE.tar")]
 
