@@ -22,7 +22,7 @@ from computepool.core.market import Market, largest_card_mb
 from computepool.core.noderecord import Free, NodeRecord, Reservation, cards_needed, cards_of
 from computepool.core.pricing import MILLI, PriceTable, Zone, units_of
 from computepool.core.reputation import NEWCOMER_SCORE
-from computepool.core.resources import CPU_TIER, NodeProfile, Requirements
+from computepool.core.resources import NodeProfile, Requirements
 from computepool.core.rowprices import RowPrices
 from computepool.core.table import INT32_MAX, Interner, Table, write_ranked
 from computepool.core.tiers import region_of, speed_of
@@ -355,7 +355,7 @@ class Fleet:
     def _write_price(self, node: NodeRecord) -> None:
         table, row, profile, prices = self.table, node.row, node.profile, self.prices
         region, capacity = region_of(profile.region), profile.capacity
-        table.cpu_class[row] = prices.cpu.number(Zone(CPU_TIER, region), 0, prices.market)
+        table.cpu_class[row] = prices.cpu.number(Zone(capacity.cpu_tier, region), 0, prices.market)
         gpu_class = prices.gpu.number(Zone(capacity.tier, region), largest_card_mb(capacity), prices.market)
         table.gpu_class[row] = gpu_class
         if prices.market is not None:
@@ -364,9 +364,11 @@ class Fleet:
             table.gpu_met[row] = table.gpu_floor[row] <= prices.gpu.net[gpu_class]
 
     def _write_floor(self, node: NodeRecord, market: Market) -> None:
-        tier, floor = node.profile.capacity.tier, node.floor or 0
+        capacity, floor = node.profile.capacity, node.floor or 0
         self.table.gpu_floor[node.row] = floor
-        self.table.cpu_floor[node.row] = market.floor_in(CPU_TIER, node_tier=tier, floor=floor)
+        self.table.cpu_floor[node.row] = market.floor_in(
+            capacity.cpu_tier, node_tier=capacity.tier, floor=floor
+        )
 
     def _judge_floors(self) -> bool:
         """Whether each floor is met. True if one is that was not."""

@@ -10,6 +10,8 @@ from computepool.core.isolation import Level
 #: Tier of a GPU the table does not know, and of a node without any.
 UNKNOWN_GPU_TIER = "gpu"
 CPU_TIER = "cpu"
+#: Classes of cores, the claim first: the others are what a measurement may find (core/hardware.py).
+CPU_TIERS = (CPU_TIER, "cpu-slow", "cpu-tiny")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +31,12 @@ class Capacity:
     ram_mb: int
     disk_mb: int
     gpus: tuple[Gpu, ...] = ()
+    cpu_tier: str = CPU_TIER  #: the class of its cores
 
     @property
     def tier(self) -> str:
-        """The tier of the best card (most memory), or `cpu`."""
-        return max(self.gpus, key=lambda gpu: gpu.vram_mb).tier if self.gpus else CPU_TIER
+        """The tier of the best card (most memory), or the class of its cores."""
+        return max(self.gpus, key=lambda gpu: gpu.vram_mb).tier if self.gpus else self.cpu_tier
 
 
 class NodeState(StrEnum):
