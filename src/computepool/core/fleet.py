@@ -73,6 +73,7 @@ class Fleet:
         self._trusting: dict[str, set[int]] = {}  # rows by trusted account
         self._journal: list[int] = []  # the rows that changed last, one entry a version
         self._price_table: PriceTable | None = None
+        self._submitters: dict[str, float] = {}  # scores by account
         self._reservations = 0
         self._joins = 0
         self._uses = 0
@@ -164,6 +165,16 @@ class Fleet:
             self.table.banned[node.row] = banned
             self._changed(node.row)
             self.supply += not banned
+
+    def set_submitter(self, account: str, score: float) -> None:
+        """How this account's jobs have treated other nodes. No ranking depends on it: gates that ask are about the moment."""
+        stepped = float(_stepped(score))
+        if stepped > self.submitter_score(account):
+            self.supply += 1
+        self._submitters[account] = stepped
+
+    def submitter_score(self, account: str) -> float:
+        return self._submitters.get(account, _NEWCOMER)
 
     def set_floor(self, node_id: str, floor: int | None) -> None:
         """What its owner wants at least, after the fee, for a unit-hour of the node's tier; None: any price will do."""
@@ -430,3 +441,6 @@ def _discard(index: dict[str, set[int]], key: str, row: int) -> None:
     index[key].discard(row)
     if not index[key]:
         del index[key]
+
+
+_NEWCOMER = float(_stepped(NEWCOMER_SCORE))
