@@ -59,6 +59,7 @@ def profile(config: AgentConfig, hardware: Hardware, *, level: Level, python: st
         isolation=level.label,
         trusted=list(config.trusted),
         url=config.url,
+        network=config.network,
         version=version,
         platform=f"{platform.system()} {platform.release()} {platform.machine()}"[:200],
     )

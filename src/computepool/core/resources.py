@@ -66,6 +66,7 @@ class NodeProfile:
         frozenset()
     )  #: account ids (or "*") whose jobs may run below NAMESPACE; the owner always may
     url: str = ""
+    network: bool = False  #: its owner lets jobs reach the hosts they list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,9 @@ class Requirements:
     isolation: Level | None = (
         None  #: None: NAMESPACE on a stranger's node, anything on one that trusts the submitter
     )
+    network: bool = False  #: it lists hosts to reach
+    labels: frozenset[str] = frozenset()  #: owners may have rules about them
+    minutes: int = 0  #: its time limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +106,4 @@ class Shape:
         default=""
     )  #: the node that failed this job last; never the same one twice in a row
     ceiling: int | None = None  #: microcredits per hour for the whole job; None: whatever it costs
+    avoid_owners: frozenset[str] = frozenset()  #: whose nodes have run it: a check needs somebody else's
