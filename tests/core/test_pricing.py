@@ -26,9 +26,16 @@ from computepool.core.pricing import (
     units_of,
     zone_of,
 )
-from computepool.core.resources import Requirements
+from computepool.core.resources import Capacity, Gpu, Requirements
 
 TABLE = PriceTable()
+
+
+def node_of(tier: str) -> Capacity:
+    return Capacity(
+        cpu_milli=1000, ram_mb=1000, disk_mb=1000, gpus=(Gpu(name=tier, tier=tier, vram_mb=8000),)
+    )
+
 
 # The numbers of the design, as credits per unit-hour in the region that counts once.
 GOLDEN = [
@@ -82,7 +89,7 @@ def test_the_other_numbers_of_the_design() -> None:
 def test_a_region_changes_the_price_of_a_whole_job_by_its_rate_once() -> None:
     wanted = Requirements(gpus=2)
     for region, rate in RATES:
-        zone = zone_of(wanted, node_tier="rtx-3090", node_region=region)
+        zone = zone_of(wanted, node_of("rtx-3090"), region=region)
         price = price_of(TABLE.reference(zone), units_of(wanted))
         assert charge_of(price, HOUR_MS) == 2 * 25 * CREDIT * rate // 100
 
@@ -102,7 +109,7 @@ def test_a_region_changes_the_price_of_a_whole_job_by_its_rate_once() -> None:
     ],
 )
 def test_a_job_pays_for_what_it_uses(wanted: Requirements, card_mb: int, zone: str, units: int) -> None:
-    assert zone_of(wanted, node_tier="rtx-4090", node_region="us").tier == zone
+    assert zone_of(wanted, node_of("rtx-4090"), region="us").tier == zone
     assert units_of(wanted, card_mb=card_mb) == units
 
 

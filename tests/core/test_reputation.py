@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from computepool.core.discounting import DAY_MS, MEMORY, ONE
 from computepool.core.money import CREDIT
 from computepool.core.reputation import (
-    DAY_MS,
-    MEMORY,
     NEWCOMER,
     NEWCOMER_SCORE,
-    ONE,
     WEIGHTS,
     Evidence,
     Outcome,

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from computepool.core.resources import CPU_TIERS
 from computepool.core.tiers import GPU_PATTERNS, TIER_SPEED, region_of, speed_of, tier_of
 
 CARDS = [
@@ -92,7 +93,7 @@ def test_an_unlisted_tier_counts_as_an_unknown_gpu() -> None:
 
 def test_every_tier_with_a_speed_can_be_reached_by_a_card_name() -> None:
     """A speed for a tier that no pattern produces would be a typing error."""
-    for tier in TIER_SPEED.keys() - {"cpu", "gpu"}:
+    for tier in TIER_SPEED.keys() - {*CPU_TIERS, "gpu"}:
         spoken = re.sub(r"(?<=\d)(xtx|xt|ti)$", r" \1", tier)
         assert tier_of(spoken) == tier
 

@@ -12,8 +12,9 @@ import httpx2
 import pytest
 from sqlalchemy import create_engine, text
 
+from computepool.core.discounting import DAY_MS
 from computepool.core.fleet import RELIABILITY_STEPS
-from computepool.core.reputation import DAY_MS, NEWCOMER_SCORE, Evidence, Outcome, recompute
+from computepool.core.reputation import NEWCOMER_SCORE, Evidence, Outcome, recompute
 from computepool.hub.services import leases, reputation, upkeep
 from computepool.hub.store import dialect, reputations, schema
 from computepool.testing.clock import FakeClock

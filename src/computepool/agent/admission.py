@@ -29,11 +29,20 @@ class Admission:
 
 
 class Gatekeeper:
-    def __init__(self, identity: Identity, *, level: Level, trusted: Collection[str], cards: int) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        level: Level,
+        trusted: Collection[str],
+        cards: int,
+        network: bool = False,
+    ) -> None:
         self._identity = identity
         self._level = level
         self._trusted = frozenset(trusted) | {identity.owner}
         self._cards = cards
+        self._network = network
         self._specs = SpecCache()
 
     def admit(self, reply: NextReply, *, hub_now_s: int) -> Admission:
@@ -96,4 +105,6 @@ class Gatekeeper:
             return f"The job asks for isolation {spec.isolation.label}; this node offers {self._level.label}."
         if any(not 0 <= index < self._cards for index in grant.gpus):
             return f"The job was given cards {grant.gpus}; this node has {self._cards}."
+        if spec.net and not self._network:
+            return "The job lists hosts to reach; this node gives no network (pool node start --net)."
         return ""

@@ -14,6 +14,7 @@ from computepool.agent.attempts import OutputSink
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentConfig
 from computepool.agent.control import ControlServer
+from computepool.agent.egress import Egress
 from computepool.agent.environments import Environments
 from computepool.agent.executor import Executor
 from computepool.agent.folders import WorkFolders
@@ -32,10 +33,15 @@ from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.surroundings import Surroundings
 from computepool.agent.sweeper import Sweeper
 from computepool.agent.worker_pool import WorkerPool
+from computepool.core.network import parse_networks
 from computepool.core.resources import NodeState
 from computepool.protocol.nodes import Profile
 
 _log = logging.getLogger(__name__)
+
+
+def _egress(config: AgentConfig) -> Egress:
+    return Egress(config.work_dir, limits=config.limits, private=parse_networks(config.net_private))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +68,11 @@ class Agent:
         for leftover in config.work_dir.glob("*"):  # Of an agent that was killed; its jobs died with it.
             remove_tree(leftover)
         gatekeeper = Gatekeeper(
-            identity, level=machine.sandbox.level, trusted=config.trusted, cards=len(machine.cards)
+            identity,
+            level=machine.sandbox.level,
+            trusted=config.trusted,
+            cards=len(machine.cards),
+            network=config.network,
         )
         self.loop = NodeLoop(
             client,
@@ -94,7 +104,12 @@ class Agent:
         cache = ArtifactCache(config.cache_dir / "artifacts", self._client, clock=clock, limits=limits)
         uploader = Uploader(self._client, clock=clock, limits=limits)
         environments = Environments(config.cache_dir / "environments", uv=config.uv, limits=limits)
-        surroundings = Surroundings(machine.sandbox, machine.runtime, machine.cards)
+        surroundings = Surroundings(
+            machine.sandbox,
+            machine.runtime,
+            machine.cards,
+            egress=_egress(config) if config.network else None,
+        )
         self._pool = WorkerPool(
             surroundings,
             environments,

@@ -10,8 +10,10 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from computepool.agent.config import AgentLimits
+from computepool.agent.egress import EgressProxy
 from computepool.agent.endings import Ending, cancelled, failed, returned
 from computepool.agent.logs import LogBuffer, LogShipper
+from computepool.agent.sandbox import base as sandbox
 from computepool.agent.sandbox.base import Status
 from computepool.agent.specs import PreparedSpec
 from computepool.agent.workers import Call
@@ -62,7 +64,8 @@ class Attempt:
     timed_out: bool = False
     usage: Usage | None = None  #: as last measured
     gpu_ms: float = 0.0
-    printed: "hashlib._Hash" = field(default_factory=hashlib.sha256)  #: all that a process wrote to stdout
+    proxy: EgressProxy | None = None  #: carries what a process sends to the hosts it listed
+    printed: hashlib._Hash = field(default_factory=hashlib.sha256)  #: all that a process wrote to stdout
 
     @property
     def id(self) -> str:
@@ -77,6 +80,18 @@ class Attempt:
     @property
     def progress(self) -> float | None:
         return None if self.log is None else self.log.progress
+
+    def measured(self, used: sandbox.Usage) -> Usage:
+        """For the report: what the sandbox saw, and what only the agent knows."""
+        received, sent = (0, 0) if self.proxy is None else self.proxy.used()
+        return Usage(
+            wall_ms=used.wall_ms,
+            cpu_ms=used.cpu_ms,
+            peak_rss_mb=used.peak_rss_mb,
+            gpu_ms=int(self.gpu_ms),
+            net_in_bytes=received,
+            net_out_bytes=sent,
+        )
 
     def end(self, status: Status) -> None:
         if self.kill is not None:

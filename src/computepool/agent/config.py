@@ -10,6 +10,7 @@ from pathlib import Path
 
 from computepool.core.errors import BadRequest
 from computepool.core.isolation import Level
+from computepool.core.network import parse_networks
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -70,6 +71,13 @@ class AgentLimits:
     worker_start_s: float = 30.0
     worker_ahead_max: int = 16  #: short calls handed to a worker before it asks
     worker_ahead_below_s: float = 0.01  #: only while calls are shorter than this
+    # network of a job that lists hosts
+    net_connections_max: int = 64  #: at once
+    net_bytes_max: int = 20 * GIB  #: both ways, per attempt
+    net_idle_s: float = 300.0  #: a connection on which nothing moves for so long is closed
+    net_connect_s: float = 15.0  #: to look a name up and connect
+    net_head_s: float = 10.0  #: to send a whole request head
+    net_head_bytes_max: int = 16 * KIB
     # environments
     environments_max: int = 32
     environment_install_s: float = 900.0
@@ -93,6 +101,8 @@ class AgentConfig:
     sandbox: str = "auto"  #: "auto": the strongest level that works here; a level's name: that one or none
     runtime_add: tuple[str, ...] = ()  #: programs, files and folders of this machine that jobs see besides
     trusted: tuple[str, ...] = ()  #: account ids whose jobs may run unsandboxed, "*" for all; the owner may
+    network: bool = False  #: run jobs that list hosts to reach; that traffic comes from the owner's address
+    net_private: tuple[str, ...] = ()  #: networks such as 192.168.7.0/24 that such jobs may list too
     uv: str | None = None  #: path of the uv program; None: found on PATH or next to the interpreter
     limits: AgentLimits = AgentLimits()
 
@@ -104,6 +114,10 @@ class AgentConfig:
         for name, value in (("cores", self.cores), ("ram_mb", self.ram_mb), ("disk_mb", self.disk_mb)):
             if value is not None and value <= 0:
                 raise BadRequest(f"{name} must be more than 0.", field=name)
+        try:
+            parse_networks(self.net_private)
+        except ValueError as error:
+            raise BadRequest(f"{error}.", field="net_private") from error
 
     @property
     def hub_urls(self) -> tuple[str, ...]:

@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from computepool.agent.unixpath import short_path
 from computepool.core.errors import BadRequest, Unavailable
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class ControlServer:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with contextlib.suppress(FileNotFoundError):
             (self._data_dir / SOCKET).unlink()
-        with _short_path(self._data_dir) as path:
+        with short_path(self._data_dir, SOCKET) as path:
             listener.bind(path)
         (self._data_dir / SOCKET).chmod(0o600)
         self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=_LINE_MAX)
@@ -75,7 +75,7 @@ def call(data_dir: Path, command: str) -> dict[str, Any]:
     connection.settimeout(_TIMEOUT_S)
     with connection:
         try:
-            with _short_path(data_dir) as path:
+            with short_path(data_dir, SOCKET) as path:
                 connection.connect(path)
             connection.sendall(json.dumps({"do": command}).encode() + b"\n")
             line = connection.makefile("rb").readline(_LINE_MAX)
@@ -94,17 +94,3 @@ def call(data_dir: Path, command: str) -> dict[str, Any]:
     if "error" in reply:
         raise BadRequest(str(reply["error"]))
     return reply
-
-
-@contextlib.contextmanager
-def _short_path(data_dir: Path) -> Iterator[str]:
-    """A unix socket's address holds 108 bytes; through the descriptor of its folder any depth fits."""
-    path = str(data_dir / SOCKET)
-    if len(path.encode()) < 100 or not Path("/proc/self/fd").is_dir():
-        yield path
-        return
-    folder = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{folder}/{SOCKET}"
-    finally:
-        os.close(folder)

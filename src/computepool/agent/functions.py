@@ -70,6 +70,7 @@ class FunctionRunner:
             stopped = result.exit.status in (Status.CANCELLED, Status.TIMEOUT)
             innocent = stopped and attempt.stop is None and not attempt.timed_out
             if result.started and not innocent:
+                attempt.proxy = worker.proxy
                 return _lost(attempt, result, ready=worker.ready)
             # The worker was ended for the sake of another call: this one is simply called again.
 
@@ -173,11 +174,14 @@ class FunctionRunner:
         measured_ms = 0 if attempt.started_at is None else int((now - attempt.started_at) * 1000)
         claimed_ms = min(answer.wall_us // 1000, int((now - call.sent_at) * 1000))
         ran_ms = max(measured_ms, claimed_ms)
+        received, sent = (0, 0) if worker.proxy is None else worker.proxy.take()
         usage = Usage(
             wall_ms=ran_ms,
             cpu_ms=answer.cpu_us // 1000,
             peak_rss_mb=answer.peak_rss_kb // 1024,
             gpu_ms=int(attempt.gpu_ms),
+            net_in_bytes=received,
+            net_out_bytes=sent,
         )
         ending = await self._ending(call.seq, answer, worker)
         ending.ran_ms, ending.usage = ran_ms, usage
@@ -230,7 +234,5 @@ def _lost(attempt: Attempt, lost: Lost, *, ready: bool) -> Ending:
         ending = failed(Reason.NODE_ERROR, f"the worker could not start: {ending.error or ''} {tail[-500:]}")
     elif ended.ok:
         ending = failed(Reason.EXCEPTION, "the function ended its process without returning")
-    ending.usage = Usage(
-        wall_ms=ended.usage.wall_ms, cpu_ms=ended.usage.cpu_ms, peak_rss_mb=ended.usage.peak_rss_mb
-    )
+    ending.usage = attempt.measured(ended.usage)
     return ending

@@ -62,6 +62,7 @@ def profile(
         isolation=level.label,
         trusted=list(config.trusted),
         url=config.url,
+        network=config.network,
         version=version,
         platform=f"{platform.system()} {platform.release()} {platform.machine()}"[:200],
     )

@@ -20,7 +20,6 @@ from computepool.agent.specs import Script
 from computepool.agent.staging import place_bytes, place_inputs, send_outputs
 from computepool.agent.surroundings import Surroundings
 from computepool.core.jobs import JobKind
-from computepool.protocol.jobs import Usage
 
 #: Output of a process is read at once only when it runs longer than this; shorter ones are read when they end.
 READ_AFTER_S = 0.05
@@ -60,7 +59,7 @@ class ProcessRunner:
             ended = await self._run_in(attempt, workdir)
             ending = of_exit(ended, stderr_tail="" if attempt.log is None else attempt.log.stderr_tail)
             ending.ran_ms = ended.usage.wall_ms
-            ending.usage = _usage(ended, attempt)
+            ending.usage = attempt.measured(ended.usage)
             if ended.ok:
                 ending.printed = attempt.printed.hexdigest()
             if attempt.stop is None and os.listdir(workdir / OUTPUTS):
@@ -82,6 +81,9 @@ class ProcessRunner:
         try:
             if spec.inputs:
                 await attempt.prepare(place_inputs(self._cache, attempt.spec.inputs, workdir))
+            attempt.proxy = await self._surroundings.open_network(
+                attempt.spec.net, label=attempt.grant.job_id
+            )
             run = self._start(attempt, argv, workdir, packages=packages)
             self._running.add(run)
             try:
@@ -90,6 +92,8 @@ class ProcessRunner:
                 self._running.discard(run)
                 run.close()
         finally:
+            if attempt.proxy is not None:
+                attempt.proxy.close()
             self._environments.release(packages)
 
     def _command(self, attempt: Attempt, workdir: Path) -> tuple[list[str], tuple[str, ...]]:
@@ -113,14 +117,20 @@ class ProcessRunner:
             "COMPUTEPOOL_SLICES": str(grant.items),
         }
         policy = self._surroundings.policy(
-            workdir, limits=spec.limits, env=env, packages=packages, cards=grant.gpus
+            workdir, limits=spec.limits, env=env, packages=packages, cards=grant.gpus, proxy=attempt.proxy
         )
+        command = self._surroundings.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)
         for fd in writers:
             os.fchmod(fd, 0o622)  # As another user, a job could otherwise not open /dev/stdout.
         try:
             process = self._surroundings.sandbox.spawn(
-                argv, workdir=workdir, limits=spec.limits, policy=policy, stdout=writers[0], stderr=writers[1]
+                command,
+                workdir=workdir,
+                limits=spec.limits,
+                policy=policy,
+                stdout=writers[0],
+                stderr=writers[1],
             )
         except BaseException:
             for fd in readers:
@@ -164,9 +174,7 @@ class Run:
     def patrol(self) -> None:
         if not self.ended.done():
             used = self._process.patrol()
-            self._attempt.usage = Usage(
-                wall_ms=used.wall_ms, cpu_ms=used.cpu_ms, peak_rss_mb=used.peak_rss_mb
-            )
+            self._attempt.usage = self._attempt.measured(used)
             self._on_end()
 
     def close(self) -> None:
@@ -204,13 +212,6 @@ class Run:
         ended = self._process.wait(0)
         if ended is not None and not self.ended.done():
             self.ended.set_result(ended)
-
-
-def _usage(ended: Exit, attempt: Attempt) -> Usage:
-    used = ended.usage
-    return Usage(
-        wall_ms=used.wall_ms, cpu_ms=used.cpu_ms, peak_rss_mb=used.peak_rss_mb, gpu_ms=int(attempt.gpu_ms)
-    )
 
 
 def _script_name(name: str, *, python: bool) -> str:

@@ -13,6 +13,7 @@ from computepool.agent.endings import BadJob
 from computepool.agent.sandbox.base import Limits
 from computepool.core.isolation import Level
 from computepool.core.jobs import JobKind
+from computepool.core.network import Target, parse_targets
 from computepool.protocol.jobs import JobSpec
 
 SPECS_MAX = 512
@@ -40,6 +41,7 @@ class WorkerKey:
     env: tuple[tuple[str, str], ...]
     inputs: tuple[tuple[str, str], ...]
     cards: tuple[int, ...]
+    net: tuple[Target, ...] = ()
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -48,6 +50,7 @@ class PreparedSpec:
     spec: JobSpec
     limits: Limits
     isolation: Level | None
+    net: tuple[Target, ...] = ()  #: hosts it may reach
     worker_keys: dict[tuple[str, tuple[int, ...]], WorkerKey] = field(default_factory=dict)
 
     @property
@@ -74,6 +77,7 @@ class PreparedSpec:
                 env=tuple(sorted(self.spec.env.items())),
                 inputs=self.inputs,
                 cards=cards,
+                net=tuple(sorted(self.net)),
             )
             self.worker_keys[account, cards] = key
         return key
@@ -113,7 +117,8 @@ def prepare(digest: str, spec: JobSpec) -> PreparedSpec:
         open_files=OPEN_FILES_MAX,
     )
     isolation = None if needs.isolation is None else Level.parse(needs.isolation)
-    return PreparedSpec(digest=digest, spec=spec, limits=limits, isolation=isolation)
+    net = parse_targets(spec.net)
+    return PreparedSpec(digest=digest, spec=spec, limits=limits, isolation=isolation, net=net)
 
 
 class Script:

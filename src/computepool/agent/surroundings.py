@@ -9,15 +9,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from computepool.agent import gpus, jobside, worker
-from computepool.agent.sandbox.base import OUTPUTS, Limits, Policy, Sandbox
+from computepool.agent import egress_shim, gpus, jobside, worker
+from computepool.agent.egress import SOCKET, VARIABLES, Egress, EgressProxy
+from computepool.agent.sandbox.base import OUTPUTS, Limits, Network, Policy, Sandbox, SandboxError
 from computepool.agent.sandbox.runtime import Runtime, Wish
 from computepool.agent.sandbox.tree import SITE
+from computepool.core.isolation import Level
+from computepool.core.network import Target
 from computepool.protocol import values
 
 #: Where a job finds its packages, where the level has mounts.
 PACKAGES = "/opt/packages"
+#: Where a job finds the way to the agent's proxy, if it may have one.
+NETWORK = "/run/computepool"
 _WORKER = "computepool_worker.py"
+_SHIM = "computepool_egress_shim.py"
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -33,25 +39,58 @@ def runtime_wish(cache_dir: Path) -> Wish:
 
 
 def _packages(cache_dir: Path) -> dict[str, Path]:
-    """What the jobs' Python has beyond its own: cloudpickle, the worker and the part of `computepool` that runs inside."""
+    """What the jobs' Python has beyond its own: cloudpickle, the worker, the way to the proxy, and the part of
+    `computepool` that runs inside.
+    """
     return {
         "cloudpickle": _package("cloudpickle"),
         "computepool": _inside_package(cache_dir),
         _WORKER: Path(worker.__file__),
+        _SHIM: Path(egress_shim.__file__),
     }
 
 
 class Surroundings:
-    def __init__(self, sandbox: Sandbox, runtime: Runtime | None, cards: Sequence[gpus.Card]) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        runtime: Runtime | None,
+        cards: Sequence[gpus.Card],
+        *,
+        egress: Egress | None = None,
+    ) -> None:
         self.sandbox = sandbox
         self.cards = tuple(cards)
         self._runtime = runtime
+        self._egress = egress
 
     @property
     def worker_script(self) -> Path:
         if self._runtime is None:
             return Path(worker.__file__)
         return self._runtime.path / SITE / _WORKER
+
+    async def open_network(self, targets: Sequence[Target], *, label: str) -> EgressProxy | None:
+        """What carries a job's traffic to the hosts it listed; None where there is nothing to carry.
+
+        At level `process` a job has the host's own network, which no proxy could keep it from.
+        """
+        if not targets or self.sandbox.level is Level.PROCESS:
+            return None
+        if self._egress is None:
+            raise SandboxError("this node gives no network to jobs")
+        return await self._egress.open(targets, label=label)
+
+    def command(
+        self, argv: Sequence[str], *, workdir: Path, policy: Policy, proxy: EgressProxy | None
+    ) -> list[str]:
+        """What to start so that `argv` runs, with the way to its proxy open before it begins."""
+        if proxy is None:
+            return list(argv)
+        script = Path(egress_shim.__file__) if self._runtime is None else self._runtime.path / SITE / _SHIM
+        inside = self.sandbox.inside(script, workdir=workdir, policy=policy)
+        address = self.sandbox.inside(proxy.folder / SOCKET, workdir=workdir, policy=policy)
+        return ["python3", "-I", "-S", inside, address, *argv]
 
     def policy(
         self,
@@ -62,11 +101,15 @@ class Surroundings:
         packages: Path | None = None,
         cards: Sequence[int] = (),
         fds: Mapping[int, int] | None = None,
+        proxy: EgressProxy | None = None,
     ) -> Policy:
         used = [self.cards[index] for index in cards]
         mounts = {} if packages is None else {packages: PACKAGES}
+        if proxy is not None:
+            mounts[proxy.folder] = NETWORK
         plain = Policy(mounts=mounts)
         variables = {
+            **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),
             "COMPUTEPOOL_OUTPUTS": self.sandbox.inside(workdir / OUTPUTS, workdir=workdir, policy=plain),
             "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
@@ -77,7 +120,8 @@ class Surroundings:
             inside = self.sandbox.inside(packages, workdir=workdir, policy=plain)
             variables["PYTHONPATH"] = ":".join(filter(None, (inside, env.get("PYTHONPATH"))))
         nodes = dict.fromkeys(node for card in used for node in card.nodes)
-        return Policy(mounts=mounts, env=variables, fds=fds or {}, gpus=tuple(nodes))
+        network = Network.NONE if proxy is None else Network.PROXY
+        return Policy(mounts=mounts, env=variables, fds=fds or {}, gpus=tuple(nodes), network=network)
 
 
 def _package(name: str) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from computepool.agent.artifacts import ArtifactCache
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
+from computepool.agent.egress import EgressProxy
 from computepool.agent.environments import Environments
 from computepool.agent.sandbox.base import Status
 from computepool.agent.sandbox.scratch import make_workdir
@@ -56,6 +57,8 @@ class WorkerPool:
         idle = self._idle.get(key, [])
         worker = idle.pop() if idle else await self._start(key)
         self._in_use.add(worker)
+        if worker.proxy is not None:
+            worker.proxy.resume()
         return worker
 
     def give_back(self, worker: Worker) -> None:
@@ -67,6 +70,8 @@ class WorkerPool:
             worker.kill(Status.CANCELLED)
         else:
             worker.idle_since = self._clock.steady()
+            if worker.proxy is not None:
+                worker.proxy.rest()
             self._idle.setdefault(worker.key, []).append(worker)
 
     def worn(self, worker: Worker) -> bool:
@@ -95,10 +100,15 @@ class WorkerPool:
         packages = await self._environments.acquire(key.packages)
         workdir = make_workdir(self._work_dir, f"worker-{self._count}")
         self._count += 1
+        proxy = None
         try:
             await place_inputs(self._cache, key.inputs, workdir)
-            worker = self._spawn(key, workdir, packages)
+            proxy = await self._surroundings.open_network(key.net, label=f"a worker of {key.account}")
+            worker = self._spawn(key, workdir, packages, proxy=proxy)
+            worker.proxy = proxy
         except BaseException:
+            if proxy is not None:
+                proxy.close()
             self._environments.release(packages)
             self._sweeper.remove(workdir)
             raise
@@ -106,7 +116,9 @@ class WorkerPool:
         worker.on_closed = lambda: self._on_closed(worker)
         return worker
 
-    def _spawn(self, key: WorkerKey, workdir: Path, packages: Path | None) -> Worker:
+    def _spawn(
+        self, key: WorkerKey, workdir: Path, packages: Path | None, *, proxy: EgressProxy | None
+    ) -> Worker:
         channel, theirs = channel_pair()
         files = output_file(self._work_dir), output_file(self._work_dir)
         surroundings = self._surroundings
@@ -118,10 +130,12 @@ class WorkerPool:
                 packages=packages,
                 cards=key.cards,
                 fds={_CHANNEL_FD: theirs.fileno()},
+                proxy=proxy,
             )
             script = surroundings.sandbox.inside(surroundings.worker_script, workdir=workdir, policy=policy)
+            argv = ["python3", "-s", script, str(_CHANNEL_FD)]
             process = surroundings.sandbox.spawn(
-                ["python3", "-s", script, str(_CHANNEL_FD)],
+                surroundings.command(argv, workdir=workdir, policy=policy, proxy=proxy),
                 workdir=workdir,
                 limits=key.limits,
                 policy=policy,

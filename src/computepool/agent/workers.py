@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol
 
 from computepool.agent.clock import Clock
 from computepool.agent.config import MIB
+from computepool.agent.egress import EgressProxy
 from computepool.agent.sandbox.base import Exit, Process, Status, Usage
 from computepool.agent.sandbox.scratch import stage
 from computepool.agent.specs import WorkerKey
@@ -106,6 +107,7 @@ class Worker:
         self.last_call_s: float | None = None
         self.functions: set[str] = set()
         self.ended: Exit | None = None
+        self.proxy: EgressProxy | None = None  #: of those that listed hosts; closed with the worker
         self.cheated = False  #: the function in it spoke to the agent in the worker's name
         self.on_ready: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
@@ -276,6 +278,8 @@ class Worker:
         for fd in self._files:
             os.close(fd)
         self._process.close()
+        if self.proxy is not None:
+            self.proxy.close()
         calls, self._calls = self._calls, deque()
         for place, call in enumerate(calls):
             if not call.future.done():

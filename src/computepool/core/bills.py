@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from computepool.core import pricing
 from computepool.core.money import format_credits
 from computepool.core.pricing import PERCENT, PPM, PriceTable, Zone
-from computepool.core.resources import CPU_TIER
+from computepool.core.resources import CPU_TIER, CPU_TIERS
 
 _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
 
@@ -106,7 +106,7 @@ def charged_sentence(bill: Bill, *, hold: int) -> str:
 
 
 def unit_name(zone: Zone) -> str:
-    return "core" if zone.tier == CPU_TIER else "card"
+    return "core" if zone.tier in CPU_TIERS else "card"
 
 
 def units_words(units: int, zone: Zone) -> str:

@@ -20,7 +20,7 @@ from computepool.core.isolation import Level
 from computepool.core.market import Market
 from computepool.core.noderecord import cards_needed
 from computepool.core.pricing import MILLI, Zone, price_of, units_of
-from computepool.core.resources import CPU_TIER, Requirements, Shape
+from computepool.core.resources import CPU_TIERS, Requirements, Shape
 from computepool.core.tiers import region_of
 
 Units = NDArray[np.int64]
@@ -114,9 +114,9 @@ class Counting:
         found = 0
         for zone, capacity in self._others.items():
             if cards_needed(wanted):
-                fits = zone.tier != CPU_TIER and (not wanted.tiers or zone.tier in wanted.tiers)
+                fits = zone.tier not in CPU_TIERS and (not wanted.tiers or zone.tier in wanted.tiers)
             else:
-                fits = zone.tier == CPU_TIER
+                fits = zone.tier in CPU_TIERS
             price = price_of(self._market.spot(zone), units)
             if (
                 fits

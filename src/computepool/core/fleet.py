@@ -22,7 +22,7 @@ from computepool.core.market import Market, largest_card_mb
 from computepool.core.noderecord import Free, NodeRecord, Reservation, cards_needed, cards_of
 from computepool.core.pricing import MILLI, PriceTable, Zone, units_of
 from computepool.core.reputation import NEWCOMER_SCORE
-from computepool.core.resources import CPU_TIER, NodeProfile, Requirements
+from computepool.core.resources import NodeProfile, Requirements
 from computepool.core.rowprices import RowPrices
 from computepool.core.table import INT32_MAX, Interner, Table, write_ranked
 from computepool.core.tiers import region_of, speed_of
@@ -73,6 +73,7 @@ class Fleet:
         self._trusting: dict[str, set[int]] = {}  # rows by trusted account
         self._journal: list[int] = []  # the rows that changed last, one entry a version
         self._price_table: PriceTable | None = None
+        self._submitters: dict[str, float] = {}  # scores by account
         self._reservations = 0
         self._joins = 0
         self._uses = 0
@@ -164,6 +165,16 @@ class Fleet:
             self.table.banned[node.row] = banned
             self._changed(node.row)
             self.supply += not banned
+
+    def set_submitter(self, account: str, score: float) -> None:
+        """How this account's jobs have treated other nodes. No ranking depends on it: gates that ask are about the moment."""
+        stepped = float(_stepped(score))
+        if stepped > self.submitter_score(account):
+            self.supply += 1
+        self._submitters[account] = stepped
+
+    def submitter_score(self, account: str) -> float:
+        return self._submitters.get(account, _NEWCOMER)
 
     def set_floor(self, node_id: str, floor: int | None) -> None:
         """What its owner wants at least, after the fee, for a unit-hour of the node's tier; None: any price will do."""
@@ -355,7 +366,7 @@ class Fleet:
     def _write_price(self, node: NodeRecord) -> None:
         table, row, profile, prices = self.table, node.row, node.profile, self.prices
         region, capacity = region_of(profile.region), profile.capacity
-        table.cpu_class[row] = prices.cpu.number(Zone(CPU_TIER, region), 0, prices.market)
+        table.cpu_class[row] = prices.cpu.number(Zone(capacity.cpu_tier, region), 0, prices.market)
         gpu_class = prices.gpu.number(Zone(capacity.tier, region), largest_card_mb(capacity), prices.market)
         table.gpu_class[row] = gpu_class
         if prices.market is not None:
@@ -364,9 +375,11 @@ class Fleet:
             table.gpu_met[row] = table.gpu_floor[row] <= prices.gpu.net[gpu_class]
 
     def _write_floor(self, node: NodeRecord, market: Market) -> None:
-        tier, floor = node.profile.capacity.tier, node.floor or 0
+        capacity, floor = node.profile.capacity, node.floor or 0
         self.table.gpu_floor[node.row] = floor
-        self.table.cpu_floor[node.row] = market.floor_in(CPU_TIER, node_tier=tier, floor=floor)
+        self.table.cpu_floor[node.row] = market.floor_in(
+            capacity.cpu_tier, node_tier=capacity.tier, floor=floor
+        )
 
     def _judge_floors(self) -> bool:
         """Whether each floor is met. True if one is that was not."""
@@ -428,3 +441,6 @@ def _discard(index: dict[str, set[int]], key: str, row: int) -> None:
     index[key].discard(row)
     if not index[key]:
         del index[key]
+
+
+_NEWCOMER = float(_stepped(NEWCOMER_SCORE))

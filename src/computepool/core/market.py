@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from computepool.core.money import AMOUNT_MAX
 from computepool.core.pricing import PPM, PriceTable, Zone, price_of, units_of, zone_of
-from computepool.core.resources import CPU_TIER, Capacity, NodeProfile, Shape
+from computepool.core.resources import CPU_TIERS, Capacity, NodeProfile, Shape
 
 #: A zone is in balance when three quarters of its units are wanted: a little is always free for whoever comes next.
 TARGET = (3, 4)
@@ -67,7 +67,7 @@ class Market:
 
     def offer(self, shape: Shape, node: NodeProfile) -> Offer:
         wanted, capacity = shape.requirements, node.capacity
-        zone = zone_of(wanted, node_tier=capacity.tier, node_region=node.region)
+        zone = zone_of(wanted, capacity, region=node.region)
         units = units_of(wanted, card_mb=largest_card_mb(capacity))
         spot = self.spot(zone)
         price = 0 if node.owner == shape.account else price_of(spot, units)
@@ -78,9 +78,9 @@ class Market:
 
         Rounded up: an owner never gets less than the floor, not even by a crumb.
         """
-        if tier == node_tier or tier != CPU_TIER:
+        if tier == node_tier or tier not in CPU_TIERS:
             return floor
-        scaled = -(-floor * self.table.tier_rate(CPU_TIER) // self.table.tier_rate(node_tier))
+        scaled = -(-floor * self.table.tier_rate(tier) // self.table.tier_rate(node_tier))
         return min(scaled, AMOUNT_MAX)
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from computepool.core.errors import BadRequest
 from computepool.core.money import AMOUNT_MAX, CREDIT
 from computepool.core.noderecord import cards_needed
-from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER, Requirements
+from computepool.core.resources import CPU_TIER, CPU_TIERS, UNKNOWN_GPU_TIER, Capacity, Requirements
 from computepool.core.tiers import TIER_SPEED, region_of
 
 HOUR_MS = 3_600_000
@@ -79,7 +79,11 @@ class PriceTable:
             raise BadRequest("The spot range must be between 1 and 100.", field="spot_range")
 
     def tier_rate(self, tier: str) -> int:
-        return self.tiers.get(tier, self.tiers.get(UNKNOWN_GPU_TIER, PERCENT))
+        rate = self.tiers.get(tier)
+        if rate is None and tier in CPU_TIERS and CPU_TIER in self.tiers:
+            # A table that does not know this class of cores: as much less than a core as the speeds say.
+            return max(1, self.tiers[CPU_TIER] * TIER_SPEED[tier] // TIER_SPEED[CPU_TIER])
+        return self.tiers.get(UNKNOWN_GPU_TIER, PERCENT) if rate is None else rate
 
     def region_rate(self, region: str) -> int:
         return self.regions.get(region_of(region), OTHER_REGIONS)
@@ -122,9 +126,9 @@ def from_json(body: str) -> PriceTable:
     return PriceTable(**(values | {"economy": Economy(values["economy"])}))
 
 
-def zone_of(wanted: Requirements, *, node_tier: str, node_region: str) -> Zone:
+def zone_of(wanted: Requirements, node: Capacity, *, region: str) -> Zone:
     """A job pays for what it uses: one without a GPU pays the price of a core, also on a node with cards."""
-    return Zone(node_tier if cards_needed(wanted) else CPU_TIER, region_of(node_region))
+    return Zone(node.tier if cards_needed(wanted) else node.cpu_tier, region_of(region))
 
 
 def units_of(wanted: Requirements, *, card_mb: int = 0) -> int:

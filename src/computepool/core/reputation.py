@@ -1,13 +1,6 @@
 """How far to rely on a node: a discounted Beta rule over its outcomes. Pure, and the same to the last bit everywhere.
 
-The state is whole numbers, because it must be found again from the events on any machine: `pow` and `exp` differ in the
-last digit between C libraries, integers do not. Only the score is a float, made of operations (+ - × ÷ √) that IEEE 754
-defines exactly. What is stored is a cache of the events: `recompute` makes it again.
-
-    S ← λS + x,  F ← λF + (1 − x)      after each outcome (x is 1 for a success), λ = 0.95
-    S ← S·2^(−days/30), F ← F·2^(−days/60)     while nothing happens: failures fade more slowly
-    m = (a0 + S) / (a0 + b0 + S + F)    the mean of Beta(a0 + S, b0 + F)
-    score = m − ½·√(m(1 − m) / (n + 1))  half a standard deviation below: what we know little of ranks lower
+The arithmetic is in discounting.py. What is stored is a cache of the events: `recompute` makes it again.
 
 Beside it, and never mixed with it, stands integrity: how many of a node's results in a row were compared and agreed (its
 streak), how often one was proven wrong (strikes), and the ban that three strikes in thirty days bring.
@@ -15,34 +8,14 @@ streak), how often one was proven wrong (strikes), and the ban that three strike
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from computepool.core.discounting import DAY_MS, Weight, faded, score_of, weighed
 from computepool.core.jobs import NODE_FAULTS
 from computepool.core.money import CREDIT
-
-DAY_MS: Final = 24 * 3600 * 1000
-
-#: What is believed of a node that nobody has tried: 4 outcomes, 80 % of them good.
-PRIOR_SUCCESS: Final = 3.2
-PRIOR_FAILURE: Final = 0.8
-#: How far below the mean the score is, in standard deviations.
-CAUTION: Final = 0.5
-#: 1 / (1 − λ): the weight that S and F can reach, and so how many outcomes are remembered.
-MEMORY: Final = 20
-SUCCESS_HALF_LIFE_MS: Final = 30 * DAY_MS
-FAILURE_HALF_LIFE_MS: Final = 60 * DAY_MS
-
-#: S and F are kept in these parts of an outcome. 20 · 2^40 is far inside a 64-bit column, and 10^-12 of an outcome is
-#: far below what could ever move a score.
-ONE: Final = 1 << 40
-_FULL: Final = MEMORY * ONE
-_FACTOR_BITS: Final = 62
-_FACTOR: Final = 1 << _FACTOR_BITS
-_FRACTION_BITS: Final = 32
 
 #: Newcomers' dues: so many verified jobs of others before a node may have more than one of them at a time. One that
 #: nobody checked counts a quarter, as in the score: where jobs ask for no check, dues are paid too, only later.
@@ -69,12 +42,6 @@ class Evidence(StrEnum):
     JOB_FAULT = "job_fault"  #: the job's own failure says nothing about the node
     CANCELLED = "cancelled"
     HUB_FAULT = "hub_fault"
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    quarters: int  #: of a full outcome
-    success: bool
 
 
 #: How much each counts. Together an unverified success and its confirmation are exactly one verified success.
@@ -115,16 +82,11 @@ class Reputation:
 
     def score(self, now_ms: int) -> float:
         """From 0 to 1: the cautious mean at this moment."""
-        success, failure = self.faded(now_ms)
-        return score_of(success / ONE, failure / ONE)
+        return score_of(*self.faded(now_ms))
 
     def faded(self, now_ms: int) -> tuple[int, int]:
         """S and F at this moment. A clock that went back fades nothing."""
-        quiet_ms = max(0, now_ms - self.changed_at_ms)
-        return (
-            _faded(self.success, quiet_ms, SUCCESS_HALF_LIFE_MS),
-            _faded(self.failure, quiet_ms, FAILURE_HALF_LIFE_MS),
-        )
+        return faded(self.success, self.failure, quiet_ms=now_ms - self.changed_at_ms)
 
     def banned(self, now_ms: int) -> bool:
         """Whether it may not work for others. A ban does not end by itself, whatever the time."""
@@ -145,13 +107,6 @@ class Outcome:
     own: bool = False  #: the job was the node owner's
 
 
-def score_of(success: float, failure: float) -> float:
-    a, b = PRIOR_SUCCESS + success, PRIOR_FAILURE + failure
-    n = a + b
-    mean = a / n
-    return mean - CAUTION * math.sqrt(mean * (1 - mean) / (n + 1))
-
-
 def update(before: Reputation, outcome: Outcome) -> Reputation:
     """The rule. An outcome without weight changes nothing, not even the time from which silence is counted."""
     if outcome.evidence is Evidence.REFUTED:
@@ -162,19 +117,19 @@ def update(before: Reputation, outcome: Outcome) -> Reputation:
     # lanes. Counted one by one, a single reboot would be remembered for months.
     if not weight.quarters or (lost and before.lost_at_ms == at_ms):
         return before
-    success, failure = before.faded(at_ms)
-    keep, good = _KEEP[weight.quarters], weight.success
+    good = weight.success
+    success, failure = weighed(*before.faded(at_ms), weight)
     fresh = outcome.evidence is not Evidence.CONFIRMED  # that one was counted when it was accepted
-    weighed = replace(
+    counted = replace(
         before,
-        success=_grown(success, keep) if good else _scaled(success, keep),
-        failure=_scaled(failure, keep) if good else _grown(failure, keep),
+        success=success,
+        failure=failure,
         changed_at_ms=max(before.changed_at_ms, at_ms),
         lost_at_ms=at_ms if lost else before.lost_at_ms,
         successes=before.successes + (good and fresh),
         failures=before.failures + (not good),
     )
-    return _served(weighed, outcome, fresh=fresh) if good and not outcome.own else weighed
+    return _served(counted, outcome, fresh=fresh) if good and not outcome.own else counted
 
 
 def _served(before: Reputation, outcome: Outcome, *, fresh: bool) -> Reputation:
@@ -308,49 +263,6 @@ def _evidence(action: str, reason: str) -> Evidence:
         return Evidence.JOB_FAULT
     return Evidence.LEASE_LOST if action == _EXPIRED else Evidence.NODE_FAULT
 
-
-# fixed point
-
-
-def _scaled(amount: int, factor: int) -> int:
-    return (amount * factor + (_FACTOR >> 1)) >> _FACTOR_BITS
-
-
-def _grown(amount: int, keep: int) -> int:
-    """λS + 1, written as a step towards MEMORY: for a quarter of an outcome, four of these are exactly one full one."""
-    return _FULL - _scaled(_FULL - amount, keep)
-
-
-def _faded(amount: int, quiet_ms: int, half_life_ms: int) -> int:
-    """amount · 2^(−quiet / half-life)."""
-    if not amount or not quiet_ms:
-        return amount
-    halvings, rest_ms = divmod(quiet_ms, half_life_ms)
-    fraction = (rest_ms << _FRACTION_BITS) // half_life_ms
-    factor = _FACTOR
-    for bit in range(_FRACTION_BITS):
-        if fraction >> (_FRACTION_BITS - 1 - bit) & 1:
-            factor = _scaled(factor, _ROOTS[bit])
-    return _scaled(amount, factor) >> min(halvings, 64)
-
-
-def _root(factor: int) -> int:
-    return math.isqrt(factor << _FACTOR_BITS)
-
-
-def _roots() -> tuple[int, ...]:
-    """2^(−1/2), 2^(−1/4), 2^(−1/8) …"""
-    found = [_root(_FACTOR >> 1)]
-    while len(found) < _FRACTION_BITS:
-        found.append(_root(found[-1]))
-    return tuple(found)
-
-
-_ROOTS: Final = _roots()
-_LAMBDA: Final = _FACTOR * (MEMORY - 1) // MEMORY
-_QUARTER: Final = _root(_root(_LAMBDA))
-#: λ for a full outcome, its fourth root for a quarter of one, and what is between them.
-_KEEP: Final[Mapping[int, int]] = {1: _QUARTER, 3: _scaled(_scaled(_QUARTER, _QUARTER), _QUARTER), 4: _LAMBDA}
 
 NEWCOMER: Final = Reputation()
 #: What a node that nobody has tried is given.

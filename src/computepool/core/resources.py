@@ -10,6 +10,8 @@ from computepool.core.isolation import Level
 #: Tier of a GPU the table does not know, and of a node without any.
 UNKNOWN_GPU_TIER = "gpu"
 CPU_TIER = "cpu"
+#: Classes of cores, the claim first: the others are what a measurement may find (core/hardware.py).
+CPU_TIERS = (CPU_TIER, "cpu-slow", "cpu-tiny")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +31,12 @@ class Capacity:
     ram_mb: int
     disk_mb: int
     gpus: tuple[Gpu, ...] = ()
+    cpu_tier: str = CPU_TIER  #: the class of its cores
 
     @property
     def tier(self) -> str:
-        """The tier of the best card (most memory), or `cpu`."""
-        return max(self.gpus, key=lambda gpu: gpu.vram_mb).tier if self.gpus else CPU_TIER
+        """The tier of the best card (most memory), or the class of its cores."""
+        return max(self.gpus, key=lambda gpu: gpu.vram_mb).tier if self.gpus else self.cpu_tier
 
 
 class NodeState(StrEnum):
@@ -63,6 +66,7 @@ class NodeProfile:
         frozenset()
     )  #: account ids (or "*") whose jobs may run below NAMESPACE; the owner always may
     url: str = ""
+    network: bool = False  #: its owner lets jobs reach the hosts they list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,9 @@ class Requirements:
     isolation: Level | None = (
         None  #: None: NAMESPACE on a stranger's node, anything on one that trusts the submitter
     )
+    network: bool = False  #: it lists hosts to reach
+    labels: frozenset[str] = frozenset()  #: owners may have rules about them
+    minutes: int = 0  #: its time limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +106,4 @@ class Shape:
         default=""
     )  #: the node that failed this job last; never the same one twice in a row
     ceiling: int | None = None  #: microcredits per hour for the whole job; None: whatever it costs
+    avoid_owners: frozenset[str] = frozenset()  #: whose nodes have run it: a check needs somebody else's

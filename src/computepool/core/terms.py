@@ -18,7 +18,7 @@ from computepool.core.market import Market
 from computepool.core.money import AMOUNT_MAX, format_credits
 from computepool.core.noderecord import cards_needed
 from computepool.core.pricing import PriceTable, Zone, charge_of, price_of, units_of
-from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER, Requirements, Shape
+from computepool.core.resources import CPU_TIER, CPU_TIERS, UNKNOWN_GPU_TIER, Requirements, Shape
 
 #: Who names no ceiling accepts the price to double before the job starts.
 HEADROOM = 2
@@ -83,8 +83,9 @@ def places_of(fleet: Fleet, wanted: Requirements, account: str) -> dict[Zone, in
     if not rows.size:
         return {}
     if not cards_needed(wanted):
-        regions = np.flatnonzero(np.bincount(table.region[rows])).tolist()  # words are small numbers
-        return {Zone(CPU_TIER, fleet.words.word(region)): units_of(wanted) for region in regions}
+        classes = np.flatnonzero(np.bincount(table.cpu_class[rows])).tolist()  # small numbers
+        zones_by_class = fleet.prices.cpu.zones()
+        return {zones_by_class[number]: units_of(wanted) for number in classes}
     pairs = table.tier[rows].astype(np.int64) << 32 | table.region[rows]
     zones, group = np.unique(pairs, return_inverse=True)
     # The smallest of the nodes' largest cards: there a given amount of memory is the greatest share.
@@ -106,7 +107,7 @@ def likely_places(market: Market, wanted: Requirements) -> dict[Zone, int]:
     priced = {
         zone: units
         for zone in market.spots
-        if (zone.tier in tiers if tiers else zone.tier != CPU_TIER)
+        if (zone.tier in tiers if tiers else zone.tier not in CPU_TIERS)
         and (not wanted.regions or zone.region in wanted.regions)
     }
     if priced:

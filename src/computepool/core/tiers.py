@@ -53,6 +53,8 @@ GPU_PATTERNS: tuple[tuple[str, str], ...] = (
 #: rows and `cpu` are the project's price table; the others are placed between them by published throughput.
 TIER_SPEED: dict[str, int] = {
     CPU_TIER: 80,
+    "cpu-slow": 40,
+    "cpu-tiny": 15,
     UNKNOWN_GPU_TIER: 100,
     "gtx-1050": 100,
     "gtx-1060": 110,
@@ -119,6 +121,21 @@ TIER_SPEED: dict[str, int] = {
     "b200": 1000,
     "b300": 1100,
 }
+
+#: What cards of a tier reach in a product of two half-precision matrices of 4096², accumulated in single precision:
+#: billions of operations a second, on the careful side of published and measured figures. Only of makers whose cards the
+#: agent can measure (agent/measure.py).
+TIER_GFLOPS: dict[str, int] = {
+    "gtx-1050": 1_800, "gtx-1060": 4_000, "gtx-1650": 3_000, "gtx-1660": 5_000, "gtx-1070": 6_000, "gtx-1080": 8_000,
+    "gtx-1080ti": 11_000, "rtx-2060": 24_000, "rtx-2070": 28_000, "rtx-2080": 38_000, "rtx-3050": 16_000,
+    "rtx-3060": 24_000, "rtx-3070": 38_000, "rtx-3080": 58_000, "rtx-3090": 68_000, "rtx-4050": 22_000,
+    "rtx-4060": 28_000, "rtx-4070": 56_000, "rtx-4080": 95_000, "rtx-4090": 155_000, "rtx-5050": 24_000,
+    "rtx-5060": 36_000, "rtx-5070": 60_000, "rtx-5080": 110_000, "rtx-5090": 200_000, "rtx-a4000": 70_000,
+    "rtx-a5000": 100_000, "rtx-a6000": 140_000, "rtx-6000-ada": 280_000, "rtx-pro-6000": 380_000, "p4": 4_500,
+    "p40": 10_000, "p100": 16_000, "t4": 40_000, "a16": 15_000, "a10": 90_000, "a30": 135_000, "a40": 120_000,
+    "l4": 75_000, "l40": 160_000, "l40s": 280_000, "v100": 90_000, "a800": 240_000, "a100": 240_000, "h20": 130_000,
+    "h800": 600_000, "h100": 600_000, "gh200": 650_000, "h200": 720_000, "b200": 1_500_000, "b300": 1_600_000,
+}  # fmt: skip
 
 _EU_MEMBERS = (
     "at be bg cy cz de dk ee es fi fr gr hr hu ie it lt lu lv mt nl pl pt ro se si sk "

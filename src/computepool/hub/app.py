@@ -35,7 +35,7 @@ from computepool.hub.clock import Clock, SystemClock
 from computepool.hub.loops import dispatch as dispatch_loop
 from computepool.hub.loops import upkeep as upkeep_loop
 from computepool.hub.registry import Registry
-from computepool.hub.services import follow, leases, reputation
+from computepool.hub.services import conduct, follow, leases, reputation
 from computepool.hub.services import market as market_service
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
@@ -167,10 +167,12 @@ async def running(
     dispatcher, authenticator = Dispatcher(hub), Authenticator(hub)
     hub.store.on_commit = lambda topics: follow.own_commit(hub, authenticator, topics)
     hub.store.on_reputation = lambda changed: reputation.follow(hub, changed)
+    hub.store.on_conduct = lambda changed: conduct.follow(hub, changed)
     others = follow.OtherHubs(hub, dispatcher, authenticator)
     listener = Listener(hub.settings.url, hub_id=hub.hub_id, heard=others.heard)
     await leases.on_boot(hub)
     await market_service.load(hub)
+    await conduct.refresh(hub)
     await dispatcher.load(since_ms=0)
     on_ready(hub, (dispatcher, authenticator))
     listener.start()

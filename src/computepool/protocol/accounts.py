@@ -19,6 +19,17 @@ class AccountRequest(Request):
     roles: list[Role] = Field(default=["submitter", "provider"], min_length=1)
 
 
+class ConductView(Reply):
+    """How an account's jobs treat the nodes of others (docs/reputation.md)."""
+
+    score: float  #: from 0 to 1, at this moment
+    completed: int  #: runs on nodes of others, of all time: done and paid
+    failed: int  #: failed by their own fault
+    harmful: int  #: ran until a limit stopped them: time, memory, output, money
+    cancelled: int  #: while a node had them
+    changed_at_ms: int | None = None  #: the last one that counted; none: nothing is known
+
+
 class AccountView(Reply):
     id: str
     name: str
@@ -26,6 +37,7 @@ class AccountView(Reply):
     created_at_ms: int
     jobs_open_max: int | None = None  #: quotas of its own; null: the hub's
     spend_per_day_max: int | None = None
+    conduct: ConductView | None = None  #: in /me and in the list of accounts
 
 
 class QuotaRequest(Request):

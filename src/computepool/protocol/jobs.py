@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from computepool.core.isolation import Level
 from computepool.core.jobs import JobKind, JobState, Reason
+from computepool.core.network import TARGETS_MAX, parse_targets
 from computepool.core.resources import Requirements
 from computepool.core.tiers import region_of
 from computepool.protocol.base import (
@@ -37,6 +41,9 @@ MB_MAX = 64 * 1024 * 1024
 
 Megabytes = Annotated[int, Field(ge=0, le=MB_MAX)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+VerifyText = Annotated[
+    str, StringConstraints(pattern=r"^(none|adaptive|quorum:[2-5]|confidence:0\.\d{1,6})$")
+]
 ShortText = Annotated[str, StringConstraints(max_length=16_384)]
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
@@ -89,6 +96,27 @@ class Needs(Request):
         )
 
 
+def _clean_targets(texts: list[str]) -> list[str]:
+    return [str(target) for target in parse_targets(texts)]
+
+
+#: More than the limit is let through to the parser, whose sentence is better.
+NetTargets = Annotated[
+    list[Annotated[str, StringConstraints(max_length=300)]],
+    Field(max_length=4 * TARGETS_MAX, examples=[["pypi.org:443"]]),
+    AfterValidator(_clean_targets),
+]
+
+
+def asked(needs: Needs, *, net: Sequence[str], labels: Sequence[str], timeout_s: float) -> Requirements:
+    return replace(
+        needs.requirements(),
+        network=bool(net),
+        labels=frozenset(labels),
+        minutes=math.ceil(timeout_s / 60),
+    )
+
+
 class InputFile(Request):
     """An artifact placed into the job's folder under `name` before it starts."""
 
@@ -115,6 +143,7 @@ class JobSpec(Request):
     timeout_s: float = Field(default=3600, gt=0, le=TIMEOUT_MAX_S)
     allow_pickle: bool = False  #: the client will accept a pickled result
     labels: list[Tag] = Field(default=[], max_length=32)
+    net: NetTargets = []  #: hosts it may reach, as host:port or *.domain:port; none by default
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -125,6 +154,10 @@ class JobSpec(Request):
         if self.kind is JobKind.FUNCTION and not (self.function or self.function_artifact):
             raise ValueError("a function job needs function or function_artifact")
         return self
+
+    def requirements(self) -> Requirements:
+        """All that decides where it may run: also what owners have rules about."""
+        return asked(self.needs, net=self.net, labels=self.labels, timeout_s=self.timeout_s)
 
     def body(self) -> str:
         """The canonical text that is stored, signed and digested."""
@@ -161,6 +194,10 @@ class SubmitRequest(Request):
     budget: PositiveMicro | None = (
         None  #: microcredits for all items together; each job stops when its share is spent
     )
+    verify: VerifyText | None = (
+        None  #: none, adaptive, quorum:K or confidence:P; default: what the hub's operator chose
+    )
+    confidence: float | None = Field(default=None, ge=0.5, lt=1)  #: shorthand for verify=confidence:P
 
 
 class SubmitReply(Reply):
@@ -168,6 +205,7 @@ class SubmitReply(Reply):
     group_id: str | None = None
     hold: int = 0  #: microcredits set aside, for all of them
     max_price: int = 0  #: what each may cost per hour
+    verify: str = "none"  #: how their results are checked
 
 
 class Usage(Reply):
@@ -177,6 +215,8 @@ class Usage(Reply):
     cpu_ms: int = 0
     peak_rss_mb: int = 0
     gpu_ms: int = 0
+    net_in_bytes: int = 0  #: through the node's proxy, for a job that listed hosts
+    net_out_bytes: int = 0
 
 
 class OutputFile(Reply):
@@ -200,6 +240,7 @@ class AttemptView(Reply):
     usage: Usage | None = None
     price: int = 0  #: microcredits per hour, agreed when it was placed
     billed_ms: int | None = None
+    charge: int | None = None  #: what was paid for it
 
 
 class JobView(Reply):
@@ -229,6 +270,8 @@ class JobView(Reply):
     max_price: int = 0  #: microcredits per hour it may cost
     hold: int = 0  #: set aside at submission
     charge: int | None = None  #: what it cost; null until it is finished
+    verify: str = "none"  #: how its result is checked
+    verdict: str | None = None  #: why its result is believed: unchecked, own, confirmed, alone or varies
 
 
 class JobDetail(JobView):
@@ -339,6 +382,9 @@ class WhyView(Reply):
 
 class PreviewRequest(Request):
     needs: Needs
+    net: NetTargets = []
+    labels: list[Tag] = Field(default=[], max_length=32)
+    timeout_s: float = Field(default=3600, gt=0, le=TIMEOUT_MAX_S)
     limit: int = Field(default=100, ge=1, le=1000)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from typing import Annotated, Self
 
@@ -60,6 +61,7 @@ class Profile(Request):
         default=[], max_length=LIST_MAX
     )  #: account ids whose jobs may run unsandboxed; "*" for all
     url: Annotated[str, StringConstraints(max_length=300)] = ""
+    network: bool = False  #: jobs may reach the hosts they list, through the agent's proxy
     version: Annotated[str, StringConstraints(max_length=64)] = ""
     platform: Annotated[str, StringConstraints(max_length=200)] = ""
 
@@ -88,6 +90,7 @@ class Profile(Request):
             level=Level.parse(self.isolation),
             trusted=frozenset(self.trusted),
             url=self.url,
+            network=self.network,
         )
 
 
@@ -167,7 +170,65 @@ class NextReply(Reply):
     token: str | None = None  #: EdDSA JWT binding node, attempts and digests; absent when there are no grants
     cancel: list[str] = []  #: attempts to stop now
     state: str = "active"  #: what the owner or operator wants: active, paused, draining
+    measure: str | None = None  #: measure the hardware when idle, and report it under this id
     reregister: bool = False  #: the hub does not know this node's profile; send it with the next poll
+
+
+Score = Annotated[int, Field(ge=0, le=10**12)]
+
+
+class HardwareReport(Request):
+    """What a node measured on itself when the hub asked. None: not measured; a note says why."""
+
+    id: Id  #: `measure` of the reply that asked
+    cpu: Score | None = None  #: of one core, 1000 is the reference
+    memory_mb_s: Score | None = None
+    disk_mb_s: Score | None = None
+    net_mb_s: Score | None = None
+    rtt_us: Score | None = None
+    gflops: list[Score | None] = Field(default=[], max_length=64)  #: of each card, in the profile's order
+    notes: list[Name] = Field(default=[], max_length=16)
+    signature: Annotated[
+        str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")
+    ]  #: by the node's key over signed_text()
+
+    def signed_text(self) -> bytes:
+        return hardware_text(self)
+
+
+def hardware_text(report: HardwareReport) -> bytes:
+    said = report.model_dump(exclude={"signature"}, mode="json")
+    return json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+
+
+class ScoresView(Reply):
+    cpu: int | None = None
+    memory_mb_s: int | None = None
+    disk_mb_s: int | None = None
+    net_mb_s: int | None = None
+    rtt_us: int | None = None
+    gflops: list[int | None] = []
+
+
+class MeasuredView(Reply):
+    at_ms: int
+    scores: ScoresView
+
+
+class HardwareView(Reply):
+    """What a node claims, what was measured, and what it counts as (docs/node.md)."""
+
+    claimed: str
+    tier: str  #: in force
+    cpu_tier: str  #: of its cores, for jobs without a card
+    standing: str  #: claimed (not measured), confirmed, lowered
+    sentence: str
+    scores: ScoresView
+    notes: list[str] = []
+    measured_at_ms: int | None = None
+    slowdown: float | None = None  #: how many times longer its jobs take than on other nodes of the tier
+    compared_jobs: int = 0
+    history: list[MeasuredView] = []
 
 
 class LogText(Request):
@@ -220,7 +281,13 @@ class Report(Request):
     def result_digest(self) -> str:
         """Names what the job came to, whoever ran it: the value, the files, and what a program printed."""
         files = sorted(f"{output.name}={output.digest}" for output in self.outputs)
-        parts = (str(self.exit_code), self.result or "", self.result_artifact or "", self.printed or "", *files)
+        parts = (
+            str(self.exit_code),
+            self.result or "",
+            self.result_artifact or "",
+            self.printed or "",
+            *files,
+        )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -297,6 +364,7 @@ class NodeView(Reply):
     cool_off_until_ms: int | None = None
     reliability: float | None = None  #: the score of its reputation
     reputation: ReputationView | None = None
+    hardware: HardwareView | None = None
     can_manage: bool = False
 
 
@@ -318,6 +386,7 @@ class NodeWhyView(Reply):
     node_id: str
     sentence: str
     reputation: str = ""  #: how far the pool relies on it, and why
+    hardware: str = ""  #: how its claim stands, and why
     rows: list[NodeWhyRow]
 
 

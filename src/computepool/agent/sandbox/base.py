@@ -50,6 +50,8 @@ class Status(StrEnum):
 class Network(StrEnum):
     #: No network beyond a loopback of its own (at level `process`: not enforced).
     NONE = "none"
+    #: The same, and a unix socket of the agent's among the mounts.
+    PROXY = "proxy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from computepool.agent.sandbox import cgroups, launcher, runsc, seccomp, walls
-from computepool.agent.sandbox.base import BadCommand, Limits, Policy, Probe, SandboxError, Status
+from computepool.agent.sandbox.base import BadCommand, Limits, Network, Policy, Probe, SandboxError, Status
 from computepool.agent.sandbox.interior import WORK, Interior, etc_folder
 from computepool.agent.sandbox.probing import run_true
 from computepool.agent.sandbox.scratch import give, remove_tree, require_reachable
@@ -164,9 +164,12 @@ class _GvisorProcess(SlotProcess):
 
 def _command(program: str, folder: Path, policy: Policy) -> list[str]:
     passed = [f"--pass-fd={number}:{number}" for number in policy.fds]
+    # Of all the host's sockets only those that are mounted can be seen, let alone opened.
+    opened = ["--host-uds=open"] if policy.network is Network.PROXY else []
     return [
         program,
         *runsc.FLAGS,
+        *opened,
         f"--root={folder}",
         f"--log-fd={_LOG_FD}",
         "run",

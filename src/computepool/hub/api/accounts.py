@@ -26,7 +26,7 @@ from computepool.hub.api.deps import (
     for_body,
 )
 from computepool.hub.api.problems import refuses
-from computepool.hub.services import events, identity, queries, quotas
+from computepool.hub.services import conduct, events, identity, queries, quotas
 from computepool.protocol.accounts import (
     AccountPage,
     AccountRequest,
@@ -71,14 +71,14 @@ async def hub_keys(hub: HubDep, _caller: Anyone) -> dict[str, dict[str, str]]:
 
 @router.get("/me", tags=["accounts"], summary="The account of this key")
 async def me(principal: SignedIn, hub: HubDep) -> AccountView:
-    return await identity.get_account(hub, principal.account_id)
+    return conduct.shown(hub, await identity.get_account(hub, principal.account_id))
 
 
 @router.get("/accounts", tags=["accounts"], summary="List accounts")
 async def list_accounts(
     _admin: Admin, hub: HubDep, *, after: Cursor = None, limit: Limit = 100
 ) -> AccountPage:
-    return await identity.list_accounts(hub, after=after, limit=limit)
+    return conduct.shown_all(hub, await identity.list_accounts(hub, after=after, limit=limit))
 
 
 @router.post(

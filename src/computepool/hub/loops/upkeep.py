@@ -7,8 +7,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from computepool.hub.loops.runner import every
+from computepool.hub.services import conduct, leases, market, payout_rounds, reputation, upkeep
 from computepool.hub.services import credits as credit_service
-from computepool.hub.services import leases, market, payout_rounds, reputation, upkeep
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.services.identity import Authenticator
@@ -37,6 +37,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
         await upkeep.prune(hub)
         await market.prune(hub)
         await reputation.refresh_all(hub)
+        await conduct.refresh(hub)
 
     async def price() -> None:
         await market.tick(hub)

@@ -18,6 +18,7 @@ from computepool.hub.settings import Settings
 from computepool.hub.signals import Signals
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import Store
+from computepool.hub.submitters import Submitters
 from computepool.protocol.credits import LeaderboardView
 from computepool.protocol.jobs import JobSpec
 
@@ -83,6 +84,7 @@ class Hub:
     blobs: DiskBlobs
     market: Market
     specs: SpecCache = field(init=False)
+    submitters: Submitters = field(init=False)
     uses: dict[str, Use] = field(default_factory=dict)  #: by account, for its quotas
     ceilings: Ceilings = field(default_factory=Ceilings)  #: of jobs that name none
     ripened: int | None = (
@@ -96,6 +98,7 @@ class Hub:
 
     def __post_init__(self) -> None:
         self.specs = SpecCache(self.store)
+        self.submitters = Submitters(self.clock)
 
     def now_ms(self) -> int:
         return self.clock.now_ms()

@@ -7,7 +7,7 @@ from computepool.core.fleet import EVERYONE
 from computepool.core.isolation import Level
 from computepool.core.money import AMOUNT_MAX
 from computepool.core.pricing import MILLI, PPM, Economy, Zone, price_of
-from computepool.core.resources import CPU_TIER, NodeProfile, NodeState
+from computepool.core.resources import NodeProfile, NodeState
 from computepool.core.tiers import region_of
 from computepool.hub.services import access, floors
 from computepool.hub.services.access import Principal
@@ -61,7 +61,7 @@ def _profile(row: AnyRow) -> NodeProfile:
 def _units(node: NodeProfile) -> list[tuple[Zone, int]]:
     """What it sells, and where: its cards, and its cores."""
     region, capacity = region_of(node.region), node.capacity
-    cores = (Zone(CPU_TIER, region), capacity.cpu_milli)
+    cores = (Zone(capacity.cpu_tier, region), capacity.cpu_milli)
     return [(Zone(capacity.tier, region), len(capacity.gpus) * MILLI), cores] if capacity.gpus else [cores]
 
 

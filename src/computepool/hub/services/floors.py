@@ -109,8 +109,8 @@ def judge(hub: Hub, node: NodeProfile, floor: int | None) -> str:
     """What the floor means at today's price, in a sentence."""
     if floor is None:
         return "The node takes any price."
-    market, tier = hub.market, node.capacity.tier
-    zone = zone_of(Requirements(gpus=int(bool(node.capacity.gpus))), node_tier=tier, node_region=node.region)
+    market = hub.market
+    zone = zone_of(Requirements(gpus=int(bool(node.capacity.gpus))), node.capacity, region=node.region)
     net, most = market.table.net_of(market.spot(zone)), market.table.net_of(market.bounds(zone)[1])
     asks = f"The node asks for {format_credits(floor)}"
     pays = f"{zone} pays {format_credits(net // _HUNDREDTH * _HUNDREDTH)} after the fee"

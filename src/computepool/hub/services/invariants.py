@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from computepool.hub.store import consistency, reputations
+from computepool.hub.store import conducts, consistency, reputations
 from computepool.hub.store import consistency_money as money
 from computepool.hub.store.consistency import Finder
 from computepool.hub.store.session import Connection
@@ -31,6 +31,7 @@ POOL_RULES: dict[str, Finder] = {
     "a job's group exists and has the job's owner": consistency.lost_groups,
     "everything that is referred to exists": consistency.lost_references,
     "a node's reputation is what its events say": reputations.differing,
+    "a submitter's conduct is what the events say": conducts.differing,
 }
 
 MONEY_RULES: dict[str, Finder] = {

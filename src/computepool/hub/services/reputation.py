@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from computepool.core.discounting import ONE
 from computepool.core.reputation import (
     NEWCOMER,
-    ONE,
     STRIKES_MAX,
     Reputation,
     dues_paid,

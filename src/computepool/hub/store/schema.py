@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 from computepool.core.errors import Unavailable
-from computepool.hub.store import dialect, reputations
+from computepool.hub.store import conducts, dialect, reputations
 from computepool.hub.store.money_tables import metadata
 
 _SCRIPTS = Path(__file__).parent / "migrations"
@@ -36,6 +36,7 @@ def migrate(url: str, *, to: str = "head") -> None:
                     # A cache of the events: made again here, because no single migration knows the tables of all
                     # that come after it. A change of the rule needs an empty migration and nothing else.
                     reputations.rebuild(connection)
+                    conducts.rebuild(connection)
     finally:
         engine.dispose()
 

@@ -19,11 +19,12 @@ from sqlalchemy import Connection, Engine, Row
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from computepool.core import ledger
+from computepool.core.conduct import Conduct
 from computepool.core.errors import Unavailable
 from computepool.core.ledger import Leg
 from computepool.core.reputation import Reputation
 from computepool.hub.clock import Clock
-from computepool.hub.store import booking, dialect, failures, reputations
+from computepool.hub.store import booking, conducts, dialect, failures, reputations
 from computepool.hub.store.crashpoints import crash_point
 from computepool.hub.store.tables import events
 
@@ -86,7 +87,7 @@ class _Job:
 
 class Store:
     """Reads on a few threads, writes on one. After each commit, on the event loop: `on_commit(topics)`, and
-    `on_reputation(changed)` with the nodes whose outcomes it recorded.
+    `on_reputation(changed)` with the nodes and `on_conduct(changed)` with the submitters whose outcomes it recorded.
     """
 
     def __init__(
@@ -105,6 +106,8 @@ class Store:
         self._stopped = False
         self.on_commit: Callable[[set[str]], None] = lambda _topics: None
         self.on_reputation: Callable[[dict[str, Reputation]], None] = lambda _changed: None
+        self.on_conduct: Callable[[dict[str, Conduct]], None] = lambda _changed: None
+        self._owners: dict[str, str] = {}  # of nodes; read and written by the writer alone
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -216,7 +219,7 @@ class Store:
         done: list[Tx] = []
         topics: set[str] = set()
         seal: str | None = None
-        changed: dict[str, Reputation] = {}
+        changed = _Changed()
         try:
             with self._writer.begin() as connection:
                 changes: dict[str, int] = {}
@@ -231,7 +234,8 @@ class Store:
                     for account, delta in tx.changes.items():
                         changes[account] = changes.get(account, 0) + delta
                 topics = topics.union(*(tx.topics for tx in done))
-                seal, changed = _flush(connection, done, changes, notice=_payload(self.hub_id, topics))
+                notice = _payload(self.hub_id, topics)
+                seal, changed = _flush(connection, done, changes, notice=notice, owners=self._owners)
                 crash_point("before_commit")
         except DBAPIError as error:
             # Lost in the middle of COMMIT: only the database knows. Running the units again could do things twice.
@@ -240,10 +244,13 @@ class Store:
             if not dialect.was_committed(self._writer, seal):
                 raise
         crash_point("after_commit")
-        if topics:
-            self._call(self.on_commit, topics)
-        if changed:
-            self._call(self.on_reputation, changed)
+        for tell, news in (
+            (self.on_commit, topics),
+            (self.on_reputation, changed.nodes),
+            (self.on_conduct, changed.submitters),
+        ):
+            if news:
+                self._call(tell, news)
 
     def _call(self, function: Callable[[Any], None], argument: object) -> None:
         """On the event loop. What was committed stays committed even when nobody is left to hear of it."""
@@ -255,14 +262,27 @@ class Store:
             logger.warning("store.loop_closed: an answer was dropped")
 
 
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """What a transaction's events came to."""
+
+    nodes: dict[str, Reputation] = field(default_factory=dict)
+    submitters: dict[str, Conduct] = field(default_factory=dict)
+
+
 def _flush(
-    connection: Connection, done: Sequence[Tx], changes: dict[str, int], *, notice: str
-) -> tuple[str | None, dict[str, Reputation]]:
+    connection: Connection,
+    done: Sequence[Tx],
+    changes: dict[str, int],
+    *,
+    notice: str,
+    owners: dict[str, str],
+) -> tuple[str | None, _Changed]:
     """Money and events last, because hubs take turns to number them.
 
     Returns what names the transaction afterwards, and the reputations that it changed.
     """
-    seal, changed = None, {}
+    seal, changed = None, _Changed()
     moved = [row for tx in done for row in tx.transfers]
     told = [row for tx in done for row in tx.events]
     if moved or told:
@@ -271,7 +291,9 @@ def _flush(
         booking.write(connection, moved, changes, now_ms=done[0].now_ms)
     if told:
         connection.execute(events.insert(), told)
-        changed = reputations.count(connection, told)
+        changed = _Changed(
+            nodes=reputations.count(connection, told), submitters=conducts.count(connection, told, owners)
+        )
     if notice:
         seal = dialect.notify(connection, notice)
     return seal, changed

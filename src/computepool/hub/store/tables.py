@@ -171,6 +171,20 @@ reputations = Table(
     Column("banned_at_ms", BigInteger, nullable=False),
 )
 
+#: The same of each submitter, about what their jobs did on nodes of others (see core/conduct.py).
+conducts = Table(
+    "conducts",
+    metadata,
+    Column("account_id", Text, primary_key=True),
+    Column("success", BigInteger, nullable=False),
+    Column("failure", BigInteger, nullable=False),
+    Column("changed_at_ms", BigInteger, nullable=False, index=True),
+    Column("completed", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("harmful", BigInteger, nullable=False),
+    Column("cancelled", BigInteger, nullable=False),
+)
+
 jobs = Table(
     "jobs",
     metadata,

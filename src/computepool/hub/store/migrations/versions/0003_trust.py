@@ -34,3 +34,16 @@ def upgrade() -> None:
         Column("banned_at_ms", BigInteger, nullable=False),
         PrimaryKeyConstraint("node_id", name="pk_reputations"),
     )
+    op.create_table(
+        "conducts",
+        Column("account_id", Text, nullable=False),
+        Column("success", BigInteger, nullable=False),
+        Column("failure", BigInteger, nullable=False),
+        Column("changed_at_ms", BigInteger, nullable=False),
+        Column("completed", BigInteger, nullable=False),
+        Column("failed", BigInteger, nullable=False),
+        Column("harmful", BigInteger, nullable=False),
+        Column("cancelled", BigInteger, nullable=False),
+        PrimaryKeyConstraint("account_id", name="pk_conducts"),
+    )
+    op.create_index("ix_conducts_changed_at_ms", "conducts", ["changed_at_ms"])

@@ -1,0 +1,53 @@
+"""Names to addresses, by the system's own resolver, without holding anything else up.
+
+A lookup cannot be broken off, and a hostile name server answers as slowly as it likes: so each has a daemon thread of its
+own, which neither the agent's other work nor its end waits for, and there are never more than a few.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+
+from computepool.core.network import Address
+
+Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
+
+THREADS_MAX = 16
+
+
+class Lookups:
+    def __init__(self, threads_max: int = THREADS_MAX) -> None:
+        self._free = asyncio.Semaphore(threads_max)
+
+    async def resolve(self, host: str, port: int) -> list[Address]:
+        """All addresses of a name. Raises OSError."""
+        await self._free.acquire()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[Address]] = loop.create_future()
+
+        def settle(found: list[Address] | None, error: Exception | None) -> None:
+            self._free.release()  # Only now: a thread that nobody waits for any more is still one.
+            if answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(found or [])
+
+        def look() -> None:
+            try:
+                entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                found = list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in entries))
+                result: tuple[list[Address] | None, Exception | None] = (found, None)
+            except (OSError, ValueError) as error:
+                result = (None, OSError(str(error)))
+            with contextlib.suppress(RuntimeError):  # The loop may have ended meanwhile.
+                loop.call_soon_threadsafe(settle, *result)
+
+        threading.Thread(target=look, name="lookup", daemon=True).start()
+        return await answer

@@ -1,0 +1,23 @@
+"""Addresses of unix sockets, which hold 108 bytes: through the descriptor of its folder any depth fits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_CHARS_MAX = 100
+
+
+@contextlib.contextmanager
+def short_path(folder: Path, name: str) -> Iterator[str]:
+    path = str(folder / name)
+    if len(path.encode()) < _CHARS_MAX or not Path("/proc/self/fd").is_dir():
+        yield path
+        return
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{opened}/{name}"
+    finally:
+        os.close(opened)

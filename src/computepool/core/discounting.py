@@ -1,0 +1,111 @@
+"""Evidence that fades: a discounted Beta over good and bad outcomes. Pure, and the same to the last bit everywhere.
+
+The state is whole numbers, because it must be found again from the events on any machine: `pow` and `exp` differ in the
+last digit between C libraries, integers do not. Only the score is a float, made of operations (+ - × ÷ √) that IEEE 754
+defines exactly.
+
+    S ← λS + x,  F ← λF + (1 − x)      after each outcome (x is 1 for a success), λ = 0.95
+    S ← S·2^(−days/30), F ← F·2^(−days/60)     while nothing happens: failures fade more slowly
+    m = (a0 + S) / (a0 + b0 + S + F)    the mean of Beta(a0 + S, b0 + F)
+    score = m − ½·√(m(1 − m) / (n + 1))  half a standard deviation below: what we know little of ranks lower
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+DAY_MS: Final = 24 * 3600 * 1000
+
+#: What is believed of one whom nobody has tried: 4 outcomes, 80 % of them good.
+PRIOR_SUCCESS: Final = 3.2
+PRIOR_FAILURE: Final = 0.8
+#: How far below the mean the score is, in standard deviations.
+CAUTION: Final = 0.5
+#: 1 / (1 − λ): the weight that S and F can reach, and so how many outcomes are remembered.
+MEMORY: Final = 20
+SUCCESS_HALF_LIFE_MS: Final = 30 * DAY_MS
+FAILURE_HALF_LIFE_MS: Final = 60 * DAY_MS
+
+#: S and F are kept in these parts of an outcome. 20 · 2^40 is far inside a 64-bit column, and 10^-12 of an outcome is
+#: far below what could ever move a score.
+ONE: Final = 1 << 40
+_FULL: Final = MEMORY * ONE
+_FACTOR_BITS: Final = 62
+_FACTOR: Final = 1 << _FACTOR_BITS
+_FRACTION_BITS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    quarters: int  #: of a full outcome, up to four
+    success: bool
+
+
+def score_of(success: int, failure: int) -> float:
+    """From 0 to 1: the cautious mean. S and F in parts of ONE."""
+    a, b = PRIOR_SUCCESS + success / ONE, PRIOR_FAILURE + failure / ONE
+    n = a + b
+    mean = a / n
+    return mean - CAUTION * math.sqrt(mean * (1 - mean) / (n + 1))
+
+
+def weighed(success: int, failure: int, weight: Weight) -> tuple[int, int]:
+    """S and F after one more outcome."""
+    keep = _KEEP[weight.quarters]
+    if weight.success:
+        return _grown(success, keep), _scaled(failure, keep)
+    return _scaled(success, keep), _grown(failure, keep)
+
+
+def faded(success: int, failure: int, *, quiet_ms: int) -> tuple[int, int]:
+    """S and F after so much silence. A clock that went back fades nothing."""
+    quiet_ms = max(0, quiet_ms)
+    return (
+        _faded(success, quiet_ms, SUCCESS_HALF_LIFE_MS),
+        _faded(failure, quiet_ms, FAILURE_HALF_LIFE_MS),
+    )
+
+
+def _scaled(amount: int, factor: int) -> int:
+    return (amount * factor + (_FACTOR >> 1)) >> _FACTOR_BITS
+
+
+def _grown(amount: int, keep: int) -> int:
+    """λS + 1, written as a step towards MEMORY: for a quarter of an outcome, four of these are exactly one full one."""
+    return _FULL - _scaled(_FULL - amount, keep)
+
+
+def _faded(amount: int, quiet_ms: int, half_life_ms: int) -> int:
+    """amount · 2^(−quiet / half-life)."""
+    if not amount or not quiet_ms:
+        return amount
+    halvings, rest_ms = divmod(quiet_ms, half_life_ms)
+    fraction = (rest_ms << _FRACTION_BITS) // half_life_ms
+    factor = _FACTOR
+    for bit in range(_FRACTION_BITS):
+        if fraction >> (_FRACTION_BITS - 1 - bit) & 1:
+            factor = _scaled(factor, _ROOTS[bit])
+    return _scaled(amount, factor) >> min(halvings, 64)
+
+
+def _root(factor: int) -> int:
+    return math.isqrt(factor << _FACTOR_BITS)
+
+
+def _roots() -> tuple[int, ...]:
+    """2^(−1/2), 2^(−1/4), 2^(−1/8) …"""
+    found = [_root(_FACTOR >> 1)]
+    while len(found) < _FRACTION_BITS:
+        found.append(_root(found[-1]))
+    return tuple(found)
+
+
+_ROOTS: Final = _roots()
+_LAMBDA: Final = _FACTOR * (MEMORY - 1) // MEMORY
+_HALF: Final = _root(_LAMBDA)
+_QUARTER: Final = _root(_HALF)
+#: λ for a full outcome, its fourth root for a quarter of one, and what is between them.
+_KEEP: Final[Mapping[int, int]] = {1: _QUARTER, 2: _HALF, 3: _scaled(_HALF, _QUARTER), 4: _LAMBDA}

@@ -1,0 +1,180 @@
+"""Which hosts a job may reach, and which addresses no job ever reaches. Pure rules; agent/egress.py obeys them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+#: Entries of one job's list.
+TARGETS_MAX = 32
+HOST_CHARS_MAX = 253
+
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+#: Resolvers read names that end so as numbers: 127.1, 0x7f000001.
+_NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
+_PORT = re.compile(r"[1-9]\d{0,4}")
+_HOW = "write host:port, for example pypi.org:443 or *.example.com:443"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Target:
+    """One entry of a job's list: a host (or, with `below`, every name under a domain) and a port."""
+
+    host: str
+    port: int
+    below: bool = False
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'*.' if self.below else ''}{host}:{self.port}"
+
+    def covers(self, host: str, port: int) -> bool:
+        if port != self.port:
+            return False
+        return host.endswith(f".{self.host}") if self.below else host == self.host
+
+
+def parse_target(text: str) -> Target:
+    """Raises ValueError with a sentence that says what to write."""
+    host, _, port = text.strip().lower().rpartition(":")
+    if not host or not _PORT.fullmatch(port) or int(port) > 65_535:
+        raise ValueError(f"{text!r} has no port from 1 to 65535; {_HOW}")
+    below = host.startswith("*.")
+    try:
+        name = clean_host(host[2:] if below else host)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}; {_HOW}") from None
+    if below and ("." not in name or literal(name) is not None):
+        raise ValueError(f"{text!r} is too wide: after *. comes a domain with a dot, as in *.example.com:443")
+    return Target(name, int(port), below)
+
+
+def parse_targets(texts: Iterable[str]) -> tuple[Target, ...]:
+    """In the order given, each once."""
+    targets = tuple(dict.fromkeys(parse_target(text) for text in texts))
+    if len(targets) > TARGETS_MAX:
+        raise ValueError(f"{len(targets)} hosts are listed; {TARGETS_MAX} is the most")
+    return targets
+
+
+def clean_host(text: str) -> str:
+    """A host as it is compared: lower case, without the last dot; addresses in their one written form.
+
+    Raises ValueError for what is no plain name or address, so that nothing is read twice in two ways.
+    """
+    host = text.lower()
+    if host.startswith("[") and host.endswith("]"):
+        return _address(host[1:-1], version=6)
+    host = host.removesuffix(".")
+    if not host.isascii():
+        raise ValueError("write the name in its ASCII form (xn--…)")
+    if not host or len(host) > HOST_CHARS_MAX or not all(map(_LABEL.fullmatch, host.split("."))):
+        raise ValueError("this is no host name")
+    if _NUMBER.fullmatch(host.rpartition(".")[2]):
+        return _address(host, version=4)
+    return host
+
+
+def _address(text: str, *, version: int) -> str:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise ValueError("this is no address") from None
+    if address.version != version or "%" in text:
+        raise ValueError("this is no address")
+    return str(address)
+
+
+def literal(host: str) -> Address | None:
+    """The address, if the (clean) host is one and no name."""
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def admitted_by(targets: Sequence[Target], host: str, port: int) -> bool:
+    return any(target.covers(host, port) for target in targets)
+
+
+def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    """Raises ValueError with a sentence."""
+    found = []
+    for text in texts:
+        try:
+            found.append(ipaddress.ip_network(text.strip()))
+        except ValueError as error:
+            raise ValueError(f"{text!r} is no network such as 192.168.7.0/24: {error}") from None
+    return tuple(found)
+
+
+#: With a name for people. The library's own idea of "global" is asked too, but it differs between Python versions.
+_CLOSED = tuple(
+    (ipaddress.ip_network(network), what)
+    for network, what in (
+        ("0.0.0.0/8", "this host"),
+        ("10.0.0.0/8", "a private network"),
+        ("100.64.0.0/10", "a provider's inner network"),
+        ("127.0.0.0/8", "this machine itself"),
+        ("168.63.129.16/32", "a cloud's own service"),  # Public by its number, inside by its meaning.
+        ("169.254.0.0/16", "a link-local or metadata address"),
+        ("172.16.0.0/12", "a private network"),
+        ("192.0.0.0/24", "a special network"),
+        ("192.0.2.0/24", "a network for examples"),
+        ("192.88.99.0/24", "a tunnel"),
+        ("192.168.0.0/16", "a private network"),
+        ("198.18.0.0/15", "a network for tests"),
+        ("198.51.100.0/24", "a network for examples"),
+        ("203.0.113.0/24", "a network for examples"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "a reserved network"),
+        ("::/96", "this machine itself, or an old form of an IPv4 address"),
+        ("::ffff:0:0:0/96", "another form of an IPv4 address"),
+        ("64:ff9b:1::/48", "a private translation network"),
+        ("100::/64", "a special network"),
+        ("2001::/23", "a tunnel or a special network"),
+        ("2001:db8::/32", "a network for examples"),
+        ("2002::/16", "a tunnel"),
+        ("3fff::/20", "a network for examples"),
+        ("5f00::/16", "a special network"),
+        ("fc00::/7", "a private network"),
+        ("fe80::/10", "a link-local or metadata address"),
+        ("fec0::/10", "a private network"),
+        ("ff00::/8", "multicast"),
+    )
+)
+_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+
+
+def refusal(address: Address, *, admitted: Sequence[Network] = (), near: Sequence[Network] = ()) -> str:
+    """Why no job may reach this address; empty if it may.
+
+    `admitted`: networks that the owner opened by name. `near`: those this machine is part of, whose public addresses
+    are neighbours behind the same firewall.
+    """
+    address = unwrapped(address)
+    if any(address in network for network in admitted):
+        return ""
+    for network, what in _CLOSED:
+        if address in network:
+            return f"{address} is {what}"
+    if any(address in network for network in near):
+        return f"{address} is in a network of this machine"
+    return "" if address.is_global and not address.is_multicast else f"{address} is not a public address"
+
+
+def unwrapped(address: Address) -> Address:
+    """The IPv4 address that an IPv6 one stands for, where the system or a translator would go to that."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _TRANSLATED:
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    # Without the zone: fe80::1%eth0 is fe80::1.
+    return ipaddress.IPv6Address(int(address))

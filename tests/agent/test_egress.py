@@ -1,0 +1,430 @@
+"""The way out: real jobs in real sandboxes reach what they listed, and nothing else; the proxy holds its limits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import ipaddress
+import os
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from computepool.agent.config import AgentLimits
+from computepool.agent.egress import SOCKET, Egress, EgressProxy, near_networks
+from computepool.agent.egress_requests import Refused, parse_head
+from computepool.core.network import Address, parse_networks, parse_targets
+from tests.agent.conftest import QUICK, StartNode
+from tests.agent.fake_hub import STRANGER, FakeHub, Outcome, Reason, function, payload, script, until
+
+pytestmark = pytest.mark.anyio
+
+BODY = b"answered " * 10_000
+LOOPBACK = ("127.0.0.0/8",)
+
+
+@dataclasses.dataclass
+class Host:
+    """A server on this machine's loopback, for jobs whose node opens it. Says nothing if it is `silent`."""
+
+    silent: bool = False
+    requests: list[bytes] = dataclasses.field(default_factory=list)
+    connections: int = 0
+    port: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            self.requests.append(head)
+            if self.silent:
+                await reader.read()
+            elif head.startswith(b"PUT"):
+                await reader.readexactly(1_000_000)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY)
+            await writer.drain()
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def hosting(*, silent: bool = False) -> AsyncIterator[Host]:
+    host = Host(silent=silent)
+    server = await asyncio.start_server(host.serve, "127.0.0.1", 0)
+    host.port = server.sockets[0].getsockname()[1]
+    yield host
+    server.close()
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[Host]:
+    async with hosting() as host:
+        yield host
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="computepool-egress-") as name:
+        # Deeper than a socket's address can be.
+        deep = Path(name, "x" * 60, "y" * 60)
+        deep.mkdir(parents=True)
+        yield deep
+
+
+class Names:
+    """A resolver whose answers the test writes; the last one is repeated."""
+
+    def __init__(self, *answers: Sequence[str]) -> None:
+        self.answers = [list(map(ipaddress.ip_address, answer)) for answer in answers]
+        self.asked = 0
+
+    async def __call__(self, host: str, port: int) -> list[Address]:
+        self.asked += 1
+        return self.answers[min(self.asked, len(self.answers)) - 1]
+
+
+@contextlib.asynccontextmanager
+async def proxied(
+    folder: Path,
+    *targets: str,
+    names: Names | None = None,
+    private: Sequence[str] = LOOPBACK,
+    **limits: float,
+) -> AsyncIterator[EgressProxy]:
+    egress = Egress(
+        folder,
+        limits=dataclasses.replace(AgentLimits(), **limits),  # type: ignore[arg-type]
+        private=parse_networks(private),
+        resolve=names,
+    )
+    proxy = await egress.open(parse_targets(targets))
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
+async def connected(proxy: EgressProxy) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    opened = os.open(proxy.folder, os.O_RDONLY)
+    try:
+        return await asyncio.open_unix_connection(f"/proc/self/fd/{opened}/{SOCKET}")
+    finally:
+        os.close(opened)
+
+
+async def say(proxy: EgressProxy, request: str) -> bytes:
+    """The whole answer to one request."""
+    reader, writer = await connected(proxy)
+    writer.write(request.encode())
+    try:
+        async with asyncio.timeout(15):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+def connect(host: str) -> str:
+    return f"CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n"
+
+
+class TestTheProxy:
+    async def test_connect_and_plain_http_reach_a_listed_host(self, folder: Path, host: Host) -> None:
+        async with proxied(folder, f"site.test:{host.port}", names=Names(["127.0.0.1"])) as proxy:
+            tunnel = connect(f"site.test:{host.port}") + "GET / HTTP/1.1\r\nHost: site.test\r\n\r\n"
+            answer = await say(proxy, tunnel)
+            assert answer.startswith(b"HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200 OK")
+            assert answer.endswith(BODY)
+            plain = await say(
+                proxy,
+                f"GET http://SITE.test:{host.port}/a?b HTTP/1.1\r\nHost: other.test\r\n"
+                "Proxy-Authorization: Basic c2VjcmV0\r\nConnection: keep-alive, X-Other\r\nX-Kept: 1\r\n\r\n",
+            )
+            assert plain.startswith(b"HTTP/1.1 200 OK") and plain.endswith(BODY)
+            head = host.requests[1].decode()
+            assert head.startswith(
+                f"GET /a?b HTTP/1.1\r\nHost: SITE.test:{host.port}\r\nConnection: close\r\n"
+            )
+            assert "X-Kept: 1" in head and "other.test" not in head and "Proxy-" not in head
+            assert proxy.received > 2 * len(BODY)
+            assert 0 < proxy.sent < 500
+            assert proxy.take() == (proxy.received, proxy.sent)
+            assert proxy.used() == (0, 0)
+
+    @pytest.mark.parametrize(
+        "where", ["other.test:{port}", "site.test:{other}", "127.0.0.1:{port}", "a.site.test:{port}"]
+    )
+    async def test_all_else_is_refused_with_a_sentence(self, folder: Path, host: Host, where: str) -> None:
+        names = Names(["127.0.0.1"])
+        async with proxied(folder, f"site.test:{host.port}", names=names) as proxy:
+            asked = where.format(port=host.port, other=host.port % 65_535 + 1)
+            for request in (connect(asked), f"GET http://{asked}/ HTTP/1.1\r\n\r\n"):
+                answer = await say(proxy, request)
+                assert answer.startswith(b"HTTP/1.1 403 ")
+                assert answer.endswith(f"{asked} is not in the job's list of hosts (--net).\n".encode())
+        assert (host.connections, names.asked) == (0, 0)
+
+    @pytest.mark.parametrize(
+        "addresses",
+        [
+            ["127.0.0.1"],
+            ["8.8.8.8", "127.0.0.1"],
+            ["::ffff:127.0.0.1"],
+            ["192.168.1.1"],
+            ["169.254.169.254"],
+            ["::1"],
+        ],
+    )
+    async def test_a_listed_name_that_leads_home_is_refused(
+        self, folder: Path, host: Host, addresses: list[str]
+    ) -> None:
+        async with proxied(folder, f"site.test:{host.port}", names=Names(addresses), private=()) as proxy:
+            answer = await say(proxy, connect(f"site.test:{host.port}"))
+            assert answer.startswith(b"HTTP/1.1 403 ") and b"which jobs do not reach" in answer
+        assert host.connections == 0
+
+    async def test_a_listed_address_of_ones_own_is_refused_too(self, folder: Path, host: Host) -> None:
+        async with proxied(folder, f"127.0.0.1:{host.port}", private=()) as proxy:
+            assert (await say(proxy, connect(f"127.0.0.1:{host.port}"))).startswith(b"HTTP/1.1 403 ")
+        assert host.connections == 0
+
+    async def test_a_name_that_changes_its_mind_gains_nothing(self, folder: Path, host: Host) -> None:
+        """Asked once for each connection, and what was judged is what is dialled."""
+        names = Names(["127.0.0.1"], ["10.0.0.1"])
+        async with proxied(folder, f"site.test:{host.port}", names=names) as proxy:
+            tunnel = connect(f"site.test:{host.port}") + "GET / HTTP/1.1\r\n\r\n"
+            assert (await say(proxy, tunnel)).endswith(BODY)
+            assert names.asked == 1
+            assert (await say(proxy, tunnel)).startswith(b"HTTP/1.1 403 ")
+            assert (names.asked, host.connections) == (2, 1)
+
+    async def test_connections_are_bounded_and_idle_ones_end(self, folder: Path) -> None:
+        async with (
+            hosting(silent=True) as host,
+            proxied(
+                folder, f"127.0.0.1:{host.port}", net_connections_max=3, net_idle_s=0.6, net_head_s=5
+            ) as proxy,
+        ):
+            tunnels = [await connected(proxy) for _ in range(3)]
+            for _, writer in tunnels:
+                writer.write((connect(f"127.0.0.1:{host.port}") + "GET / HTTP/1.1\r\n\r\n").encode())
+            await until(lambda: host.connections == 3)
+            assert (await say(proxy, connect(f"127.0.0.1:{host.port}"))).startswith(
+                b"HTTP/1.1 503 The job has 3"
+            )
+            for reader, writer in tunnels:
+                async with asyncio.timeout(10):
+                    assert await reader.read() == b"HTTP/1.1 200 Connection established\r\n\r\n"
+                writer.close()
+            await until(lambda: proxy.connections == 0)
+
+    async def test_a_slow_request_ends(self, folder: Path) -> None:
+        async with proxied(folder, "site.test:80", net_head_s=0.3) as proxy:
+            reader, writer = await connected(proxy)
+            writer.write(b"GET http://site.test/ HT")
+            async with asyncio.timeout(10):
+                assert (await reader.read()).startswith(b"HTTP/1.1 504 ")
+            writer.close()
+            answer = await say(proxy, "GET http://site.test/ HTTP/1.1\r\nX: " + "y" * 20_000)
+            assert answer.startswith(b"HTTP/1.1 431 ")
+
+    async def test_a_peer_that_does_not_read_holds_little(self, folder: Path, host: Host) -> None:
+        """What the job does not take is not taken from the network either, and not for ever."""
+        async with proxied(folder, f"127.0.0.1:{host.port}", net_idle_s=0.5) as proxy:
+            stuck = socket.socket(socket.AF_UNIX)
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            opened = os.open(proxy.folder, os.O_RDONLY)
+            stuck.connect(f"/proc/self/fd/{opened}/{SOCKET}")
+            os.close(opened)
+            request = connect(f"127.0.0.1:{host.port}") + "GET / HTTP/1.1\r\n\r\n"
+            stuck.sendall(request.encode())
+            await until(lambda: proxy.received > 0)
+            await until(lambda: proxy.connections == 0)
+            stuck.close()
+
+    async def test_bytes_are_bounded(self, folder: Path, host: Host) -> None:
+        async with proxied(folder, f"127.0.0.1:{host.port}", net_bytes_max=50_000) as proxy:
+            tunnel = connect(f"127.0.0.1:{host.port}") + "GET / HTTP/1.1\r\n\r\n"
+            with contextlib.suppress(ConnectionError):
+                assert len(await say(proxy, tunnel)) < len(BODY)
+            assert b" 403 The job has used its 50000 bytes" in await say(proxy, tunnel)
+            assert host.connections == 1
+
+    async def test_nothing_is_left_after_the_end(self, folder: Path) -> None:
+        async with hosting(silent=True) as host, proxied(folder, f"127.0.0.1:{host.port}") as proxy:
+            reader, writer = await connected(proxy)
+            writer.write((connect(f"127.0.0.1:{host.port}") + "GET / HTTP/1.1\r\n\r\n").encode())
+            await until(lambda: host.connections == 1)
+            proxy.rest()
+            async with asyncio.timeout(10):
+                await reader.read()
+            writer.close()
+            assert await say_or_nothing(proxy, connect(f"127.0.0.1:{host.port}")) == b""
+            proxy.resume()
+            assert (await say(proxy, connect("other.test:1"))).startswith(b"HTTP/1.1 403 ")
+        await until(lambda: proxy.connections == 0)
+        assert not list(folder.iterdir())
+
+    def test_this_machines_own_networks_are_near(self) -> None:
+        assert any(ipaddress.ip_address("127.0.0.1") in network for network in near_networks())
+
+
+async def say_or_nothing(proxy: EgressProxy, request: str) -> bytes:
+    try:
+        return await say(proxy, request)
+    except ConnectionError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "", "GET / HTTP/1.1", "GET /path HTTP/1.1", "GET https://a.test/ HTTP/1.1", "GET ftp://a.test/ HTTP/1.1",
+        "CONNECT a.test HTTP/1.1", "CONNECT a.test:0 HTTP/1.1", "CONNECT a.test:99999 HTTP/1.1", "CONNECT :443 HTTP/1.1",
+        "CONNECT a.test:443", "CONNECT a.test:443 HTTP/2", "CONNECT u@a.test:443 HTTP/1.1", "CONNECT 127.1:80 HTTP/1.1",
+        "CONNECT a.test:443 x HTTP/1.1", "GET http://u@a.test/ HTTP/1.1", "GET http:///x HTTP/1.1",
+        "GET http://a.test/ HTTP/1.1\r\n folded: 1", "GET http://a.test/ HTTP/1.1\r\nname : 1",
+        "GET http://a.test/ HTTP/1.1\r\nX: 1\nHost: b", "GET http://a.test/ HTTP/1.1\r\nno colon",
+    ],
+)  # fmt: skip
+def test_odd_requests_are_refused(head: str) -> None:
+    with pytest.raises(Refused) as refused:
+        parse_head(f"{head}\r\n\r\n".encode())
+    assert refused.value.response().startswith(b"HTTP/1.1 400 ")
+
+
+#: What a job tries. Prints one line for each.
+TRIES = """
+import json, os, socket, sys, urllib.request, urllib.error
+allowed, other = sys.argv[1:3]
+def get(url, **more):
+    try:
+        return len(urllib.request.urlopen(urllib.request.Request(url, **more), timeout=10).read())
+    except urllib.error.HTTPError as error:
+        return [error.code, error.read().decode()]
+    except OSError as error:
+        return str(error)
+def dial(host, port):
+    try:
+        socket.create_connection((host, int(port)), timeout=3).close()
+        return "reached"
+    except OSError:
+        return "no way"
+found = {
+    "allowed": get(f"http://{allowed}/"),
+    "sent": get(f"http://{allowed}/", method="PUT", data=b"x" * 1_000_000),
+    "other": get(f"http://{other}/"),
+    "tunnel": get(f"https://{other}/"),
+    "direct": dial(*allowed.split(":")),
+    "outside": dial("1.1.1.1", 53),
+    "variables": sorted(name for name in os.environ if "proxy" in name.lower()),
+}
+print(json.dumps(found))
+"""
+
+
+def fetching() -> Callable[[str], int]:
+    def fetch(url: str) -> int:  # in here, so that it travels by value
+        import urllib.request
+
+        return len(urllib.request.urlopen(url, timeout=10).read())
+
+    return fetch
+
+
+@pytest.mark.parametrize("level", ["namespace", "gvisor"])
+class TestJobs:
+    async def test_a_job_reaches_its_hosts_and_no_others(
+        self, hub: FakeHub, start_node: StartNode, level: str, host: Host
+    ) -> None:
+        import json
+
+        node = await start_node(level=level, network=True, net_private=LOOPBACK)
+        async with hosting() as other:
+            listed, unlisted = f"127.0.0.1:{host.port}", f"127.0.0.1:{other.port}"
+            variables = {"no_proxy": ""}  # else urllib would not use the proxy for an address of loopback
+            (attempt,) = hub.submit(
+                script(TRIES, listed, unlisted, net=[listed], env=variables | {"NO_PROXY": ""}),
+                account=STRANGER,
+            )
+            await until(lambda: attempt in hub.reports, timeout_s=40)
+            report = hub.reports[attempt]
+            assert report.outcome is Outcome.SUCCEEDED, (report, hub.log_texts[attempt])
+            found = json.loads(hub.log_texts[attempt]["stdout"])
+            assert (found["allowed"], found["sent"]) == (len(BODY), len(BODY))
+            assert found["other"] == [403, f"{unlisted} is not in the job's list of hosts (--net).\n"]
+            assert "403" in found["tunnel"]
+            assert (found["direct"], found["outside"]) == ("no way", "no way")
+            assert (host.connections, other.connections) == (2, 0)
+            assert len(found["variables"]) == 8
+            usage = report.usage
+            assert usage is not None
+            assert 2 * len(BODY) <= usage.net_in_bytes < 2 * len(BODY) + 1_000
+            assert 1_000_000 <= usage.net_out_bytes < 1_002_000
+        assert not list(node.config.work_dir.glob("net-*")), "the proxy is gone with its job"
+
+    async def test_how_a_job_ends_is_told_as_ever(
+        self, hub: FakeHub, start_node: StartNode, level: str
+    ) -> None:
+        await start_node(level=level, network=True)
+        net = ["site.test:443"]
+        scripts = {
+            "exit": "#!/bin/sh\necho out; echo err >&2; kill -0 $$; exit 3",
+            "signal": "#!/bin/sh\nkill -SEGV $$",
+            "missing": "#!/usr/bin/env no-such-interpreter\n",
+            "group": "#!/bin/sh\ntrap '' TERM; kill -TERM 0; echo alive",
+        }
+        attempts = {word: hub.submit(script(source, net=net))[0] for word, source in scripts.items()}
+        await until(lambda: len(hub.reports) == len(scripts), timeout_s=40)
+        reports = {word: hub.reports[attempt] for word, attempt in attempts.items()}
+        assert (reports["exit"].exit_code, reports["exit"].error) == (3, "exit code 3: err")
+        assert hub.log_texts[attempts["exit"]] == {"stdout": "out\n", "stderr": "err\n"}
+        assert (reports["signal"].reason, reports["signal"].exit_code) == (Reason.SIGNAL, -11)
+        assert reports["missing"].reason is Reason.BAD_JOB, reports["missing"]
+        assert hub.log_texts[attempts["group"]]["stdout"] == "alive\n"
+
+    async def test_functions_have_workers_by_their_lists(
+        self, hub: FakeHub, start_node: StartNode, level: str, host: Host
+    ) -> None:
+        node = await start_node(level=level, network=True, net_private=LOOPBACK)
+        env = {"no_proxy": "", "NO_PROXY": ""}
+        url = f"http://127.0.0.1:{host.port}/"
+        listed = function(fetching(), net=[f"127.0.0.1:{host.port}"], env=env)
+        attempts = hub.submit(listed, [payload(url)] * 2)
+        await until(lambda: len(hub.reports) == 2, timeout_s=40)
+        for attempt in attempts:
+            report = hub.reports[attempt]
+            assert report.result == str(len(BODY)), report
+            assert report.usage is not None and report.usage.net_in_bytes >= len(BODY)
+        (alone,) = hub.submit(function(fetching(), env=env), [payload(url)])
+        (elsewhere,) = hub.submit(function(fetching(), net=["site.test:80"], env=env), [payload(url)])
+        await until(lambda: len(hub.reports) == 4, timeout_s=40)
+        assert "Connection refused" in (hub.reports[alone].error or "") or "unreachable" in (
+            hub.reports[alone].error or ""
+        )
+        assert "403" in (hub.reports[elsewhere].error or "")
+        assert host.connections == 2
+        await node.finish()
+        assert not list(node.config.work_dir.glob("net-*"))
+
+
+async def test_a_node_without_network_runs_no_such_job(hub: FakeHub, start_node: StartNode) -> None:
+    await start_node(level="namespace")
+    (attempt,) = hub.submit(script("print(1)", net=["site.test:443"]))
+    await until(lambda: attempt in hub.reports)
+    report = hub.reports[attempt]
+    assert report.outcome is Outcome.FAILED and "no network" in (report.error or "")
+
+
+async def test_without_a_sandbox_a_job_has_the_hosts_network(
+    hub: FakeHub, start_node: StartNode, host: Host
+) -> None:
+    await start_node(level="process", network=True, limits=QUICK)
+    (attempt,) = hub.submit(
+        script(f"import socket; socket.create_connection(('127.0.0.1', {host.port}))", net=["site.test:443"])
+    )
+    await until(lambda: attempt in hub.reports)
+    assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
+    assert hub.reports[attempt].usage is not None and hub.reports[attempt].usage.net_in_bytes == 0

@@ -1,0 +1,74 @@
+"""What submitters' jobs do to nodes of others becomes their conduct, in the transaction that records it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from computepool.hub.services import conduct
+from computepool.hub.store import conducts
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.submitting import submit
+from tests.hub.working import got
+
+TIMEOUT = {"outcome": "failed", "reason": "timeout", "exit_code": None}
+
+
+async def mine(client: httpx2.AsyncClient) -> dict[str, Any]:
+    found: dict[str, Any] = (await got(client, "/me"))["conduct"]
+    return found
+
+
+async def test_jobs_on_nodes_of_others_count_and_those_on_ones_own_do_not(any_hub: HubDouble) -> None:
+    sam = await any_hub.account("sam", "submitter", "provider")
+    pia = await any_hub.account("pia", "provider")
+    theirs = await any_hub.node(pia, name="theirs")
+    await submit(sam, retries=0, needs={"host": "theirs"})
+    [grant] = await theirs.take()
+    await theirs.report(grant.attempt_id)
+    good = await mine(sam)
+    assert (good["completed"], good["harmful"]) == (1, 0)
+    await submit(sam, retries=0, needs={"host": "theirs"})
+    [grant] = await theirs.take()
+    await theirs.report(grant.attempt_id, **TIMEOUT)
+    [job_id] = await submit(sam, retries=0, needs={"host": "theirs"})
+    await theirs.take()
+    assert (await sam.post(f"/jobs/{job_id}/cancel")).status_code == 200
+    bad = await mine(sam)
+    assert (bad["completed"], bad["harmful"], bad["cancelled"]) == (1, 1, 1)
+    assert bad["score"] < good["score"]
+    own = await any_hub.node(sam, name="own")
+    await submit(sam, retries=0, needs={"host": "own"})
+    [grant] = await own.take()
+    await own.report(grant.attempt_id, **TIMEOUT)
+    assert await mine(sam) == bad
+    listed = await got(any_hub.admin, "/accounts")
+    shown = {account["name"]: account["conduct"] for account in listed["accounts"]}
+    assert shown["sam"] == bad
+    assert shown["pia"]["changed_at_ms"] is None
+    assert await any_hub.hub.store.read(conducts.differing) == []
+
+
+async def test_placements_know_it_at_once_after_a_restart_and_from_other_hubs(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with running_hub(tmp_path, clock=clock) as hub:
+        sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
+        account_id = (await got(sam, "/me"))["id"]
+        fresh = hub.hub.registry.fleet.submitter_score(account_id)
+        node = await hub.node(pia)
+        for _ in range(3):
+            await submit(sam, retries=0)
+            [grant] = await node.take()
+            await node.report(grant.attempt_id, **TIMEOUT)
+        seen = hub.hub.registry.fleet.submitter_score(account_id)
+        assert seen < fresh
+        stored = await hub.hub.store.read(lambda c: conducts.load(c, [account_id]))
+    async with running_hub(tmp_path, clock=clock) as hub:
+        assert hub.hub.registry.fleet.submitter_score(account_id) == seen
+        assert hub.hub.submitters.of(account_id) == stored[account_id]
+        hub.hub.submitters.follow({account_id: stored[account_id].__class__()})  # as if nobody had told
+        await conduct.refresh(hub.hub)
+        assert hub.hub.registry.fleet.submitter_score(account_id) == seen
