@@ -142,12 +142,15 @@ class TestTheProxy:
                 f"GET http://SITE.test:{host.port}/a?b HTTP/1.1\r\nHost: other.test\r\n"
                 "Proxy-Authorization: Basic c2VjcmV0\r\nConnection: keep-alive, X-Other\r\nX-Kept: 1\r\n\r\n",
             )
-            assert plain.startswith(b"HTTP/1.1 200 OK") and plain.endswith(BODY)
+            assert plain.startswith(b"HTTP/1.1 200 OK")
+            assert plain.endswith(BODY)
             head = host.requests[1].decode()
             assert head.startswith(
                 f"GET /a?b HTTP/1.1\r\nHost: SITE.test:{host.port}\r\nConnection: close\r\n"
             )
-            assert "X-Kept: 1" in head and "other.test" not in head and "Proxy-" not in head
+            assert "X-Kept: 1" in head
+            assert "other.test" not in head
+            assert "Proxy-" not in head
             assert proxy.received > 2 * len(BODY)
             assert 0 < proxy.sent < 500
             assert proxy.take() == (proxy.received, proxy.sent)
@@ -182,7 +185,8 @@ class TestTheProxy:
     ) -> None:
         async with proxied(folder, f"site.test:{host.port}", names=Names(addresses), private=()) as proxy:
             answer = await say(proxy, connect(f"site.test:{host.port}"))
-            assert answer.startswith(b"HTTP/1.1 403 ") and b"which jobs do not reach" in answer
+            assert answer.startswith(b"HTTP/1.1 403 ")
+            assert b"which jobs do not reach" in answer
         assert host.connections == 0
 
     async def test_a_listed_address_of_ones_own_is_refused_too(self, folder: Path, host: Host) -> None:
@@ -397,7 +401,8 @@ class TestJobs:
         for attempt in attempts:
             report = hub.reports[attempt]
             assert report.result == str(len(BODY)), report
-            assert report.usage is not None and report.usage.net_in_bytes >= len(BODY)
+            assert report.usage is not None
+            assert report.usage.net_in_bytes >= len(BODY)
         (alone,) = hub.submit(function(fetching(), env=env), [payload(url)])
         (elsewhere,) = hub.submit(function(fetching(), net=["site.test:80"], env=env), [payload(url)])
         await until(lambda: len(hub.reports) == 4, timeout_s=40)
@@ -415,7 +420,8 @@ async def test_a_node_without_network_runs_no_such_job(hub: FakeHub, start_node:
     (attempt,) = hub.submit(script("print(1)", net=["site.test:443"]))
     await until(lambda: attempt in hub.reports)
     report = hub.reports[attempt]
-    assert report.outcome is Outcome.FAILED and "no network" in (report.error or "")
+    assert report.outcome is Outcome.FAILED
+    assert "no network" in (report.error or "")
 
 
 async def test_without_a_sandbox_a_job_has_the_hosts_network(
@@ -427,4 +433,5 @@ async def test_without_a_sandbox_a_job_has_the_hosts_network(
     )
     await until(lambda: attempt in hub.reports)
     assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
-    assert hub.reports[attempt].usage is not None and hub.reports[attempt].usage.net_in_bytes == 0
+    assert hub.reports[attempt].usage is not None
+    assert hub.reports[attempt].usage.net_in_bytes == 0

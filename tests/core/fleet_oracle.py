@@ -20,7 +20,9 @@ from computepool.core.money import AMOUNT_MAX
 from computepool.core.noderecord import Reservation
 from computepool.core.pricing import Economy, PriceTable, Zone, first_table
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
+from computepool.core.rules import Rules
 from computepool.core.tiers import TIER_SPEED
+from tests.core.rule_oracle import LABELS, MINUTES, RULES, SCORES, rule_gates
 
 ACCOUNTS = ("ann", "bob", "eve")
 TAGS = ("linux", "gpu", "lab")
@@ -85,6 +87,8 @@ class PlainNode:
     floor: int | None = None
     dues: bool = False  #: one job of others at a time
     banned: bool = False  #: no job of others
+    rules: Rules = field(default_factory=Rules)
+    scores: dict[str, float] = field(default_factory=dict)  #: of submitters, by account
     prices: PlainPrices | None = None  #: None: there is no market
 
     def used(self, what: str) -> int:
@@ -149,6 +153,7 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         "python": not wanted.python or wanted.python.split(".")[:2] == profile.python.split(".")[:2],
         "isolation": wanted.isolation is None or profile.level >= wanted.isolation,
         "trust": trusted,
+        **rule_gates(profile, node.rules, shape, scores=node.scores, idle=idle),
         "integrity": not node.banned or profile.owner == shape.account,
         "dues": (
             idle
@@ -232,6 +237,7 @@ def profiles() -> st.SearchStrategy[NodeProfile]:
         level=st.sampled_from([*Level, Level.NAMESPACE, Level.CONTAINER]),
         trusted=mostly_empty([*ACCOUNTS, "*"]),
         url=st.sampled_from(["", "http://one", "http://two"]),
+        network=st.booleans(),
     )
 
 
@@ -253,6 +259,9 @@ DEMANDS: dict[str, st.SearchStrategy[object]] = {
     "mesh_version": st.just("1"),
     "python": st.just("3.11"),
     "isolation": st.sampled_from(list(Level)),
+    "network": st.just(True),
+    "labels": subsets(LABELS),
+    "minutes": st.sampled_from(MINUTES),
 }
 
 
@@ -322,6 +331,16 @@ class Pair:
         self.nodes[node_id].banned = banned
         self.fleet.set_integrity(node_id, streak=0, banned=banned)
 
+    def set_rules(self, node_id: str, rules: Rules) -> None:
+        self.nodes[node_id].rules = rules
+        self.fleet.set_rules(node_id, rules)
+
+    def set_scores(self, scores: dict[str, float]) -> None:
+        for account, score in scores.items():
+            self.fleet.set_submitter(account, score)
+        for node in self.nodes.values():
+            node.scores = scores
+
     def set_floor(self, node_id: str, floor: int | None) -> None:
         self.nodes[node_id].floor = floor
         self.fleet.set_floor(node_id, floor)
@@ -351,6 +370,8 @@ def loaded_fleets(draw: st.DrawFn) -> Pair:
         pair.set_floor(node_id, draw(st.sampled_from(FLOORS)))
         pair.set_dues(node_id, draw(st.sampled_from([False, False, True])))
         pair.set_banned(node_id, draw(st.sampled_from([False, False, False, True])))
+        pair.set_rules(node_id, draw(st.sampled_from(RULES)))
+    pair.set_scores(draw(st.dictionaries(st.sampled_from(ACCOUNTS), st.sampled_from(SCORES))))
     if draw(st.booleans()):
         pair.follow(draw(markets))
     return pair
@@ -391,6 +412,7 @@ class Dice:
             "level": self.one(*Level, Level.NAMESPACE, Level.CONTAINER),
             "trusted": self.some([*ACCOUNTS, "*"]) if self._random.random() < 0.3 else frozenset(),
             "url": self.one("", "http://one", "http://two"),
+            "network": self.one(False, True),
         }
         return NodeProfile(node_id=f"n{number}", capacity=capacity, **fields)  # type: ignore[arg-type]
 
@@ -411,6 +433,9 @@ class Dice:
             "mesh_version": "1",
             "python": "3.11",
             "isolation": self.one(*Level),
+            "network": True,
+            "labels": self.some(LABELS),
+            "minutes": self.one(*MINUTES),
         }
         chosen = self._random.sample(sorted(demands), self._random.randint(0, 4))
         basis = {"cpu_milli": 500, "ram_mb": 0, "disk_mb": 0}
@@ -444,6 +469,8 @@ class Dice:
             pair.set_floor(node_id, self._random.choice(FLOORS))
             pair.set_dues(node_id, self._random.random() < 0.2)
             pair.set_banned(node_id, self._random.random() < 0.1)
+            pair.set_rules(node_id, self._random.choice(RULES))
+        pair.set_scores({account: self._random.choice(SCORES) for account in ACCOUNTS[:2]})
         if self._random.random() < 0.7:
             pair.follow(self.prices())
         return pair

@@ -115,6 +115,7 @@ POST   /api/v1/next                       401  401  401  401  401  401  200  200
 POST   /api/v1/heartbeat                  401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/complete                   401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/logs                       401  401  401  401  401  401  204  204  401  401  401
+POST   /api/v1/hardware                   401  401  401  401  401  401  403  403  401  401  401
 """
 
 
@@ -206,6 +207,7 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
             "json": {"chunks": [{"attempt_id": "none-1", "stream": "stdout", "text": "x"}]}
         },
         ("POST", "/api/v1/complete"): {"json": {"reports": [report], "signature": "A" * 86}},
+        ("POST", "/api/v1/hardware"): {"json": {"id": "m", "cpu": 1000, "signature": "A" * 86}},
     }
     if (method, path) == ("POST", "/signin"):
         return {"data": {"code": await cast.signin_code()}, "headers": {"Sec-Fetch-Site": "same-origin"}}

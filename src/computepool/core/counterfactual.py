@@ -306,6 +306,69 @@ def _higher_ceiling(fleet: Fleet, shape: Shape, rows: Rows) -> list[_Step]:
     return [_Step(_PRICE, change, clause, shape.requirements, _given_up(after, before), ceiling=after)]
 
 
+def _without_network(_fleet: Fleet, wanted: Requirements, _rows: Rows) -> list[_Step]:
+    without = replace(wanted, network=False)
+    return [_Step("network", "drop --net", "without network", without, _COST_OTHER_SOFTWARE)]
+
+
+def _without_labels(_fleet: Fleet, wanted: Requirements, _rows: Rows) -> list[_Step]:
+    if not wanted.labels:
+        return []  # An owner who wants a label of his own is not for everybody.
+    said, without = gatewords.all_of(wanted.labels), replace(wanted, labels=frozenset())
+    return [_Step("rule_label", f"drop label {said}", f"without label {said}", without, _COST_WIDEN)]
+
+
+def _within_rules(gate: str, fleet: Fleet, wanted: Requirements, *, rows: Rows) -> list[_Step]:
+    """As much as the most generous of these owners allows."""
+    asked, limit, say = _RULED[gate]
+    before: int = getattr(wanted, asked)
+    limits = [getattr(fleet.rules_of(fleet.node_at(row)), limit) for row in rows[:_ROWS_LOOKED_AT].tolist()]
+    after = max((most for most in limits if most is not None), default=0)
+    if not 0 < after < before:
+        return []
+    less = replace(wanted, **{asked: after})  # type: ignore[arg-type]
+    change, clause = say(before, after)
+    return [_Step(gate, change, clause, less, _given_up(before, after))]
+
+
+#: Of a gate: what the job asks for, the owner's limit of it, and the words.
+_RULED: dict[str, tuple[str, str, Callable[[int, int], tuple[str, str]]]] = {
+    "rule_minutes": (
+        "minutes",
+        "minutes_max",
+        lambda before, after: (f"timeout {before}m → {after}m", f"with a timeout of {after} minutes"),
+    ),
+    "rule_ram": (
+        "ram_mb",
+        "ram_mb_max",
+        lambda before, after: (
+            f"ram {gatewords.size(before, up=True)} → {gatewords.size(after)}",
+            f"with {gatewords.size(after)} of RAM",
+        ),
+    ),
+    "rule_disk": (
+        "disk_mb",
+        "disk_mb_max",
+        lambda before, after: (
+            f"disk {gatewords.size(before, up=True)} → {gatewords.size(after)}",
+            f"with {gatewords.size(after)} of disk",
+        ),
+    ),
+}
+
+
+def _within(gate: str) -> _Relax:
+    def relax(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+        return _within_rules(gate, fleet, wanted, rows=rows)
+
+    return relax
+
+
+def _without_gpu(_fleet: Fleet, wanted: Requirements, _rows: Rows) -> list[_Step]:
+    without = replace(wanted, gpus=0, vram_mb=0)
+    return [_Step("rule_gpu", "no GPU", "without a GPU", without, _COST_WITHOUT_GPU)]
+
+
 _PRICE = "price"
 _RELAX: dict[str, _Relax] = {
     "cores": _fewer_cores,
@@ -322,6 +385,10 @@ _RELAX: dict[str, _Relax] = {
     "mesh_version": _other_mesh_version,
     "python": _other_python,
     "isolation": _weaker_isolation,
+    "network": _without_network,
+    "rule_label": _without_labels,
+    "rule_gpu": _without_gpu,
+    **{gate: _within(gate) for gate in _RULED},
 }
 _GATES = {gate.name: gate for gate in GATES}
 

@@ -24,6 +24,9 @@ from computepool.core.pricing import MILLI, PriceTable, Zone, units_of
 from computepool.core.reputation import NEWCOMER_SCORE
 from computepool.core.resources import NodeProfile, Requirements
 from computepool.core.rowprices import RowPrices
+from computepool.core.rulebook import RuleBook
+from computepool.core.rules import NONE as NO_RULES
+from computepool.core.rules import Rules
 from computepool.core.table import INT32_MAX, Interner, Table, write_ranked
 from computepool.core.tiers import region_of, speed_of
 
@@ -58,6 +61,7 @@ class Fleet:
         self.table = Table(_ROWS_MIN)
         self.features = Features(_ROWS_MIN)
         self.prices = RowPrices()
+        self.rulebook = RuleBook()
         self.words = Interner()
         self.accounts = Interner()
         self.rows = 0  #: rows ever used; the columns beyond are empty
@@ -117,6 +121,7 @@ class Fleet:
         self.prices.floors -= node.floor is not None
         self.newcomers -= node.owes_dues
         self.banned -= node.banned
+        self.table.rules[node.row] = self.rulebook.change(int(self.table.rules[node.row]), NO_RULES)
         self.table.live[node.row] = False
         self.table.available[node.row] = False
         self._by_row[node.row] = None
@@ -175,6 +180,18 @@ class Fleet:
 
     def submitter_score(self, account: str) -> float:
         return self._submitters.get(account, _NEWCOMER)
+
+    def set_rules(self, node_id: str, rules: Rules) -> None:
+        """What its owner lets others do there."""
+        node = self._nodes.get(node_id)
+        if node is None or self.rules_of(node) == rules:
+            return
+        self.table.rules[node.row] = self.rulebook.change(int(self.table.rules[node.row]), rules)
+        self._changed(node.row)
+        self.supply += 1
+
+    def rules_of(self, node: NodeRecord) -> Rules:
+        return self.rulebook[int(self.table.rules[node.row])]
 
     def set_floor(self, node_id: str, floor: int | None) -> None:
         """What its owner wants at least, after the fee, for a unit-hour of the node's tier; None: any price will do."""
@@ -362,6 +379,7 @@ class Fleet:
         table.owner[row] = self.accounts.number(profile.owner)
         table.level[row] = profile.level
         table.trusts_everyone[row] = EVERYONE in profile.trusted
+        table.network[row] = profile.network
 
     def _write_price(self, node: NodeRecord) -> None:
         table, row, profile, prices = self.table, node.row, node.profile, self.prices

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from computepool.core import rulegates
 from computepool.core.features import Mask, Rows
 from computepool.core.fleet import Fleet, minor_version
 from computepool.core.isolation import Level
@@ -188,6 +189,15 @@ def _integrity(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     return mask
 
 
+def _other_owner(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """A result is confirmed by somebody who has not reported one."""
+    mask: Mask | None = None
+    for owner in shape.avoid_owners:
+        other = fleet.table.owner[rows] != fleet.accounts.find(owner)
+        mask = other if mask is None else mask & other
+    return mask
+
+
 #: In the order in which people read them. `avoid` (see `avoided_row`) is the one gate that is not here:
 #: whether it holds for a node depends on the others.
 GATES: tuple[Gate, ...] = (
@@ -207,7 +217,16 @@ GATES: tuple[Gate, ...] = (
     Gate("python", idle=_python),
     Gate("isolation", idle=_isolation),
     Gate("trust", idle=_trust),
+    Gate("network", idle=rulegates.network),
+    Gate("rule_submitter", idle=rulegates.rule("submitter")),
+    Gate("rule_label", idle=rulegates.rule("label")),
+    Gate("rule_gpu", idle=rulegates.rule("gpu")),
+    Gate("rule_minutes", idle=rulegates.rule("minutes")),
+    Gate("rule_ram", idle=rulegates.rule("ram")),
+    Gate("rule_disk", idle=rulegates.rule("disk")),
+    Gate("conduct", now=rulegates.conduct),
     Gate("integrity", idle=_integrity),
+    Gate("other_owner", idle=_other_owner),
     Gate("dues", now=_dues),
     Gate("price", now=_price),
 )

@@ -15,6 +15,8 @@ from computepool.core.market import Market, Offer
 from computepool.core.money import CREDIT, format_credits
 from computepool.core.noderecord import NodeRecord, cards_needed
 from computepool.core.resources import Requirements, Shape
+from computepool.core.rulegates import demand_of
+from computepool.core.rules import ASPECTS
 
 _MB_PER_GB = 1_000
 _HUNDREDTH = CREDIT // 100
@@ -89,6 +91,7 @@ def describe(wanted: Requirements) -> str:
         "mesh_version": wanted.mesh_version,
         "python": wanted.python,
         "isolation": wanted.isolation,
+        "network": wanted.network,
     }
     return ", ".join([*parts, *(need(gate, shape) for gate, asked in optional.items() if asked)])
 
@@ -183,7 +186,67 @@ def _fail_price(shape: Shape, _busy: bool) -> str:
     return f"do not take a job for at most {per_hour(shape.ceiling)}"
 
 
+def _rule(aspect: str) -> Callable[[Fleet, NodeRecord, Shape], str]:
+    def have(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
+        return ASPECTS[aspect].sentence(fleet.rules_of(node), demand_of(shape))
+
+    return have
+
+
+def _have_network(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
+    return _rule("network")(fleet, node, shape) if node.profile.network else "no network for jobs"
+
+
+def _labels(shape: Shape) -> str:
+    labels = shape.requirements.labels
+    return f"labelled {all_of(labels)}" if labels else "without a label"
+
+
+RULE_WORDS: dict[str, GateWords] = {
+    "network": GateWords(
+        lambda _: "network for jobs", _have_network, lambda *_: "do not take jobs with network"
+    ),
+    "rule_submitter": GateWords(
+        lambda _: "an owner who takes this account's jobs",
+        _rule("submitter"),
+        lambda *_: "do not take this account's jobs",
+    ),
+    "rule_label": GateWords(
+        lambda s: f"an owner who takes jobs {_labels(s)}",
+        _rule("label"),
+        lambda s, _: f"do not take jobs {_labels(s)}",
+    ),
+    "rule_gpu": GateWords(
+        lambda _: "an owner who takes jobs with a GPU",
+        _rule("gpu"),
+        lambda *_: "do not take jobs with a GPU",
+    ),
+    "rule_minutes": GateWords(
+        lambda s: f"an owner who takes jobs of {s.requirements.minutes} minutes",
+        _rule("minutes"),
+        lambda s, _: f"do not take jobs of {s.requirements.minutes} minutes",
+    ),
+    "rule_ram": GateWords(
+        lambda s: f"an owner who takes jobs of {size(s.requirements.ram_mb, up=True)} RAM",
+        _rule("ram"),
+        lambda s, _: f"do not take jobs of {size(s.requirements.ram_mb, up=True)} RAM",
+    ),
+    "rule_disk": GateWords(
+        lambda s: f"an owner who takes jobs of {size(s.requirements.disk_mb, up=True)} disk",
+        _rule("disk"),
+        lambda s, _: f"do not take jobs of {size(s.requirements.disk_mb, up=True)} disk",
+    ),
+    "conduct": GateWords(
+        lambda _: "an owner who takes submitters of this account's score",
+        lambda f, n, s: (
+            f"its owner takes submitters from a score of {f.rules_of(n).score_min:.2f}, "
+            f"this one has {f.submitter_score(s.account):.2f}"
+        ),
+        lambda *_: "do not take submitters of this account's score",
+    ),
+}
 WORDS: dict[str, GateWords] = {
+    **RULE_WORDS,
     "available": GateWords(
         lambda _: "a node that takes work",
         lambda *_: "offline, paused or cooling off",
@@ -270,6 +333,11 @@ WORDS: dict[str, GateWords] = {
         lambda _: "a node whose results were not proven wrong",
         lambda *_: "banned: several of its results were proven wrong",
         lambda *_: "are banned: several of their results were proven wrong",
+    ),
+    "other_owner": GateWords(
+        lambda _: "an owner who has not run this job yet, to confirm its result",
+        lambda *_: "its owner has run this job already",
+        lambda *_: "belong to owners who have run it already",
     ),
     "dues": GateWords(
         lambda _: "a node that is no newcomer, or a newcomer without a job of others",

@@ -10,6 +10,7 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import NamedTuple
 
 #: Of one job; about the last 50 count.
 KEPT = 0.98
@@ -74,6 +75,16 @@ class Pace:
 
 
 UNHURRIED = Pace()
+
+
+class Run(NamedTuple):
+    """One job that ended well, to be compared with others of its spec."""
+
+    node_id: str
+    spec: str
+    account: str
+    cards: bool  #: it had a graphics card
+    ran_ms: int
 
 
 @dataclass(slots=True)

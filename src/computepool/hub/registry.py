@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from computepool.core.fleet import Fleet
+from computepool.core.hardware import UNKNOWN, Truth
 from computepool.core.leases import LeaseRules
 from computepool.core.noderecord import Reservation
 from computepool.core.resources import NodeProfile, NodeState, Shape
@@ -60,6 +61,11 @@ class Session:
     outgoing: list[str] = field(default_factory=list)  #: attempts not delivered yet
     cancel: set[str] = field(default_factory=set)
     waiter: asyncio.Future[None] | None = None
+    claimed: tuple[str, ...] = ()  #: tiers of its cards by its own word; the profile has those in force
+    truth: Truth = UNKNOWN  #: of its hardware
+    measure: str = ""  #: the measurement that was asked for and is not answered
+    measure_told: bool = False
+    measure_asked_ms: int = 0
 
     @property
     def node_id(self) -> str:

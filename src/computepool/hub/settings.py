@@ -108,6 +108,19 @@ class Settings(BaseSettings):
     dues_successes: int = Field(
         default=DUES_SUCCESSES, ge=0
     )  #: jobs of others before a node may have two at once
+    measure_every_s: float = Field(
+        default=24 * 3600, ge=0
+    )  #: between two measurements of a node, on average; 0: never
+    measure_first_s: float = Field(default=5, ge=0)  #: after a node's first word
+    measure_answer_s: float = 900  #: how long an answer is waited for before it is asked for again
+    measure_history: int = Field(default=10, ge=0)  #: earlier measurements that are kept
+    retier_round_s: float = Field(default=5, gt=0)  #: between two looks at run times
+    retier_factor: float = Field(default=1.5, gt=1)  #: jobs that take so many times as long are too slow
+    retier_jobs: int = Field(default=20, ge=2)  #: so many of them, twice
+    retier_peers: int = Field(default=3, ge=1)  #: held against so many nodes of other owners
+    retier_accounts: int = Field(default=2, ge=1)  #: submitters it takes against a good measurement; at most 2
+    retier_shortest_ms: int = 50  #: shorter runs are not compared
+    retier_keep_s: float = 7 * 24 * 3600  #: then the claim is tried again
     breaker_faults: int = 3  #: node faults in a row before a node cools off
     breaker_base_s: float = 300
     breaker_max_s: float = 24 * 3600

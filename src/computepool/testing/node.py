@@ -10,7 +10,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from computepool.core.jobs import Outcome, Reason
 from computepool.hub.clock import Clock
 from computepool.hub.services.identity import HUB_AUDIENCE
-from computepool.protocol.nodes import CompleteRequest, Grant, NextReply, Profile, Report, signed_text
+from computepool.protocol.nodes import (
+    CompleteRequest,
+    Grant,
+    HardwareReport,
+    NextReply,
+    Profile,
+    Report,
+    signed_text,
+)
 from computepool.protocol.tokens import b64, public_text, sign_node_token
 from computepool.protocol.version import PROTOCOL
 
@@ -34,6 +42,7 @@ class NodeDouble:
         self.profile = Profile.model_validate(PROFILE)
         self.holding: dict[str, Grant] = {}
         self.last: NextReply | None = None
+        self.asked = ""  #: the measurement that the hub wants
         self._told = False
 
     async def register(self, code: str, **profile: Any) -> None:
@@ -77,7 +86,14 @@ class NodeDouble:
         for attempt_id in reply.cancel:
             self.holding.pop(attempt_id, None)
         self.last = reply
+        self.asked = reply.measure or self.asked
         return reply
+
+    async def measured(self, **said: Any) -> httpx2.Response:
+        """Report a measurement, the one that was asked for unless told otherwise."""
+        report = HardwareReport.model_validate({"id": self.asked, **said, "signature": "A" * 86})
+        signed = report.model_copy(update={"signature": b64(self.key.sign(report.signed_text()))})
+        return await self.client.post("/hardware", json=signed.model_dump(mode="json"))
 
     async def take(self, count: int = 1) -> list[Grant]:
         """Poll until this many attempts are held."""

@@ -139,6 +139,19 @@ COMPLETE = _one(
         "signature": "A" * 86,
     },
 )
+HARDWARE = _one(
+    "A node with one card that can be measured",
+    {
+        "id": "8c1d9e0f2a3b4c5d6e7f8091",
+        "cpu": 980,
+        "memory_mb_s": 9100,
+        "disk_mb_s": 420,
+        "net_mb_s": 55,
+        "rtt_us": 18000,
+        "gflops": [148000],
+        "signature": "A" * 86,
+    },
+)
 LOGS = _one(
     "A line of a running attempt",
     {"chunks": [{"attempt_id": f"{_JOB}-1", "stream": "stdout", "text": "epoch 1 of 3\n"}]},

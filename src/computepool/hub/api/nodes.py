@@ -21,7 +21,7 @@ from computepool.hub.api.deps import (
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import registrations
-from computepool.hub.services import enrolment, logs, nodes, settlement
+from computepool.hub.services import enrolment, hardware, logs, nodes, settlement
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
@@ -29,6 +29,8 @@ from computepool.protocol.nodes import (
     CompleteReply,
     CompleteRequest,
     EnrolCodeReply,
+    HardwareReport,
+    HardwareView,
     LogsRequest,
     NextReply,
     NextRequest,
@@ -55,6 +57,7 @@ async def settle(
     hub: Hub, node: NodePrincipal, body: CompleteRequest, *, dispatcher: Dispatcher
 ) -> CompleteReply:
     reply, settled = await settlement.complete(hub, node, body)
+    hardware.observe(hub, node.node_id, body.reports)
     dispatcher.settled(node.node_id, body, settled.over)
     session = hub.registry.get(node.node_id)
     if settled.cool_off is not None and session is not None:
@@ -108,6 +111,18 @@ async def receive_logs(
     body: Annotated[LogsRequest, Body(openapi_examples=examples.LOGS)], node: Node, hub: HubDep
 ) -> None:
     await logs.receive(hub, node, body)
+
+
+@router.post(
+    "/hardware",
+    tags=["agent"],
+    summary="What the node measured on itself when it was asked to; says what it counts as",
+    responses=refuses(403, 409),
+)
+async def receive_hardware(
+    body: Annotated[HardwareReport, Body(openapi_examples=examples.HARDWARE)], node: Node, hub: HubDep
+) -> HardwareView:
+    return await hardware.receive(hub, node, body)
 
 
 @router.post(

@@ -9,6 +9,7 @@ from typing import Any
 from computepool.hub.loops.runner import every
 from computepool.hub.services import conduct, leases, market, payout_rounds, reputation, upkeep
 from computepool.hub.services import credits as credit_service
+from computepool.hub.services import hardware as hardware_service
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.services.identity import Authenticator
@@ -43,6 +44,10 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
         await market.tick(hub)
         dispatcher.kick()  # who waited for another price may start now
 
+    async def measure() -> None:
+        hardware_service.ask_due(hub)
+        await hardware_service.judge_runs(hub)
+
     async def mature() -> None:
         await credit_service.mature(hub)
 
@@ -52,6 +57,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
     return [
         every(settings.tick_s, "market", price),
         every(settings.mature_s, "mature", mature),
+        every(settings.retier_round_s, "hardware", measure),
         every(settings.payout_round_s, "payouts", pay_out),
         every(settings.sweep_s, "sweep", sweep),
         every(renew_s, "renew", renew),

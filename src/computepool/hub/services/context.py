@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from computepool.core.backlog import Backlog
 from computepool.core.market import Market
+from computepool.core.paces import Peers, Run
 from computepool.core.resources import Requirements
 from computepool.core.terms import Ceilings
 from computepool.hub.blobs.disk import DiskBlobs
@@ -94,6 +95,10 @@ class Hub:
         default_factory=dict
     )  #: by order; when made, and what
     group_owners: dict[str, str] = field(default_factory=dict)
+    peers: Peers = field(default_factory=Peers)  #: run times of the same jobs on different nodes
+    runs: list[Run] = field(default_factory=list)  #: not compared yet
+    paces_touched: set[str] = field(default_factory=set)  #: nodes whose pace is not stored yet
+    paces_saved_ms: int = 0
     stopping: bool = False
 
     def __post_init__(self) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from computepool.core.errors import NotFound
 from computepool.core.fleet import EVERYONE
+from computepool.core.hardware import Truth, truthful
 from computepool.core.isolation import Level
 from computepool.core.money import AMOUNT_MAX
 from computepool.core.pricing import MILLI, PPM, Economy, Zone, price_of
 from computepool.core.resources import NodeProfile, NodeState
 from computepool.core.tiers import region_of
-from computepool.hub.services import access, floors
+from computepool.hub.services import access, floors, hardware
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
+from computepool.hub.store import hardware as hardware_rows
 from computepool.hub.store import ledger
 from computepool.hub.store import market as market_rows
 from computepool.hub.store import nodes as node_rows
@@ -28,16 +32,18 @@ async def of_node(hub: Hub, principal: Principal, node_id: str) -> NodeEarnings:
     """For its owner. The past is what the ledger says of accepted attempts; the rest is an estimate."""
     now_ms = hub.now_ms()
 
-    def load(connection: Connection) -> tuple[AnyRow, dict[Zone, AnyRow | None], list[Earned]]:
+    def load(connection: Connection) -> tuple[AnyRow, NodeProfile, dict[Zone, AnyRow | None], list[Earned]]:
         row = node_rows.get_node(connection, node_id)
         access.check_owner(principal, row.account_id if row is not None else None, what="node")
         if row is None:
             raise NotFound("There is no such node.")
-        counts = {zone: market_rows.price_at(connection, zone) for zone, _ in _units(_profile(row))}
-        return row, counts, [_earned(connection, row, days=days, now_ms=now_ms) for days in DAYS]
+        truth = hardware_rows.load(connection, [node_id]).get(node_id)
+        node = _profile(hub, row, truth)
+        counts = {zone: market_rows.price_at(connection, zone) for zone, _ in _units(node)}
+        return row, node, counts, [_earned(connection, row, days=days, now_ms=now_ms) for days in DAYS]
 
-    row, counts, earned = await hub.store.read(load)
-    node, floor = _profile(row), floors.holding(row)
+    row, node, counts, earned = await hub.store.read(load)
+    floor = floors.holding(row)
     sales = [
         _sale(hub, node, zone, units=units, floor=floor or 0, counted=counts[zone])
         for zone, units in _units(node)
@@ -54,8 +60,12 @@ async def of_node(hub: Hub, principal: Principal, node_id: str) -> NodeEarnings:
     )
 
 
-def _profile(row: AnyRow) -> NodeProfile:
-    return Profile.model_validate_json(row.profile).node_profile(node_id=row.id, owner=row.account_id)
+def _profile(hub: Hub, row: AnyRow, truth: Truth | None) -> NodeProfile:
+    """With the tiers in force, which it is paid by."""
+    said = Profile.model_validate_json(row.profile)
+    profile = said.node_profile(node_id=row.id, owner=row.account_id)
+    known = hardware.known(hub, row.id, said, stored=truth)
+    return replace(profile, capacity=truthful(profile.capacity, known))
 
 
 def _units(node: NodeProfile) -> list[tuple[Zone, int]]:

@@ -7,16 +7,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from computepool.core import explain
+from computepool.core import hardware as rules
 from computepool.core.errors import Conflict, NotFound
+from computepool.core.hardware import Truth
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.pricing import affordable_ms
 from computepool.core.reputation import NEWCOMER, Reputation
 from computepool.core.resources import NodeState, Shape
 from computepool.hub.registry import Session
-from computepool.hub.services import access, floors, identity, leases, lifecycle, reputation
+from computepool.hub.services import (
+    access,
+    floors,
+    hardware,
+    hardwarewords,
+    identity,
+    leases,
+    lifecycle,
+    reputation,
+)
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
+from computepool.hub.store import hardware as hardware_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import reputations as reputation_rows
@@ -74,7 +86,7 @@ def _hear(hub: Hub, session: Session, request: NextRequest, *, poll: bool) -> No
 
 
 def _has_news(session: Session) -> bool:
-    return bool(session.outgoing or session.cancel)
+    return bool(session.outgoing or session.cancel or (session.measure and not session.measure_told))
 
 
 async def _park(hub: Hub, session: Session, wait_ms: int) -> None:
@@ -102,7 +114,7 @@ async def _arrive(
 ) -> tuple[Session, Effects | None]:
     """First word of a node to this hub (or since its restart): learn its profile and what it should be holding."""
 
-    def unit(tx: Tx) -> tuple[AnyRow, Any, Effects | None]:
+    def unit(tx: Tx) -> tuple[AnyRow, Any, Effects | None, Truth | None]:
         row = node_rows.get_node(tx.connection, node.node_id)
         if row is None:
             raise NotFound("This node is not enrolled here.")
@@ -122,9 +134,10 @@ async def _arrive(
                 effects = leases.end_attempts(hub, tx, lost, reason=Reason.NODE_RESTARTED)
             tx.emit(actor=node.node_id, action="node.online", node_id=node.node_id, account_id=row.account_id)
             tx.touch("events")
-        return row, job_rows.live_attempts(tx.connection, node_id=node.node_id), effects
+        truth = hardware_rows.load(tx.connection, [node.node_id]).get(node.node_id)
+        return row, job_rows.live_attempts(tx.connection, node_id=node.node_id), effects, truth
 
-    row, live, effects = await hub.store.write(unit)
+    row, live, effects, truth = await hub.store.write(unit)
     specs = await hub.specs.load({attempt.spec_digest for attempt in live})
     known = hub.registry.get(node.node_id)
     if known is not None and known.boot_id != request.boot_id:
@@ -137,6 +150,7 @@ async def _arrive(
         cool_off_until_ms=row.cool_off_until_ms,
         now_ms=hub.now_ms(),
     )
+    hardware.arrive(hub, session, profile, stored=truth)
     floors.push(hub, [node.node_id], floors.holding(row))
     if known is None:
         _adopt(hub, session, live, specs=specs, holding=set(request.holding))
@@ -246,8 +260,14 @@ def _reply(
             if (attempt := session.attempts.get(attempt_id)) is not None:
                 attempt.delivered = True
                 grants.append(attempt.grant)
+    measure = session.measure if deliver and not session.measure_told else None
+    session.measure_told = session.measure_told or measure is not None
     return NextReply(
-        **base, cancel=cancel, state=session.state.value, **_granted(hub, session.node_id, grants)
+        **base,
+        cancel=cancel,
+        state=session.state.value,
+        measure=measure or None,
+        **_granted(hub, session.node_id, grants),
     )
 
 
@@ -272,7 +292,9 @@ def _granted(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]:
 # what people see and want
 
 
-def _view(hub: Hub, row: AnyRow, principal: Principal | None, *, known: Reputation) -> NodeView:
+def _view(
+    hub: Hub, row: AnyRow, principal: Principal | None, *, known: Reputation, truth: Truth | None
+) -> NodeView:
     profile = Profile.model_validate_json(row.profile)
     mine = access.may_manage(principal, row.account_id)
     session = hub.registry.get(row.id)
@@ -280,6 +302,7 @@ def _view(hub: Hub, row: AnyRow, principal: Principal | None, *, known: Reputati
     running = sum(1 for attempt in session.attempts.values() if attempt.running) if session is not None else 0
     lease_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
     trusted = reputation.view(hub, known)
+    found = hardware.known(hub, row.id, profile, stored=truth)
     return NodeView(
         id=row.id,
         name=row.name,
@@ -289,7 +312,7 @@ def _view(hub: Hub, row: AnyRow, principal: Principal | None, *, known: Reputati
         # A node that polls another hub of the pool is known here only by the store's word.
         online=session is not None or (row.last_seen_ms or 0) + lease_ms > hub.now_ms(),
         profile=profile if mine else profile.model_copy(update={"trusted": []}),
-        tier=profile.node_profile(node_id=row.id, owner=row.account_id).capacity.tier,
+        tier=rules.truthful(profile.capacity(), found).tier,
         enrolled_at_ms=row.enrolled_at_ms,
         last_seen_ms=session.seen_ms if session is not None else row.last_seen_ms,
         running=running,
@@ -300,6 +323,7 @@ def _view(hub: Hub, row: AnyRow, principal: Principal | None, *, known: Reputati
         cool_off_until_ms=row.cool_off_until_ms or None,
         reliability=trusted.score,
         reputation=trusted,
+        hardware=hardwarewords.view(found, profile.tiers()),
         can_manage=mine,
     )
 
@@ -307,23 +331,28 @@ def _view(hub: Hub, row: AnyRow, principal: Principal | None, *, known: Reputati
 async def page(hub: Hub, principal: Principal, *, mine: bool, after: str | None, limit: int) -> NodePage:
     account_id = principal.account_id if mine else None
 
-    def load(connection: Connection) -> tuple[Sequence[AnyRow], dict[str, Reputation]]:
+    def load(connection: Connection) -> tuple[Sequence[AnyRow], dict[str, Reputation], dict[str, Truth]]:
         rows = node_rows.list_nodes(connection, after=after or "", limit=limit, account_id=account_id)
-        return rows, reputation_rows.load(connection, [row.id for row in rows])
+        ids = [row.id for row in rows]
+        return rows, reputation_rows.load(connection, ids), hardware_rows.load(connection, ids)
 
-    rows, known = await hub.store.read(load)
-    views = [_view(hub, row, principal, known=known.get(row.id, NEWCOMER)) for row in rows]
+    rows, known, truths = await hub.store.read(load)
+    views = [
+        _view(hub, row, principal, known=known.get(row.id, NEWCOMER), truth=truths.get(row.id))
+        for row in rows
+    ]
     return NodePage(nodes=views, next=views[-1].id if len(views) == limit else None)
 
 
 async def get(hub: Hub, principal: Principal, node_id: str) -> NodeView:
-    def load(connection: Connection) -> tuple[AnyRow | None, dict[str, Reputation]]:
-        return node_rows.get_node(connection, node_id), reputation_rows.load(connection, [node_id])
+    def load(connection: Connection) -> tuple[AnyRow | None, dict[str, Reputation], dict[str, Truth]]:
+        known = reputation_rows.load(connection, [node_id])
+        return node_rows.get_node(connection, node_id), known, hardware_rows.load(connection, [node_id])
 
-    row, known = await hub.store.read(load)
+    row, known, truths = await hub.store.read(load)
     if row is None:
         raise NotFound("There is no such node.")
-    return _view(hub, row, principal, known=known.get(node_id, NEWCOMER))
+    return _view(hub, row, principal, known=known.get(node_id, NEWCOMER), truth=truths.get(node_id))
 
 
 async def set_state(hub: Hub, principal: Principal, node_id: str, *, state: NodeState) -> NodeView:
@@ -415,6 +444,7 @@ async def reconcile(hub: Hub, node_id: str) -> None:
         follow_state(hub, node_id, NodeState(row.state))
     floors.push(hub, [node_id], floors.holding(row))
     reputation.follow(hub, {node_id: known})
+    await hardware.refresh(hub, [node_id])
 
 
 async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
@@ -434,7 +464,8 @@ async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
         sentence = "No job is waiting: the queue is empty."
     said = [NodeWhyRow(shape=row.shape, queued=row.queued, reason=row.reason) for row in rows]
     trusted = "" if view.reputation is None else reputation.sentence(view.reputation)
-    return NodeWhyView(node_id=node_id, sentence=sentence, reputation=trusted, rows=said)
+    found = "" if view.hardware is None else view.hardware.sentence
+    return NodeWhyView(node_id=node_id, sentence=sentence, reputation=trusted, hardware=found, rows=said)
 
 
 def _not_working(hub: Hub, view: NodeView) -> str:

@@ -128,6 +128,14 @@ nodes = Table(
     Column("floor", BigInteger),  # net microcredits per unit-hour of its own tier; empty: the owner's
 )
 
+#: What was measured of each node and follows from it (see core/hardware.py), as JSON.
+hardware = Table(
+    "hardware",
+    metadata,
+    Column("node_id", Text, primary_key=True),
+    Column("body", FreeText, nullable=False),
+)
+
 specs = Table(
     "specs",
     metadata,

@@ -1,0 +1,110 @@
+"""What the owner of a node lets others do on it. One rule, asked by the hub before it places a job and by the agent again.
+
+Rules hold for the jobs of others; an owner's own jobs may do what the machine can. Nothing here is about prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+#: Names in one list.
+NAMES_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a job may do, as far as owners have rules about it."""
+
+    account: str
+    labels: frozenset[str] = frozenset()
+    network: bool = False
+    gpus: int = 0
+    minutes: int = 0
+    ram_mb: int = 0
+    disk_mb: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Hashable: nodes with equal rules are judged once. The default allows everything."""
+
+    allow_submitters: frozenset[str] = frozenset()  #: account ids; if there are any, only their jobs
+    deny_submitters: frozenset[str] = frozenset()
+    allow_labels: frozenset[str] = frozenset()  #: if there are any, a job must carry one of them
+    deny_labels: frozenset[str] = frozenset()
+    network: bool = True
+    gpus: bool = True
+    minutes_max: int | None = None
+    ram_mb_max: int | None = None
+    disk_mb_max: int | None = None
+    score_min: float = 0.0  #: of the submitter's conduct, from 0 to 1. Only the hub knows the scores
+
+    @property
+    def empty(self) -> bool:
+        return self == NONE
+
+    def admits(self, aspect: str, demand: Demand) -> bool:
+        return ASPECTS[aspect].admits(self, demand)
+
+    def refusals(self, demand: Demand) -> list[str]:
+        """Why the job may not run here, one sentence for each rule that it breaks. The score is not asked."""
+        return [
+            aspect.sentence(self, demand) for aspect in ASPECTS.values() if not aspect.admits(self, demand)
+        ]
+
+
+NONE = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Aspect:
+    """One thing that owners have rules about."""
+
+    admits: Callable[[Rules, Demand], bool]
+    sentence: Callable[[Rules, Demand], str]
+
+
+def _submitter(rules: Rules, demand: Demand) -> bool:
+    if demand.account in rules.deny_submitters:
+        return False
+    return not rules.allow_submitters or demand.account in rules.allow_submitters
+
+
+def _label(rules: Rules, demand: Demand) -> bool:
+    if demand.labels & rules.deny_labels:
+        return False
+    return not rules.allow_labels or bool(demand.labels & rules.allow_labels)
+
+
+def _label_sentence(rules: Rules, demand: Demand) -> str:
+    denied = sorted(demand.labels & rules.deny_labels)
+    if denied:
+        return f"its owner takes no jobs labelled {', '.join(denied)}"
+    return f"its owner takes only jobs labelled {' or '.join(sorted(rules.allow_labels))}"
+
+
+def _within(limit: int | None, asked: int) -> bool:
+    return limit is None or asked <= limit
+
+
+ASPECTS: dict[str, Aspect] = {
+    "submitter": Aspect(_submitter, lambda _r, d: f"its owner takes no jobs of {d.account}"),
+    "label": Aspect(_label, _label_sentence),
+    "network": Aspect(
+        lambda r, d: r.network or not d.network, lambda *_: "its owner takes no jobs with network"
+    ),
+    "gpu": Aspect(lambda r, d: r.gpus or not d.gpus, lambda *_: "its owner takes no jobs with a GPU"),
+    "minutes": Aspect(
+        lambda r, d: _within(r.minutes_max, d.minutes),
+        lambda r, _: f"its owner takes jobs of at most {r.minutes_max} minutes",
+    ),
+    "ram": Aspect(
+        lambda r, d: _within(r.ram_mb_max, d.ram_mb),
+        lambda r, _: f"its owner takes jobs of at most {r.ram_mb_max} MB of RAM",
+    ),
+    "disk": Aspect(
+        lambda r, d: _within(r.disk_mb_max, d.disk_mb),
+        lambda r, _: f"its owner takes jobs of at most {r.disk_mb_max} MB of disk",
+    ),
+}
