@@ -174,7 +174,7 @@ def test_time_limit(sandbox: Sandbox, ground: Path) -> None:
 
 
 def test_cpu_share_is_limited(sandbox: Sandbox, ground: Path) -> None:
-    ended = attack(sandbox, "spin", ground=ground, limits=limits(wall_s=1.5, cpus=0.25)).exit
+    ended = attack(sandbox, "spin", ground=ground, limits=limits(wall_s=0.9, cpus=0.25)).exit
     assert ended.usage.cpu_ms < 0.25 * ended.usage.wall_ms + 200
 
 

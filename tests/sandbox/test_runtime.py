@@ -115,21 +115,21 @@ def test_not_everything_can_be_added(ground: Path, path: str) -> None:
 
 
 def test_a_changed_file_is_noticed_and_mended(ground: Path) -> None:
-    module = ground / "fragile.py"
+    module = ground / "changing.py"
     module.write_text("A = 1\n")
-    made = Runtime.prepare(ground / "cache", {"fragile.py": module})
-    victim = made.path / tree.SITE / "fragile.py"
+    made = Runtime.prepare(ground / "cache", {"changing.py": module})
+    victim = made.path / tree.SITE / "changing.py"
     info = victim.stat()
     victim.write_text("A = 2\n")  # As long as before, and with the old time.
     os.utime(victim, ns=(info.st_atime_ns, info.st_mtime_ns))
     with pytest.raises(SandboxError, match="changed on disk"):
         made.verify()
-    assert Runtime.prepare(ground / "cache", {"fragile.py": module}) == made
+    assert Runtime.prepare(ground / "cache", {"changing.py": module}) == made
     assert victim.read_text() == "A = 1\n"
     made.verify()
 
 
-def test_extra_packages_and_modules(ground: Path, sandbox: Sandbox) -> None:
+def test_extra_packages_and_modules(ground: Path) -> None:
     source = ground / "extra"
     (source / "pack" / "inner").mkdir(parents=True, exist_ok=True)
     (source / "pack" / "__init__.py").write_text("from pack.inner.value import VALUE\n")

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import computepool
-from computepool.agent.sandbox import bubblewrap, cgroups, runsc
+from computepool.agent.sandbox import bubblewrap, cgroups, runsc, supervise
 from computepool.agent.sandbox.asyncwait import finish
 from computepool.agent.sandbox.base import BadCommand, Limits, Policy, Sandbox, SandboxError, Status, Usage
 from computepool.agent.sandbox.gvisor import GvisorSandbox
@@ -223,7 +223,7 @@ def test_next_agent_sweeps_what_a_killed_one_left() -> None:
 @pytest.mark.anyio
 async def test_waiting_in_an_event_loop(sandbox: Sandbox, ground: Path) -> None:
     seen: list[Usage] = []
-    chosen = Limits(wall_s=1.2, memory_mb=128)
+    chosen = Limits(wall_s=0.5, memory_mb=128)
     with (
         started(sandbox, ["sh", "-c", "exit 4"], ground=ground) as (quick, _, _),
         started(sandbox, ["sleep", "60"], ground=ground, limits=chosen) as (slow, _, _),
@@ -294,7 +294,10 @@ def test_attack_leaves_the_slot_usable(sandbox: Sandbox, ground: Path) -> None:
         assert run(sandbox, ["true"], ground=ground, policy=Policy()).exit.ok
 
 
-def test_job_that_stops_its_launcher_still_ends(process: ProcessSandbox, ground: Path) -> None:
+def test_job_that_stops_its_launcher_still_ends(
+    process: ProcessSandbox, ground: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "_KILL_TIMEOUT_S", 0.5)
     code = "import os, signal, time; os.kill(os.getppid(), signal.SIGSTOP); time.sleep(60)"
     chosen = dataclasses.replace(LIMITS, wall_s=0.5)
     outcome = run(process, ["python3", "-I", "-c", code], ground=ground, limits=chosen)

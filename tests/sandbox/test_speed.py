@@ -40,7 +40,7 @@ async def starts_per_second(sandbox: Sandbox, folders: list[Path], count: int) -
 async def test_starts_per_second(sandbox: Sandbox, ground: Path) -> None:
     folders = [make_workdir(ground / "work", f"speed{number}") for number in range(2)]
     await starts_per_second(sandbox, folders, 4)
-    count = 60 if sandbox.level < Level.GVISOR else 10
+    count = 60 if sandbox.level < Level.GVISOR else 4
     best = max([await starts_per_second(sandbox, folders, count) for _ in range(3)])
     for folder in folders:
         remove_tree(folder)
