@@ -27,6 +27,7 @@ from computepool.agent.loop import NodeLoop
 from computepool.agent.outbox import Outbox
 from computepool.agent.processes import ProcessRunner
 from computepool.agent.reporter import Reporter
+from computepool.agent.sandbox import volumes
 from computepool.agent.sandbox.base import Sandbox
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
@@ -65,6 +66,7 @@ class Agent:
         self._client = client
         self._clock = clock
         self._started_at = clock.steady()
+        volumes.sweep(config.work_dir)
         for leftover in config.work_dir.glob("*"):  # Of an agent that was killed; its jobs died with it.
             remove_tree(leftover)
         gatekeeper = Gatekeeper(
@@ -93,7 +95,7 @@ class Agent:
             busy=lambda: bool(self._executor.attempts),
         )
         self._sweeper = Sweeper()
-        self._folders = WorkFolders(config.work_dir, self._sweeper)
+        self._folders = WorkFolders(config.work_dir, self._sweeper, volumes.Volumes(config.cache_dir))
         self._executor = self._make_executor()
         self.loop.attach(self._executor, self._reporter)
         self._control = ControlServer(config.data_dir, self.command)
@@ -115,7 +117,7 @@ class Agent:
             environments,
             cache,
             sweeper=self._sweeper,
-            work_dir=config.work_dir,
+            folders=self._folders,
             clock=clock,
             limits=limits,
         )

@@ -19,6 +19,7 @@ from computepool.agent.sandbox import selftest
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.scratch import unreachable
 from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.sandbox.volumes import Volumes
 from computepool.agent.surroundings import prepare_runtime
 from computepool.core.errors import ComputePoolError
 from computepool.core.isolation import Level
@@ -112,6 +113,7 @@ def _sandboxes(config: AgentConfig) -> Iterator[Check]:
         return
     told = f"{runtime.short}, {runtime.files} files, {runtime.size // MIB} MB, read again and unchanged"
     yield Check(name="runtime", health=Health.OK, detail=told)
+    yield _quota(config)
     strong = any(report.ok and report.level >= Level.NAMESPACE for report in reports)
     for report in reports:
         needed = report.level >= Level.NAMESPACE and not strong
@@ -130,6 +132,16 @@ def _sandboxes(config: AgentConfig) -> Iterator[Check]:
         detail=f"limits are enforced by {limits or 'nothing'}",
         fix="start the agent as a systemd service with Delegate=yes, or as root" if weak else "",
     )
+
+
+def _quota(config: AgentConfig) -> Check:
+    found = Volumes(config.cache_dir)
+    if not found.missing:
+        told = "loop: every job's folder is a file system of the size it asked for"
+        return Check(name="disk quota", health=Health.OK, detail=told)
+    told = f"watch: the agent looks at jobs' folders every second ({found.missing})"
+    fix = "start the agent as root on a machine with loop devices and mkfs.ext4 for exact limits"
+    return Check(name="disk quota", health=Health.OK, detail=told, fix=fix)
 
 
 def _cards(config: AgentConfig) -> Iterator[Check]:

@@ -54,7 +54,8 @@ class ProcessRunner:
 
     async def run(self, attempt: Attempt) -> Ending:
         account = attempt.grant.account_id
-        workdir = self._folders.take(account)
+        disk_mb = attempt.spec.limits.disk_mb
+        workdir = self._folders.take(account, disk_mb)
         try:
             ended = await self._run_in(attempt, workdir)
             ending = of_exit(ended, stderr_tail="" if attempt.log is None else attempt.log.stderr_tail)
@@ -66,7 +67,7 @@ class ProcessRunner:
                 await self._take_outputs(attempt, workdir, ending)
             return ending
         finally:
-            self._folders.give_back(account, workdir)
+            self._folders.give_back(account, workdir, disk_mb)
 
     def patrol(self) -> None:
         for run in list(self._running):

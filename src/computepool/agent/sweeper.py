@@ -11,6 +11,7 @@ from pathlib import Path
 
 from computepool.agent.sandbox.base import OUTPUTS
 from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.sandbox.volumes import unmount
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +28,9 @@ class Sweeper:
     def remove(self, folder: Path) -> None:
         """Soon. The folder must not be used any more."""
         path = str(folder)
+        if os.path.ismount(path):
+            self._queue.put(folder)
+            return
         try:
             for name in MADE_BY_US:
                 with contextlib.suppress(FileNotFoundError):
@@ -43,6 +47,7 @@ class Sweeper:
     def _run(self) -> None:
         while (folder := self._queue.get()) is not None:
             try:
+                unmount(folder)
                 remove_tree(folder)
             except OSError as error:
                 _log.warning("cannot remove %s: %s", folder, error)

@@ -12,8 +12,8 @@ from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.egress import EgressProxy
 from computepool.agent.environments import Environments
+from computepool.agent.folders import WorkFolders
 from computepool.agent.sandbox.base import Status
-from computepool.agent.sandbox.scratch import make_workdir
 from computepool.agent.specs import WorkerKey
 from computepool.agent.staging import place_inputs
 from computepool.agent.surroundings import Surroundings
@@ -33,7 +33,7 @@ class WorkerPool:
         cache: ArtifactCache,
         *,
         sweeper: Sweeper,
-        work_dir: Path,
+        folders: WorkFolders,
         clock: Clock,
         limits: AgentLimits,
     ) -> None:
@@ -41,13 +41,12 @@ class WorkerPool:
         self._environments = environments
         self._cache = cache
         self._sweeper = sweeper
-        self._work_dir = work_dir
+        self._folders = folders
         self._clock = clock
         self._limits = limits
         self._idle: dict[WorkerKey, list[Worker]] = {}
         self._all: dict[Worker, Path | None] = {}  #: with the packages they hold
         self._in_use: set[Worker] = set()
-        self._count = 0
 
     def __len__(self) -> int:
         return len(self._all)
@@ -98,8 +97,7 @@ class WorkerPool:
     async def _start(self, key: WorkerKey) -> Worker:
         self._make_room()
         packages = await self._environments.acquire(key.packages)
-        workdir = make_workdir(self._work_dir, f"worker-{self._count}")
-        self._count += 1
+        workdir = self._folders.make("worker", key.limits.disk_mb)
         proxy = None
         try:
             await place_inputs(self._cache, key.inputs, workdir)
@@ -120,7 +118,7 @@ class WorkerPool:
         self, key: WorkerKey, workdir: Path, packages: Path | None, *, proxy: EgressProxy | None
     ) -> Worker:
         channel, theirs = channel_pair()
-        files = output_file(self._work_dir), output_file(self._work_dir)
+        files = output_file(self._folders.parent), output_file(self._folders.parent)
         surroundings = self._surroundings
         try:
             policy = surroundings.policy(

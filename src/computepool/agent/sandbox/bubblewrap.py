@@ -59,7 +59,7 @@ class BubblewrapSandbox:
         return run_true(
             self,
             self._config.cache_dir,
-            found=f"{self._bwrap}, limits by {self.limits_kind}, disk by watching",
+            found=f"{self._bwrap}, limits by {self.limits_kind}",
         )
 
     def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:

@@ -62,7 +62,7 @@ class GvisorSandbox:
         found = (
             f"{self._found.path} of {self._found.release}, systrap, rootless, limits by {self.limits_kind}"
         )
-        return run_true(self, self._config.cache_dir, found=f"{found}, disk by watching")
+        return run_true(self, self._config.cache_dir, found=found)
 
     def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
         return self._interior.inside(host, workdir=workdir, policy=policy)

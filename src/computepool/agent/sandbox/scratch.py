@@ -153,6 +153,11 @@ def _open_up(name: str | Path, *, dir_fd: int | None = None) -> None:
         os.chmod(name, 0o700, dir_fd=dir_fd)
 
 
+def files_max(disk_mb: int) -> int:
+    """How many files and folders a job may have at a time."""
+    return max(_FILES_MIN, disk_mb * _FILES_PER_MB)
+
+
 class DiskMeter:
     """Watches how much a running job has in its work folder, some milliseconds at a time.
 
@@ -164,7 +169,7 @@ class DiskMeter:
     def __init__(self, folder: Path, *, limit_mb: int) -> None:
         self._folder = folder
         self._limit_bytes = limit_mb * MIB
-        self._files_max = max(_FILES_MIN, limit_mb * _FILES_PER_MB)
+        self._files_max = files_max(limit_mb)
         self._scan: Iterator[str] | None = None
         self._scan_s = 0.0
         self._not_before = time.monotonic() + _SCAN_PAUSE_S

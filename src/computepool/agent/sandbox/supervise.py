@@ -26,6 +26,8 @@ from computepool.agent.sandbox.slots import Slot, SlotPool, sweep_uid
 PATROL_S = 0.25
 #: How long a launcher may take to confirm that everything is dead, before its slot is given up.
 _KILL_TIMEOUT_S = 5.0
+#: Less than this free in a work folder of a fixed size means that it was filled.
+_FULL_BELOW = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,9 @@ class SlotProcess:
         self._slot: Slot | None = slot
         self._limits = limits
         self._read_ending = read_ending
-        self._disk = DiskMeter(workdir, limit_mb=limits.disk_mb)
+        self._workdir = workdir
+        #: None where the folder is a file system of its own, which the kernel limits.
+        self._disk = None if os.path.ismount(workdir) else DiskMeter(workdir, limit_mb=limits.disk_mb)
         self._started = time.monotonic()
         self._frozen_since: float | None = None
         self._frozen_s = 0.0
@@ -124,7 +128,7 @@ class SlotProcess:
             self._kill(Ending(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory"))
         elif slot.cgroup is None and used.rss_mb > self._pool.resident_max_mb(self._limits):
             self._kill(Ending(Status.OOM, 9, f"used {used.rss_mb} MB of {self._limits.memory_mb} MB"))
-        elif excess := self._disk.step(self._members()):
+        elif self._disk is not None and (excess := self._disk.step(self._members())):
             self._kill(Ending(Status.DISK_LIMIT, 9, excess))
         return used
 
@@ -229,7 +233,20 @@ class SlotProcess:
             return ending  # It was done before any kill arrived.
         if self._oom_killed():
             return Ending(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory")
+        if self._killed is None and self._disk_is_full():
+            text = f"the work folder is full: it holds {self._limits.disk_mb} MB"
+            return Ending(Status.DISK_LIMIT, ending.code, text)
         return self._killed or ending
+
+    def _disk_is_full(self) -> bool:
+        """Whether a job that failed has most likely failed by that."""
+        if self._disk is not None:
+            return False
+        try:
+            found = os.statvfs(self._workdir)
+        except OSError:
+            return False
+        return found.f_bavail * found.f_frsize < _FULL_BELOW or found.f_favail == 0
 
     def _oom_killed(self) -> bool:
         cgroup = self._open_slot().cgroup

@@ -1,0 +1,208 @@
+"""Work folders with a size of their own: a file system in a sparse file, mounted on the folder by a root agent.
+
+Owns the images and the mounts. The kernel then refuses what goes beyond the job's disk limit, bytes and files alike, with
+ENOSPC. Where this is not possible (no root, no loop devices, no mkfs) the folder stays as it is and DiskMeter watches it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+from computepool.agent.sandbox.base import MIB, OUTPUTS, SandboxError
+from computepool.agent.sandbox.scratch import files_max
+
+_LOOP_CONTROL = "/dev/loop-control"
+_LOOP_CTL_GET_FREE, _LOOP_CONFIGURE = 0x4C82, 0x4C0A
+#: struct loop_config: the file, then struct loop_info64 with nothing set but its flags.
+_CONFIG = struct.Struct("<II 52x I 176x 64x")
+_AUTOCLEAR = 4
+_MS_NOSUID, _MS_NODEV, _MS_NOATIME, _MNT_DETACH = 2, 4, 1024, 2
+#: Nobody needs these files after a crash. The kernel would write the whole inode table in the background.
+_OPTIONS = b"noinit_itable,nobarrier,nodiscard"
+#: Images next to the folders that they are mounted on.
+SUFFIX = ".disk"
+_INODE_BYTES = 256
+_SPARE_BYTES = 2 * MIB
+_TRIES = 8
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Volumes:
+    """Gives folders a size. `missing` says why it cannot; empty if it can."""
+
+    def __init__(self, cache_dir: Path) -> None:
+        self._templates = cache_dir / "disks"
+        self._mkfs = shutil.which("mkfs.ext4", path="/usr/sbin:/sbin:/usr/bin:/bin") or ""
+        self.missing = self._try()
+
+    @property
+    def kind(self) -> str:
+        return "watch" if self.missing else "loop"
+
+    def mount(self, folder: Path, disk_mb: int) -> None:
+        """Make `folder`, an empty work folder, a file system that holds `disk_mb`. SandboxError if that fails."""
+        image = image_of(folder)
+        try:
+            _copy_sparse(self._template(disk_mb), image)
+            _mount(image, folder)
+            folder.chmod(0o700)
+            (folder / OUTPUTS).mkdir(mode=0o755)
+        except (OSError, subprocess.SubprocessError) as error:
+            unmount(folder)
+            raise SandboxError(f"cannot give {folder.name} a disk of {disk_mb} MB: {error}") from error
+
+    def _template(self, disk_mb: int) -> Path:
+        path = self._templates / f"{disk_mb}.ext4"
+        if not path.exists():
+            self._templates.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".making-", dir=self._templates) as folder:
+                made = self._make_template(Path(folder), disk_mb)
+                made.rename(path)
+        return path
+
+    def _make_template(self, folder: Path, disk_mb: int) -> Path:
+        """An empty file system on which `disk_mb` are free: what it needs itself is found out by making it twice."""
+        image, point = folder / "image", folder / "point"
+        point.mkdir()
+        inodes = files_max(disk_mb)
+        wanted = disk_mb * MIB
+        size = wanted + inodes * _INODE_BYTES + _SPARE_BYTES
+        for _ in range(2):
+            image.unlink(missing_ok=True)
+            self._format(image, size, inodes)
+            _mount(image, point)
+            try:
+                (point / "lost+found").rmdir()
+                free = os.statvfs(point)
+            finally:
+                unmount(point)
+            size += wanted - free.f_bavail * free.f_frsize
+        return image
+
+    def _format(self, image: Path, size: int, inodes: int) -> None:
+        with image.open("wb") as opened:
+            opened.truncate(-(-size // 4096) * 4096)
+        command = [
+            self._mkfs,
+            "-q",
+            "-F",
+            "-b",
+            "4096",
+            "-m",
+            "0",
+            "-N",
+            str(inodes),
+            "-I",
+            str(_INODE_BYTES),
+        ]
+        command += ["-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard", str(image)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+    def _try(self) -> str:
+        if os.geteuid() != 0:
+            return "the agent is not root"
+        if not self._mkfs:
+            return "mkfs.ext4 is not installed"
+        try:
+            self._templates.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix=".trying-", dir=self._templates))
+            try:
+                self.mount(folder, 1)
+            finally:
+                unmount(folder)
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+        except (OSError, SandboxError) as error:
+            return str(error)
+        return ""
+
+
+def image_of(folder: Path) -> Path:
+    return folder.with_name(folder.name + SUFFIX)
+
+
+def unmount(folder: Path) -> None:
+    """Take the file system off `folder` and remove its image, with everything in it; nothing if there is none."""
+    while _libc.umount2(os.fsencode(folder), _MNT_DETACH) == 0:
+        continue
+    image_of(folder).unlink(missing_ok=True)
+
+
+def sweep(parent: Path) -> None:
+    """Take off what an agent that was killed left mounted below `parent`, and remove its images."""
+    top = str(parent.resolve())
+    with open("/proc/self/mountinfo") as mounts:
+        points = [line.split()[4].encode().decode("unicode_escape") for line in mounts]
+    for point in points:
+        if point.startswith(f"{top}/"):
+            unmount(Path(point))
+    for image in parent.glob(f"*{SUFFIX}"):
+        image.unlink(missing_ok=True)
+
+
+def _mount(image: Path, folder: Path) -> None:
+    opened = os.open(image, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        name, device = _attach(opened)
+    finally:
+        os.close(opened)
+    try:
+        flags = _MS_NOSUID | _MS_NODEV | _MS_NOATIME
+        if _libc.mount(name.encode(), os.fsencode(folder), b"ext4", flags, _OPTIONS) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), name)
+    finally:
+        os.close(device)  # From here on the mount holds it; without one the kernel frees it.
+
+
+def _attach(image: int) -> tuple[str, int]:
+    """A loop device for the file: its name and an open descriptor."""
+    control = os.open(_LOOP_CONTROL, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for _ in range(_TRIES):
+            name = f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}"
+            device = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(device, _LOOP_CONFIGURE, _CONFIG.pack(image, 0, _AUTOCLEAR))
+            except OSError as error:
+                os.close(device)
+                if error.errno != errno.EBUSY:  # Another process was quicker.
+                    raise
+                continue
+            return name, device
+        raise OSError(errno.EBUSY, "no free loop device")
+    finally:
+        os.close(control)
+
+
+def _copy_sparse(source: Path, target: Path) -> None:
+    """Copy only what is written: a hundred kilobytes of an empty file system of any size."""
+    reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(reading).st_size
+        os.ftruncate(writing, size)
+        at = 0
+        while at < size:
+            try:
+                at = os.lseek(reading, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # Nothing more.
+                    return
+                raise
+            end = os.lseek(reading, at, os.SEEK_HOLE)
+            while at < end:
+                at += os.pwrite(writing, os.pread(reading, min(end - at, MIB), at), at)
+    finally:
+        os.close(reading)
+        os.close(writing)

@@ -1,0 +1,191 @@
+"""Work folders with a size of their own: full means full, at every level, and nothing is left mounted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from computepool.agent.folders import WorkFolders
+from computepool.agent.sandbox import scratch
+from computepool.agent.sandbox.base import MIB, Limits, Policy, Sandbox, SandboxError, Status
+from computepool.agent.sandbox.scratch import make_workdir, remove_tree
+from computepool.agent.sandbox.volumes import Volumes, image_of, sweep, unmount
+from computepool.agent.sweeper import Sweeper
+from tests.sandbox.running import LIMITS, eventually, stage_hostile
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts file systems")
+pytestmark = as_root
+DISK_MB = 8
+
+
+@pytest.fixture(scope="module")
+def volumes(ground: Path) -> Volumes:
+    found = Volumes(ground / "cache")
+    assert found.kind == "loop", found.missing
+    return found
+
+
+@pytest.fixture
+def workdir(ground: Path, volumes: Volumes, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(scratch, "_FILES_MIN", 1000)
+    folder = make_workdir(ground / "work", f"volume-{os.urandom(4).hex()}")
+    volumes.mount(folder, DISK_MB)
+    yield folder
+    unmount(folder)
+    remove_tree(folder)
+
+
+def _mounted(below: Path) -> list[str]:
+    with open("/proc/self/mountinfo") as mounts:
+        return [point for line in mounts if (point := line.split()[4]).startswith(f"{below}/")]
+
+
+_FILL = """
+import errno, os, sys
+os.makedirs("outputs", exist_ok=True)
+def until_full(attempt):
+    done = 0
+    try:
+        while True:
+            done += attempt(done)
+    except OSError as error:
+        return done, errno.errorcode[error.errno]
+def files(done):
+    os.close(os.open(f"f{done}", os.O_CREAT | os.O_WRONLY))
+    return 1
+parts = [os.open(f"part{number}", os.O_CREAT | os.O_WRONLY) for number in range(4)]
+hidden = parts[3]
+os.unlink("part3")  # What was unlinked while open counts too.
+print(*until_full(lambda done: os.write(parts[done // 65536 % 4], b"x" * 65536)))
+for number in range(3):
+    os.unlink(f"part{number}")
+for part in parts:
+    os.close(part)
+print(*until_full(files))
+sys.exit(7)
+"""
+
+
+def test_a_full_folder_is_full(sandbox: Sandbox, workdir: Path) -> None:
+    """At most what was asked for in bytes and in files, to the byte as the kernel counts, with ENOSPC."""
+    reader, writer = os.pipe()
+    (workdir / "fill.py").write_text(_FILL)
+    limits = Limits(memory_mb=256, pids=32, cpus=2, wall_s=30, disk_mb=DISK_MB)
+    process = sandbox.spawn(
+        ["python3", "-I", "fill.py"], workdir=workdir, limits=limits, policy=Policy(), stdout=writer
+    )
+    os.close(writer)
+    try:
+        ended = process.wait(40)
+    finally:
+        process.close()
+    assert ended is not None
+    with os.fdopen(reader) as pipe:
+        (written, why), (files, why_files) = (line.split() for line in pipe)
+    assert why == why_files == "ENOSPC"
+    assert 0.9 * DISK_MB * MIB < int(written) <= DISK_MB * MIB
+    assert 0.9 * 2048 < int(files) <= 2048
+    assert (ended.status, ended.code) == (Status.DISK_LIMIT, 7)
+    assert "8 MB" in ended.detail
+
+
+def test_the_rest_of_the_disk_is_not_touched(volumes: Volumes, workdir: Path) -> None:
+    image = image_of(workdir)
+    assert image.stat().st_blocks * 512 < MIB  # An empty one takes next to nothing.
+    (workdir / "x").write_bytes(b"x" * 4 * MIB)
+    with pytest.raises(OSError, match="No space left"):
+        (workdir / "y").write_bytes(b"y" * 8 * MIB)
+    assert image.stat().st_size < 2 * DISK_MB * MIB
+    unmount(workdir)
+    assert not image.exists()
+    assert not (workdir / "x").exists()
+
+
+def test_folders_come_and_go(ground: Path, volumes: Volumes) -> None:
+    parent = ground / "folders"
+    sweeper = Sweeper()
+    folders = WorkFolders(parent, sweeper, volumes)
+    first = folders.take("ada", 64)
+    assert os.path.ismount(first)
+    assert os.listdir(first) == ["outputs"]
+    folders.give_back("ada", first, 64)
+    assert folders.take("ada", 64) == first  # As it was: used again.
+    other, larger = folders.take("bob", 64), folders.take("ada", 128)
+    assert len({first, other, larger}) == 3
+    (first / "left").write_text("x")
+    for account, folder, size in (("ada", first, 64), ("bob", other, 64), ("ada", larger, 128)):
+        folders.give_back(account, folder, size)
+    assert folders.take("ada", 64) != first
+    folders.close()
+    sweeper.close()
+    assert sorted(path.name for path in parent.iterdir()) == ["job-4", "job-4.disk"]  # The one still taken.
+    sweep(parent)
+    assert not _mounted(parent)
+
+
+_AGENT = """
+import os, sys, time
+from pathlib import Path
+from computepool.agent.sandbox.scratch import make_workdir
+from computepool.agent.sandbox.volumes import Volumes
+parent = Path(sys.argv[1])
+Volumes(parent / "cache").mount(make_workdir(parent / "work", "job-1"), 16)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_a_killed_agent_left_is_taken_off(ground: Path) -> None:
+    parent = ground / "killed"
+    with subprocess.Popen(
+        [sys.executable, "-c", _AGENT, str(parent)], stdout=subprocess.PIPE, text=True
+    ) as agent:
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == "ready\n"
+        agent.send_signal(signal.SIGKILL)
+    assert _mounted(parent / "work") == [str(parent / "work" / "job-1")]
+    sweep(parent / "work")
+    assert not _mounted(parent)
+    assert [path.name for path in (parent / "work").iterdir()] == ["job-1"]
+    assert eventually(lambda: str(parent) not in _loop_files())
+
+
+def _loop_files() -> str:
+    backing = Path("/sys/block").glob("loop*/loop/backing_file")
+    return "\n".join(path.read_text() for path in backing if path.exists())
+
+
+def test_without_mkfs_it_says_so(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    found = Volumes(ground / "cache")
+    assert (found.kind, found.missing) == ("watch", "mkfs.ext4 is not installed")
+
+
+def test_failure_leaves_nothing(ground: Path, volumes: Volumes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("computepool.agent.sandbox.volumes._OPTIONS", b"no-such-option")
+    folder = make_workdir(ground / "work", "fails")
+    with pytest.raises(SandboxError, match="disk of 16 MB"):
+        volumes.mount(folder, 16)
+    assert not image_of(folder).exists()
+    assert not os.path.ismount(folder)
+    remove_tree(folder)
+
+
+def test_jobs_run_as_ever_in_a_volume(boxed: Sandbox, workdir: Path) -> None:
+    stage_hostile(workdir)
+    argv = ["sh", "-c", "echo here > outputs/file && df -Pm . | tail -1 | awk '{print $2}' > outputs/size"]
+    process = boxed.spawn(argv, workdir=workdir, limits=LIMITS, policy=Policy())
+    try:
+        ended = process.wait(20)
+        assert ended is not None
+        assert ended.ok
+    finally:
+        process.close()
+    assert (workdir / "outputs" / "file").read_text() == "here\n"
+    assert int((workdir / "outputs" / "size").read_text()) <= DISK_MB + 1
