@@ -112,7 +112,9 @@ class Settings(BaseSettings):
     cookie_life_s: float = 7 * 24 * 3600
     idempotency_keep_s: float = 7 * 24 * 3600
     concurrency_max: int = 120_000  #: connections
-    connections_pending_max: int = 10_000  #: that have not said yet what they want; beyond it, the slowest is closed
+    connections_pending_max: int = (
+        10_000  #: that have not said yet what they want; beyond it, the slowest is closed
+    )
     header_deadline_s: float = Field(default=10, gt=0)
     header_max_bytes: int = 64 * 1024
     body_grace_s: float = Field(default=10, ge=0)  #: before the least speed of a body counts
@@ -134,7 +136,9 @@ class Settings(BaseSettings):
     retier_factor: float = Field(default=1.5, gt=1)  #: jobs that take so many times as long are too slow
     retier_jobs: int = Field(default=20, ge=2)  #: so many of them, twice
     retier_peers: int = Field(default=3, ge=1)  #: held against so many nodes of other owners
-    retier_accounts: int = Field(default=2, ge=1)  #: submitters it takes against a good measurement; at most 2
+    retier_accounts: int = Field(
+        default=2, ge=1
+    )  #: submitters it takes against a good measurement; at most 2
     retier_shortest_ms: int = 50  #: shorter runs are not compared
     retier_keep_s: float = 7 * 24 * 3600  #: then the claim is tried again
     breaker_faults: int = 3  #: node faults in a row before a node cools off

@@ -162,6 +162,7 @@ nodes = Table(
     Column("consecutive_faults", Integer, nullable=False, server_default="0"),
     Column("cool_off_until_ms", BigInteger, nullable=False, server_default="0"),
     Column("floor", BigInteger),  # net microcredits per unit-hour of its own tier; empty: the owner's
+    Column("rules", FreeText),  # what its owner lets others do there, as JSON; empty: everything
     Column("previous_key", Text),  # replaced, but still accepted until
     Column("previous_key_until_ms", BigInteger),
 )

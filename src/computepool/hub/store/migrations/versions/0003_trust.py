@@ -58,16 +58,7 @@ def upgrade() -> None:
         PrimaryKeyConstraint("account_id", name="pk_conducts"),
     )
     op.create_index("ix_conducts_changed_at_ms", "conducts", ["changed_at_ms"])
-    _hardware()
-
-
-def _hardware() -> None:
-    op.create_table(
-        "hardware",
-        Column("node_id", Text, nullable=False),
-        Column("body", Text, nullable=False),
-        PrimaryKeyConstraint("node_id", name="pk_hardware"),
-    )
+    op.add_column("nodes", Column("rules", Text))
     _hardware()
     _identity()
     _verification()
