@@ -48,6 +48,19 @@ class Cast:
         made = (await self.sam.post("/keys", json={"name": "k", **fields})).json()
         return made["id"], made["key"]
 
+    async def stand_in(self, caller: str) -> httpx2.AsyncClient:
+        """Somebody else of the same kind, to lose his credentials."""
+        roles = {
+            "submitter": "submitter",
+            "other_submitter": "submitter",
+            "provider": "provider",
+            "other_provider": "provider",
+            "admin": "admin",
+        }
+        if caller not in roles:
+            return self.callers[caller]
+        return await self.hub.account(f"a{self.hub.hub.clock.entropy(8).hex()}", roles[caller])
+
     async def new_account(self) -> str:
         name = f"a{self.hub.hub.clock.entropy(8).hex()}"
         return str((await self.hub.admin.post("/accounts", json={"name": name})).json()["id"])

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from computepool.testing.hub import HubDouble, running_hub
+from tests.attacks import unpickling
+
+
+@pytest.fixture(autouse=True)
+def _no_unpickling() -> Iterator[None]:
+    """Whatever a test sends, the hub opens no pickle."""
+    with unpickling.forbidden():
+        yield
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ class Bench:
 
     def __init__(self, folder: Path, *, nodes: int = 3) -> None:
         self.clock = FakeClock()
-        self.settings = Settings(data_dir=folder, DATABASE_URL="")
+        self.settings = Settings(data_dir=folder, DATABASE_URL="", verify="none")
         self.hub = build_hub(self.settings, self.clock)
         self.keys = [Ed25519PrivateKey.generate() for _ in range(nodes)]
         self.nodes, self.submitter = self.hub.store.write_now(self._people)

@@ -27,6 +27,8 @@ from tests.hub.streaming import opened
 from tests.hub.submitting import body
 from tests.payouts.earning import LEAST
 
+#: Asked with credentials of their own, because those do not work afterwards.
+ENDS_SESSIONS = {"/signout", "/api/v1/signout", "/api/v1/keys"}
 WEBHOOK_SECRET = "what the bank and the hub share"
 _numbers = itertools.count(1000)
 
@@ -40,6 +42,7 @@ TABLE = """
                                           anon sub  osub prov opro adm  node onod rkey xkey rnod
 GET    /                                  200  200  200  200  200  200  200  200  200  200  200
 GET    /signin                            200  200  200  200  200  200  200  200  200  200  200
+POST   /signout                           303  303  303  303  303  303  303  303  303  303  303
 POST   /signin                            303  303  303  303  303  303  303  303  303  303  303
 GET    /healthz                           200  200  200  200  200  200  200  200  200  200  200
 GET    /metrics                           200  200  200  200  200  200  200  200  200  200  200
@@ -55,6 +58,9 @@ PUT    /api/v1/accounts/{account_id}/quotas 401 403  403  403  403  200  401  40
 GET    /api/v1/keys                       401  200  200  200  200  200  401  401  401  401  401
 POST   /api/v1/keys                       401  201  201  201  201  201  401  401  401  401  401
 DELETE /api/v1/keys/{key_id}              401  204  404  404  404  204  401  401  401  401  401
+POST   /api/v1/keys/{key_id}/rotate       401  201  404  404  404  201  401  401  401  401  401
+DELETE /api/v1/keys                       401  200  200  200  200  200  401  401  401  401  401
+POST   /api/v1/signout                    401  204  204  204  204  204  401  401  401  401  401
 POST   /api/v1/jobs                       401  201  201  403  403  201  401  401  401  401  401
 GET    /api/v1/jobs                       401  200  200  200  200  200  401  401  401  401  401
 POST   /api/v1/jobs/preview               401  200  200  200  200  200  401  401  401  401  401
@@ -185,7 +191,9 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         ("GET", "/signin"): {"params": {"code": "x" * 32}},
         ("PUT", "/api/v1/accounts/{account_id}/quotas"): {"json": {"jobs_open_max": 5}},
         ("POST", "/api/v1/accounts"): {"json": {"name": f"a{cast.hub.hub.clock.entropy(8).hex()}"}},
+        ("POST", "/signout"): {"headers": {"Sec-Fetch-Site": "same-origin"}},
         ("POST", "/api/v1/keys"): {"json": {"name": "k"}},
+        ("POST", "/api/v1/keys/{key_id}/rotate"): {"json": {}},
         ("POST", "/api/v1/jobs"): {"json": body(needs={"cores": 1000})},
         ("POST", "/api/v1/jobs/preview"): {"json": {"needs": {}}},
         ("POST", "/api/v1/groups"): {"json": {"name": "g"}},
@@ -220,7 +228,7 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
 
 
 async def status_and_code(cast: Cast, caller: str, method: str, path: str) -> tuple[int, str | None]:
-    client = cast.callers[caller]
+    client = await cast.stand_in(caller) if path in ENDS_SESSIONS else cast.callers[caller]
     url = await address(cast, method, path)
     wanted = await content(cast, method, path)
     if path.endswith("/stream"):

@@ -68,9 +68,29 @@ class Forge:
     def public_bytes(self, format_: PublicFormat, encoding: Encoding) -> bytes:
         return self.node.key.public_key().public_bytes(encoding, format_)
 
+    def spelled(self, *, claims: str, header: str) -> str:
+        """Signed by the node as it stands, with a field in front that is there again."""
+        texts = ({"alg": "EdDSA", "typ": NODE_TYPE}, self.claims())
+        parts = [
+            b64((front + json.dumps(text)[1:]).encode())
+            for front, text in zip((header, claims), texts, strict=True)
+        ]
+        signed = ".".join(parts)
+        return f"{signed}.{b64(self.node.key.sign(signed.encode()))}"
+
+    def deep(self) -> str:
+        parts = [b64(json.dumps({"alg": "EdDSA", "typ": NODE_TYPE}).encode()), b64(b"[" * 2_500)]
+        return f"{'.'.join(parts)}.{b64(b'x')}"
+
     def tampered(self, **changes: Any) -> str:
         header, _, signature = self.good().split(".")
         return f"{header}.{b64(json.dumps(self.claims(**changes)).encode())}.{signature}"
+
+
+def _same_bits(last: str) -> str:
+    """The last of 86 characters carries two bits; sixteen spellings of it mean the same."""
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    return alphabet[alphabet.index(last) ^ 1]
 
 
 def _hmac(algorithm: str) -> Any:
@@ -151,6 +171,21 @@ FORGED: dict[str, Callable[[Forge], str]] = {
     "end nothing": lambda f: f.own(exp=None),
     "beginning true": lambda f: f.own(iat=True, exp=f.now_s + 60),
     "end true": lambda f: f.own(exp=True),
+    "begins in the future": lambda f: f.own(nbf=f.now_s + 3600),
+    "beginning a text": lambda f: f.own(nbf="0"),
+    "issued by another node": lambda f: f.own(iss=f.other.node_id),
+    "issued by the hub": lambda f: f.own(iss="computepool"),
+    "issuer a list": lambda f: f.own(iss=[f.node.node_id]),
+    "own key, and a name for it": lambda f: f.own(headers={"kid": "../../keys"}),
+    "own key, and a thumbprint": lambda f: f.own(headers={"x5t": "AAAA"}),
+    "own key, and something new": lambda f: f.own(headers={"zip": "DEF"}),
+    "a claim twice": lambda f: f.spelled(claims=f'{{"sub":"{f.other.node_id}",', header="{"),
+    "a header twice": lambda f: f.spelled(claims="{", header='{"alg":"none",'),
+    "another spelling of base64": lambda f: f.good()[:-1] + _same_bits(f.good()[-1]),
+    "base64 with padding": lambda f: f.good() + "==",
+    "base64 with a line break": lambda f: f.good().replace(".", ".\n", 1),
+    "base64 of the other alphabet": lambda f: f.good().replace("-", "+").replace("_", "/") + "+",
+    "a claim nested without end": lambda f: f.deep(),
     "an API key": lambda f: f"cp_{'0' * 16}_{'0' * 64}_00000000",
     "endless": lambda f: "A" * (TOKEN_MAX + 1),
 }

@@ -185,6 +185,8 @@ async def test_the_hub_takes_its_own_examples(hub: HubDouble, document: dict[str
 async def _address(cast: Cast, path: str) -> str:
     if "{payout_id}" in path:
         path = path.replace("{payout_id}", await cast.new_payout(listed="reject" not in path))
+    if "{key_id}" in path:
+        path = path.replace("{key_id}", (await cast.new_key())[0])
     if "{account_id}" in path:
         path = path.replace("{account_id}", await cast.new_account())
     return path.replace("{node_id}", cast.pias_node)

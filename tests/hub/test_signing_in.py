@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from computepool.hub.services import identity
+from computepool.hub.services import identity, keys
 from computepool.testing.hub import ORIGIN, HubDouble, running_hub
 from tests.hub.submitting import COMMAND
 from tests.hub.untouched import untouched
@@ -185,7 +185,7 @@ async def test_a_key_revoked_while_it_is_looked_up_is_not_remembered(hub: HubDou
     async def slow_read(unit):  # type: ignore[no-untyped-def]
         store.read = read  # type: ignore[method-assign]
         found = await read(unit)
-        await identity.revoke_key(hub.hub, await authenticator.person(hub.admin_key), made["id"])
+        await keys.revoke(hub.hub, await authenticator.person(hub.admin_key), made["id"])
         return found
 
     await authenticator.person(hub.admin_key)

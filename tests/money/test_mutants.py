@@ -40,10 +40,10 @@ MUTANTS = {
         f"{SERVICES}.holds:place", "total = each * len(job_ids)", "total = each"
     ),
     "the submitter is paid": Mutant(
-        f"{SERVICES}.holds:settle", "owner_id=attempt.owner_id", "owner_id=job.account_id"
+        f"{SERVICES}.holds:settle", "owner_id=first.owner_id", "owner_id=job.account_id"
     ),
     "a job may cost more than was held": Mutant(
-        f"{SERVICES}.holds:settle", "min(job.longest_ms, affordable)", "job.longest_ms"
+        f"{SERVICES}.holds:bill", "min(job.longest_ms, affordable)", "job.longest_ms"
     ),
     "a node is believed beyond the hub's clock": Mutant(
         f"{CORE}.pricing:billed_ms",

@@ -66,7 +66,7 @@ class Twin:
 
     def __init__(self, url: str, folder: Path, *, clock: FakeClock | None = None, **settings: Any) -> None:
         self.clock = clock or FakeClock()
-        self.settings = Settings(data_dir=folder, DATABASE_URL=url, **settings)
+        self.settings = Settings(data_dir=folder, DATABASE_URL=url, **{"verify": "none"} | settings)
         self.hub: Hub = build_hub(self.settings, self.clock)
         self.nodes: list[Node] = []
         self._seen = 0

@@ -95,7 +95,7 @@ class _Builder:
 
     def _succeed(self, job_id: str, account: str, *, owner: str, hold: int, earned: int = 0) -> None:
         node = self.node if owner == self.pia else self.other_node
-        priced = {"price": PRICE, "price_version": 1, "billed_ms": BILLED_MS}
+        priced = {"price": PRICE, "price_version": 1, "billed_ms": BILLED_MS, "charge": CHARGE}
         attempt = add_attempt(self.tx, job_id, node_id=node, owner_id=owner, **priced)
         self._end(attempts, attempt, state="succeeded", report_digest="x")
         self._end(jobs, job_id, state="succeeded", accepted_attempt=1, charge=CHARGE)

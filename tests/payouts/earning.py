@@ -41,7 +41,7 @@ def _be_paid(tx: Tx, owner: str, amount: int) -> None:
     [job_id] = add_jobs(tx, account_id=submitter, ceiling=charge, hold=charge)
     tx.post(f"hold:{job_id}", ledger.hold(submitter, amount=charge, earned=0), job_id=job_id)
     node_id = add_node(tx, account_id=owner, state="paused")
-    terms = {"price": charge, "price_version": table.version, "billed_ms": HOUR_MS}
+    terms = {"price": charge, "price_version": table.version, "billed_ms": HOUR_MS, "charge": charge}
     attempt_id = add_attempt(tx, job_id, node_id=node_id, owner_id=owner, **terms)
     for table_, id_, values in (
         (attempts, attempt_id, {"report_digest": "x"}),

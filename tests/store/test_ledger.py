@@ -163,7 +163,7 @@ def worked(store: Store, clock: FakeClock) -> dict[str, str]:
         ):
             attempt = add_attempt(
                 tx, job_id, node_id=node_id, owner_id=owner, zone_tier="cpu", zone_region="in",
-                leased_at_ms=tx.now_ms + 40, billed_ms=ms,
+                leased_at_ms=tx.now_ms + 40, billed_ms=ms, charge=0,
             )  # fmt: skip
             assert attempt.endswith("-1")
             tx.connection.execute(

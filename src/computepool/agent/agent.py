@@ -11,6 +11,7 @@ from typing import Any
 from computepool.agent.admission import Gatekeeper
 from computepool.agent.artifacts import ArtifactCache, Uploader
 from computepool.agent.attempts import OutputSink
+from computepool.agent.benchmark import Benchmark
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentConfig
 from computepool.agent.control import ControlServer
@@ -98,6 +99,16 @@ class Agent:
         self._folders = WorkFolders(config.work_dir, self._sweeper, volumes.Volumes(config.cache_dir))
         self._executor = self._make_executor()
         self.loop.attach(self._executor, self._reporter)
+        self.benchmark = Benchmark(
+            self._surroundings,
+            client,
+            identity,
+            work_dir=config.work_dir,
+            clock=clock,
+            idle=lambda: not self._executor.attempts,
+            emptied=self._executor.emptied,
+        )
+        self.loop.on_measure = self.benchmark.want
         self._control = ControlServer(config.data_dir, self.command)
 
     def _make_executor(self) -> Executor:
@@ -112,6 +123,7 @@ class Agent:
             machine.cards,
             egress=_egress(config) if config.network else None,
         )
+        self._surroundings = surroundings
         self._pool = WorkerPool(
             surroundings,
             environments,
@@ -147,7 +159,9 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or the node is drained. Raises Unauthenticated when the hub has removed the node."""
-        helpers = [asyncio.create_task(part.run()) for part in (self._reporter, self._shipper)]
+        helpers = [
+            asyncio.create_task(part.run()) for part in (self._reporter, self._shipper, self.benchmark)
+        ]
         main = asyncio.create_task(self.loop.run())
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -211,6 +225,7 @@ class Agent:
             "waiting": self._executor.waiting,
             "unreported": self._reporter.waiting,
             "workers": len(self._pool),
+            "hardware": "" if self.benchmark.view is None else self.benchmark.view.sentence,
             "why_idle": self._why_idle(),
         }
 

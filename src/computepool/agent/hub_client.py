@@ -22,6 +22,8 @@ from computepool.core.errors import ERRORS_BY_CODE, BadRequest, ComputePoolError
 from computepool.protocol.accounts import Problem, UploadState
 from computepool.protocol.nodes import (
     CompleteReply,
+    HardwareReport,
+    HardwareView,
     LogsRequest,
     NextReply,
     NextRequest,
@@ -36,6 +38,7 @@ API = "/api/v1"
 #: A token is replaced when less than this is left of it, so that it cannot end on the way.
 _TOKEN_SPARE_S = 180
 _JSON = {"content-type": "application/json"}
+_PROBE_S = 5.0
 
 Model = TypeVar("Model", bound=BaseModel)
 _STATUS_CODES = {413: "too_large", 429: "rate_limited", 507: "out_of_space"}
@@ -104,6 +107,21 @@ class HubClient:
 
     async def logs(self, request: LogsRequest) -> None:
         await self._send("POST", "/logs", content=request.model_dump_json().encode())
+
+    async def hardware(self, report: HardwareReport) -> HardwareView:
+        body = report.model_dump_json().encode()
+        return _parsed(HardwareView, await self._send("POST", "/hardware", content=body))
+
+    async def probe(self) -> tuple[float, int, float]:
+        """How far the hub is: seconds to it and back, then the size of a larger answer and the seconds it took."""
+        trips = []
+        for _ in range(3):
+            begin = self._clock.steady()
+            await self._send("GET", "/hub/keys", signed=False, timeout_s=_PROBE_S)
+            trips.append(self._clock.steady() - begin)
+        begin = self._clock.steady()
+        reply = await self._send("GET", "/openapi.json", signed=False, timeout_s=_PROBE_S)
+        return min(trips), len(reply.content), self._clock.steady() - begin
 
     async def hub_time_ms(self) -> int:
         """For the doctor: reaches the hub without a token and says what time it is there."""

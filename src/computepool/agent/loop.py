@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from computepool.agent.admission import Gatekeeper
@@ -75,6 +75,7 @@ class NodeLoop:
         self._poll: asyncio.Task[NextReply] | None = None
         self._refusals = 0
         self._progress_told_at = 0.0
+        self.on_measure: Callable[[str], None] = lambda _: None  #: told when the hub wants a measurement
         self.lease = Lease()
         self.local_state = NodeState.ACTIVE
         self.hub_state = NodeState.ACTIVE
@@ -251,6 +252,8 @@ class NodeLoop:
         self._set_hub_state(reply.state)
         if reply.grants:
             self._take(reply, asked_at)
+        if reply.measure:
+            self.on_measure(reply.measure)
 
     def _take(self, reply: NextReply, asked_at: float) -> None:
         # By id first: one reply may say the same thing twice too.

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from computepool.agent import egress_shim, gpus, jobside, worker
+from computepool.agent import driver, egress_shim, gpus, jobside, worker
 from computepool.agent.egress import SOCKET, VARIABLES, Egress, EgressProxy
 from computepool.agent.sandbox.base import OUTPUTS, Limits, Network, Policy, Sandbox, SandboxError
-from computepool.agent.sandbox.runtime import Runtime, Wish
+from computepool.agent.sandbox.runtime import INSIDE, Runtime, Wish
 from computepool.agent.sandbox.tree import SITE
 from computepool.core.isolation import Level
 from computepool.core.network import Target
@@ -108,6 +108,8 @@ class Surroundings:
         if proxy is not None:
             mounts[proxy.folder] = NETWORK
         plain = Policy(mounts=mounts)
+        if used and self.sandbox.level is not Level.PROCESS:
+            mounts = {**mounts, **driver.mounts(used)}
         variables = {
             **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),
@@ -119,6 +121,9 @@ class Surroundings:
         if packages is not None:
             inside = self.sandbox.inside(packages, workdir=workdir, policy=plain)
             variables["PYTHONPATH"] = ":".join(filter(None, (inside, env.get("PYTHONPATH"))))
+        if used and self.sandbox.level is not Level.PROCESS:
+            own = None if self._runtime is None else self._runtime.env(INSIDE).get("LD_LIBRARY_PATH")
+            variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
         nodes = dict.fromkeys(node for card in used for node in card.nodes)
         network = Network.NONE if proxy is None else Network.PROXY
         return Policy(mounts=mounts, env=variables, fds=fds or {}, gpus=tuple(nodes), network=network)

@@ -10,7 +10,7 @@ from computepool.cli import output
 from computepool.cli.options import Json, Limit, open_pool
 
 if TYPE_CHECKING:
-    from computepool.protocol.accounts import AccountView
+    from computepool.protocol.accounts import AccountView, KeyView
 
 keys = typer.Typer(no_args_is_help=True, help="API keys: for programs and other machines.")
 accounts = typer.Typer(no_args_is_help=True, help="Accounts of this hub (for administrators).")
@@ -32,14 +32,24 @@ def list_keys(*, limit: Limit = 100, json: Json = False) -> None:
         (
             key.id,
             key.name,
-            "revoked" if key.revoked_at_ms else "active",
+            _state(key),
+            "everything" if key.scopes is None else ", ".join(key.scopes),
             output.ago(key.created_at_ms),
             output.ago(key.last_used_ms),
-            "" if key.expires_at_ms is None else output.moment(key.expires_at_ms),
+            "never" if key.expires_at_ms is None else output.moment(key.expires_at_ms),
         )
         for key in found
     ]
-    output.print_table(("ID", "NAME", "STATE", "CREATED", "USED", "EXPIRES"), rows, empty="No keys.")
+    columns = ("ID", "NAME", "STATE", "FOR", "CREATED", "USED", "EXPIRES")
+    output.print_table(columns, rows, empty="No keys.")
+
+
+def _state(key: KeyView) -> str:
+    from computepool.cli.clock import now_ms
+
+    if key.revoked_at_ms:
+        return "revoked"
+    return "expired" if key.expires_at_ms is not None and key.expires_at_ms <= now_ms() else "active"
 
 
 @keys.command("create")
@@ -47,20 +57,34 @@ def create_key(
     name: Annotated[str, typer.Argument(help="What it is for.")],
     *,
     expires: Annotated[str | None, typer.Option(help="Valid for: 1h, 30d; default: for ever.")] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="read, submit, provide, account, admin; may be repeated. Default: what your key may."
+        ),
+    ] = None,
     account: Annotated[str | None, typer.Option(help="For this account (administrators).")] = None,
     json: Json = False,
 ) -> None:
-    """Make a key. It is printed once: keep it.
+    """Make a key. It is printed once: keep it. A key for less is a smaller loss when it leaks.
+
+    \b
+    Scopes, each of which includes `read`:
+      read      look at jobs, nodes, credits; ask for quotes
+      submit    submit and cancel jobs, send files
+      provide   enrol nodes and say what they do
+      account   keys, sessions and payouts
+      admin     what administrators do
 
     \b
     Examples:
-      pool keys create ci --expires 30d
+      pool keys create ci --scope submit --expires 30d
       COMPUTEPOOL_KEY=$(pool keys create nightly) python nightly.py
     """
     from computepool.sdk.sizes import seconds
 
     expires_in_s = None if expires is None else seconds(expires, what="expires")
-    made = open_pool().keys.create(name, expires_in_s=expires_in_s, account_id=account)
+    made = open_pool().keys.create(name, expires_in_s=expires_in_s, account_id=account, scopes=scope or None)
     if json:
         output.print_json(made)
         return
@@ -68,15 +92,62 @@ def create_key(
     output.note("This key is not shown again.")
 
 
+@keys.command("rotate")
+def rotate_key(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key to replace; see `pool keys list`.")],
+    *,
+    overlap: Annotated[str, typer.Option(help="How long the old one goes on working.")] = "24h",
+    expires: Annotated[str | None, typer.Option(help="Valid for; default: as long as the old one.")] = None,
+    json: Json = False,
+) -> None:
+    """Replace a key by a new one for the same; the old one ends after the overlap. Printed once: keep it.
+
+    \b
+    Examples:
+      pool keys rotate 5f2c9a7e11d04b7a
+      pool keys rotate 5f2c9a7e11d04b7a --overlap 1h --expires 90d
+    """
+    from computepool.sdk.sizes import seconds
+
+    overlap_s = seconds(overlap, what="overlap")
+    expires_in_s = None if expires is None else seconds(expires, what="expires")
+    made = open_pool().keys.rotate(key_id, overlap_s=overlap_s, expires_in_s=expires_in_s)
+    if json:
+        output.print_json(made)
+        return
+    output.say(made.key)
+    output.note(f"This key is not shown again. {key_id} works for another {overlap}.")
+
+
 @keys.command("revoke")
-def revoke_key(key_ids: Annotated[list[str], typer.Argument(metavar="ID…")], *, json: Json = False) -> None:
-    """Revoke keys; they stop working at once.
+def revoke_key(
+    key_ids: Annotated[list[str] | None, typer.Argument(metavar="[ID…]")] = None,
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every key and browser session of yours but this key.")
+    ] = False,
+    account: Annotated[str | None, typer.Option(help="With --all: of this account (administrators).")] = None,
+    json: Json = False,
+) -> None:
+    """Revoke keys; they stop working at once, on every hub of the pool.
 
     \b
     Examples:
       pool keys revoke 5f2c9a7e11d04b7a
+      pool keys revoke --all                 sign out everywhere else
     """
+    if everything == bool(key_ids) or (account is not None and not everything):
+        raise typer.BadParameter("name the keys, or give --all.")
     pool = open_pool()
+    if everything:
+        owner = None if account is None else pool.accounts.find(account).id
+        ended = pool.keys.revoke_all(account_id=owner)
+        if json:
+            output.print_json({"revoked": ended})
+        else:
+            output.say(f"Revoked {ended} keys and sessions.")
+        return
+    key_ids = key_ids or []
     for key_id in key_ids:
         pool.keys.revoke(key_id)
     if json:

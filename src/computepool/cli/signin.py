@@ -47,16 +47,25 @@ def login(
         output.say(f"Signed in to {address} as {account.name}.")
 
 
-def logout(*, json: Json = False) -> None:
-    """Forget the key. It stays valid: `pool keys revoke` ends it for good.
+def logout(
+    *,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="Also end every key and browser session of yours.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Forget the key. It stays valid, unless you sign out everywhere or revoke it with `pool keys revoke`.
 
     \b
     Examples:
       pool logout
+      pool logout --everywhere
     """
     from computepool.sdk.config import Config, load_config, save_config
 
     hub = load_config().hub
+    if everywhere:
+        open_pool().keys.revoke_all(keep_this=False)
     save_config(Config(hub=hub, key=None))
     if json:
         output.print_json({"hub": hub, "signed_in": False})

@@ -34,6 +34,7 @@ class AttemptState(StrEnum):
     CANCELLED = "cancelled"
     RETURNED = "returned"  #: given back by the node before it started
     SUPERSEDED = "superseded"  #: another attempt of the job was accepted first
+    REFUTED = "refuted"  #: its result was compared with others, and was wrong
 
 
 class Outcome(StrEnum):
@@ -56,6 +57,7 @@ class Reason(StrEnum):
     STARTED = "started"
     COMPLETED = "completed"
     ACCEPTED_LATE = "accepted_late"
+    VERIFYING = "verifying"  #: a result is there; another owner's node has to come to the same
     # the job's fault
     EXIT_NONZERO = "exit_nonzero"
     EXCEPTION = "exception"
@@ -66,6 +68,7 @@ class Reason(StrEnum):
     OUTPUT_LIMIT = "output_limit"
     BAD_JOB = "bad_job"  #: cannot be started anywhere: missing interpreter, unresolvable dependencies
     FAILED_EVERYWHERE = "failed_everywhere"  #: failed on several owners' nodes
+    RESULTS_DIFFER = "results_differ"  #: another result each time
     # the node's fault
     LEASE_LOST = "lease_lost"
     NODE_ERROR = "node_error"  #: sandbox or agent failure
@@ -78,6 +81,7 @@ class Reason(StrEnum):
     CANCELLED_BY_USER = "cancelled_by_user"
     DEPENDENCY_FAILED = "dependency_failed"
     QUEUED_TOO_LONG = "queued_too_long"
+    NOT_CONFIRMED = "not_confirmed"  #: a result, and nobody to confirm it in time
     SUPERSEDED = "superseded"
 
 

@@ -11,7 +11,7 @@ vanish. Legs of zero are left out. The name of a ledger account says whose it is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -96,19 +96,41 @@ class Split:
     refund: int
 
 
-def split(*, held: int, charge: int, table: PriceTable) -> Split:
-    if not 0 <= charge <= held:
-        raise InvariantViolation(f"a charge of {charge} does not fit a hold of {held}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one more run of the same job brings its owner and the platform."""
+
+    owner_id: str
+    pay: int
+    fee: int
+
+
+def share(owner_id: str, *, charge: int, table: PriceTable) -> Share:
     fee = table.fee_of(charge)
-    return Split(pay=charge - fee, fee=fee, refund=held - charge)
+    return Share(owner_id=owner_id, pay=charge - fee, fee=fee)
 
 
-def settle(account_id: str, *, owner_id: str, parts: Split, earned: int) -> list[Leg]:
-    """Resolve a hold: the node's owner is paid, the platform takes its fee, the rest goes back where it came from."""
+def split(*, held: int, charge: int, table: PriceTable, others: Sequence[Share] = ()) -> Split:
+    rest = held - sum(other.pay + other.fee for other in others)
+    if not 0 <= charge <= rest:
+        raise InvariantViolation(f"a charge of {charge} does not fit a hold of {rest}")
+    fee = table.fee_of(charge)
+    return Split(pay=charge - fee, fee=fee, refund=rest - charge)
+
+
+def settle(
+    account_id: str, *, owner_id: str, parts: Split, earned: int, others: Sequence[Share] = ()
+) -> list[Leg]:
+    """Resolve a hold: the node's owner is paid, the platform takes its fee, the rest goes back where it came from.
+
+    `others` confirmed the result, and are paid like the first.
+    """
     held, back = escrow(account_id), min(parts.refund, earned)
     return _legs(
         Leg(held, earn(owner_id), parts.pay, Kind.PAY),
         Leg(held, FEES, parts.fee, Kind.FEE),
+        *(Leg(held, earn(other.owner_id), other.pay, Kind.PAY) for other in others),
+        *(Leg(held, FEES, other.fee, Kind.FEE) for other in others),
         Leg(held, user(account_id), parts.refund - back, Kind.REFUND),
         Leg(held, owner(account_id), back, Kind.REFUND),
     )

@@ -19,6 +19,7 @@ from computepool.core.money import AMOUNT_MAX, format_credits
 from computepool.core.noderecord import cards_needed
 from computepool.core.pricing import PriceTable, Zone, charge_of, price_of, units_of
 from computepool.core.resources import CPU_TIER, CPU_TIERS, UNKNOWN_GPU_TIER, Requirements, Shape
+from computepool.core.verification import NO_CHECKS, Policy
 
 #: Who names no ceiling accepts the price to double before the job starts.
 HEADROOM = 2
@@ -36,11 +37,17 @@ class Terms:
     ceiling: int  #: per hour, for one job
     hold_each: int
     hold_total: int
+    policy: Policy = NO_CHECKS  #: the hold pays for all the runs that it may take
 
 
-def agree(*, ceiling: int, timeout_ms: int, items: int, budget: int | None) -> Terms:
-    """The most each job can cost, or its equal share of the budget if that is less."""
-    each = charge_of(ceiling, timeout_ms)
+def agree(
+    *, ceiling: int, timeout_ms: int, items: int, budget: int | None, policy: Policy = NO_CHECKS
+) -> Terms:
+    """The most each job can cost, or its equal share of the budget if that is less.
+
+    It may have to be run, and paid for, several times until its result is believed.
+    """
+    each = charge_of(ceiling, timeout_ms) * policy.runs
     if budget is not None and budget // items < each:
         each = budget // items
         if not each:
@@ -53,7 +60,7 @@ def agree(*, ceiling: int, timeout_ms: int, items: int, budget: int | None) -> T
             "This could cost more than one transfer may move; name a lower ceiling, a shorter timeout or a budget.",
             field="max_price",
         )
-    return Terms(ceiling=ceiling, hold_each=each, hold_total=each * items)
+    return Terms(ceiling=ceiling, hold_each=each, hold_total=each * items, policy=policy)
 
 
 def default_ceiling(market: Market, places: Iterable[tuple[Zone, int]]) -> int:

@@ -19,6 +19,7 @@ from computepool.hub.api import (
     document,
     errors,
     jobs,
+    keys,
     market,
     nodes,
     pages,
@@ -29,13 +30,13 @@ from computepool.hub.api import credits as credit_routes
 from computepool.hub.api.document import Api, operation_id
 from computepool.hub.api.hot import HotRoutes
 from computepool.hub.api.limits import BodyLimit
-from computepool.hub.api.ratelimit import AccountLimits, TokenBucket
+from computepool.hub.api.ratelimit import AccountLimits, Guesses, TokenBucket
 from computepool.hub.blobs.disk import DiskBlobs
 from computepool.hub.clock import Clock, SystemClock
 from computepool.hub.loops import dispatch as dispatch_loop
 from computepool.hub.loops import upkeep as upkeep_loop
 from computepool.hub.registry import Registry
-from computepool.hub.services import conduct, follow, leases, reputation
+from computepool.hub.services import conduct, follow, leases, reputation, verification
 from computepool.hub.services import market as market_service
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
@@ -133,6 +134,7 @@ def create_api() -> FastAPI:
         nodes.router,
         artifacts.router,
         accounts.router,
+        keys.router,
         credit_routes.router,
         prices.router,
         market.router,
@@ -150,10 +152,11 @@ def _publish(targets: tuple[FastAPI, ...], hub: Hub, parts: tuple[Dispatcher, Au
     registrations = TokenBucket(clock, per_s=settings.registrations_per_s)
     requests = AccountLimits(clock, per_s=settings.requests_per_s, what="ask")
     submissions = AccountLimits(clock, per_s=settings.submits_per_s, what="submit")
+    guesses = Guesses(clock, per_min=settings.failed_signins_per_min, burst=settings.failed_signins_burst)
     for target in targets:
         target.state.hub = hub
         target.state.dispatcher, target.state.authenticator = parts
-        target.state.registrations = registrations
+        target.state.registrations, target.state.guesses = registrations, guesses
         target.state.requests, target.state.submissions = requests, submissions
 
 
@@ -173,6 +176,7 @@ async def running(
     await leases.on_boot(hub)
     await market_service.load(hub)
     await conduct.refresh(hub)
+    await verification.load_varying(hub)
     await dispatcher.load(since_ms=0)
     on_ready(hub, (dispatcher, authenticator))
     listener.start()

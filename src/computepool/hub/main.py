@@ -12,6 +12,7 @@ import uvicorn
 
 from computepool.hub.app import build_hub, create_app, release_waiters
 from computepool.hub.clock import SystemClock, new_id
+from computepool.hub.receiving import protocol_for
 from computepool.hub.services import grants, identity, invariants
 from computepool.hub.services.context import Hub
 from computepool.hub.services.secrets import make_key
@@ -43,7 +44,8 @@ def serve(settings: Settings) -> None:
         log_level="warning",
         access_log=False,
         loop="uvloop",
-        http="httptools",
+        http=protocol_for(settings),
+        ws="none",
         limit_concurrency=settings.concurrency_max,
         timeout_graceful_shutdown=settings.shutdown_s,
         timeout_keep_alive=75,

@@ -100,14 +100,32 @@ class Settings(BaseSettings):
     result_page_bytes: int = 8 * 1024 * 1024  #: a page of results ends here, whatever its limit
     wait_max_s: float = 60
     registrations_per_s: float = 200
+    enrolments_per_day: int = Field(
+        default=5, ge=0
+    )  #: nodes, per account; administrators may as many as they like
+    failed_signins_per_min: float = Field(
+        default=20, gt=0
+    )  #: from one address, and at one key or code; wrong ones alone count
+    failed_signins_burst: int = Field(default=20, ge=1)
     enrol_code_life_s: float = 900
     signin_code_life_s: float = 900
     cookie_life_s: float = 7 * 24 * 3600
     idempotency_keep_s: float = 7 * 24 * 3600
     concurrency_max: int = 120_000  #: connections
+    connections_pending_max: int = (
+        10_000  #: that have not said yet what they want; beyond it, the slowest is closed
+    )
+    header_deadline_s: float = Field(default=10, gt=0)
+    header_max_bytes: int = 64 * 1024
+    body_grace_s: float = Field(default=10, ge=0)  #: before the least speed of a body counts
+    body_bytes_per_s_min: int = Field(default=1024, ge=0)
     dues_successes: int = Field(
         default=DUES_SUCCESSES, ge=0
     )  #: jobs of others before a node may have two at once
+    verify: str = "adaptive"  #: of submissions that do not say: none, adaptive, quorum:K, confidence:P
+    verify_wait_s: float = (
+        600  #: how long a result waits for somebody to confirm it, where none is insisted on
+    )
     measure_every_s: float = Field(
         default=24 * 3600, ge=0
     )  #: between two measurements of a node, on average; 0: never
@@ -118,7 +136,9 @@ class Settings(BaseSettings):
     retier_factor: float = Field(default=1.5, gt=1)  #: jobs that take so many times as long are too slow
     retier_jobs: int = Field(default=20, ge=2)  #: so many of them, twice
     retier_peers: int = Field(default=3, ge=1)  #: held against so many nodes of other owners
-    retier_accounts: int = Field(default=2, ge=1)  #: submitters it takes against a good measurement; at most 2
+    retier_accounts: int = Field(
+        default=2, ge=1
+    )  #: submitters it takes against a good measurement; at most 2
     retier_shortest_ms: int = 50  #: shorter runs are not compared
     retier_keep_s: float = 7 * 24 * 3600  #: then the claim is tried again
     breaker_faults: int = 3  #: node faults in a row before a node cools off

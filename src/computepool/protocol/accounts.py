@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints
 from computepool.protocol.base import Micro, Name, Page, Reply, Request
 
 Role = Literal["admin", "submitter", "provider"]
+Scope = Literal["read", "submit", "provide", "account", "admin"]
 AccountName = Annotated[
     str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")
 ]
@@ -55,6 +56,22 @@ class KeyRequest(Request):
     name: Name
     expires_in_s: float | None = Field(default=None, gt=0, le=10 * 365 * 24 * 3600)
     account_id: str | None = None  #: admins may make keys for others
+    scopes: list[Scope] | None = Field(
+        default=None, min_length=1, max_length=5
+    )  #: what it may be used for; null: what the key that makes it may
+
+
+class KeyRotateRequest(Request):
+    """A new key with the same name and scopes; the old one ends after the overlap."""
+
+    overlap_s: float = Field(default=24 * 3600, ge=0, le=30 * 24 * 3600)
+    expires_in_s: float | None = Field(
+        default=None, gt=0, le=10 * 365 * 24 * 3600
+    )  #: null: as long as the old one had
+
+
+class RevokedReply(Reply):
+    revoked: int  #: keys and sessions that were good until now
 
 
 class KeyView(Reply):
@@ -65,6 +82,7 @@ class KeyView(Reply):
     expires_at_ms: int | None = None
     last_used_ms: int | None = None
     revoked_at_ms: int | None = None
+    scopes: list[str] | None = None  #: null: everything the account may do
 
 
 class NewKeyReply(KeyView):

@@ -8,8 +8,8 @@ from pydantic import Field, StringConstraints
 
 from computepool.core.jobs import JobKind, JobState
 from computepool.core.money import AMOUNT_MAX, CREDIT
-from computepool.protocol.base import Digest, Micro, Name, Page, PositiveMicro, Reply, Request
-from computepool.protocol.jobs import TIMEOUT_MAX_S, Needs
+from computepool.protocol.base import Digest, Micro, Name, Page, PositiveMicro, Reply, Request, Tag
+from computepool.protocol.jobs import TIMEOUT_MAX_S, Needs, NetTargets, VerifyText
 
 #: Jobs that one quote may be for; more than one submission may carry.
 QUOTE_ITEMS_MAX = 1_000_000
@@ -192,8 +192,12 @@ class QuoteRequest(Request):
     items: int = Field(default=1, strict=True, ge=1, le=QUOTE_ITEMS_MAX)
     max_price: Micro | None = None  #: per hour and job
     budget: PositiveMicro | None = None  #: for all items together
+    net: NetTargets = []  #: hosts it shall reach
+    labels: list[Tag] = Field(default=[], max_length=32)
     name: Name | None = None  #: for the history: how long did jobs of this name run?
     spec_digest: Digest | None = None  #: the same, more exactly
+    verify: VerifyText | None = None  #: as for a submission
+    confidence: float | None = Field(default=None, ge=0.5, lt=1)
 
 
 class Estimate(Reply):
@@ -225,6 +229,8 @@ class QuoteView(Reply):
     price_high: int | None = None
     max_price: int  #: the ceiling that would be used
     hold_each: int  #: the most that one job can cost
+    verify: str = "none"
+    runs: int = 1  #: how often one job may have to be run, and paid for, until its result is believed
     hold_total: int
     available: int
     affordable: bool
@@ -233,6 +239,7 @@ class QuoteView(Reply):
     nodes: int
     nodes_now: int
     nodes_able: int
+    nodes_network: int | None = None  #: nodes that take jobs with network; null: the job lists no hosts
     nodes_too_dear: int = 0  #: able, but not at this ceiling
     zones: list[ZoneOffer] = []
     start: Estimate

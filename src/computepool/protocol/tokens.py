@@ -1,11 +1,13 @@
 """Signed tokens: the hub's job token (what a node may run) and the node's own bearer token (who is asking).
 
-Both are JWTs with EdDSA and nothing else; headers that would let the sender choose a key are refused.
+Both are JWTs with EdDSA and nothing else. A header says what it must and no more (so nobody chooses a key for us), and
+a token has one spelling: two that read the same are the same.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,7 +24,11 @@ ISSUER = "computepool"
 LEEWAY_S = 60
 NODE_TOKEN_LIFE_S = 900
 TOKEN_MAX = 4_000_000  #: a reply may grant many attempts in one token
-_FORBIDDEN_HEADERS = frozenset({"jku", "jwk", "x5u", "x5c", "crit"})
+NODE_TOKEN_MAX = 4_096
+_HEADERS = {JOB_TYPE: frozenset({"alg", "typ", "kid"}), NODE_TYPE: frozenset({"alg", "typ"})}
+_LONGEST = {JOB_TYPE: TOKEN_MAX, NODE_TYPE: NODE_TOKEN_MAX}
+_DAY_S = 24 * 3600
+JOB_TOKEN_LIFE_MAX_S = 2 * _DAY_S
 
 
 def b64(data: bytes) -> str:
@@ -80,7 +86,8 @@ def verify_job_token(
     kid = _checked_header(text, typ=JOB_TYPE).get("kid")
     if not isinstance(kid, str) or kid not in keys:
         raise Unauthenticated("The job token is signed with a key this node does not know.")
-    claims = _decode(text, keys[kid], audience=node_id, now_s=now_s)
+    claims = _decode(text, keys[kid], audience=node_id, issuer=ISSUER, now_s=now_s)
+    _check_life(claims, JOB_TOKEN_LIFE_MAX_S)
     grants = claims.get("grants")
     if not isinstance(grants, dict) or not all(isinstance(value, str) for value in grants.values()):
         raise Unauthenticated("The job token has no grants.")
@@ -117,26 +124,48 @@ def node_token_subject(text: str) -> str:
 
 def verify_node_token(text: str, *, key: Ed25519PublicKey, hub: str, now_s: int) -> int:
     """Returns when the token ends (seconds)."""
-    claims = _decode(text, key, audience=hub, now_s=now_s)
-    issued, expires = int(str(claims["iat"])), int(str(claims["exp"]))
-    if expires - issued > NODE_TOKEN_LIFE_S:
-        raise Unauthenticated("The node token lives longer than allowed.")
-    return expires
+    claims = _decode(text, key, audience=hub, issuer=node_token_subject(text), now_s=now_s)
+    _check_life(claims, NODE_TOKEN_LIFE_S)
+    return int(str(claims["exp"]))
+
+
+def _check_life(claims: dict[str, object], most_s: int) -> None:
+    if int(str(claims["exp"])) - int(str(claims["iat"])) > most_s:
+        raise Unauthenticated("The token lives longer than allowed.")
 
 
 def _checked_header(text: str, *, typ: str) -> dict[str, object]:
-    if len(text) > TOKEN_MAX:
+    if len(text) > _LONGEST[typ]:
         raise Unauthenticated("The token is too long.")
+    parts = text.split(".")
     try:
-        header: dict[str, object] = jwt.get_unverified_header(text)
-    except jwt.InvalidTokenError as error:
+        if len(parts) != 3 or any(b64(unb64(part)) != part for part in parts):
+            raise ValueError("not three parts in the one spelling of base64")
+        header, _ = (_object(part) for part in parts[:2])
+        jwt.get_unverified_header(text)
+    except (ValueError, RecursionError, jwt.InvalidTokenError) as error:
         raise Unauthenticated("The token is malformed.") from error
-    if header.get("alg") != "EdDSA" or header.get("typ") != typ or _FORBIDDEN_HEADERS & header.keys():
+    if header.get("alg") != "EdDSA" or header.get("typ") != typ or not header.keys() <= _HEADERS[typ]:
         raise Unauthenticated("The token is not of the expected kind.")
     return header
 
 
-def _decode(text: str, key: Ed25519PublicKey, *, audience: str, now_s: int) -> dict[str, object]:
+def _object(part: str) -> dict[str, object]:
+    """A field that is there twice would be read one way here and another way there."""
+
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a field is there twice")
+        return found
+
+    found = json.loads(unb64(part), object_pairs_hook=once)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    return found
+
+
+def _decode(text: str, key: Ed25519PublicKey, *, audience: str, issuer: str, now_s: int) -> dict[str, object]:
     """Signature, audience and presence by the library; times against the given clock, never the local one."""
     options: Options = {
         "require": ["iss", "aud", "iat", "exp"],
@@ -146,15 +175,19 @@ def _decode(text: str, key: Ed25519PublicKey, *, audience: str, now_s: int) -> d
     }
     try:
         claims: dict[str, object] = jwt.decode(
-            text, key, algorithms=["EdDSA"], audience=audience, options=options
+            text, key, algorithms=["EdDSA"], audience=audience, issuer=issuer, options=options
         )
     except jwt.InvalidTokenError as error:
         raise Unauthenticated(f"The token was refused: {error}.") from error
-    booleans = bool in (type(claims["iat"]), type(claims["exp"]))  # to Python, true is a whole number
-    if booleans or not isinstance(claims["iat"], int) or not isinstance(claims["exp"], int):
-        raise Unauthenticated("The token's times are not whole numbers.")
-    if claims["exp"] + LEEWAY_S < now_s:
+    issued, expires, begins = (_whole(claims.get(name, claims["iat"])) for name in ("iat", "exp", "nbf"))
+    if expires + LEEWAY_S < now_s:
         raise Unauthenticated("The token has expired.")
-    if claims["iat"] - LEEWAY_S > now_s:
+    if max(issued, begins) - LEEWAY_S > now_s:
         raise Unauthenticated("The token is from the future; check the clocks.")
     return claims
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):  # to Python, true is a whole number
+        raise Unauthenticated("The token's times are not whole numbers.")
+    return value

@@ -13,9 +13,11 @@ from computepool.protocol.accounts import (
     HubInfo,
     KeyPage,
     KeyRequest,
+    KeyRotateRequest,
     KeyView,
     NewKeyReply,
     QuotaRequest,
+    RevokedReply,
     SignInReply,
     SignInRequest,
 )
@@ -81,11 +83,36 @@ class KeyApi:
         return [key for page in found for key in page.keys][:limit]
 
     def create(
-        self, name: str, *, expires_in_s: float | None = None, account_id: str | None = None
+        self,
+        name: str,
+        *,
+        expires_in_s: float | None = None,
+        account_id: str | None = None,
+        scopes: Sequence[str] | None = None,
     ) -> NewKeyReply:
-        """The reply is the only place where the key itself is ever shown."""
-        request = validated(KeyRequest, name=name, expires_in_s=expires_in_s, account_id=account_id)
+        """The reply is the only place where the key itself is ever shown. Scopes: read, submit, provide, account, admin."""
+        request = validated(
+            KeyRequest,
+            name=name,
+            expires_in_s=expires_in_s,
+            account_id=account_id,
+            scopes=None if scopes is None else [*scopes],
+        )
         return self._transport.post("/keys", NewKeyReply, body=request)
+
+    def rotate(
+        self, key_id: str, *, overlap_s: float = 24 * 3600, expires_in_s: float | None = None
+    ) -> NewKeyReply:
+        """A new key with the same name and scopes; the old one ends after the overlap."""
+        request = validated(KeyRotateRequest, overlap_s=overlap_s, expires_in_s=expires_in_s)
+        return self._transport.post(f"/keys/{key_id}/rotate", NewKeyReply, body=request)
+
+    def revoke_all(self, *, keep_this: bool = True, account_id: str | None = None) -> int:
+        """Sign out everywhere; how many keys and sessions were good until now."""
+        params = {"keep_this": str(keep_this).lower(), "account_id": account_id}
+        return RevokedReply.model_validate_json(
+            self._transport.call("DELETE", "/keys", params=params)
+        ).revoked
 
     def revoke(self, key_id: str) -> None:
         self._transport.call("DELETE", f"/keys/{key_id}")

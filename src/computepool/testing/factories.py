@@ -142,6 +142,12 @@ def reported(
         "finished": now_ms,
         "billed": None,
         "lane_billed": None,
+        "cost": None,
+        "names": None,
+        "known_for": 0,
+        "value": None,
+        "artifact": None,
+        "files": None,
     }
     return defaults | columns
 
@@ -159,5 +165,6 @@ def accepted(job_id: str, *, node_id: str, now_ms: int, number: int = 1, **colum
         "value": "1",
         "artifact": None,
         "cost": 0,
+        "believed": "unchecked",
     }
     return defaults | columns

@@ -81,9 +81,6 @@ class Policy:
     fds: Mapping[int, int] = field(default_factory=dict)
     #: Device nodes of GPUs, e.g. /dev/nvidia0.
     gpus: tuple[str, ...] = ()
-    #: Files of the host's driver that a job with cards needs (libcuda.so.1, nvidia-smi …): mounted read-only, one by
-    #: one, in /opt/drivers, which then is on PATH and LD_LIBRARY_PATH. At level `process` the host's own are found.
-    drivers: tuple[Path, ...] = ()
     network: Network = Network.NONE
 
 

@@ -23,9 +23,6 @@ from computepool.agent.sandbox.tree import LINKS
 #: The work folder inside.
 WORK = "/job"
 
-#: Where a job with graphics cards finds what the host's driver needs in it (`Policy.drivers`).
-DRIVERS = "/opt/drivers"
-
 
 class Interior:
     def __init__(self, runtime: Runtime | None) -> None:
@@ -43,18 +40,14 @@ class Interior:
         raise SandboxError(f"the job does not see {host}")
 
     def env(self, policy: Policy) -> dict[str, str]:
-        env = self.runtime.env(PYTHON)
-        if policy.drivers:
-            env["PATH"] += f":{DRIVERS}"
-            env["LD_LIBRARY_PATH"] = ":".join(filter(None, (env.get("LD_LIBRARY_PATH"), DRIVERS)))
-        return env | {"HOME": WORK, "LANG": "C.UTF-8", "TMPDIR": "/tmp"} | dict(policy.env)
+        return (
+            self.runtime.env(PYTHON) | {"HOME": WORK, "LANG": "C.UTF-8", "TMPDIR": "/tmp"} | dict(policy.env)
+        )
 
     def read_only(self, policy: Policy) -> Iterator[tuple[Path, str]]:
-        """The jobs' Python, what the policy mounts and what the cards' driver needs: host path and path inside."""
+        """The jobs' Python and what the policy mounts: host path and path inside."""
         yield self.runtime.path, PYTHON
         yield from policy.mounts.items()
-        for path in policy.drivers:
-            yield path.resolve(), f"{DRIVERS}/{path.name}"
 
     def system(self, etc: Path) -> dict[str, str]:
         """What every job sees, read-only, in the order of the mounts: path inside -> host path."""

@@ -26,6 +26,7 @@ from computepool.hub.api.deps import (
     for_body,
 )
 from computepool.hub.api.problems import refuses
+from computepool.hub.api.ratelimit import guessing
 from computepool.hub.services import conduct, events, identity, queries, quotas
 from computepool.protocol.accounts import (
     AccountPage,
@@ -34,9 +35,6 @@ from computepool.protocol.accounts import (
     EventPage,
     EventView,
     HubInfo,
-    KeyPage,
-    KeyRequest,
-    NewKeyReply,
     QuotaRequest,
     SignInReply,
     SignInRequest,
@@ -110,41 +108,6 @@ async def set_quotas(
     return await quotas.change(hub, admin, account_id, request=body)
 
 
-@router.get("/keys", tags=["accounts"], summary="List your API keys")
-async def list_keys(principal: SignedIn, hub: HubDep, *, after: Cursor = None, limit: Limit = 100) -> KeyPage:
-    return await identity.list_keys(hub, principal, after=after, limit=limit)
-
-
-@router.post(
-    "/keys",
-    status_code=201,
-    tags=["accounts"],
-    summary="Make an API key; it is shown once",
-    responses=refuses(404, 409),
-)
-async def create_key(
-    request: Request,
-    body: Annotated[KeyRequest, Body(openapi_examples=examples.KEY)],
-    principal: SignedIn,
-    hub: HubDep,
-    key: RememberedDep,
-) -> NewKeyReply:
-    remembered = for_body(key, principal, await request.body())
-    return await identity.create_key(hub, principal, body, remembered=remembered)
-
-
-@router.delete(
-    "/keys/{key_id}",
-    status_code=204,
-    tags=["accounts"],
-    summary="Revoke a key; it stops working at once",
-    responses=refuses(404),
-)
-async def revoke_key(request: Request, key_id: IdPath, principal: SignedIn, hub: HubDep) -> None:
-    await identity.revoke_key(hub, principal, key_id)
-    deps.get_authenticator(request).forget()
-
-
 @router.post("/signin", tags=["accounts"], summary="Exchange a one-time code for a key or a browser session")
 async def sign_in(
     request: Request,
@@ -153,7 +116,8 @@ async def sign_in(
     hub: HubDep,
     _caller: Anyone,
 ) -> SignInReply:
-    reply = await identity.sign_in(hub, body)
+    with guessing(request, body.code):
+        reply = await identity.sign_in(hub, body)
     if body.kind == "key":
         return reply
     deps.set_cookie(request, response, reply.key or "")

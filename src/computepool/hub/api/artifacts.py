@@ -9,7 +9,16 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request
 from starlette.responses import FileResponse, Response
 
 from computepool.core.errors import BadRequest
-from computepool.hub.api.deps import Cursor, Either, HubDep, IdQuery, Limit, SignedIn
+from computepool.hub.api.deps import (
+    Cursor,
+    Either,
+    EitherSends,
+    HubDep,
+    IdQuery,
+    Limit,
+    MaySubmit,
+    SignedIn,
+)
 from computepool.hub.api.problems import refuses
 from computepool.hub.services import artifacts
 from computepool.hub.services.artifacts import Incoming
@@ -72,7 +81,7 @@ async def upload_state(digest: DigestPath, asker: Either, hub: HubDep) -> Upload
 async def upload(
     request: Request,
     digest: DigestPath,
-    asker: Either,
+    asker: EitherSends,
     hub: HubDep,
     *,
     size: Annotated[int, Query(ge=0, le=2**53, description="Length of the whole artifact")],
@@ -144,5 +153,5 @@ def _fits(part: str, size: int) -> bool:
     summary="Drop your references; the bytes go with the last one",
     responses=refuses(404, 409),
 )
-async def remove(digest: DigestPath, principal: SignedIn, hub: HubDep) -> None:
+async def remove(digest: DigestPath, principal: MaySubmit, hub: HubDep) -> None:
     await artifacts.remove(hub, principal, digest)

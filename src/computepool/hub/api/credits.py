@@ -17,6 +17,7 @@ from computepool.hub.api.deps import (
     IdPath,
     IdQuery,
     Limit,
+    MayRead,
     RememberedDep,
     SignedIn,
     for_body,
@@ -134,7 +135,7 @@ async def top_up(
     "/quotes", tags=["credits"], summary="What such jobs would cost, and when they would start and end"
 )
 async def quote(
-    body: Annotated[QuoteRequest, Body(openapi_examples=examples.QUOTE)], principal: SignedIn, hub: HubDep
+    body: Annotated[QuoteRequest, Body(openapi_examples=examples.QUOTE)], principal: MayRead, hub: HubDep
 ) -> QuoteView:
     return await quotes.quote(hub, principal, body)
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Header, Path, Query, Request, Response
 
 from computepool.core.errors import Forbidden, Unauthenticated
-from computepool.hub.api.ratelimit import take_request
-from computepool.hub.services.access import Action, NodePrincipal, Principal, check_action
+from computepool.hub.api.ratelimit import guessing, take_request
+from computepool.hub.services.access import Action, NodePrincipal, Principal, Scope, check_action, scope_for
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.services.idempotency import Remembered
@@ -59,8 +59,15 @@ def bearer(request: Request) -> str | None:
 class Allow:
     """A route's policy: who may call it at all. Object-level checks follow in services/access.py."""
 
-    def __init__(self, action: Action) -> None:
+    def __init__(self, action: Action, scope: Scope | None = None) -> None:
         self.action = action
+        self._scope = scope
+
+    def scope(self, method: str) -> Scope | None:
+        """What a person's key must be for; None where none is needed."""
+        if self.action in (Action.ANYONE, Action.NODE):
+            return None
+        return self._scope or scope_for(self.action, safe=method in _SAFE_METHODS)
 
     async def __call__(self, request: Request) -> Principal | NodePrincipal | None:
         if self.action is Action.ANYONE:
@@ -70,7 +77,7 @@ class Allow:
         if self.action is Action.SIGNED_IN_OR_NODE and _is_node_token(bearer(request)):
             return await self._node(request)
         principal = await self._person(request)
-        check_action(principal, self.action)
+        check_action(principal, self.action, scope=self.scope(request.method) or Scope.READ)
         return principal
 
     async def _optional(self, request: Request) -> Principal | None:
@@ -95,7 +102,8 @@ class Allow:
                 refuse_cross_site(request)
         if key is None:
             raise Unauthenticated()
-        principal = await get_authenticator(request).person(key)
+        with guessing(request, key):
+            principal = await get_authenticator(request).person(key)
         take_request(request, principal.account_id)
         return principal
 
@@ -117,6 +125,14 @@ def set_cookie(request: Request, response: Response, key: str) -> None:
         secure=secure,
         path="/",
     )
+
+
+def clear_cookie(request: Request, response: Response) -> None:
+    for name in (SECURE_COOKIE, COOKIE):
+        if name in request.cookies:
+            response.delete_cookie(
+                name, path="/", httponly=True, samesite="lax", secure=name == SECURE_COOKIE
+            )
 
 
 async def still_signed_in(request: Request) -> bool:
@@ -187,11 +203,16 @@ HubDep = Annotated[Hub, Depends(get_hub)]
 DispatcherDep = Annotated[Dispatcher, Depends(get_dispatcher)]
 Anyone = Annotated[Principal | None, Depends(Allow(Action.ANYONE))]
 SignedIn = Annotated[Principal, Depends(Allow(Action.SIGNED_IN))]
+#: Anybody signed in, with a key that is meant for this: for routes that change something, or only look although they POST.
+MayRead = Annotated[Principal, Depends(Allow(Action.SIGNED_IN, Scope.READ))]
+MaySubmit = Annotated[Principal, Depends(Allow(Action.SIGNED_IN, Scope.SUBMIT))]
+MayProvide = Annotated[Principal, Depends(Allow(Action.SIGNED_IN, Scope.PROVIDE))]
 Submitter = Annotated[Principal, Depends(Allow(Action.SUBMIT))]
 Provider = Annotated[Principal, Depends(Allow(Action.PROVIDE))]
 Admin = Annotated[Principal, Depends(Allow(Action.ADMIN))]
 Node = Annotated[NodePrincipal, Depends(Allow(Action.NODE))]
 Either = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE))]
+EitherSends = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE, Scope.SUBMIT))]
 RememberedDep = Annotated[Remembered, Depends(remembered)]
 
 Limit = Annotated[int, Query(ge=1, le=500)]

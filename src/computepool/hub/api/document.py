@@ -97,6 +97,8 @@ class Api(FastAPI):
 def _describe(operation: dict[str, Any], policy: RoutePolicy) -> None:
     assert policy.action is not None
     operation["security"] = _SECURITY.get(policy.action, _PERSON)
+    if policy.scope is not None:
+        operation["x-scope"] = policy.scope.value
     responses = operation["responses"]
     for status in _general(operation, policy):
         responses[str(status)] = problems.response(status)
@@ -109,6 +111,8 @@ def _describe(operation: dict[str, Any], policy: RoutePolicy) -> None:
 def _general(operation: dict[str, Any], policy: RoutePolicy) -> set[int]:
     """What every route of this kind may refuse."""
     found = {503}
+    if policy.action is not Action.NODE:
+        found.add(429)
     if policy.action is not Action.ANYONE:
         found.add(401)
     by_cookie = policy.action not in (Action.ANYONE, Action.NODE)

@@ -164,7 +164,12 @@ QUOTAS = _one(
     "At most 100 unfinished jobs, and 250 credits a day",
     {"jobs_open_max": 100, "spend_per_day_max": 250_000_000},
 )
-KEY = _one("A key for a month", {"name": "laptop", "expires_in_s": 2592000})
+KEY = _one(
+    "A key for a month",
+    {"name": "laptop", "expires_in_s": 2592000},
+    that_may_only_submit={"name": "ci", "scopes": ["submit"], "expires_in_s": 2592000},
+)
+KEY_ROTATE = _one("The old one works for another day", {"overlap_s": 86400})
 SIGN_IN = _one(
     "The code of a sign-in link, for a key", {"code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24", "name": "laptop"}
 )

@@ -15,6 +15,8 @@ from computepool.hub.api.deps import (
     IdPath,
     IdQuery,
     Limit,
+    MayRead,
+    MaySubmit,
     RememberedDep,
     Seq,
     SignedIn,
@@ -97,7 +99,7 @@ async def list_jobs(
     "/jobs/preview", tags=["jobs"], summary="Which nodes would take such a job, and why the others would not"
 )
 async def preview(
-    body: Annotated[PreviewRequest, Body(openapi_examples=examples.PREVIEW)], principal: SignedIn, hub: HubDep
+    body: Annotated[PreviewRequest, Body(openapi_examples=examples.PREVIEW)], principal: MayRead, hub: HubDep
 ) -> PreviewView:
     return explanations.preview(hub, principal, body)
 
@@ -156,7 +158,7 @@ async def get_logs(
     summary="Cancel a job; a finished one stays as it is",
     responses=refuses(404),
 )
-async def cancel_job(job_id: IdPath, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep) -> JobView:
+async def cancel_job(job_id: IdPath, principal: MaySubmit, hub: HubDep, dispatcher: DispatcherDep) -> JobView:
     view, effects = await jobs.cancel(hub, principal, job_id)
     await dispatcher.follow(effects)
     return view
@@ -242,7 +244,7 @@ async def get_results(
     responses=refuses(404),
 )
 async def cancel_group(
-    group_id: IdPath, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep
+    group_id: IdPath, principal: MaySubmit, hub: HubDep, dispatcher: DispatcherDep
 ) -> GroupView:
     view, effects = await groups.cancel(hub, principal, group_id)
     await dispatcher.follow(effects)

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Query
 
 from computepool.hub.api import examples
-from computepool.hub.api.deps import DispatcherDep, HubDep, IdPath, Provider, SignedIn
+from computepool.hub.api.deps import DispatcherDep, HubDep, IdPath, MayProvide, Provider, SignedIn
 from computepool.hub.api.problems import refuses
 from computepool.hub.services import earnings, floors, marketview
 from computepool.protocol.market import FloorRequest, FloorView, MarketHistory, MarketView, NodeEarnings
@@ -67,7 +67,7 @@ async def set_default_floor(
 async def set_node_floor(
     node_id: IdPath,
     body: Annotated[FloorRequest, Body(openapi_examples=examples.FLOOR)],
-    principal: SignedIn,
+    principal: MayProvide,
     hub: HubDep,
     dispatcher: DispatcherDep,
 ) -> FloorView:

@@ -15,12 +15,13 @@ from computepool.hub.api.deps import (
     HubDep,
     IdPath,
     Limit,
+    MayProvide,
     Node,
     Provider,
     SignedIn,
 )
 from computepool.hub.api.problems import refuses
-from computepool.hub.api.ratelimit import registrations
+from computepool.hub.api.ratelimit import guessing, registrations
 from computepool.hub.services import enrolment, hardware, logs, nodes, settlement
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
@@ -139,7 +140,8 @@ async def register(
     _caller: Anyone,
 ) -> RegisterReply:
     registrations(request).take()
-    return await enrolment.register(hub, body)
+    with guessing(request, body.code):
+        return await enrolment.register(hub, body)
 
 
 @router.post(
@@ -182,7 +184,7 @@ async def explain_node(node_id: IdPath, principal: SignedIn, hub: HubDep) -> Nod
 async def set_node_state(
     node_id: IdPath,
     body: Annotated[NodeStateRequest, Body(openapi_examples=examples.NODE_STATE)],
-    principal: SignedIn,
+    principal: MayProvide,
     hub: HubDep,
     dispatcher: DispatcherDep,
 ) -> NodeView:
@@ -198,7 +200,7 @@ async def set_node_state(
     responses=refuses(404),
 )
 async def revoke_node(
-    node_id: IdPath, principal: SignedIn, hub: HubDep, dispatcher: DispatcherDep
+    node_id: IdPath, principal: MayProvide, hub: HubDep, dispatcher: DispatcherDep
 ) -> NodeView:
     view, effects = await nodes.revoke(hub, principal, node_id)
     await dispatcher.follow(effects)

@@ -10,9 +10,11 @@ from fastapi import APIRouter, Query, Request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from computepool.core.errors import ComputePoolError
+from computepool.core.errors import ComputePoolError, RateLimited
+from computepool.hub.api import deps
 from computepool.hub.api.deps import Anyone, HubDep, refuse_cross_site, set_cookie
-from computepool.hub.services import identity, queries
+from computepool.hub.api.ratelimit import guessing
+from computepool.hub.services import identity, keys, queries
 from computepool.hub.services.context import Hub
 from computepool.protocol.accounts import SignInRequest
 
@@ -30,6 +32,9 @@ dt{{color:#5b6b7c}}dd{{margin:0;font-size:1.8rem;font-weight:600}}
 @media(prefers-color-scheme:dark){{body{{background:#10161d;color:#dde5ee}}code,pre{{background:#1b2530}}dt{{color:#93a4b5}}button{{background:#3d7bf0}}}}
 </style></head><body>{body}</body></html>"""
 
+_SIGNED_IN = """<form method="post" action="/signout"><p>Signed in as <strong>{name}</strong>.
+<button>Sign out</button></p></form>"""
+
 
 def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
     headers = {
@@ -44,10 +49,8 @@ def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
 async def home(principal: Anyone, hub: HubDep) -> HTMLResponse:
     counts = await queries.counts(hub)
     numbers = "".join(f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in counts.items())
-    who = (
-        f"Signed in as <strong>{escape(principal.name)}</strong>." if principal else "You are not signed in."
-    )
-    body = f"""<h1>{escape(hub.settings.name)}</h1><p>{who}</p><dl>{numbers}</dl>
+    who = _SIGNED_IN.format(name=escape(principal.name)) if principal else "<p>You are not signed in.</p>"
+    body = f"""<h1>{escape(hub.settings.name)}</h1>{who}<dl>{numbers}</dl>
 <pre>pool submit examples/hello.py --wait
 pool nodes
 pool node code        # lend another machine</pre>
@@ -72,12 +75,27 @@ async def sign_in(request: Request, hub: HubDep, _caller: Anyone) -> Response:
     refuse_cross_site(request)
     code = "".join(parse_qs((await request.body()).decode("ascii", "replace")).get("code", [])[:1])
     try:
-        reply = await identity.sign_in(hub, SignInRequest(code=code, kind="cookie", name="browser"))
+        with guessing(request, code):
+            reply = await identity.sign_in(hub, SignInRequest(code=code, kind="cookie", name="browser"))
+    except RateLimited:
+        raise
     except (ComputePoolError, ValueError):
         retry = "<h1>This link no longer works</h1><p>It was used or has expired; ask for a new one.</p>"
         return _page("Sign in", retry, 422)
     response = RedirectResponse("/", 303)
     set_cookie(request, response, reply.key or "")
+    return response
+
+
+@router.post("/signout")
+async def sign_out(request: Request, principal: Anyone, hub: HubDep) -> Response:
+    """The session has ended when this answers, wherever its cookie may have been copied to."""
+    refuse_cross_site(request)
+    if principal is not None:
+        await keys.sign_out(hub, principal)
+        deps.get_authenticator(request).forget()
+    response = RedirectResponse("/", 303)
+    deps.clear_cookie(request, response)
     return response
 
 

@@ -14,7 +14,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute, Mount
 
 from computepool.hub.api.deps import Allow
-from computepool.hub.services.access import Action
+from computepool.hub.services.access import Action, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class RoutePolicy:
     path: str
     action: Action | None  #: None: nobody declared one
     documented: bool
+    scope: Scope | None = None  #: what a person's key must be for
 
 
 def policies(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[RoutePolicy]:
@@ -33,13 +34,15 @@ def policies(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[RoutePol
         if isinstance(route, Mount) and route.routes:
             yield from policies(route.routes, path)
             continue
-        found = {allow.action for allow in _declared(getattr(context, "dependant", None))}
+        declared = list(_declared(getattr(context, "dependant", None)))
+        found = {allow.action for allow in declared}
         for method in sorted(getattr(context, "methods", None) or getattr(route, "methods", None) or {"*"}):
             yield RoutePolicy(
                 method=method,
                 path=path,
                 action=min(found) if len(found) == 1 else None,
                 documented=bool(getattr(context, "include_in_schema", False)),
+                scope=declared[0].scope(method) if len(found) == 1 else None,
             )
 
 

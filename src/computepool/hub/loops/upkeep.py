@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from computepool.hub.loops.runner import every
-from computepool.hub.services import conduct, leases, market, payout_rounds, reputation, upkeep
+from computepool.hub.services import conduct, leases, market, payout_rounds, reputation, upkeep, verification
 from computepool.hub.services import credits as credit_service
 from computepool.hub.services import hardware as hardware_service
 from computepool.hub.services.context import Hub
@@ -24,6 +24,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
     async def sweep() -> None:
         await upkeep.drop_silent(hub)
         await dispatcher.follow(await leases.expire_overdue(hub))
+        await dispatcher.follow(await verification.accept_unconfirmed(hub))
 
     async def renew() -> None:
         await leases.renew(hub)

@@ -26,14 +26,25 @@ class Action(StrEnum):
     ADMIN = "admin"
 
 
+class Scope(StrEnum):
+    """What a key may be used for, within what its account may do. Each includes `read`."""
+
+    READ = "read"  #: look at what the account may see, previews and quotes among it
+    SUBMIT = "submit"  #: submit and cancel jobs, make groups, send and drop artifacts
+    PROVIDE = "provide"  #: enrol nodes, and say what they do
+    ACCOUNT = "account"  #: keys, sessions and payouts
+    ADMIN = "admin"  #: what administrators do
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """A person (an account, through one of its keys)."""
+    """A person (an account, through one of its keys). The roles are those that the key lets the account use."""
 
     account_id: str
     name: str
     roles: frozenset[str]
     key_id: str = ""
+    scopes: frozenset[str] | None = None  #: None: everything its account may do
 
     @property
     def is_admin(self) -> bool:
@@ -50,12 +61,51 @@ class NodePrincipal:
 
 
 _ROLE_FOR = {Action.SUBMIT: Role.SUBMITTER, Action.PROVIDE: Role.PROVIDER, Action.ADMIN: Role.ADMIN}
+_SCOPE_FOR = {Action.SUBMIT: Scope.SUBMIT, Action.PROVIDE: Scope.PROVIDE, Action.ADMIN: Scope.ADMIN}
 
 
-def check_action(principal: Principal, action: Action) -> None:
+def scope_for(action: Action, *, safe: bool) -> Scope:
+    """What a key needs for a route that does not say it. A change that nobody classified needs the strongest word."""
+    if safe and action is not Action.ADMIN:
+        return Scope.READ
+    return _SCOPE_FOR.get(action, Scope.ACCOUNT)
+
+
+def check_action(principal: Principal, action: Action, *, scope: Scope) -> None:
+    check_scope(principal, scope)
     role = _ROLE_FOR.get(action)
     if role is not None and role not in principal.roles and not principal.is_admin:
         raise Forbidden(f"This needs the role {role.value}; ask the hub's operator for it.")
+
+
+def check_scope(principal: Principal, scope: Scope) -> None:
+    if scope is not Scope.READ and principal.scopes is not None and scope not in principal.scopes:
+        may = ", ".join(sorted(principal.scopes))
+        raise Forbidden(f"This key is for {may} only; this needs one with the scope {scope.value}.")
+
+
+def check_scopes_within(principal: Principal, wanted: frozenset[str] | None) -> None:
+    """A key hands on at most what it has itself."""
+    if principal.scopes is None or (wanted is not None and wanted <= principal.scopes):
+        return
+    may = ", ".join(sorted(principal.scopes))
+    raise Forbidden(f"This key is for {may} only; it cannot make one for more.")
+
+
+def usable_roles(roles: frozenset[str], scopes: frozenset[str] | None) -> frozenset[str]:
+    """An administrator's key without the scope `admin` is that of an ordinary account that may submit and provide."""
+    if Role.ADMIN not in roles or scopes is None or Scope.ADMIN in scopes:
+        return roles
+    return (roles - {Role.ADMIN}) | {Role.SUBMITTER, Role.PROVIDER}
+
+
+def scopes_from_text(text: str | None) -> frozenset[str] | None:
+    """As the database keeps them."""
+    return None if text is None else frozenset(text.split(","))
+
+
+def scopes_to_text(scopes: frozenset[str] | None) -> str | None:
+    return None if scopes is None else ",".join(sorted(scopes))
 
 
 def check_owner(principal: Principal, owner: str | None, *, what: str) -> None:

@@ -42,7 +42,7 @@ class SpecCache:
         self._known: OrderedDict[str, KnownSpec] = OrderedDict()
 
     def add(self, digest: str, body: str, spec: JobSpec) -> KnownSpec:
-        known = KnownSpec(digest, body, spec, spec.needs.requirements())
+        known = KnownSpec(digest, body, spec, spec.requirements())
         self._known[digest] = known
         while len(self._known) > _SPECS_CACHED:
             self._known.popitem(last=False)
@@ -99,6 +99,7 @@ class Hub:
     runs: list[Run] = field(default_factory=list)  #: not compared yet
     paces_touched: set[str] = field(default_factory=set)  #: nodes whose pace is not stored yet
     paces_saved_ms: int = 0
+    varying: set[str] = field(default_factory=set)  #: specs whose results are never the same twice
     stopping: bool = False
 
     def __post_init__(self) -> None:

@@ -41,7 +41,7 @@ class Facts:
             table=table,
             node_name=row.node_name,
             billed_ms=row.billed_ms or 0,
-            charge=self.job.charge or 0,
+            charge=row.charge or 0,
         )
 
 

@@ -19,6 +19,7 @@ from computepool.core.pricing import affordable_ms
 from computepool.core.resources import Shape
 from computepool.hub.registry import Lane
 from computepool.hub.services.context import Hub
+from computepool.hub.services.holds import for_one_run
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import AnyRow, Tx
@@ -85,7 +86,13 @@ class Dispatcher:
         specs = await self._hub.specs.load({row.spec_digest for row in fresh})
         now_ms = self._hub.now_ms()
         for row in fresh:
-            shape = Shape(specs[row.spec_digest].requirements, row.account_id, row.avoid_node, row.ceiling)
+            shape = Shape(
+                specs[row.spec_digest].requirements,
+                row.account_id,
+                row.avoid_node,
+                row.ceiling,
+                frozenset(filter(None, row.avoid_owners.split(","))),
+            )
             self._spec_of[row.id] = row.spec_digest
             self._hub.backlog.add(
                 row.id, shape, priority=row.priority, age_key=f"{row.queued_at_ms:015d}{row.id}"
@@ -325,7 +332,7 @@ class Dispatcher:
                 items=job.item_count,
                 gpus=place.lane.gpus,
                 price=place.offer.price,
-                paid_ms=affordable_ms(place.offer.price, job.hold),
+                paid_ms=affordable_ms(place.offer.price, for_one_run(job)),
             )
             registry.hold(session, place.lane, grant, since_ms=now_ms)
             woken.add(session.node_id)

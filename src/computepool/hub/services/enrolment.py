@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from computepool.core.errors import BadRequest, Conflict, Forbidden
+from computepool.core.errors import BadRequest, Conflict, Forbidden, RateLimited
 from computepool.core.resources import NodeState
 from computepool.hub.clock import new_id
 from computepool.hub.services import identity
-from computepool.hub.services.access import Principal
+from computepool.hub.services.access import Principal, Role
 from computepool.hub.services.context import Hub
 from computepool.hub.store import accounts
 from computepool.hub.store import nodes as node_rows
@@ -14,6 +14,8 @@ from computepool.hub.store.session import Tx
 from computepool.protocol.nodes import EnrolCodeReply, RegisterReply, RegisterRequest
 from computepool.protocol.tokens import public_key, signed_by
 from computepool.protocol.version import PROTOCOL
+
+_DAY_MS = 24 * 3600 * 1000
 
 
 async def enrol_code(hub: Hub, principal: Principal) -> EnrolCodeReply:
@@ -43,9 +45,10 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
             return known
         owner = accounts.use_code(tx, code_hash=hub.secrets.digest(request.code), purpose="enrol")
         if owner is None:
-            raise BadRequest(
+            raise identity.WrongCode(
                 "The enrolment code is wrong, used or expired; make one with `pool node code`.", field="code"
             )
+        _check_rate(hub, tx, owner)
         if node_rows.find_node_by_key(tx.connection, request.public_key) is not None:
             raise Conflict(
                 "This key is enrolled already; start the agent without a code.", field="public_key"
@@ -70,6 +73,20 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
 
     enrolled, owner = await hub.store.write(unit)
     return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.secrets.public_keys())
+
+
+def _check_rate(hub: Hub, tx: Tx, owner: str) -> None:
+    """A name that was lost is not to be left behind as often as one likes. The code is not used up."""
+    account = accounts.get_account(tx.connection, owner)
+    most = hub.settings.enrolments_per_day
+    if account is None or Role.ADMIN in account.roles.split(","):
+        return
+    recent = node_rows.enrolled_since(tx.connection, account_id=owner, since_ms=tx.now_ms - _DAY_MS)
+    if len(recent) >= most:
+        raise RateLimited(
+            f"An account may enrol {most} nodes a day; ask the hub's operator for more.",
+            retry_after_s=max(1.0, (recent[-most] + _DAY_MS - tx.now_ms) / 1000) if most else 86400,
+        )
 
 
 def _enrolled_before(hub: Hub, tx: Tx, request: RegisterRequest) -> tuple[str, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from computepool.core import ledger, pricing
@@ -47,13 +48,21 @@ def _too_little(each: int, jobs: int, *, missing: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
+    """What one run costs, fixed when it is reported; paid when its result is believed."""
+
+    owner_id: str
+    price_version: int
     billed_ms: int
     charge: int
 
 
-def settle(hub: Hub, tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int) -> Bill:
-    """Pay the owner of the accepted attempt, in the transaction that accepts it."""
-    affordable = pricing.affordable_ms(attempt.price, job.hold)
+def for_one_run(job: AnyRow) -> int:
+    """A hold is for all the runs that may have to be paid for, in equal parts."""
+    return int(job.hold) // int(job.runs)
+
+
+def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int) -> Bill:
+    affordable = pricing.affordable_ms(attempt.price, for_one_run(job))
     billed_ms = pricing.billed_ms(
         reported_ms=ran_ms,
         leased_at_ms=attempt.leased_at_ms,
@@ -61,12 +70,26 @@ def settle(hub: Hub, tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int) -> Bi
         longest_ms=job.longest_ms if affordable is None else min(job.longest_ms, affordable),
     )
     charge = pricing.charge_of(attempt.price, billed_ms)
-    if job.hold:
-        table = _table(hub, tx, attempt.price_version)
-        parts = ledger.split(held=job.hold, charge=charge, table=table)
-        legs = ledger.settle(job.account_id, owner_id=attempt.owner_id, parts=parts, earned=job.hold_earned)
-        tx.post(settle_key(job.id), legs, job_id=job.id, ref=attempt.id)
-    return Bill(billed_ms=billed_ms, charge=charge)
+    return Bill(
+        owner_id=attempt.owner_id, price_version=attempt.price_version, billed_ms=billed_ms, charge=charge
+    )
+
+
+def settle(hub: Hub, tx: Tx, job: AnyRow, *, bills: Sequence[Bill], ref: str) -> None:
+    """Pay the owners of the runs that count, the accepted one first, in the transaction that accepts it."""
+    if not job.hold:
+        return
+    first, *more = bills
+    others = [
+        ledger.share(other.owner_id, charge=other.charge, table=_table(hub, tx, other.price_version))
+        for other in more
+    ]
+    table = _table(hub, tx, first.price_version)
+    parts = ledger.split(held=job.hold, charge=first.charge, table=table, others=others)
+    legs = ledger.settle(
+        job.account_id, owner_id=first.owner_id, parts=parts, earned=job.hold_earned, others=others
+    )
+    tx.post(settle_key(job.id), legs, job_id=job.id, ref=ref)
 
 
 def release(tx: Tx, job: AnyRow) -> None:

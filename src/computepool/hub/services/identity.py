@@ -1,11 +1,9 @@
-"""Signing in: API keys, browser sessions, node tokens, one-time codes, accounts."""
+"""Signing in: who a key, a cookie or a node's token stands for; one-time codes; accounts. Keys are made in keys.py."""
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -24,10 +22,6 @@ from computepool.protocol.accounts import (
     AccountPage,
     AccountRequest,
     AccountView,
-    KeyPage,
-    KeyRequest,
-    KeyView,
-    NewKeyReply,
     SignInReply,
     SignInRequest,
 )
@@ -44,6 +38,14 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class _Known:
     principal: Principal | NodePrincipal
     until_ms: int
+
+
+class WrongCredential(Unauthenticated):
+    """Nobody has, or had, such a key."""
+
+
+class WrongCode(BadRequest):
+    """The code is wrong, used or expired."""
 
 
 class Authenticator:
@@ -86,16 +88,18 @@ class Authenticator:
         forgotten = self._forgotten
         row = await self._hub.store.read(lambda connection: accounts.get_key(connection, key_id))
         if row is None or not self._hub.secrets.matches(secret, row.hash):
-            raise Unauthenticated("This key is not known to the hub.")
+            raise WrongCredential("This key is not known to the hub.")
         if row.revoked_at_ms is not None:
             raise Unauthenticated("This key was revoked.")
         if row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
             raise Unauthenticated("This key has expired; make a new one with `pool keys create`.")
+        scopes = access.scopes_from_text(row.scopes)
         principal = Principal(
             account_id=row.account_id,
             name=row.account_name,
-            roles=frozenset(row.roles.split(",")),
+            roles=access.usable_roles(frozenset(row.roles.split(",")), scopes),
             key_id=row.id,
+            scopes=scopes,
         )
         self._used[row.id] = now_ms
         until_ms = min(now_ms + _CACHE_MS, row.expires_at_ms or now_ms + _CACHE_MS)
@@ -136,7 +140,7 @@ def node_key(principal: NodePrincipal) -> Ed25519PublicKey:
     return public_key(principal.public_key)
 
 
-# accounts and keys
+# accounts
 
 
 def account_view(row: AnyRow) -> AccountView:
@@ -181,58 +185,6 @@ async def get_account(hub: Hub, account_id: str) -> AccountView:
     return account_view(row)
 
 
-async def create_key(
-    hub: Hub, principal: Principal, request: KeyRequest, *, remembered: Remembered
-) -> NewKeyReply:
-    owner = request.account_id or principal.account_id
-    access.check_owner(principal, owner, what="account")
-    expires_at_ms = (
-        None if request.expires_in_s is None else hub.now_ms() + round(request.expires_in_s * 1000)
-    )
-    secret = hub.clock.entropy(32)
-    key: dict[str, Any] = {
-        "id": hub.clock.entropy(8).hex(),
-        "account_id": owner,
-        "name": request.name,
-        "expires_at_ms": expires_at_ms,
-    }
-
-    def effect(tx: Tx) -> NewKeyReply:
-        if accounts.get_account(tx.connection, owner) is None:
-            raise NotFound("There is no such account.", field="account_id")
-        accounts.insert_key(tx, kind="key", hash=hub.secrets.digest(secret.hex()), **key)
-        data = json.dumps({"key_id": key["id"]})
-        tx.emit(actor=principal.account_id, action="key.created", account_id=owner, data=data)
-        return NewKeyReply(**key, created_at_ms=tx.now_ms, key=make_key(key["id"], secret))
-
-    return await hub.store.write(
-        lambda tx: once(tx, remembered, lambda: effect(tx), model=NewKeyReply, sealed=True)
-    )
-
-
-async def list_keys(hub: Hub, principal: Principal, *, after: str | None, limit: int) -> KeyPage:
-    rows = await hub.store.read(
-        lambda connection: accounts.list_keys(
-            connection, account_id=principal.account_id, after=after or "", limit=limit
-        )
-    )
-    views = [KeyView.model_validate(row._mapping) for row in rows]
-    return KeyPage(keys=views, next=views[-1].id if len(views) == limit else None)
-
-
-async def revoke_key(hub: Hub, principal: Principal, key_id: str) -> None:
-    def unit(tx: Tx) -> None:
-        row = accounts.get_key(tx.connection, key_id)
-        access.check_owner(principal, row.account_id if row is not None else None, what="key")
-        if accounts.revoke_key(tx, key_id):
-            tx.emit(
-                actor=principal.account_id, action="key.revoked", account_id=row.account_id if row else None
-            )
-        tx.touch(KEYS_TOPIC)
-
-    await hub.store.write(unit)
-
-
 # one-time codes
 
 
@@ -259,7 +211,7 @@ async def sign_in(hub: Hub, request: SignInRequest) -> SignInReply:
         account_id = accounts.use_code(tx, code_hash=hub.secrets.digest(request.code), purpose="signin")
         account = accounts.get_account(tx.connection, account_id) if account_id is not None else None
         if account is None:
-            raise BadRequest("The code is wrong, used or expired; ask for a new one.", field="code")
+            raise WrongCode("The code is wrong, used or expired; ask for a new one.", field="code")
         accounts.insert_key(
             tx,
             id=key_id,

@@ -44,7 +44,7 @@ MONEY_RULES: dict[str, Finder] = {
     "what has a key happened once": money.keys_used_twice,
     "a transfer goes between accounts of its kind": money.between_wrong_accounts,
     "a job's money comes from and returns to its submitter": money.strays,
-    "only the owner of the accepted attempt is paid": money.paid_to_others,
+    "only owners whose results count are paid": money.paid_to_others,
     "what was set aside is what the jobs say": money.holds_not_taken,
     "a finished job's hold is used up exactly": money.holds_not_used_up,
     "an unfinished job's hold is untouched": money.holds_used_early,

@@ -8,7 +8,7 @@ from typing import Any
 from computepool.core.errors import BadRequest, Conflict, NotFound
 from computepool.core.jobs import TERMINAL, JobState, Reason
 from computepool.hub.clock import new_ids
-from computepool.hub.services import access, holds, lifecycle, quotas, quotes, views
+from computepool.hub.services import access, holds, lifecycle, quotas, quotes, verification, views
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
@@ -39,6 +39,7 @@ async def submit(
         raise BadRequest("Two items have the same key.", field="items")
     known = hub.specs.add(digest, body, request.spec)
     job_ids = new_ids(hub.clock, "job", len(request.items))
+    policy = verification.policy_of(hub, request.verify, request.confidence)
     terms = quotes.terms(
         hub,
         known.requirements,
@@ -47,6 +48,7 @@ async def submit(
         items=len(request.items),
         max_price=request.max_price,
         budget=request.budget,
+        policy=policy,
     )
     submission = _Submission(hub, principal, request, digest=digest, body=body, job_ids=job_ids, terms=terms)
     used = {"jobs": len(job_ids), "cost": terms.hold_total}
@@ -109,6 +111,7 @@ class _Submission:
             group_id=request.group_id,
             hold=self.terms.hold_total,
             max_price=self.terms.ceiling,
+            verify=str(self.terms.policy),
         )
 
     def _rows(self, tx: Tx, *, pending: int, earned: list[int]) -> list[dict[str, Any]]:
@@ -135,6 +138,8 @@ class _Submission:
             "ceiling": self.terms.ceiling,
             "hold": self.terms.hold_each,
             "longest_ms": math.ceil(request.spec.timeout_s * 1000),
+            "verify": str(self.terms.policy),
+            "runs": self.terms.policy.runs,
         }
         return [
             shared

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from computepool.core.jobs import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason
 from computepool.hub.registry import Session
-from computepool.hub.services import lifecycle
+from computepool.hub.services import lifecycle, verification
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import accounts
@@ -94,7 +94,7 @@ async def expire_overdue(hub: Hub) -> Effects:
         lambda connection: job_rows.overdue_jobs(connection, now_ms=now_ms, limit=_BATCH)
     )
     if stale:
-        late = await hub.store.write(lambda tx: _expire_jobs(tx, stale))
+        late = await hub.store.write(lambda tx: _expire_jobs(hub, tx, stale))
         effects.finished += late.finished
     return effects
 
@@ -141,16 +141,17 @@ def _end_attempt(hub: Hub, tx: Tx, attempt: AnyRow, *, job: AnyRow, reason: Reas
         limits=hub.settings.retry_limits(job.retries),
         jitter=0.5,
         effects=effects,
+        otherwise=lambda: verification.believe_first(hub, tx, job, effects=effects),
     )
 
 
-def _expire_jobs(tx: Tx, job_ids: list[str]) -> Effects:
+def _expire_jobs(hub: Hub, tx: Tx, job_ids: list[str]) -> Effects:
     effects = Effects()
     for job in job_rows.lock_jobs(tx, job_ids).values():
-        if job.state == JobState.QUEUED:
-            lifecycle.finish(
-                tx, job, JobState.EXPIRED, actor="hub", reason=Reason.QUEUED_TOO_LONG, effects=effects
-            )
+        if job.state != JobState.QUEUED or verification.believe_first(hub, tx, job, effects=effects):
+            continue
+        reason = Reason.NOT_CONFIRMED if job.results else Reason.QUEUED_TOO_LONG
+        lifecycle.finish(tx, job, JobState.EXPIRED, actor="hub", reason=reason, effects=effects)
     return effects
 
 

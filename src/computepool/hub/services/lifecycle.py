@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,7 @@ def job_event(
     actor: str,
     reason: Reason,
     attempt: str | None = None,
+    node: str | None = None,
     before: JobState | None = None,
 ) -> None:
     """Every transition is recorded, and whoever watches the job or its group is woken."""
@@ -49,7 +50,7 @@ def job_event(
         account_id=job.account_id,
         job_id=job.id,
         attempt_id=attempt,
-        node_id=job.node_id,
+        node_id=node or job.node_id,
         group_id=job.group_id,
         before=before or job.state,
         after=after.value,
@@ -118,9 +119,13 @@ def attempt_failed(
     limits: RetryLimits,
     jitter: float,
     effects: Effects,
+    otherwise: Callable[[], bool] = lambda: False,
     **details: Any,
 ) -> None:
-    """The job's newest attempt did not succeed: try again, or give up. `details`: error and exit_code of the attempt."""
+    """The job's newest attempt did not succeed: try again, or give up. `details`: error and exit_code of the attempt.
+
+    `otherwise` is asked before it is given up, and may end the job in another way.
+    """
     node_fault = reason in NODE_FAULTS
     # The failed attempt's own row is already written, so its owner is among these.
     owners = job_rows.owners_failed(tx.connection, job.id, [fault.value for fault in NODE_FAULTS])
@@ -132,6 +137,8 @@ def attempt_failed(
     decision = after_failure(reason, history, limits, jitter=jitter)
     counts = {"job_faults": history.job_faults, "node_faults": history.node_faults}
     if decision.state is JobState.FAILED:
+        if otherwise():
+            return
         finish(
             tx,
             job,

@@ -23,10 +23,12 @@ from computepool.hub.services import (
     identity,
     leases,
     lifecycle,
+    permissions,
     reputation,
 )
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub
+from computepool.hub.services.holds import for_one_run
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import hardware as hardware_rows
 from computepool.hub.store import jobs as job_rows
@@ -65,7 +67,7 @@ async def next_(
     await _note_running(hub, session, request)
     if poll and request.wait_ms and not effects and not _has_news(session) and not hub.stopping:
         await _park(hub, session, request.wait_ms)
-    return _reply(hub, session, deliver=poll), effects
+    return permissions.told(_reply(hub, session, deliver=poll), session, request), effects
 
 
 def _hear(hub: Hub, session: Session, request: NextRequest, *, poll: bool) -> None:
@@ -152,9 +154,11 @@ async def _arrive(
     )
     hardware.arrive(hub, session, profile, stored=truth)
     floors.push(hub, [node.node_id], floors.holding(row))
+    permissions.follow(hub, row)
     if known is None:
         _adopt(hub, session, live, specs=specs, holding=set(request.holding))
     await floors.refresh(hub, node.node_id)
+    await permissions.refresh(hub, node.node_id)
     await reputation.refresh(hub, [node.node_id])
     return session, effects
 
@@ -165,7 +169,12 @@ def _adopt(hub: Hub, session: Session, live: Any, *, specs: dict[str, Any], hold
     for attempt in live:
         known = specs[attempt.spec_digest]
         if attempt.lane not in lanes:
-            shape = Shape(known.requirements, attempt.account_id, ceiling=attempt.ceiling)
+            shape = Shape(
+                known.requirements,
+                attempt.account_id,
+                ceiling=attempt.ceiling,
+                avoid_owners=frozenset(filter(None, attempt.avoid_owners.split(","))),
+            )
             since_ms = attempt.lane_since_ms or attempt.leased_at_ms
             lanes[attempt.lane] = hub.registry.adopt_lane(
                 session.node_id, attempt.lane, shape=shape, since_ms=since_ms
@@ -195,7 +204,7 @@ def grant_from_row(row: AnyRow) -> Grant:
         items=row.item_count,
         gpus=[int(index) for index in row.gpus.split(",") if index],
         price=row.price,
-        paid_ms=affordable_ms(row.price, row.hold),
+        paid_ms=affordable_ms(row.price, for_one_run(row)),
     )
 
 
@@ -443,6 +452,7 @@ async def reconcile(hub: Hub, node_id: str) -> None:
     if row.state != session.state:
         follow_state(hub, node_id, NodeState(row.state))
     floors.push(hub, [node_id], floors.holding(row))
+    permissions.follow(hub, row)
     reputation.follow(hub, {node_id: known})
     await hardware.refresh(hub, [node_id])
 

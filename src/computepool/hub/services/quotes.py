@@ -14,12 +14,14 @@ from computepool.core.outlook import Outlook, Stand, outlook, percentile
 from computepool.core.pricing import PriceTable
 from computepool.core.resources import Requirements, Shape
 from computepool.core.terms import Terms
-from computepool.hub.services import quotewords
+from computepool.core.verification import Policy
+from computepool.hub.services import quotewords, verification
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import ledger as ledger_rows
 from computepool.hub.store.session import Connection
 from computepool.protocol.credits import Estimate, QuoteRequest, QuoteView, ZoneOffer
+from computepool.protocol.jobs import asked
 
 __all__ = ["Terms", "quote", "terms"]
 
@@ -40,11 +42,12 @@ def terms(
     items: int,
     max_price: int | None,
     budget: int | None,
+    policy: Policy,
 ) -> Terms:
     """The ceiling of a submission and the money to set aside for it. Called for every one: it must stay quick."""
     ceiling = _default_ceiling(hub, wanted, account) if max_price is None else max_price
     return core_terms.agree(
-        ceiling=ceiling, timeout_ms=math.ceil(timeout_s * 1000), items=items, budget=budget
+        ceiling=ceiling, timeout_ms=math.ceil(timeout_s * 1000), items=items, budget=budget, policy=policy
     )
 
 
@@ -63,7 +66,8 @@ class _History:
 
 
 async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteView:
-    wanted, account = request.needs.requirements(), principal.account_id
+    wanted = asked(request.needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s)
+    account = principal.account_id
     agreed = terms(
         hub,
         wanted,
@@ -72,6 +76,7 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
         items=request.items,
         max_price=request.max_price,
         budget=request.budget,
+        policy=verification.policy_of(hub, request.verify, request.confidence),
     )
     seen = outlook(hub.registry.fleet, hub.market, Shape(wanted, account, ceiling=agreed.ceiling))
     zones = sorted({(stand.offer.zone.tier, stand.offer.zone.region) for stand in seen.stands})
@@ -122,6 +127,8 @@ def _view(
         max_price=agreed.ceiling,
         hold_each=agreed.hold_each,
         hold_total=agreed.hold_total,
+        verify=str(agreed.policy),
+        runs=agreed.policy.runs,
         available=history.balance,
         affordable=not missing,
         missing=missing,
@@ -157,7 +164,7 @@ def _zone(stand: Stand) -> ZoneOffer:
 
 def _lasts_ms(request: QuoteRequest, agreed: Terms, price: int | None) -> int:
     limit_ms = math.ceil(request.timeout_s * 1000)
-    paid_for = pricing.affordable_ms(price or 0, agreed.hold_each)
+    paid_for = pricing.affordable_ms(price or 0, agreed.hold_each // agreed.policy.runs)
     return limit_ms if paid_for is None else min(limit_ms, paid_for)
 
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from computepool.core.money import format_credits
 from computepool.core.pricing import Economy
+from computepool.core.verification import Mode
 from computepool.protocol.credits import Estimate, QuoteRequest, QuoteView
 
 
 def sentences(view: QuoteView, request: QuoteRequest) -> list[str]:
-    found = [_who(view), _price(view), _most(view, request), _balance(view), *_times(view), _earns(view)]
+    found = [
+        _who(view),
+        network(view),
+        _price(view),
+        _most(view, request),
+        _checks(view),
+        _balance(view),
+        *_times(view),
+    ]
+    found.append(_earns(view))
     return [sentence for sentence in found if sentence]
 
 
@@ -20,6 +30,12 @@ def _who(view: QuoteView) -> str:
     now = f"{_nodes(view.nodes_now)} would take it now" if view.nodes_now else "No node would take it now"
     dear = f"; {view.nodes_too_dear} of them not at this price" if view.nodes_too_dear else ""
     return f"{now}, {_nodes(view.nodes_able)} of {view.nodes} could run it{dear}."
+
+
+def network(view: QuoteView) -> str:
+    if view.nodes_network is None or view.nodes_network == view.nodes:
+        return ""
+    return f"{_nodes(view.nodes_network)} of {view.nodes} take{'s' if view.nodes_network == 1 else ''} jobs with network (--net)."
 
 
 def _price(view: QuoteView) -> str:
@@ -47,8 +63,21 @@ def _most(view: QuoteView, request: QuoteRequest) -> str:
         total += f" for each of {view.items} jobs, {format_credits(view.hold_total)} in all,"
     paid = f"It pays at most {format_credits(view.max_price)} per hour ({why})"
     share = request.budget is not None and view.hold_each == request.budget // view.items
-    bound = "the budget" if share else f"a run of {_span(round(request.timeout_s * 1000))}"
+    runs = "a run" if view.runs == 1 else f"{view.runs} runs"
+    bound = "the budget" if share else f"{runs} of {_span(round(request.timeout_s * 1000))}"
     return f"{paid}: {total} are set aside for {bound}, and what is not used comes back."
+
+
+def _checks(view: QuoteView) -> str:
+    """What verification may add to the price."""
+    if view.runs == 1 or not view.price_high:
+        return ""
+    if view.verify == Mode.ADAPTIVE.value:
+        return (
+            "Some results are checked on another owner's node (every one of a node that is new here, later 1 in 10 to "
+            "1 in 20): such a job costs twice. --verify none rules it out."
+        )
+    return f"Its result counts when nodes of several owners agree on it ({view.verify}): that costs up to {view.runs} runs."
 
 
 def _balance(view: QuoteView) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +19,12 @@ from computepool.core.jobs import (
     judge_report,
 )
 from computepool.core.reputation import FAULT_ACTION, cool_off_ms
-from computepool.hub.services import holds, identity, lifecycle, logs
+from computepool.core.verification import Ruling, parse
+from computepool.hub.services import holds, identity, lifecycle, logs, verification
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
+from computepool.hub.services.verification import Checks, Run
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import records
@@ -54,9 +57,11 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> t
     if not signed_by(identity.node_key(node), request.signature, request.signed_text()):
         raise Forbidden("The reports are not signed with this node's key.")
     jitter = hub.clock.entropy(1)[0] / 256
+    ids = [report.attempt_id for report in request.reports]
+    checks = verification.draw(hub, node.node_id, ids)
 
     def unit(tx: Tx) -> Settled:
-        settled = _Settling(hub, tx, node, jitter=jitter).run(request.reports)
+        settled = _Settling(hub, tx, node, jitter=jitter, checks=checks).run(request.reports)
         again = {said.attempt_id for said in settled.answers if said.verdict is Verdict.REPLAY}
         fresh = [text for text in request.logs if text.attempt_id not in again]
         logs.append(hub, tx, fresh, node_id=node.node_id)
@@ -77,16 +82,17 @@ class _Lane:
 class _Settling:
     """One batch inside one transaction. Collects rows per statement, so that a thousand reports cost a few statements."""
 
-    def __init__(self, hub: Hub, tx: Tx, node: NodePrincipal, *, jitter: float) -> None:
-        self.hub, self.tx, self.node, self.jitter = hub, tx, node, jitter
+    def __init__(self, hub: Hub, tx: Tx, node: NodePrincipal, *, jitter: float, checks: Checks) -> None:
+        self.hub, self.tx, self.node, self.jitter, self.checks = hub, tx, node, jitter, checks
         self.settled = Settled()
         self.reported: list[dict[str, Any]] = []
         self.accepted: list[dict[str, Any]] = []
         self.unsuccessful: list[tuple[Report, AnyRow]] = []
+        self.differing: list[tuple[AnyRow, list[Run]]] = []
         self.outputs: list[dict[str, Any]] = []
         self.uploaded: set[str] = set()
         self.lanes: dict[str, _Lane] = {}
-        self.done: set[str] = set()  #: jobs accepted earlier in this very batch
+        self.done: set[str] = set()  #: jobs with a result earlier in this very batch
         self.good = self.bad = 0
 
     def run(self, reports: Sequence[Report]) -> Settled:
@@ -104,6 +110,10 @@ class _Settling:
         records.refer(self.tx, self.outputs)
         for report, job in self.unsuccessful:
             self._try_again(report, job)
+        for job, runs in self.differing:
+            verification.give_up(
+                self.tx, job, runs=runs, actor=self.node.node_id, effects=self.settled.effects
+            )
         if self.accepted:
             lifecycle.release_dependents(self.tx, [row["job"] for row in self.accepted], self.settled.effects)
         self._update_health()
@@ -185,12 +195,18 @@ class _Settling:
                 "finished": finished,
                 "billed": None,
                 "lane_billed": None,
+                "cost": None,
+                "names": None,
+                "known_for": 0,
+                "value": None,
+                "artifact": None,
+                "files": None,
             }
         )
 
     def _apply(self, report: Report, attempt: AnyRow, job: AnyRow, *, verdict: Verdict) -> None:
         if report.outcome is Outcome.SUCCEEDED:
-            self._accept(report, attempt, job, verdict=verdict)
+            self._succeed(report, attempt, job, verdict=verdict)
             return
         if report.outcome is Outcome.FAILED and report.reason in NODE_FAULTS:
             self._blame_node(report, attempt, job)
@@ -212,39 +228,85 @@ class _Settling:
             reason=report.reason.value,
         )
 
-    def _accept(self, report: Report, attempt: AnyRow, job: AnyRow, *, verdict: Verdict) -> None:
+    def _succeed(self, report: Report, attempt: AnyRow, job: AnyRow, *, verdict: Verdict) -> None:
         self.good += 1
-        self.done.add(job.id)
         late = verdict is Verdict.ACCEPTED_LATE
-        reason = Reason.ACCEPTED_LATE if late else Reason.COMPLETED
-        times = self.reported[-1]
-        said = {"actor": self.node.node_id, "attempt": attempt.id}
-        before = JobState(job.state)
-        if before is JobState.LEASED:  # a short job: it started and ended between two words of its node
-            lifecycle.job_event(self.tx, job, JobState.RUNNING, reason=Reason.STARTED, **said)
-            before = JobState.RUNNING
-        lifecycle.job_event(self.tx, job, JobState.SUCCEEDED, reason=reason, before=before, **said)
-        lane = self.lanes[attempt.lane]
+        run = self._run(report, attempt, job)
+        believed = None
+        if not job.results:
+            believed = verification.needs_no_other(
+                self.hub, job, attempt, drawn=attempt.id in self.checks.drawn
+            )
+        if believed is not None:
+            self._accept(run, attempt, job, late=late, believed=believed)
+        else:
+            self._compare(run, attempt, job, late=late)
+
+    def _run(self, report: Report, attempt: AnyRow, job: AnyRow) -> Run:
+        """What was reported, with its bill: fixed now, whenever and whether it is paid."""
+        times, lane = self.reported[-1], self.lanes[attempt.lane]
         ran_ms = min(report.ran_ms, lane.had_ms - lane.billed_ms)
-        bill = holds.settle(self.hub, self.tx, job, attempt=attempt, ran_ms=ran_ms)
+        bill = holds.bill(self.tx, job, attempt=attempt, ran_ms=ran_ms)
         lane.billed_ms += bill.billed_ms
-        times["billed"], times["lane_billed"] = bill.billed_ms, lane.billed_ms
-        self.accepted.append(
-            {
-                "job": job.id,
-                "why": reason.value,
-                "number": attempt.number,
-                "node": attempt.node_id,
-                "started": times["started"],
-                "finished": times["finished"],
-                "code": report.exit_code,
-                "value": report.result,
-                "artifact": report.result_artifact,
-                "cost": bill.charge,
-            }
-        )
+        run = verification.run_of(report, attempt, bill=bill, times=times, streak=self.checks.streak)
+        times |= {
+            "billed": bill.billed_ms,
+            "lane_billed": lane.billed_ms,
+            "names": run.outcome,
+            "known_for": run.streak,
+        }
+        return run
+
+    def _accept(
+        self, run: Run, attempt: AnyRow, job: AnyRow, *, late: bool, believed: verification.Verdict
+    ) -> None:
+        """The usual case, in few statements for many: the first result is the job's."""
+        self.done.add(job.id)
+        why = Reason.ACCEPTED_LATE if late else Reason.COMPLETED
+        verification.say_succeeded(self.tx, job, run, actor=self.node.node_id, why=why)
+        holds.settle(self.hub, self.tx, job, bills=[run.bill], ref=run.attempt_id)
+        self.reported[-1]["cost"] = run.bill.charge
+        self.accepted.append(run.accepted_row(job, why=why, verdict=believed, cost=run.bill.charge))
         self.settled.effects.finished.append(job.id)
-        self._refer(report, job)
+        self.outputs += run.references(job)
+        if late:
+            self._supersede_others(job, attempt)
+
+    def _compare(self, run: Run, attempt: AnyRow, job: AnyRow, *, late: bool) -> None:
+        """With what other owners' nodes came to. An owner has one word in it, however many nodes."""
+        self.done.add(job.id)
+        newest = job.attempt_no == attempt.number and job.state != JobState.QUEUED
+        earlier = verification.waiting(self.tx, job)
+        said: dict[str, Any] = {"actor": self.node.node_id, "effects": self.settled.effects}
+        if any(known.bill.owner_id == run.bill.owner_id for known in earlier):
+            self.reported[-1] |= {"new_state": AttemptState.SUPERSEDED.value, "names": None}
+            if newest:
+                verification.wait_for_another(self.tx, job, attempt_no=attempt.number, **said)
+            return
+        runs = [*earlier, run]
+        decision = verification.decide(job, runs)
+        if decision.ruling is Ruling.MORE:
+            self.reported[-1] |= {
+                "value": run.result,
+                "artifact": run.result_artifact,
+                "files": json.dumps(run.files),
+            }
+            verification.keep(self.tx, job, run, newest=newest, **said)
+            return
+        if decision.ruling is Ruling.DIFFER and parse(job.verify).strict:
+            self.differing.append((job, runs))
+            return
+        ends = verification.conclude(
+            self.hub,
+            self.tx,
+            job,
+            runs=runs,
+            decision=decision,
+            why=Reason.ACCEPTED_LATE if late else Reason.COMPLETED,
+            **said,
+        )
+        state, cost = ends[run.attempt_id]
+        self.reported[-1] |= {"new_state": state.value, "cost": cost}
         if late:
             self._supersede_others(job, attempt)
 
@@ -256,15 +318,6 @@ class _Settling:
                 )
                 self.settled.effects.ended.append((other.node_id, other.id))
                 self.tx.touch(f"node:{other.node_id}")
-
-    def _refer(self, report: Report, job: AnyRow) -> None:
-        files = [("output", output.name, output.digest) for output in report.outputs]
-        if report.result_artifact is not None:
-            files.append(("result", "result", report.result_artifact))
-        for role, name, digest in files:
-            self.outputs.append(
-                {"digest": digest, "account_id": job.account_id, "job_id": job.id, "role": role, "name": name}
-            )
 
     def _try_again(self, report: Report, job: AnyRow) -> None:
         number = int(report.attempt_id.rpartition("-")[2])
@@ -293,6 +346,9 @@ class _Settling:
             limits=self.hub.settings.retry_limits(job.retries),
             jitter=self.jitter,
             effects=self.settled.effects,
+            otherwise=lambda: verification.believe_first(
+                self.hub, self.tx, job, effects=self.settled.effects
+            ),
             error=report.error,
             exit_code=report.exit_code,
         )

@@ -39,6 +39,11 @@ _SENTENCES: dict[Reason, str] = {
     Reason.NODE_DRAINING: "given back by a node that is going away",
     Reason.CANCELLED_BY_USER: "cancelled",
     Reason.DEPENDENCY_FAILED: "a job it comes after did not succeed",
+    Reason.VERIFYING: "a result is there, and waits for another owner's node to confirm it",
+    Reason.RESULTS_DIFFER: (
+        "nodes of several owners came to different results; if it is meant to, use --verify none, or --compare"
+    ),
+    Reason.NOT_CONFIRMED: "there was a result, but nobody to confirm it before its time to live ended",
     Reason.QUEUED_TOO_LONG: "no node could take it before its time to live ended",
     Reason.SUPERSEDED: "another attempt finished first",
 }
@@ -47,7 +52,7 @@ _WAITING_AGAIN = "waiting for a node again: {sentence} (try {tries})"
 
 def sentence(state: JobState, reason: Reason, *, node: str | None, code: int | None, tries: int) -> str:
     text = _SENTENCES[reason].format(node=node or "a node", code=code)
-    if state is JobState.QUEUED and tries:
+    if state is JobState.QUEUED and tries and reason is not Reason.VERIFYING:
         return _WAITING_AGAIN.format(sentence=text, tries=tries + 1)
     return text
 
@@ -85,6 +90,8 @@ def _job_fields(row: AnyRow, *, node_name: str | None, principal: Principal | No
         "max_price": row.ceiling,
         "hold": row.hold,
         "charge": row.charge,
+        "verify": row.verify,
+        "verdict": row.verdict,
     }
 
 
@@ -124,6 +131,7 @@ def attempt_view(row: AnyRow) -> AttemptView:
         usage=None if row.usage is None else Usage.model_validate_json(row.usage),
         price=row.price,
         billed_ms=row.billed_ms,
+        charge=row.charge,
     )
 
 

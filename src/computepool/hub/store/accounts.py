@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, or_, select, update
 
 from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
@@ -68,6 +68,25 @@ def revoke_key(tx: Tx, key_id: str) -> bool:
         .values(revoked_at_ms=tx.now_ms)
     )
     return tx.connection.execute(statement).rowcount == 1
+
+
+def revoke_keys_of(tx: Tx, *, account_id: str, but: str = "") -> int:
+    """Keys and sessions that were good until now."""
+    statement = (
+        update(api_keys)
+        .where(
+            api_keys.c.account_id == account_id,
+            api_keys.c.revoked_at_ms.is_(None),
+            api_keys.c.id != but,
+            or_(api_keys.c.expires_at_ms.is_(None), api_keys.c.expires_at_ms > tx.now_ms),
+        )
+        .values(revoked_at_ms=tx.now_ms)
+    )
+    return tx.connection.execute(statement).rowcount
+
+
+def end_key(tx: Tx, key_id: str, *, at_ms: int) -> None:
+    tx.connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(expires_at_ms=at_ms))
 
 
 def touch_keys(tx: Tx, used: dict[str, int]) -> None:

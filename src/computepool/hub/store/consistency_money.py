@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import groupby
 from typing import Any, TypeAlias
 
 from sqlalchemy import (
@@ -29,7 +30,7 @@ from sqlalchemy import (
 )
 
 from computepool.core import ledger
-from computepool.core.jobs import TERMINAL
+from computepool.core.jobs import TERMINAL, AttemptState
 from computepool.core.ledger import BANK, FEES, GENESIS, OVERDRAWN, PROMO, Kind
 from computepool.core.pricing import PriceTable, charge_of
 from computepool.hub.store import prices
@@ -192,11 +193,13 @@ def strays(connection: Connection) -> list[str]:
 
 
 def paid_to_others(connection: Connection) -> list[str]:
-    """Only the owner of the accepted attempt's node is paid for a job; a node's owner never changes."""
+    """Only the owners of nodes whose result counts are paid for a job; a node's owner never changes."""
     earned = exists().where(
         jobs.c.id == transfers.c.job_id,
+        jobs.c.accepted_attempt.is_not(None),
         attempts.c.job_id == jobs.c.id,
-        attempts.c.number == jobs.c.accepted_attempt,
+        attempts.c.charge > 0,
+        attempts.c.state == AttemptState.SUCCEEDED.value,
         nodes.c.id == attempts.c.node_id,
         nodes.c.account_id == attempts.c.owner_id,
         transfers.c.credit == _named("earn:", nodes.c.account_id),
@@ -280,15 +283,17 @@ def wrong_charges(connection: Connection) -> list[str]:
     """
     tables = _tables(connection)
     used = _used()
-    accepted = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.accepted_attempt)
-    told = jobs.outerjoin(used, used.c.job_id == jobs.c.id).outerjoin(attempts, accepted)
+    paid = and_(attempts.c.job_id == jobs.c.id, attempts.c.charge.is_not(None))
+    told = jobs.outerjoin(used, used.c.job_id == jobs.c.id).outerjoin(attempts, paid)
     columns = (
-        *(jobs.c.id, jobs.c.hold, jobs.c.hold_earned, jobs.c.charge, jobs.c.accepted_attempt),
+        *(jobs.c.id, jobs.c.hold, jobs.c.hold_earned, jobs.c.runs, jobs.c.accepted_attempt),
+        *(jobs.c.charge.label("cost"), attempts.c.number, attempts.c.charge),
         *(attempts.c.price, attempts.c.billed_ms, attempts.c.price_version),
         *(used.c.pay, used.c.fee, used.c.back_earned),
     )
-    statement = select(*columns).select_from(told).where(jobs.c.state.in_(_TERMINAL))
-    return [row.id for row in _stream(connection, statement) if not _adds_up(row, tables)]
+    statement = select(*columns).select_from(told).where(jobs.c.state.in_(_TERMINAL)).order_by(jobs.c.id)
+    by_job = groupby(_stream(connection, statement), key=lambda row: row.id)
+    return [job_id for job_id, rows in by_job if not _adds_up(list(rows), tables)]
 
 
 def _tables(connection: Connection) -> dict[int, PriceTable]:
@@ -297,18 +302,27 @@ def _tables(connection: Connection) -> dict[int, PriceTable]:
     return {version: table for version, table in found.items() if table is not None}
 
 
-def _adds_up(row: AnyRow, tables: Mapping[int, PriceTable]) -> bool:
-    pay, fee, back_earned = (int(part or 0) for part in (row.pay, row.fee, row.back_earned))
-    charge = 0
-    if row.accepted_attempt is not None and row.price:
-        table = tables.get(row.price_version)
-        if table is None or row.billed_ms is None:
+def _adds_up(rows: list[AnyRow], tables: Mapping[int, PriceTable]) -> bool:
+    """`rows`: the runs of one job that were paid for; a single one without a number where there are none."""
+    job, runs = rows[0], [row for row in rows if row.number is not None]
+    pay, fee, back_earned = (int(part or 0) for part in (job.pay, job.fee, job.back_earned))
+    paid_for = {run.number for run in runs}
+    accepted = set() if job.accepted_attempt is None else {job.accepted_attempt}
+    if not accepted <= paid_for or bool(accepted) != bool(paid_for) or len(runs) > job.runs:
+        return False
+    charge = fees = 0
+    for run in runs:
+        table = tables.get(run.price_version)
+        if run.price and (table is None or run.billed_ms is None):
             return False
-        charge = charge_of(row.price, row.billed_ms)
-        if fee != table.fee_of(charge):
+        if run.charge != charge_of(run.price, run.billed_ms or 0):
             return False
-    back = row.hold - charge
-    return pay + fee == charge == (row.charge or 0) and back_earned == min(back, row.hold_earned)
+        charge += run.charge
+        fees += 0 if table is None else table.fee_of(run.charge)
+    back = job.hold - charge
+    return (
+        pay + fee == charge == (job.cost or 0) and fee == fees and back_earned == min(back, job.hold_earned)
+    )
 
 
 def above_the_ceiling(connection: Connection) -> list[str]:

@@ -37,6 +37,7 @@ _QUEUED = select(
     jobs.c.ready_at_ms,
     jobs.c.queued_at_ms,
     jobs.c.ceiling,
+    jobs.c.avoid_owners,
 )
 
 _WITHOUT_BLOBS = [column for column in jobs.columns if column.name not in ("payload", "result")]
@@ -204,6 +205,7 @@ def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
             jobs.c.item,
             jobs.c.item_count,
             jobs.c.hold,
+            jobs.c.runs,
         )
     )
 
@@ -257,6 +259,7 @@ _ACCEPT = (
         result=bindparam("value"),
         result_artifact=bindparam("artifact"),
         charge=bindparam("cost"),
+        verdict=bindparam("believed"),
         progress=1.0,
     )
 )
@@ -317,6 +320,8 @@ def live_attempts(connection: Connection, *, node_id: str) -> Sequence[AnyRow]:
             jobs.c.item_count,
             jobs.c.ceiling,
             jobs.c.hold,
+            jobs.c.runs,
+            jobs.c.avoid_owners,
         )
         .join(jobs, jobs.c.id == attempts.c.job_id)
         .where(attempts.c.node_id == node_id, IS_LIVE)
@@ -344,6 +349,12 @@ _REPORT = (
         finished_at_ms=bindparam("finished"),
         billed_ms=bindparam("billed"),
         lane_billed_ms=bindparam("lane_billed"),
+        charge=bindparam("cost"),
+        outcome=bindparam("names"),
+        streak=bindparam("known_for"),
+        result=bindparam("value"),
+        result_artifact=bindparam("artifact"),
+        outputs=bindparam("files"),
     )
 )
 

@@ -36,6 +36,16 @@ def lock_node(tx: Tx, node_id: str) -> None:
 _LOCKED = select(nodes.c.id).where(nodes.c.id == bindparam("node")).with_for_update(key_share=True)
 
 
+def enrolled_since(connection: Connection, *, account_id: str, since_ms: int) -> list[int]:
+    """When the account enrolled its nodes, oldest first; those that are gone count too."""
+    statement = (
+        select(nodes.c.enrolled_at_ms)
+        .where(nodes.c.account_id == account_id, nodes.c.enrolled_at_ms > since_ms)
+        .order_by(nodes.c.enrolled_at_ms)
+    )
+    return list(connection.execute(statement).scalars())
+
+
 def find_node_by_key(connection: Connection, public_key: str) -> AnyRow | None:
     return connection.execute(_WITH_OWNER.where(nodes.c.public_key == public_key)).first()
 

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    false,
     text,
 )
 
@@ -81,6 +82,7 @@ api_keys = Table(
     Column("expires_at_ms", BigInteger),
     Column("last_used_ms", BigInteger),
     Column("revoked_at_ms", BigInteger),
+    Column("scopes", Text),  # what it may be used for, with commas; empty: everything its account may do
 )
 
 #: One-time codes: enrolment of a node, sign-in of a person. Only hashes are kept.
@@ -98,9 +100,43 @@ codes = Table(
 secrets = Table(
     "secrets",
     metadata,
-    Column("name", Text, primary_key=True),  # pepper, or key:<kid>
+    Column("name", Text, primary_key=True),  # pepper; key:<kid> before there was a table of signing keys
     Column("value", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
+)
+
+#: What the hub signs with. One signs, the next is published before it does, and the last goes on being accepted a while.
+signing_keys = Table(
+    "signing_keys",
+    metadata,
+    Column("kid", Text, primary_key=True),
+    Column(
+        "number", Integer, nullable=False, unique=True
+    ),  # in the order they sign; makes two rotations at once one
+    Column("public_key", Text, nullable=False),
+    Column("private_key", Text),  # empty: retired; nobody can sign with it any more
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("starts_at_ms", BigInteger),  # empty: the next one
+    Column(
+        "ends_at_ms", BigInteger
+    ),  # until when its signatures are accepted; empty: it has no successor yet
+    Column("endorsed_by", Text),  # the key before it, which signed it; empty: the first
+    Column("endorsement", Text),
+)
+
+#: What one administrator asked for and another must agree to.
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("request", Text, nullable=False),  # JSON; what happens when it is approved
+    Column("asked_by", ForeignKey("accounts.id"), nullable=False),
+    Column("asked_at_ms", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),  # pending, approved, rejected
+    Column("decided_by", Text),
+    Column("decided_at_ms", BigInteger),
+    Column("reason", FreeText),
 )
 
 hubs = Table(
@@ -126,6 +162,9 @@ nodes = Table(
     Column("consecutive_faults", Integer, nullable=False, server_default="0"),
     Column("cool_off_until_ms", BigInteger, nullable=False, server_default="0"),
     Column("floor", BigInteger),  # net microcredits per unit-hour of its own tier; empty: the owner's
+    Column("rules", FreeText),  # what its owner lets others do there, as JSON; empty: everything
+    Column("previous_key", Text),  # replaced, but still accepted until
+    Column("previous_key_until_ms", BigInteger),
 )
 
 #: What was measured of each node and follows from it (see core/hardware.py), as JSON.
@@ -142,6 +181,9 @@ specs = Table(
     Column("digest", Text, primary_key=True),
     Column("body", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
+    Column(
+        "varies", Boolean, nullable=False, server_default=false()
+    ),  # its results were never the same twice
 )
 
 groups = Table(
@@ -234,6 +276,13 @@ jobs = Table(
     Column("hold_earned", BigInteger, nullable=False, server_default="0"),  # of it, from earnings
     Column("longest_ms", BigInteger, nullable=False, server_default="0"),  # its time limit
     Column("charge", BigInteger),  # what it cost; known when it is finished
+    # verification (core/verification.py)
+    Column("verify", Text, nullable=False, server_default=text("'none'")),
+    Column("compare", Text),  # how results are compared; empty: by digest
+    Column("runs", Integer, nullable=False, server_default="1"),  # that the hold can pay for
+    Column("results", Integer, nullable=False, server_default="0"),  # reported, and not yet believed
+    Column("avoid_owners", Text, nullable=False, server_default=text("''")),  # who has reported one already
+    Column("verdict", Text),  # why the accepted result is believed
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
 )
@@ -281,6 +330,13 @@ attempts = Table(
     Column("zone_region", Text, nullable=False, server_default=text("''")),
     Column("price_version", Integer, nullable=False, server_default="0"),
     Column("billed_ms", BigInteger),
+    Column("charge", BigInteger),  # what was paid for it
+    # its result, while it waits to be compared with others
+    Column("outcome", Text),  # names the result
+    Column("streak", Integer, nullable=False, server_default="0"),  # of its node, when it was reported
+    Column("result", FreeText),
+    Column("result_artifact", Text),
+    Column("outputs", FreeText),  # JSON: name to digest
     # A lane runs its attempts one after the other: when it was opened, and what all of it has been paid for so far.
     Column("lane_since_ms", BigInteger, nullable=False, server_default="0"),
     Column("lane_billed_ms", BigInteger),

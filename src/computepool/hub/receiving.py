@@ -1,0 +1,158 @@
+"""How long a client may take to say what it wants. Uvicorn waits for ever; a thousand slow clients would be a full house.
+
+Headers have a deadline and a size, bodies a least speed. A connection that waits for its answer, or rests between
+requests, is not slow: nothing here touches parked polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from computepool.hub.settings import Settings
+
+_SWEEP_S = 0.5
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Doorman:
+    """Watches the connections that are in the middle of saying something; the oldest first."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.header_max_bytes = settings.header_max_bytes
+        self._header_s = settings.header_deadline_s
+        self._grace_s = settings.body_grace_s
+        self._bytes_per_s = settings.body_bytes_per_s_min
+        self._pending_max = settings.connections_pending_max
+        self._headers: dict[PatientProtocol, None] = {}
+        self._bodies: dict[PatientProtocol, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, connection: PatientProtocol) -> None:
+        """Called after every piece that came. Most requests come in one, and are never watched."""
+        speaking = self._bodies if connection.in_body else self._headers
+        other = self._headers if connection.in_body else self._bodies
+        other.pop(connection, None)
+        speaking.setdefault(connection, None)
+        if len(self._headers) > self._pending_max:
+            # The one that has been silent longest: an honest client needs milliseconds to say what it wants.
+            next(iter(self._headers)).give_up()
+        if self._timer is None:
+            self._timer = connection.loop.call_later(_SWEEP_S, self._sweep)
+
+    def forget(self, connection: PatientProtocol) -> None:
+        self._headers.pop(connection, None)
+        self._bodies.pop(connection, None)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        watched = [*self._headers, *self._bodies]
+        if not watched:
+            return
+        loop = watched[0].loop
+        now = loop.time()
+        for connection in watched:
+            if self._too_slow(connection, now):
+                connection.give_up()
+        self._timer = loop.call_later(_SWEEP_S, self._sweep)
+
+    def _too_slow(self, connection: PatientProtocol, now: float) -> bool:
+        took_s = now - connection.since
+        if not connection.in_body:
+            return took_s > self._header_s
+        if connection.flow.read_paused:
+            connection.begin_body(now)  # it is the hub that cannot keep up: its disk, or its own work
+            return False
+        if connection.answered:
+            return took_s > self._grace_s  # answered long ago, and nobody listens to the rest
+        return connection.body_bytes < (took_s - self._grace_s) * self._bytes_per_s
+
+
+class PatientProtocol(HttpToolsProtocol):
+    """Uvicorn's own protocol, observed. Made by `protocol_for`, which tells it its doorman."""
+
+    doorman: Doorman
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.speaking = False  #: in the middle of a request
+        self.in_body = False
+        self.since = 0.0
+        self.header_bytes = 0
+        self.body_bytes = 0
+
+    @property
+    def answered(self) -> bool:
+        """Nothing is owed to the client."""
+        cycle: Any = self.cycle  # uvicorn's types do not say that there is none at first
+        return cycle is None or bool(cycle.response_complete)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._begin_headers()
+        self.doorman.watch(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.doorman.forget(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.transport.is_closing():
+            self.doorman.forget(self)
+            return
+        if not self.speaking and self._idle():
+            self._begin_headers()  # bytes that begin nothing, such as empty lines, do not keep a connection
+        if not self.speaking:
+            self.doorman.forget(self)
+            return
+        if not self.in_body:
+            self.header_bytes += len(data)
+            if self.header_bytes > self.doorman.header_max_bytes:
+                self.give_up(_TOO_LONG)
+                return
+        self.doorman.watch(self)
+
+    def _idle(self) -> bool:
+        return self.answered and not self.pipeline and self.timeout_keep_alive_task is None
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if not self.speaking:
+            self._begin_headers()
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self.begin_body(self.loop.time())
+
+    def on_body(self, body: bytes) -> None:
+        self.body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self.speaking = self.in_body = False
+        super().on_message_complete()
+
+    def _begin_headers(self) -> None:
+        self.speaking, self.in_body = True, False
+        self.since, self.header_bytes = self.loop.time(), 0
+
+    def begin_body(self, now: float) -> None:
+        self.speaking = self.in_body = True
+        self.since, self.body_bytes = now, 0
+
+    def give_up(self, answer: bytes = _TOO_SLOW) -> None:
+        self.doorman.forget(self)
+        if self.transport.is_closing():
+            return
+        if self.answered or not self.cycle.response_started:
+            self.transport.write(answer)
+        self.transport.close()
+
+
+def protocol_for(settings: Settings) -> type[PatientProtocol]:
+    """A class, because that is what uvicorn wants; all its connections share one doorman."""
+    return type("HubProtocol", (PatientProtocol,), {"doorman": Doorman(settings)})

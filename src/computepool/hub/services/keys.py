@@ -1,0 +1,173 @@
+"""API keys and browser sessions: made, replaced, ended. A key is shown once; only its hash is kept."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from computepool.core.errors import Conflict, NotFound
+from computepool.hub.services import access
+from computepool.hub.services.access import Principal, Scope
+from computepool.hub.services.context import Hub
+from computepool.hub.services.idempotency import Remembered, once
+from computepool.hub.services.identity import KEYS_TOPIC
+from computepool.hub.services.secrets import make_key
+from computepool.hub.store import accounts
+from computepool.hub.store.session import AnyRow, Tx
+from computepool.protocol.accounts import KeyPage, KeyRequest, KeyRotateRequest, KeyView, NewKeyReply
+
+_KEY = "key"  #: the kind; the other one is a browser's session
+
+
+def key_view(row: AnyRow) -> KeyView:
+    scopes = access.scopes_from_text(row.scopes)
+    return KeyView.model_validate({**row._mapping, "scopes": None if scopes is None else sorted(scopes)})
+
+
+async def create(
+    hub: Hub, principal: Principal, request: KeyRequest, *, remembered: Remembered
+) -> NewKeyReply:
+    owner = request.account_id or principal.account_id
+    access.check_owner(principal, owner, what="account")
+    scopes = principal.scopes if request.scopes is None else frozenset({*request.scopes, Scope.READ.value})
+    access.check_scopes_within(principal, scopes)
+    expires_at_ms = _after(hub.now_ms(), request.expires_in_s)
+    secret = hub.clock.entropy(32)
+    key: dict[str, Any] = {
+        "id": hub.clock.entropy(8).hex(),
+        "account_id": owner,
+        "name": request.name,
+        "expires_at_ms": expires_at_ms,
+    }
+
+    def effect(tx: Tx) -> NewKeyReply:
+        if accounts.get_account(tx.connection, owner) is None:
+            raise NotFound("There is no such account.", field="account_id")
+        reply = _insert(hub, tx, key, secret=secret, scopes=scopes)
+        _tell(tx, principal, "key.created", account_id=owner, key_id=key["id"])
+        return reply
+
+    return await hub.store.write(
+        lambda tx: once(tx, remembered, lambda: effect(tx), model=NewKeyReply, sealed=True)
+    )
+
+
+def _after(now_ms: int, seconds: float | None) -> int | None:
+    return None if seconds is None else now_ms + round(seconds * 1000)
+
+
+def _insert(
+    hub: Hub, tx: Tx, key: dict[str, Any], *, secret: bytes, scopes: frozenset[str] | None
+) -> NewKeyReply:
+    text = access.scopes_to_text(scopes)
+    accounts.insert_key(tx, kind=_KEY, hash=hub.secrets.digest(secret.hex()), scopes=text, **key)
+    return NewKeyReply(
+        **key,
+        created_at_ms=tx.now_ms,
+        scopes=None if scopes is None else sorted(scopes),
+        key=make_key(key["id"], secret),
+    )
+
+
+def _tell(tx: Tx, principal: Principal, action: str, *, account_id: str, **data: object) -> None:
+    tx.emit(actor=principal.account_id, action=action, account_id=account_id, data=json.dumps(data))
+
+
+async def page(hub: Hub, principal: Principal, *, after: str | None, limit: int) -> KeyPage:
+    rows = await hub.store.read(
+        lambda connection: accounts.list_keys(
+            connection, account_id=principal.account_id, after=after or "", limit=limit
+        )
+    )
+    views = [key_view(row) for row in rows]
+    return KeyPage(keys=views, next=views[-1].id if len(views) == limit else None)
+
+
+async def rotate(
+    hub: Hub, principal: Principal, key_id: str, *, request: KeyRotateRequest, remembered: Remembered
+) -> NewKeyReply:
+    """A successor with the same name, scopes and length of life. Both are good until the overlap ends."""
+    new_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
+
+    def effect(tx: Tx) -> NewKeyReply:
+        old = _live(tx, principal, key_id)
+        scopes = access.scopes_from_text(old.scopes)
+        access.check_scopes_within(principal, scopes)
+        life_ms = None if old.expires_at_ms is None else old.expires_at_ms - old.created_at_ms
+        lives_s = request.expires_in_s or (None if life_ms is None else life_ms / 1000)
+        key = {
+            "id": new_id,
+            "account_id": old.account_id,
+            "name": old.name,
+            "expires_at_ms": _after(tx.now_ms, lives_s),
+        }
+        reply = _insert(hub, tx, key, secret=secret, scopes=scopes)
+        ends_ms = tx.now_ms + round(request.overlap_s * 1000)
+        accounts.end_key(tx, key_id, at_ms=min(ends_ms, old.expires_at_ms or ends_ms))
+        _tell(tx, principal, "key.rotated", account_id=old.account_id, key_id=key_id, successor=new_id)
+        tx.touch(KEYS_TOPIC)
+        return reply
+
+    return await hub.store.write(
+        lambda tx: once(tx, remembered, lambda: effect(tx), model=NewKeyReply, sealed=True)
+    )
+
+
+def _live(tx: Tx, principal: Principal, key_id: str) -> AnyRow:
+    row = accounts.get_key(tx.connection, key_id)
+    access.check_owner(
+        principal, row.account_id if row is not None and row.kind == _KEY else None, what="key"
+    )
+    assert row is not None
+    if row.revoked_at_ms is not None or (row.expires_at_ms or tx.now_ms + 1) <= tx.now_ms:
+        raise Conflict("This key has ended; make a new one.")
+    return row
+
+
+async def revoke(hub: Hub, principal: Principal, key_id: str) -> None:
+    """At once, here and on every hub of the pool."""
+
+    def unit(tx: Tx) -> None:
+        row = accounts.get_key(tx.connection, key_id)
+        access.check_owner(principal, row.account_id if row is not None else None, what="key")
+        assert row is not None
+        if accounts.revoke_key(tx, key_id):
+            _tell(tx, principal, "key.revoked", account_id=row.account_id, key_id=key_id)
+        tx.touch(KEYS_TOPIC)
+
+    await hub.store.write(unit)
+
+
+async def sign_out(hub: Hub, principal: Principal) -> None:
+    """End the very credential that asks."""
+
+    def unit(tx: Tx) -> None:
+        if accounts.revoke_key(tx, principal.key_id):
+            _tell(
+                tx,
+                principal,
+                "account.signed_out",
+                account_id=principal.account_id,
+                key_id=principal.key_id,
+            )
+        tx.touch(KEYS_TOPIC)
+
+    await hub.store.write(unit)
+
+
+async def revoke_all(hub: Hub, principal: Principal, account_id: str | None, *, keep_this: bool) -> int:
+    """Every key and every browser's session of the account; how many were good until now."""
+    owner = account_id or principal.account_id
+    access.check_owner(principal, owner, what="account")
+    kept = principal.key_id if keep_this else ""
+
+    def unit(tx: Tx) -> int:
+        if accounts.get_account(tx.connection, owner) is None:
+            raise NotFound("There is no such account.", field="account_id")
+        ended = accounts.revoke_keys_of(tx, account_id=owner, but=kept)
+        if ended:
+            _tell(tx, principal, "account.signed_out_everywhere", account_id=owner, ended=ended)
+        tx.touch(KEYS_TOPIC)
+        return ended
+
+    return await hub.store.write(unit)

@@ -1,0 +1,363 @@
+"""Results that are compared before they are believed: who has to confirm them, what follows, who is paid for it.
+
+A job that is to be checked goes back to the queue with its result kept on the attempt's row, and may then be placed
+only on the node of an owner who has not reported one. Whether it is checked is decided when the result is there, by a
+draw that no node can foresee: there is nothing a node could know, or wait for, before it answers honestly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from computepool.core import verification
+from computepool.core.gates import could_run
+from computepool.core.jobs import AttemptState, JobState, Reason
+from computepool.core.pricing import charge_of
+from computepool.core.reputation import REFUTED_ACTION, VERIFIED_ACTION
+from computepool.core.resources import Shape
+from computepool.core.verification import PPM, Decision, Mode, Policy, Result, Ruling, parse
+from computepool.hub.services import holds, lifecycle
+from computepool.hub.services.context import Hub
+from computepool.hub.services.holds import Bill
+from computepool.hub.services.lifecycle import Effects
+from computepool.hub.store import jobs as job_rows
+from computepool.hub.store import records, results
+from computepool.hub.store.session import AnyRow, Tx
+from computepool.protocol.nodes import Report
+
+_BATCH = 500
+#: By attempt: how it ended, and what is paid for it.
+Ends = dict[str, tuple[AttemptState, int | None]]
+
+
+class Verdict(StrEnum):
+    """Why a result is believed."""
+
+    UNCHECKED = "unchecked"  #: nobody asked for a check, or none was drawn
+    OWN = "own"  #: the submitter's own node
+    CONFIRMED = "confirmed"  #: several owners' nodes came to the same
+    ALONE = "alone"  #: it was to be checked, and there was nobody who could
+    VARIES = "varies"  #: every run came to something else
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One reported result, with all that is needed to make it the job's."""
+
+    attempt_id: str
+    number: int
+    node_id: str
+    bill: Bill
+    outcome: str
+    streak: int
+    started_ms: int
+    finished_ms: int
+    exit_code: int | None
+    result: str | None
+    result_artifact: str | None
+    files: dict[str, str]  #: name to digest
+    waited: bool = True  #: it is on its attempt's row already; else the caller writes that
+
+    def accepted_row(self, job: AnyRow, *, why: Reason, verdict: Verdict, cost: int) -> dict[str, Any]:
+        return {
+            "job": job.id,
+            "why": why.value,
+            "number": self.number,
+            "node": self.node_id,
+            "started": self.started_ms,
+            "finished": self.finished_ms,
+            "code": self.exit_code,
+            "value": self.result,
+            "artifact": self.result_artifact,
+            "cost": cost,
+            "believed": verdict.value,
+        }
+
+    def references(self, job: AnyRow) -> list[dict[str, Any]]:
+        """What the submitter may read from now on."""
+        files = [("output", name, digest) for name, digest in self.files.items()]
+        if self.result_artifact is not None:
+            files.append(("result", "result", self.result_artifact))
+        return [
+            {"digest": digest, "account_id": job.account_id, "job_id": job.id, "role": role, "name": name}
+            for role, name, digest in files
+        ]
+
+
+def run_of(report: Report, attempt: AnyRow, *, bill: Bill, times: Mapping[str, Any], streak: int) -> Run:
+    return Run(
+        attempt_id=attempt.id,
+        number=attempt.number,
+        node_id=attempt.node_id,
+        bill=bill,
+        outcome=report.result_digest(),
+        streak=streak,
+        started_ms=times["started"],
+        finished_ms=times["finished"],
+        exit_code=report.exit_code,
+        result=report.result,
+        result_artifact=report.result_artifact,
+        files={output.name: output.digest for output in report.outputs},
+        waited=False,
+    )
+
+
+def _run_from(row: AnyRow) -> Run:
+    return Run(
+        attempt_id=row.id,
+        number=row.number,
+        node_id=row.node_id,
+        bill=Bill(
+            owner_id=row.owner_id,
+            price_version=row.price_version,
+            billed_ms=row.billed_ms or 0,
+            charge=charge_of(row.price, row.billed_ms or 0),
+        ),
+        outcome=row.outcome,
+        streak=row.streak,
+        started_ms=row.started_at_ms,
+        finished_ms=row.finished_at_ms,
+        exit_code=row.exit_code,
+        result=row.result,
+        result_artifact=row.result_artifact,
+        files=json.loads(row.outputs or "{}"),
+    )
+
+
+def waiting(tx: Tx, job: AnyRow) -> list[Run]:
+    return [_run_from(row) for row in results.waiting(tx.connection, job.id)]
+
+
+# whether to check
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What was decided about a batch of reports before anything was read."""
+
+    streak: int  #: of the node
+    drawn: frozenset[str]  #: attempts whose results are checked, should their submitters want it
+
+
+def draw(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Checks:
+    streak = hub.registry.fleet.streak(node_id)
+    chance = verification.check_chance(streak)
+    known: dict[Shape, bool] = {}
+    drawn = (
+        id_ for id_ in attempt_ids if _draw(hub, id_) < chance and _somebody_else(hub, node_id, id_, known)
+    )
+    return Checks(streak, frozenset(drawn))
+
+
+def _draw(hub: Hub, attempt_id: str) -> int:
+    """Even, the same whenever it is asked, and known to this pool's hubs alone."""
+    return int(hub.secrets.digest(f"check:{attempt_id}")[:16], 16) % PPM
+
+
+def _somebody_else(hub: Hub, node_id: str, attempt_id: str, known: dict[Shape, bool]) -> bool:
+    """Whether a connected node of another owner could run it. Where the job is not known here any more: perhaps."""
+    session = hub.registry.get(node_id)
+    attempt = session.attempts.get(attempt_id) if session is not None else None
+    if attempt is None:
+        return True
+    shape = attempt.lane.shape
+    if shape not in known:
+        known[shape] = shape.account != attempt.lane.owner and _others_able(hub, shape, attempt.lane.owner)
+    return known[shape]
+
+
+def _others_able(hub: Hub, shape: Shape, owner: str) -> bool:
+    others = Shape(
+        shape.requirements,
+        shape.account,
+        ceiling=shape.ceiling,
+        avoid_owners=shape.avoid_owners | {owner},
+    )
+    fleet = hub.registry.fleet
+    return bool(could_run(fleet, others, slice(0, fleet.rows)).any())
+
+
+def needs_no_other(hub: Hub, job: AnyRow, attempt: AnyRow, *, drawn: bool) -> Verdict | None:
+    """Why a first result is believed at once; None: it is not."""
+    mode = parse(job.verify).mode
+    if mode is Mode.NONE:
+        return Verdict.UNCHECKED
+    if mode is not Mode.ADAPTIVE:
+        return None
+    if attempt.owner_id == job.account_id:
+        return Verdict.OWN
+    return None if drawn and job.spec_digest not in hub.varying else Verdict.UNCHECKED
+
+
+# what follows from several
+
+
+def decide(job: AnyRow, runs: Sequence[Run]) -> Decision:
+    policy = parse(job.verify)
+    return verification.judge(policy, [Result(kind=run.outcome, streak=run.streak) for run in runs])
+
+
+def keep(tx: Tx, job: AnyRow, run: Run, *, actor: str, newest: bool, effects: Effects) -> None:
+    """The result stays on its attempt's row, and the job waits for another owner's node."""
+    owners = ",".join(sorted({*filter(None, job.avoid_owners.split(",")), run.bill.owner_id}))
+    counted = {"results": job.results + 1, "avoid_owners": owners}
+    _keep_files(tx, job, run)
+    if not newest:  # a late one: another attempt has the job, or it waits already
+        results.count(tx, job.id, **counted)
+        return
+    wait_for_another(tx, job, attempt_no=run.number, actor=actor, effects=effects, **counted)
+
+
+def wait_for_another(
+    tx: Tx, job: AnyRow, *, attempt_no: int, actor: str, effects: Effects, **changes: Any
+) -> None:
+    lifecycle.requeue(
+        tx,
+        job,
+        attempt_no=attempt_no,
+        reason=Reason.VERIFYING,
+        actor=actor,
+        effects=effects,
+        ready_at_ms=tx.now_ms,
+        avoid_node="",
+        **changes,
+    )
+
+
+def _keep_files(tx: Tx, job: AnyRow, run: Run) -> None:
+    """Nobody may read them yet, but they must still be there when somebody may."""
+    rows = [row | {"account_id": run.node_id, "role": "pending"} for row in run.references(job)]
+    records.refer(tx, rows)
+
+
+def conclude(
+    hub: Hub,
+    tx: Tx,
+    job: AnyRow,
+    *,
+    runs: Sequence[Run],
+    decision: Decision,
+    why: Reason = Reason.COMPLETED,
+    actor: str,
+    effects: Effects,
+) -> Ends:
+    """The first of the runs that count becomes the job's result, and they are paid for."""
+    # Where every run came to something else nobody is to blame: the first counts, and as many are paid as were agreed on.
+    counting = decision.agreeing or tuple(range(len(runs)))
+    verdict = _verdict_of(decision)
+    paid = [runs[place] for place in counting][: job.runs]
+    ends: Ends = {run.attempt_id: (AttemptState.SUCCEEDED, None) for run in runs}
+    ends |= {run.attempt_id: (AttemptState.SUCCEEDED, run.bill.charge) for run in paid}
+    ends |= {runs[place].attempt_id: (AttemptState.REFUTED, None) for place in decision.wrong}
+    chosen, cost = paid[0], sum(run.bill.charge for run in paid)
+    if verdict is Verdict.CONFIRMED:
+        for place in decision.agreeing:
+            _say(tx, job, runs[place], action=VERIFIED_ACTION)
+    for place in decision.wrong:
+        _say(tx, job, runs[place], action=REFUTED_ACTION)
+    if verdict is Verdict.VARIES:
+        results.mark_varying(tx, job.spec_digest)
+        hub.varying.add(job.spec_digest)
+    say_succeeded(tx, job, chosen, actor=actor, why=why)
+    holds.settle(hub, tx, job, bills=[run.bill for run in paid], ref=chosen.attempt_id)
+    job_rows.accept(tx, [chosen.accepted_row(job, why=why, verdict=verdict, cost=cost)])
+    records.refer(tx, chosen.references(job))
+    results.conclude(
+        tx,
+        [
+            {
+                "attempt": run.attempt_id,
+                "new_state": ends[run.attempt_id][0].value,
+                "cost": ends[run.attempt_id][1],
+            }
+            for run in runs
+            if run.waited
+        ],
+    )
+    effects.finished.append(job.id)
+    lifecycle.release_dependents(tx, [job.id], effects)
+    return ends
+
+
+def _verdict_of(decision: Decision) -> Verdict:
+    if decision.ruling is Ruling.DIFFER:
+        return Verdict.VARIES
+    return Verdict.CONFIRMED if len(decision.agreeing) > 1 else Verdict.ALONE
+
+
+def say_succeeded(tx: Tx, job: AnyRow, chosen: Run, *, actor: str, why: Reason) -> None:
+    said: dict[str, Any] = {"actor": actor, "attempt": chosen.attempt_id, "node": chosen.node_id}
+    before = JobState(job.state)
+    if before is JobState.LEASED:
+        lifecycle.job_event(tx, job, JobState.RUNNING, reason=Reason.STARTED, **said)
+        before = JobState.RUNNING
+    lifecycle.job_event(tx, job, JobState.SUCCEEDED, reason=why, before=before, **said)
+
+
+def _say(tx: Tx, job: AnyRow, run: Run, *, action: str) -> None:
+    tx.emit(
+        actor="hub",
+        action=action,
+        account_id=job.account_id,
+        job_id=job.id,
+        attempt_id=run.attempt_id,
+        node_id=run.node_id,
+        before=AttemptState.SUCCEEDED.value,
+        after=(AttemptState.REFUTED if action == REFUTED_ACTION else AttemptState.SUCCEEDED).value,
+    )
+
+
+def give_up(tx: Tx, job: AnyRow, *, runs: Sequence[Run], actor: str, effects: Effects) -> None:
+    """Every run came to something else. Nobody is to blame, but who insists on agreement gets no result."""
+    results.mark_varying(tx, job.spec_digest)
+    error = f"{len(runs)} runs on different owners' nodes came to different results."
+    reason = Reason.RESULTS_DIFFER
+    lifecycle.finish(tx, job, JobState.FAILED, actor=actor, reason=reason, effects=effects, error=error)
+
+
+# when nobody comes
+
+
+async def accept_unconfirmed(hub: Hub) -> Effects:
+    """A result that could have been checked and was not, because no other owner's node took it, is believed after a while."""
+    before_ms = hub.now_ms() - round(hub.settings.verify_wait_s * 1000)
+    found = await hub.store.read(
+        lambda connection: results.unconfirmed(connection, before_ms=before_ms, limit=_BATCH)
+    )
+    if not found:
+        return Effects()
+    return await hub.store.write(lambda tx: _accept_alone(hub, tx, found, before_ms=before_ms))
+
+
+def _accept_alone(hub: Hub, tx: Tx, job_ids: list[str], *, before_ms: int) -> Effects:
+    effects = Effects()
+    for job in job_rows.lock_jobs(tx, job_ids).values():
+        if job.state != JobState.QUEUED or job.queued_at_ms > before_ms:
+            continue  # somebody took it meanwhile
+        believe_first(hub, tx, job, effects=effects)
+    return effects
+
+
+def believe_first(hub: Hub, tx: Tx, job: AnyRow, *, effects: Effects) -> bool:
+    """Whether there was a result to believe."""
+    runs = waiting(tx, job)
+    if not runs or parse(job.verify).strict:
+        return False
+    alone = Decision(ruling=Ruling.ACCEPT, agreeing=(0,))
+    conclude(hub, tx, job, runs=runs, decision=alone, actor="hub", effects=effects)
+    return True
+
+
+async def load_varying(hub: Hub) -> None:
+    hub.varying |= await hub.store.read(results.varying)
+
+
+def policy_of(hub: Hub, verify: str | None, confidence: float | None) -> Policy:
+    """What a submission asks for, or else what the operator wants."""
+    if confidence is not None:
+        return verification.with_confidence(confidence)
+    return parse(verify or hub.settings.verify)

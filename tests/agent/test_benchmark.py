@@ -1,0 +1,131 @@
+"""The node's measurements of itself: short, in the sandbox of jobs, out of the way of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computepool.agent import benchmark, driver
+from computepool.agent.gpus import Card
+from computepool.agent.hub_client import HubClient
+from computepool.core.hardware import BOUNDS, cpu_class
+from computepool.testing.processes import RealPool, wait_until
+from tests.agent.conftest import StartNode
+from tests.agent.fake_hub import FakeHub, command, until
+
+LDCONFIG = """2 libs found in cache `/etc/ld.so.cache'
+\tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1
+\tlibcuda.so.1 (libc6,x86-64) => /opt/other/libcuda.so.1
+\tlibcuda.so.1 (libc6) => /usr/lib/i386-linux-gnu/libcuda.so.1
+\tlibnvidia-ptxjitcompiler.so.1 (libc6,x86-64) => /usr/lib/libnvidia-ptxjitcompiler.so.1
+\tlibc.so.6 (libc6,x86-64, OS ABI: Linux 3.2.0) => /lib/libc.so.6
+"""
+
+
+@pytest.mark.parametrize("level", ["process", "namespace", "gvisor"])
+async def test_a_measurement_is_short_and_plausible_at_every_level(start_node: StartNode, level: str) -> None:
+    node = await start_node(level=level)
+    begin = time.monotonic()
+    found = await node.agent.benchmark._measure()
+    # Starting and ending the sandbox are part of it: the machine may be busy, the program itself has 2.5 s.
+    assert time.monotonic() - begin < benchmark.MEASURE_S + 1.5
+    assert found is not None
+    assert 0 < found["cpu"] < BOUNDS["cpu"]
+    assert 0 < found["memory_mb_s"] < BOUNDS["memory_mb_s"]
+    assert 0 < found["disk_mb_s"] < BOUNDS["disk_mb_s"]
+    assert list(node.config.work_dir.glob("measure-*")) == []
+
+
+async def test_a_job_that_comes_ends_the_measurement(start_node: StartNode, hub: FakeHub) -> None:
+    node = await start_node(level="process")
+    measuring = asyncio.create_task(node.agent.benchmark._measure())
+    await until(lambda: list(node.config.work_dir.glob("measure-*/measure.py")) != [])
+    (attempt,) = hub.submit(command("sleep", "1"))
+    assert await measuring is None
+    await until(lambda: attempt in hub.reports)
+
+
+async def test_the_way_to_the_hub_is_measured(start_node: StartNode, hub: FakeHub) -> None:
+    node = await start_node(level="process")
+    client: HubClient = node.agent.benchmark._client
+    seconds, size, whole = 0.01, 500_000, 0.11
+
+    async def probe() -> tuple[float, int, float]:
+        return seconds, size, whole
+
+    client.probe = probe  # type: ignore[method-assign]
+    assert await node.agent.benchmark._network() == {"rtt_us": 10_000, "net_mb_s": 5}
+
+
+def test_what_the_program_says_is_only_words() -> None:
+    lines = [
+        {"cpu": 990},
+        {"card": 0, "gflops": 5},
+        {"card": 7, "gflops": 9},
+        {"note": "x" * 5_000},
+        "nonsense",
+        {"card": "a"},
+    ]
+    found = benchmark.collect(b"\n".join(json.dumps(line).encode() for line in lines) + b"\n{", cards=2)
+    assert found["cpu"] == 990
+    assert found["gflops"] == [5, None]
+    assert len(found["notes"][0]) < 200
+
+
+def test_cards_without_a_library_say_why_they_are_not_measured() -> None:
+    assert "cuBLAS" in benchmark.collect(b"", cards=1)["notes"][0]
+    assert benchmark.collect(b"", cards=0)["notes"] == []
+
+
+def test_the_doctor_measures_too(tmp_path: Path) -> None:
+    found = benchmark.measure_here(tmp_path, cards=0)
+    assert found["cpu"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_drivers_libraries_are_taken_from_the_loaders_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver.os, "uname", lambda: type("Uname", (), {"machine": "x86_64"}))
+    cache = driver.read_cache(LDCONFIG)
+    assert set(cache) == {"libcuda.so.1", "libnvidia-ptxjitcompiler.so.1", "libc.so.6"}
+    monkeypatch.setattr(driver, "_cache", lambda: cache)
+    card = Card(name="NVIDIA L4", vram_mb=1, maker="nvidia")
+    places = driver.mounts([card])
+    assert f"{driver.LIBRARIES}/libcuda.so.1" in places.values()
+    assert not any("libc.so" in place for place in places.values())
+    assert driver.mounts([]) == {}
+    assert driver.library_path([card], "/opt/python/lib", None) == {
+        "LD_LIBRARY_PATH": f"{driver.LIBRARIES}:/opt/python/lib"
+    }
+
+
+# ---------------------------------------------------------------- with the real hub
+@pytest.fixture
+def real(ground: Path, runtime: object) -> Iterator[RealPool]:
+    measuring = {"measure_every_s": 3600, "measure_first_s": 0, "retier_round_s": 0.1}
+    with RealPool(cache=ground / "cache", **measuring) as pool:
+        pool.start_hub()
+        yield pool
+
+
+@pytest.mark.process
+def test_a_real_node_is_measured_soon_after_it_enrolled(real: RealPool) -> None:
+    client = real.client()
+    real.start_agent(sandbox="namespace")
+
+    def known() -> Any:
+        found = client.nodes.list()
+        return found and found[0].hardware is not None and found[0].hardware.measured_at_ms
+
+    wait_until(known, 30, "a measurement")
+    hardware = client.nodes.list()[0].hardware
+    assert hardware is not None
+    assert hardware.scores.cpu is not None
+    assert hardware.tier == cpu_class(hardware.scores.cpu)
+    assert hardware.scores.rtt_us
+    assert hardware.scores.net_mb_s is not None
