@@ -59,7 +59,7 @@ imports: .venv/.dev
 bench: packages .venv/.dev ## measure beside other systems, and print numbers and ratios
 	.venv/bin/python -m bench $(ARGS)
 
-simulation: .venv/.dev ## compare rules of reputation; writes the tables and the figure of docs/reputation.md
+simulation: .venv/.dev ## rules of reputation, and cheats against verification; writes the tables in docs/ (2 min)
 	.venv/bin/python -m simulation $(ARGS)
 
 fmt: .venv/.dev ## format the code and mend what ruff can mend

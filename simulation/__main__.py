@@ -1,10 +1,11 @@
-"""`make simulation`: compares rules of reputation, prints the tables, and writes them and the figure into docs/."""
+"""`make simulation`: compares rules of reputation, and of verification against cheats; writes tables and figure into docs/."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from simulation import cheat_report
 from simulation.report import figure, table
 from simulation.study import QUICK, Size, run
 
@@ -15,7 +16,17 @@ _BEGIN, _END = "<!-- simulation: begin -->", "<!-- simulation: end -->"
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shows that it works; prints only")
-    quick = parser.parse_args().quick
+    parser.add_argument("--cheats", action="store_true", help="only the study of nodes that cheat")
+    chosen = parser.parse_args()
+    if not chosen.quick:
+        cheats = cheat_report.run()
+        print(cheats)
+        _write(_DOCS / "verification.md", cheats)
+    if not chosen.cheats:
+        _compare_reputations(quick=chosen.quick)
+
+
+def _compare_reputations(*, quick: bool) -> None:
     study = run(QUICK if quick else Size())
     for family, name in study.tuned.items():
         print(f"Best of 24 for {family}: {name}")
@@ -23,10 +34,16 @@ def main() -> None:
     if quick:
         return
     (_DOCS / "reputation.svg").write_text(figure(study))
-    page = _DOCS / "reputation.md"
-    before, _, rest = page.read_text().partition(_BEGIN)
+    _write(_DOCS / "reputation.md", table(study))
+
+
+def _write(page: Path, tables: str) -> None:
+    """Between the markers; a page without them gets them at its end."""
+    text = page.read_text() if page.exists() else "# Verification\n"
+    before, found, rest = text.partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    page.write_text(f"{before}{_BEGIN}\n\n{table(study)}\n\n{_END}{after}")
+    gap = "" if found else "\n"
+    page.write_text(f"{before}{gap}{_BEGIN}\n\n{tables}\n\n{_END}{after if found else chr(10)}")
 
 
 if __name__ == "__main__":

@@ -250,3 +250,16 @@ def test_remembered_scores_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(8):
         assert chosen(fleet, shape())
         assert all(len(ranking.scores) <= 8 for ranking in fleet.rankings.values())
+
+
+def test_owners_to_avoid_are_the_jobs_own_affair() -> None:
+    """Jobs of one kind share what is remembered of the fleet, but not who has run them."""
+    fleet = fleet_of(node("ann-1", owner="ann"), node("bob-1", owner="bob"))
+    plain = shape(account="sam", cpu_milli=1_000)
+    first = replace(plain, avoid_owners=frozenset({"ann"}))
+    for _ in range(2):
+        assert {*chosen(fleet, first), *chosen(fleet, first)} == {"bob-1"}
+        assert {*chosen(fleet, plain), *chosen(fleet, plain)} == {"ann-1", "bob-1"}
+    nobody = replace(plain, avoid_owners=frozenset({"ann", "bob"}))
+    assert chosen(fleet, nobody) == []
+    assert not eligible(fleet, nobody).any()

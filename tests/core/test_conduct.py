@@ -74,6 +74,7 @@ def event(action: str, **columns: Any) -> dict[str, Any]:
     ("said", "expected"),
     [
         (event("job.succeeded"), ("node_1", Deed.COMPLETED)),
+        (event("job.succeeded", actor="hub"), ("node_2", Deed.COMPLETED)),
         (event("job.queued", reason="timeout"), ("node_1", Deed.HARMFUL)),
         (event("job.failed", reason="out_of_memory"), ("node_1", Deed.HARMFUL)),
         (event("job.failed", reason="budget_spent"), ("node_1", Deed.HARMFUL)),

@@ -126,7 +126,7 @@ def test_what_is_no_host_and_port_is_refused_with_a_sentence(text: str) -> None:
 
 
 def test_forms_that_mean_the_same_are_one() -> None:
-    assert parse_target(" PyPI.org.:443 ") == Target("pypi.org", 443)
+    assert parse_target(" Files.Example.org.:443 ") == Target("files.example.org", 443)
     assert parse_targets(["a.test:1", "A.test:1", "b.test:1"]) == (Target("a.test", 1), Target("b.test", 1))
     assert parse_target("[2606:4700:0:0::1111]:443") == Target("2606:4700::1111", 443)
     with pytest.raises(ValueError, match=f"{TARGETS_MAX} is the most"):

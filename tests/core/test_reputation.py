@@ -259,6 +259,7 @@ def event(action: str, **columns: Any) -> dict[str, Any]:
     [
         (event("job.succeeded", actor="late", node_id="other"), ("late", Evidence.UNVERIFIED, False)),
         (event("job.succeeded", actor="n", account_id="acc_o"), ("n", Evidence.UNVERIFIED, True)),
+        (event("job.succeeded", actor="hub"), ("n", Evidence.UNVERIFIED, False)),
         (event("attempt.expired", reason="lease_lost"), ("n", Evidence.LEASE_LOST, False)),
         (event("attempt.expired", reason="node_restarted"), ("n", Evidence.LEASE_LOST, False)),
         (event("attempt.failed", reason="node_error"), ("n", Evidence.NODE_FAULT, False)),

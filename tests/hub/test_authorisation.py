@@ -81,6 +81,8 @@ GET    /api/v1/nodes/{node_id}            401  200  200  200  200  200  401  401
 GET    /api/v1/nodes/{node_id}/why        401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/state      401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/revoke     401  404  404  200  404  200  401  401  401  401  401
+GET    /api/v1/nodes/{node_id}/rules      401  404  404  200  404  200  401  401  401  401  401
+PUT    /api/v1/nodes/{node_id}/rules      401  404  404  200  404  200  401  401  401  401  401
 GET    /api/v1/credits                    401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/credits/statement          401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/credits/statement.csv      401  200  200  200  200  200  401  401  401  401  401
@@ -203,6 +205,7 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         ("POST", "/api/v1/quotes"): {"json": {}},
         ("PUT", "/api/v1/market/floor"): {"json": {"floor": 1}},
         ("PUT", "/api/v1/nodes/{node_id}/floor"): {"json": {"floor": None}},
+        ("PUT", "/api/v1/nodes/{node_id}/rules"): {"json": {"minutes_max": 60}},
         ("PUT", "/api/v1/prices"): {"json": _prices(cast)},
         ("POST", "/api/v1/payouts"): {"json": {"amount": LEAST, "upi": "asha@okaxis"}},
         ("POST", "/api/v1/payouts/{payout_id}/reject"): {"json": {"reason": "no"}},

@@ -18,7 +18,7 @@ from computepool.hub.api.policy import policies
 from computepool.hub.app import create_api, create_app
 from computepool.hub.services.access import Action
 from computepool.hub.settings import Settings
-from computepool.protocol import accounts, jobs, market, nodes, payouts
+from computepool.protocol import accounts, jobs, market, nodes, payouts, rules
 from computepool.protocol import credits as credit_models
 from computepool.testing.hub import HubDouble
 from tests.hub.cast import Cast, assemble
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 PROBLEM = "application/problem+json"
 MODELS: dict[str, type[BaseModel]] = {
     name: model
-    for module in (accounts, credit_models, jobs, market, nodes, payouts)
+    for module in (accounts, credit_models, jobs, market, nodes, payouts, rules)
     for name, model in vars(module).items()
     if isinstance(model, type) and issubclass(model, BaseModel)
 }

@@ -165,6 +165,7 @@ def test_amounts_are_kept_as_wide_whole_numbers() -> None:
 #: Parts of jobs and nodes that may be fractions; none of them is money.
 FRACTIONS = {"cores", "cores_free", "cores_total", "progress", "score", "terms", "load", "reliability"}
 FRACTIONS |= {"success_weight", "failure_weight"}  # of a node's reputation
+FRACTIONS |= {"score_min"}  # of a submitter's conduct
 
 
 def models() -> Iterator[type[BaseModel]]:

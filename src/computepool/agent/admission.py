@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from computepool.agent.identity import Identity
+from computepool.agent.manifest import demand
+from computepool.agent.owner_rules import OwnerRules
 from computepool.agent.specs import PreparedSpec, SpecCache
 from computepool.core.errors import Unauthenticated
 from computepool.core.isolation import Level
@@ -37,13 +39,26 @@ class Gatekeeper:
         trusted: Collection[str],
         cards: int,
         network: bool = False,
+        lends_gpus: bool = False,
+        rules: OwnerRules | None = None,
     ) -> None:
         self._identity = identity
         self._level = level
         self._trusted = frozenset(trusted) | {identity.owner}
         self._cards = cards
         self._network = network
+        self._lends_gpus = lends_gpus
+        self._rules = rules
         self._specs = SpecCache()
+
+    @property
+    def rules_digest(self) -> str:
+        """Of the owner's rules that hold here."""
+        return "" if self._rules is None else self._rules.digest
+
+    def follow(self, rules: str) -> None:
+        if self._rules is not None:
+            self._rules.follow(rules)
 
     def admit(self, reply: NextReply, *, hub_now_s: int) -> Admission:
         admission = Admission()
@@ -103,8 +118,14 @@ class Gatekeeper:
             )
         if spec.isolation is not None and self._level < spec.isolation:
             return f"The job asks for isolation {spec.isolation.label}; this node offers {self._level.label}."
+        stranger = grant.account_id not in self._trusted and "*" not in self._trusted
+        if grant.gpus and stranger and not self._lends_gpus:
+            return "This node's cards are for its owner and trusted accounts (pool node start --gpus lends them)."
         if any(not 0 <= index < self._cards for index in grant.gpus):
             return f"The job was given cards {grant.gpus}; this node has {self._cards}."
         if spec.net and not self._network:
             return "The job lists hosts to reach; this node gives no network (pool node start --net)."
+        if self._rules is not None and grant.account_id != self._identity.owner:
+            broken = self._rules.refusals(demand(grant, spec))
+            return "; ".join(broken)
         return ""

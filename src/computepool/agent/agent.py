@@ -25,7 +25,9 @@ from computepool.agent.hub_client import HubClient
 from computepool.agent.identity import Identity
 from computepool.agent.logs import LogShipper
 from computepool.agent.loop import NodeLoop
+from computepool.agent.manifest import manifest
 from computepool.agent.outbox import Outbox
+from computepool.agent.owner_rules import OwnerRules
 from computepool.agent.processes import ProcessRunner
 from computepool.agent.reporter import Reporter
 from computepool.agent.sandbox import volumes
@@ -76,6 +78,8 @@ class Agent:
             trusted=config.trusted,
             cards=len(machine.cards),
             network=config.network,
+            lends_gpus=config.gpus is True,
+            rules=OwnerRules(config.data_dir),
         )
         self.loop = NodeLoop(
             client,
@@ -207,6 +211,7 @@ class Agent:
             "pid": os.getpid(),
             "state": loop.state.value,
             "level": self._machine.sandbox.level.label,
+            "network": self._config.network,
             "connected": contact is not None and now - contact < loop.lease.lease_ms / 1000,
             "last_contact_s": None if contact is None else round(now - contact, 1),
             "last_error": loop.last_error,
@@ -215,8 +220,7 @@ class Agent:
             "running": [
                 {
                     "attempt_id": head.id,
-                    "job_id": head.grant.job_id,
-                    "name": head.spec.spec.name,
+                    **manifest(head.grant, head.spec).as_dict(),
                     "ran_s": 0.0 if head.started_at is None else round(now - head.started_at, 1),
                     "progress": head.progress,
                 }

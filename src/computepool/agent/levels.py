@@ -21,7 +21,7 @@ def choose(reports: Sequence[LevelReport], wanted: str, *, cards: bool = False) 
         # A level is the node's, and cards cannot be passed into gvisor: lending them is what they are there for.
         passed = [report for report in passed if passes_cards(report.level)]
     if passed:
-        return max(passed, key=lambda report: report.level)
+        return max(passed, key=_preference)
     failed = [report for report in reports if wanted in ("auto", report.level.label)]
     details = "; ".join(f"{report.level.label}: {report.reason}. {report.fix}".strip() for report in failed)
     raise Unavailable(
@@ -29,8 +29,14 @@ def choose(reports: Sequence[LevelReport], wanted: str, *, cards: bool = False) 
     )
 
 
+def _preference(report: LevelReport) -> tuple[bool, bool, Level]:
+    """By itself a node takes a container only where nothing else holds strangers' jobs: as strong as a namespace, slower."""
+    level = report.level
+    return level >= Level.NAMESPACE, level is not Level.CONTAINER, level
+
+
 def passes_cards(level: Level) -> bool:
-    return level is not Level.GVISOR
+    return level not in (Level.CONTAINER, Level.GVISOR)
 
 
 def make(level: Level, config: SandboxConfig) -> Sandbox:

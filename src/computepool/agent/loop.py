@@ -20,6 +20,7 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.endings import Ending, failed, returned
 from computepool.agent.executor import Executor
 from computepool.agent.hub_client import Backoff, HubClient
+from computepool.agent.manifest import manifest
 from computepool.agent.reporter import Reporter
 from computepool.core.errors import ComputePoolError, Unauthenticated
 from computepool.core.jobs import Reason, Verdict
@@ -31,6 +32,10 @@ _log = logging.getLogger(__name__)
 #: One 401 may be a clock that jumped: the client corrects itself by the hub's time. Two in a row are an answer.
 UNAUTHENTICATED_MAX = 2
 _IDLE_TICK_S = 1.0
+#: For so long after a change of the owner's rules, jobs that they forbid are given back and count as nobody's fault.
+RULES_CHANGED_S = 60.0
+#: What jobs may do is logged once for all that are alike, of the last so many kinds.
+_LOGGED_MAX = 512
 
 
 @dataclass(slots=True)
@@ -69,6 +74,8 @@ class NodeLoop:
         self._held: dict[str, None] = {}
         self._remembered: OrderedDict[str, None] = OrderedDict()
         self._profile_due = True
+        self._rules_at = -RULES_CHANGED_S
+        self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._beat = asyncio.Event()
         self._work = asyncio.Event()
         self._done = asyncio.Event()
@@ -234,6 +241,7 @@ class NodeLoop:
             running=self._executor.running(),
             wait_ms=wait_ms,
             claim=claim,
+            rules=self._gatekeeper.rules_digest,
             profile=self._profile if self._profile_due else None,
         )
 
@@ -250,6 +258,9 @@ class NodeLoop:
             if attempt is not None:
                 self._executor.stop(attempt, Stop.CANCELLED)
         self._set_hub_state(reply.state)
+        if reply.rules is not None:  # Before the jobs that came with them.
+            self._gatekeeper.follow(reply.rules)
+            self._rules_at = self.last_contact
         if reply.grants:
             self._take(reply, asked_at)
         if reply.measure:
@@ -274,18 +285,35 @@ class NodeLoop:
             self._report(attempt_id, failed(Reason.NODE_ERROR, f"not run: {why}"))
         for attempt_id, why in admission.forbidden:
             _log.warning("attempt %s may not run here: %s", attempt_id, why)
-            self._report(attempt_id, failed(Reason.NODE_ERROR, why))
+            self._report(attempt_id, self._forbidden(why))
         attempts = [
             Attempt(grant=grant, spec=spec, asked_at=asked_at, received_at=now)
             for grant, spec in admission.accepted
         ]
         if self.state is NodeState.ACTIVE:
+            for attempt in attempts:
+                self._log_manifest(attempt)
             self._executor.start(attempts)
             self._work.set()
             return
         reason = Reason.NODE_DRAINING if self.state is NodeState.DRAINING else Reason.GIVEN_BACK
         for attempt in attempts:
             self._report(attempt.id, returned(reason))
+
+    def _log_manifest(self, attempt: Attempt) -> None:
+        """The owner reads here whose job runs and what it may do. Many calls of one function are one line."""
+        kind = (attempt.spec.digest, attempt.grant.account_id)
+        if kind not in self._logged:
+            self._logged[kind] = None
+            _log.info("running %s", manifest(attempt.grant, attempt.spec).sentence)
+            if len(self._logged) > _LOGGED_MAX:
+                self._logged.popitem(last=False)
+
+    def _forbidden(self, why: str) -> Ending:
+        """Right after a change of the rules a job may have been on its way: nobody's fault. Later it is the hub's."""
+        if self._clock.steady() - self._rules_at < RULES_CHANGED_S:
+            return returned(Reason.GIVEN_BACK)
+        return failed(Reason.NODE_ERROR, why)
 
     # ------------------------------------------------------------ reports
     def on_ending(self, attempt: Attempt, ending: Ending, logs: Sequence[LogText]) -> None:

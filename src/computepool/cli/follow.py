@@ -64,7 +64,7 @@ def follow_group(pool: Pool, group_id: str) -> GroupView:
     """Until none of the group's jobs is open."""
     bar = Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
@@ -73,7 +73,7 @@ def follow_group(pool: Pool, group_id: str) -> GroupView:
     )
     with bar:
         group = pool.groups.get(group_id)
-        task = bar.add_task(group.name, total=group.total)
+        task = bar.add_task(output.printable(group.name), total=group.total)
         for result in pool.groups.results(group_id, follow=True):
             if result.state is not JobState.SUCCEEDED:
                 output.note(f"{result.job_id} (slice {result.item}): {result.state}, {result.reason}")
@@ -127,9 +127,7 @@ class _PlainScreen:
             output.note(f"{job.id} {text}")
 
     def write(self, chunk: LogChunk) -> None:
-        stream = sys.stderr if chunk.stream == "stderr" else sys.stdout
-        stream.write(chunk.text)
-        stream.flush()
+        output.write_log(chunk.text, stderr=chunk.stream == "stderr")
 
     def close(self) -> None:
         return None
@@ -157,7 +155,9 @@ class _LiveScreen:
     def show(self, job: JobDetail) -> None:
         self._last = job
         total, done = (None, 0.0) if job.progress is None else (1.0, job.progress)
-        self._bar.update(self._task, description=f"{job.id} {sentence(job)}", total=total, completed=done)
+        self._bar.update(
+            self._task, description=output.printable(f"{job.id} {sentence(job)}"), total=total, completed=done
+        )
 
     def write(self, chunk: LogChunk) -> None:
         whole, newline, rest = (self._lines[chunk.stream] + chunk.text).rpartition("\n")
@@ -172,10 +172,12 @@ class _LiveScreen:
         self._bar.stop()
         if self._last is not None and self._last.state in TERMINAL:
             style = "green" if self._last.state is JobState.SUCCEEDED else "red"
-            self._console.print(Text(f"{self._last.id} {sentence(self._last)}", style=style))
+            self._console.print(
+                Text(output.printable(f"{self._last.id} {sentence(self._last)}"), style=style)
+            )
 
     def _print(self, text: str, stream: str) -> None:
-        shown = Text.from_ansi(text)
+        shown = Text.from_ansi(output.printable(text, colours=True))
         if stream == "stderr":
             shown.stylize("dim")
         self._console.print(shown, soft_wrap=True)

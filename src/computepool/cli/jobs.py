@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, Limit, accepts, open_pool, requirements
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs import JobDetail, JobView, NodeVerdictView, WhyView
+    from computepool.protocol.jobs import JobDetail, JobView, NodeVerdictView, Usage, WhyView
     from computepool.sdk import JobOptions
 
 app = typer.Typer(no_args_is_help=True, help="Look at jobs, follow, explain and cancel them.")
@@ -89,12 +88,17 @@ def show(job_id: JobId, *, json: Json = False) -> None:
             ("cost", _cost(job)),
             ("command", " ".join(job.spec.argv)),
             ("needs", ", ".join(f"{name} {value}" for name, value in needs.items())),
+            ("network", ", ".join(job.spec.net)),
+            ("labels", ", ".join(job.spec.labels)),
             ("after", ", ".join(job.after)),
         ]
     )
     if job.tries:
-        rows = [(t.number, t.node_name, t.state, t.reason, t.exit_code, t.error) for t in job.tries]
-        output.print_table(("TRY", "NODE", "STATE", "REASON", "EXIT", "ERROR"), rows, empty="")
+        rows = [
+            (t.number, t.node_name, t.state, t.reason, t.exit_code, _traffic(t.usage), t.error)
+            for t in job.tries
+        ]
+        output.print_table(("TRY", "NODE", "STATE", "REASON", "EXIT", "NETWORK", "ERROR"), rows, empty="")
     if job.outputs:
         rows_out = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
         output.print_table(("OUTPUT", "SIZE", "DIGEST"), rows_out, empty="")
@@ -106,6 +110,12 @@ def _cost(job: JobDetail) -> str | None:
     if job.charge is None:
         return f"at most {format_credits(job.hold)}, set aside" if job.hold else None
     return f"{format_credits(job.charge)}, of {format_credits(job.hold)} set aside" if job.hold else None
+
+
+def _traffic(usage: Usage | None) -> str:
+    if usage is None or not (usage.net_in_bytes or usage.net_out_bytes):
+        return ""
+    return f"{output.size(usage.net_in_bytes)} in, {output.size(usage.net_out_bytes)} out"
 
 
 def _took(job: JobDetail) -> str:
@@ -135,9 +145,7 @@ def logs(
             if json:
                 output.say(chunk.model_dump_json())
                 continue
-            stream = sys.stderr if chunk.stream == "stderr" else sys.stdout
-            stream.write(chunk.text)
-            stream.flush()
+            output.write_log(chunk.text, stderr=chunk.stream == "stderr")
     except KeyboardInterrupt:
         output.note(f"\nThe job goes on. Stop it: pool jobs cancel {job_id}")
         raise typer.Exit(130) from None
@@ -233,7 +241,7 @@ def hosts(*, limit: Limit = 30, json: Json = False, needs: JobOptions) -> None:
     """
     from computepool.sdk import options
 
-    view = open_pool().jobs.preview(options.needs(needs), limit=limit)
+    view = open_pool().jobs.preview(options.needs(needs), limit=limit, **options.rules(needs))
     if json:
         output.print_json(view)
         return

@@ -17,6 +17,7 @@ from computepool.cli import (
     hub,
     jobs,
     market,
+    noderules,
     nodes,
     output,
     payouts,
@@ -55,6 +56,8 @@ app.add_typer(prices.app, name="prices")
 app.command("verify")(verify.verify)
 app.command("nodes")(nodes.list_nodes)
 nodes.app.command("earnings")(market.earnings)
+nodes.app.command("rules")(noderules.rules)
+nodes.app.command("jobs")(noderules.jobs)
 app.add_typer(nodes.app, name="node")
 app.add_typer(market.app, name="market")
 app.add_typer(artifacts.app, name="artifacts")

@@ -68,15 +68,34 @@ def _row(node: NodeView) -> tuple[output.Cell, ...]:
     )  # fmt: skip
 
 
+_Code = Annotated[
+    str | None, typer.Option(metavar="CODE", envvar=CODE_ENV, help="One-time code, from `pool node code`.")
+]
+_Sandbox = Annotated[str, typer.Option(metavar="LEVEL", help="auto, gvisor, container, namespace, process.")]
+_Trust = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ID", help="Account id whose jobs may run without a sandbox; * for all."),
+]
+_Net = Annotated[
+    bool,
+    typer.Option(
+        "--net/--no-net", help="Run jobs that list hosts to reach; that traffic comes from your address."
+    ),
+]
+_Private = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CIDR", help="A network of yours that such jobs may list too: 192.168.7.0/24; default: none."
+    ),
+]
+
+
 def agent_config(
     *,
     hub: Annotated[
         str | None, typer.Option(metavar="URL", help="The hub's address; default: where it is enrolled.")
     ] = None,
-    code: Annotated[
-        str | None,
-        typer.Option(metavar="CODE", envvar=CODE_ENV, help="One-time code, from `pool node code`."),
-    ] = None,
+    code: _Code = None,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="What to call it; default: the host's name.")
     ] = None,
@@ -95,15 +114,19 @@ def agent_config(
     ] = None,
     ram: Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")] = None,
     disk: Annotated[str | None, typer.Option(metavar="SIZE", help="How much disk to lend: 50, 50GB.")] = None,
-    gpus: Annotated[bool, typer.Option("--gpus/--no-gpus", help="Lend the graphics cards.")] = True,
-    sandbox: Annotated[
-        str, typer.Option(metavar="LEVEL", help="auto, gvisor, container, namespace, process.")
-    ] = "auto",
-    runtime_add: runtimes.Add = None,
-    trust: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", help="Account id whose jobs may run without a sandbox; * for all."),
+    gpus: Annotated[
+        bool | None,
+        typer.Option(
+            "--gpus/--no-gpus",
+            help="Lend the graphics cards to everybody, or to nobody; default: to you and accounts you trust.",
+            show_default=False,
+        ),
     ] = None,
+    sandbox: _Sandbox = "auto",
+    runtime_add: runtimes.Add = None,
+    trust: _Trust = None,
+    net: _Net = False,
+    net_allow_private: _Private = None,
     data: Data = None,
 ) -> AgentConfig:
     from computepool.agent.config import AgentConfig
@@ -126,6 +149,8 @@ def agent_config(
         sandbox=sandbox,
         runtime_add=tuple(runtime_add or ()),
         trusted=tuple(trust or ()),
+        network=net,
+        net_private=tuple(net_allow_private or ()),
         **given,
     )
 
@@ -147,6 +172,7 @@ def start(*, config: AgentConfig) -> None:
     Examples:
       pool node start --hub http://pool.example:8000 --code ABCD-…
       pool node start --cores 4 --ram 8GB --no-gpus --tag studio --property site=lab-7
+      pool node start --net
     """
     from computepool.agent import main
 
@@ -274,7 +300,7 @@ def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
       pool node show studio-3 --json
     """
     pool = open_pool()
-    view = pool.nodes.get(_this_node(data)) if node is None else pool.nodes.find(node)
+    view = pool.nodes.get(this_node(data)) if node is None else pool.nodes.find(node)
     if json:
         output.print_json(view)
         return
@@ -323,7 +349,7 @@ def why(node: Node = None, *, data: Data = None, json: Json = False) -> None:
       pool node why studio-3
     """
     pool = open_pool()
-    node_id = _this_node(data) if node is None else pool.nodes.find(node).id
+    node_id = this_node(data) if node is None else pool.nodes.find(node).id
     answer = pool.nodes.why(node_id)
     if json:
         output.print_json(answer)
@@ -382,7 +408,7 @@ def _local(word: str, data: Path | None, *, json: bool) -> None:
     )
 
 
-def _this_node(data: Path | None) -> str:
+def this_node(data: Path | None) -> str:
     from computepool.agent import identity
     from computepool.core.errors import BadRequest
 

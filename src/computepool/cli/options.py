@@ -79,12 +79,22 @@ def requirements(
     isolation: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="At least: process, namespace, gvisor …")
     ] = None,
+    net: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT,…",
+            help="Hosts it may reach: files.example.org:443, *.example.com:443. Default: none.",
+        ),
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="LABEL", help="What kind of job it is; may be repeated.")
+    ] = None,
 ) -> JobOptions:
     given: dict[str, Any] = {
         "cores": cores, "ram": ram, "disk": disk, "gpus": gpus, "vram": vram, "tier": tier, "region": region,
         "tags": tag, "prefer_tags": prefer_tag, "exclude_tags": exclude_tag, "exclude_hosts": exclude_host,
         "host": host, "properties": pairs(property_, what="--property"), "mesh_version": mesh_version,
-        "isolation": isolation,
+        "isolation": isolation, "net": listed(net), "labels": label,
     }  # fmt: skip
     return only_given(given)
 
@@ -181,6 +191,11 @@ def merged(*parts: JobOptions) -> JobOptions:
     for part in parts:
         whole.update(part)
     return whole
+
+
+def listed(given: list[str] | None) -> list[str]:
+    """Repeated, with commas between, or both."""
+    return [part.strip() for text in given or () for part in text.split(",") if part.strip()]
 
 
 def pairs(given: list[str] | None, *, what: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -33,6 +34,19 @@ _STATE_STYLES = {
     "fail": "bold red",
 }
 Cell = str | int | float | None
+#: What a terminal obeys, or shows as something else than it is: escape sequences, control characters, and the marks
+#: that turn the direction of writing around. Names, errors and reasons are other people's words.
+_COLOUR = r"\x1b\[[0-9;]*m"
+_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str, *, colours: bool = False) -> str:
+    """What may be shown on a terminal. With colours: they are kept, and so is a return to the line's beginning."""
+    if not colours:
+        return _CONTROL.sub("", _ESCAPE.sub("", text))
+    kept = re.split(f"({_COLOUR}|\r)", text)
+    return "".join(part if place % 2 else printable(part) for place, part in enumerate(kept))
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -43,7 +57,8 @@ def console(*, stderr: bool = False) -> Console:
 
 def print_json(value: BaseModel | Sequence[BaseModel] | dict[str, Any] | Sequence[dict[str, Any]]) -> None:
     """One document on stdout, exactly what the hub said."""
-    sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(_plain(value), indent=2, ensure_ascii=False)
+    sys.stdout.write(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def _plain(value: Any) -> Any:
@@ -56,7 +71,7 @@ def _plain(value: Any) -> Any:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
     """Aligned columns; where the output is no terminal, tabs, which other programs can cut."""
-    listed = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    listed = [["" if cell is None else _one_line(str(cell)) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in listed:
             sys.stdout.write("\t".join(row) + "\n")
@@ -74,10 +89,15 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty
     console().print(table)
 
 
+def _one_line(text: str) -> str:
+    """A row stays a row, and a column a column, whatever is in it."""
+    return re.sub(r"[\n\t]+", " ", printable(text))
+
+
 def print_fields(fields: Sequence[tuple[str, Cell]]) -> None:
     """One thing in full: a name and a value per line."""
     width = max((len(name) for name, _ in fields), default=0)
-    shown = [(name, str(value)) for name, value in fields if value not in (None, "")]
+    shown = [(name, printable(str(value))) for name, value in fields if value not in (None, "")]
     if not sys.stdout.isatty():
         for name, value in shown:
             sys.stdout.write(f"{name}\t{value}\n")
@@ -91,12 +111,19 @@ def print_fields(fields: Sequence[tuple[str, Cell]]) -> None:
 
 
 def say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(printable(text) + "\n")
 
 
 def note(text: str) -> None:
     """For the person, not for the pipe."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable(text) + "\n")
+
+
+def write_log(text: str, *, stderr: bool = False) -> None:
+    """What a job printed: as it is into files and pipes; a terminal gets its colours and no other commands."""
+    stream = sys.stderr if stderr else sys.stdout
+    stream.write(printable(text, colours=True) if stream.isatty() else text)
+    stream.flush()
 
 
 def ago(at_ms: int | None) -> str:

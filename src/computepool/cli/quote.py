@@ -77,4 +77,6 @@ def short(quote: QuoteView) -> str:
     if quote.price_low is not None and quote.price_high is not None:
         low, high = format_credits(quote.price_low), format_credits(quote.price_high)
         now = f"{high} credits per hour now" if low == high else f"{low} to {high} credits per hour now"
+    if quote.nodes_network is not None:
+        now += f", on one of {quote.nodes_network} nodes that take jobs with network"
     return f"Price: {now}; {format_credits(quote.hold_total)} are set aside, and what is not used comes back."

@@ -11,7 +11,7 @@ about 0.2 ms.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,14 +175,16 @@ def scored(fleet: Fleet, wanted: Requirements, rows: list[int]) -> list[tuple[fl
 
 def able(fleet: Fleet, shape: Shape) -> Mask:
     """Which rows could run the shape if they were online, idle and paid. Looks at what is remembered, keeps nothing."""
-    ranking = fleet.rankings.get((shape.requirements, shape.account))
+    ranking = None if shape.avoid_owners else fleet.rankings.get((shape.requirements, shape.account))
     if ranking is not None and (ranking.version == fleet.version or _repair(fleet, shape, ranking)):
         return ranking.bands >= 0
     return could_run(fleet, shape, slice(0, fleet.rows))
 
 
 def _ranking(fleet: Fleet, shape: Shape) -> Ranking:
-    """The shape's ranking, up to date. Shapes that differ only in the node to avoid share one."""
+    """The shape's ranking, up to date. Shapes that differ only in the node or the owners to avoid share one."""
+    if shape.avoid_owners:
+        shape = replace(shape, avoid_owners=frozenset())
     key = (shape.requirements, shape.account)
     ranking = fleet.rankings.get(key)
     if ranking is not None:

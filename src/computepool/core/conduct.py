@@ -97,6 +97,7 @@ def recompute(runs: Iterable[Run], begin: Conduct = UNKNOWN) -> Conduct:
 
 # events
 
+_HUB = "hub"
 _SUCCEEDED = f"job.{JobState.SUCCEEDED}"
 _CANCELLED = f"job.{JobState.CANCELLED}"
 #: A run that failed by the job's fault is told by what became of the job: it waits again, or it has failed.
@@ -112,8 +113,8 @@ def read(event: Mapping[str, object]) -> Run | None:
     if action not in ACTIONS or account_id is None or not isinstance(at_ms, int):
         return None
     deed = _deed(str(action), before=str(event["before"]), reason=str(event["reason"]))
-    # A report is its node's word; a cancelled job was where the job's row says.
-    node_id = event["node_id"] if action == _CANCELLED else event["actor"]
+    # A report is its node's word; what a person or the hub decides names the node.
+    node_id = event["node_id"] if action == _CANCELLED or event["actor"] == _HUB else event["actor"]
     return None if deed is None or node_id is None else Run(str(account_id), str(node_id), deed, at_ms)
 
 

@@ -226,7 +226,8 @@ GATES: tuple[Gate, ...] = (
     Gate("rule_disk", idle=rulegates.rule("disk")),
     Gate("conduct", now=rulegates.conduct),
     Gate("integrity", idle=_integrity),
-    Gate("other_owner", idle=_other_owner),
+    # Both: whose results are there belongs to the job, and rankings are shared by all jobs of one kind.
+    Gate("other_owner", idle=_other_owner, now=_other_owner),
     Gate("dues", now=_dues),
     Gate("price", now=_price),
 )

@@ -18,7 +18,7 @@ _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 #: Resolvers read names that end so as numbers: 127.1, 0x7f000001.
 _NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
 _PORT = re.compile(r"[1-9]\d{0,4}")
-_HOW = "write host:port, for example pypi.org:443 or *.example.com:443"
+_HOW = "write host:port, for example files.example.org:443 or *.example.com:443"
 
 
 @dataclass(frozen=True, slots=True, order=True)

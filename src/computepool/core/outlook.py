@@ -30,6 +30,7 @@ class Stand:
 class Outlook:
     nodes: int
     stands: tuple[Stand, ...]  #: the cheapest first
+    networked: int | None = None  #: nodes that take jobs with network; None: the job has none
 
     @property
     def now(self) -> int:
@@ -58,8 +59,10 @@ def outlook(fleet: Fleet, market: Market, shape: Shape) -> Outlook:
     now = verdicts.failures() == 0
     agrees = verdicts.now.get("price", np.ones(able.size, np.bool_))
     rows = verdicts.rows[able]
+    taken = verdicts.now.get("network")
+    networked = None if taken is None else int(np.count_nonzero(taken))
     if not rows.size:
-        return Outlook(nodes=len(fleet), stands=())
+        return Outlook(nodes=len(fleet), stands=(), networked=networked)
     kinds = _kinds(fleet, shape, rows)
     counts = [np.bincount(kinds, mask[able]).astype(int).tolist() for mask in (now, able, agrees)]
     example = np.zeros(len(counts[1]), np.intp)
@@ -76,7 +79,7 @@ def outlook(fleet: Fleet, market: Market, shape: Shape) -> Outlook:
         for (offer, own), total in merged.items()
     ]
     stands.sort(key=lambda stand: (stand.offer.price, str(stand.offer.zone)))
-    return Outlook(nodes=len(fleet), stands=tuple(stands))
+    return Outlook(nodes=len(fleet), stands=tuple(stands), networked=networked)
 
 
 def _kinds(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> NDArray[np.intp]:

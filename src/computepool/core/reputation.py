@@ -205,6 +205,7 @@ def cool_off_ms(faults: int, *, limit: int, base_ms: int, max_ms: int) -> int:
 
 # events
 
+_HUB = "hub"
 _SUCCEEDED = "job.succeeded"
 _EXPIRED = "attempt.expired"
 #: A node's report that blames the node. Written beside the job's own event, which is about the job.
@@ -223,8 +224,10 @@ def node_of(event: Mapping[str, object]) -> str | None:
     """The node that an event says something about; None: it says nothing about any."""
     if event["action"] not in ACTIONS:
         return None
-    # A late result is accepted from a node that the job has left, so the job's node would be the wrong one.
-    found = event["actor"] if event["action"] == _SUCCEEDED else event["node_id"]
+    # A late result was accepted from a node that the job had left, so its own word comes first; where the hub speaks,
+    # because nobody came to confirm a result, it names the node.
+    heard = event["action"] == _SUCCEEDED and event["actor"] != _HUB
+    found = event["actor"] if heard else event["node_id"]
     return None if found is None else str(found)
 
 

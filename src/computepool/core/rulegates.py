@@ -37,13 +37,13 @@ def network(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     if not shape.requirements.network:
         return None
     offered: Mask = fleet.table.network[rows]
-    allowed = _admitted("network", fleet, shape, rows)
+    allowed = _admitted("network", fleet, shape, rows=rows)
     return offered.copy() if allowed is None else offered & allowed
 
 
 def rule(aspect: str) -> Test:
     def test(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-        return _admitted(aspect, fleet, shape, rows)
+        return _admitted(aspect, fleet, shape, rows=rows)
 
     return test
 
@@ -58,7 +58,7 @@ def conduct(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     return mask
 
 
-def _admitted(aspect: str, fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+def _admitted(aspect: str, fleet: Fleet, shape: Shape, *, rows: Rows) -> Mask | None:
     if not fleet.rulebook.ruled:
         return None
     verdicts = np.array(fleet.rulebook.verdicts(aspect, demand_of(shape)), np.bool_)

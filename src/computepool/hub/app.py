@@ -28,6 +28,7 @@ from computepool.hub.api import (
 )
 from computepool.hub.api import credits as credit_routes
 from computepool.hub.api.document import Api, operation_id
+from computepool.hub.api.headers import SafeHeaders
 from computepool.hub.api.hot import HotRoutes
 from computepool.hub.api.limits import BodyLimit
 from computepool.hub.api.ratelimit import AccountLimits, Guesses, TokenBucket
@@ -105,6 +106,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
 
     app = HotRoutes(
         body_max_bytes=settings.body_max_bytes,
+        https=settings.address.startswith("https:"),
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -114,6 +116,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     app.include_router(pages.router)
     errors.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.body_max_bytes)
+    app.add_middleware(SafeHeaders, https=settings.address.startswith("https:"))
     return app
 
 

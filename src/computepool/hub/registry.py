@@ -15,6 +15,7 @@ from computepool.core.leases import LeaseRules
 from computepool.core.noderecord import Reservation
 from computepool.core.resources import NodeProfile, NodeState, Shape
 from computepool.protocol.nodes import Grant
+from computepool.protocol.rules import NO_RULES
 
 
 @dataclass(slots=True)
@@ -61,6 +62,8 @@ class Session:
     outgoing: list[str] = field(default_factory=list)  #: attempts not delivered yet
     cancel: set[str] = field(default_factory=set)
     waiter: asyncio.Future[None] | None = None
+    rules: str = NO_RULES  #: its owner's, as JSON
+    rules_digest: str = ""
     claimed: tuple[str, ...] = ()  #: tiers of its cards by its own word; the profile has those in force
     truth: Truth = UNKNOWN  #: of its hardware
     measure: str = ""  #: the measurement that was asked for and is not answered

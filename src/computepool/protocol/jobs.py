@@ -103,7 +103,7 @@ def _clean_targets(texts: list[str]) -> list[str]:
 #: More than the limit is let through to the parser, whose sentence is better.
 NetTargets = Annotated[
     list[Annotated[str, StringConstraints(max_length=300)]],
-    Field(max_length=4 * TARGETS_MAX, examples=[["pypi.org:443"]]),
+    Field(max_length=4 * TARGETS_MAX, examples=[["files.example.org:443"]]),
     AfterValidator(_clean_targets),
 ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import json
 from collections.abc import Iterable
 from typing import Annotated, Self
 
@@ -51,6 +50,7 @@ class Profile(Request):
     ram_mb: Count
     disk_mb: Count
     gpus: list[GpuModel] = Field(default=[], max_length=64)
+    lends_gpus: bool = True  #: to strangers; agents say no until their owner says yes
     region: Region = ""
     tags: list[Tag] = Field(default=[], max_length=64)
     properties: dict[Tag, Name] = Field(default={}, max_length=64)
@@ -98,6 +98,7 @@ class Profile(Request):
             level=Level.parse(self.isolation),
             trusted=frozenset(self.trusted),
             url=self.url,
+            lends_gpus=self.lends_gpus,
             network=self.network,
         )
 
@@ -138,6 +139,9 @@ class NextRequest(Request):
     running: list[RunningAttempt] = Field(default=[], max_length=HOLDING_MAX)
     wait_ms: int = Field(default=0, ge=0, le=60_000)  #: 0: answer at once
     claim: bool = True  #: false: renew only (paused, draining, or a heartbeat)
+    rules: Annotated[str, StringConstraints(max_length=64)] = (
+        ""  #: digest of the owner's rules as it knows them
+    )
     profile: Profile | None = None  #: sent on the first poll of a boot and whenever it changed
 
 
@@ -179,65 +183,8 @@ class NextReply(Reply):
     cancel: list[str] = []  #: attempts to stop now
     state: str = "active"  #: what the owner or operator wants: active, paused, draining
     measure: str | None = None  #: measure the hardware when idle, and report it under this id
-    measure: str | None = None  #: measure the hardware when idle, and report it under this id
+    rules: str | None = None  #: the owner's (JSON of NodeRules), where the node has others
     reregister: bool = False  #: the hub does not know this node's profile; send it with the next poll
-
-
-Score = Annotated[int, Field(ge=0, le=10**12)]
-
-
-class HardwareReport(Request):
-    """What a node measured on itself when the hub asked. None: not measured; a note says why."""
-
-    id: Id  #: `measure` of the reply that asked
-    cpu: Score | None = None  #: of one core, 1000 is the reference
-    memory_mb_s: Score | None = None
-    disk_mb_s: Score | None = None
-    net_mb_s: Score | None = None
-    rtt_us: Score | None = None
-    gflops: list[Score | None] = Field(default=[], max_length=64)  #: of each card, in the profile's order
-    notes: list[Name] = Field(default=[], max_length=16)
-    signature: Annotated[
-        str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")
-    ]  #: by the node's key over signed_text()
-
-    def signed_text(self) -> bytes:
-        return hardware_text(self)
-
-
-def hardware_text(report: HardwareReport) -> bytes:
-    said = report.model_dump(exclude={"signature"}, mode="json")
-    return json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
-
-
-class ScoresView(Reply):
-    cpu: int | None = None
-    memory_mb_s: int | None = None
-    disk_mb_s: int | None = None
-    net_mb_s: int | None = None
-    rtt_us: int | None = None
-    gflops: list[int | None] = []
-
-
-class MeasuredView(Reply):
-    at_ms: int
-    scores: ScoresView
-
-
-class HardwareView(Reply):
-    """What a node claims, what was measured, and what it counts as (docs/node.md)."""
-
-    claimed: str
-    tier: str  #: in force
-    cpu_tier: str  #: of its cores, for jobs without a card
-    standing: str  #: claimed (not measured), confirmed, lowered
-    sentence: str
-    scores: ScoresView
-    notes: list[str] = []
-    measured_at_ms: int | None = None
-    slowdown: float | None = None  #: how many times longer its jobs take than on other nodes of the tier
-    compared_jobs: int = 0
-    history: list[MeasuredView] = []
 
 
 Score = Annotated[int, Field(ge=0, le=10**12)]
@@ -431,7 +378,6 @@ class NodeView(Reply):
     reliability: float | None = None  #: the score of its reputation
     reputation: ReputationView | None = None
     hardware: HardwareView | None = None
-    hardware: HardwareView | None = None
     can_manage: bool = False
 
 
@@ -453,7 +399,6 @@ class NodeWhyView(Reply):
     node_id: str
     sentence: str
     reputation: str = ""  #: how far the pool relies on it, and why
-    hardware: str = ""  #: how its claim stands, and why
     hardware: str = ""  #: how its claim stands, and why
     rows: list[NodeWhyRow]
 

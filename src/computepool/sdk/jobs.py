@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from computepool.core.jobs import TERMINAL, JobState
 from computepool.protocol.jobs import (
@@ -107,11 +107,13 @@ class JobApi:
     def why(self, job_id: str) -> WhyView:
         return self._transport.get(f"/jobs/{job_id}/why", WhyView)
 
-    def preview(self, needs: Needs, *, limit: int = 100) -> PreviewView:
-        """Where a job with these needs would run, and why not elsewhere."""
-        return self._transport.post(
-            "/jobs/preview", PreviewView, body=PreviewRequest(needs=needs, limit=limit)
-        )
+    def preview(self, needs: Needs, *, limit: int = 100, **rules: Any) -> PreviewView:
+        """Where a job with these needs would run, and why not elsewhere.
+
+        `rules` are what owners may have rules about: net, labels, timeout_s.
+        """
+        body = PreviewRequest(needs=needs, limit=limit, **rules)
+        return self._transport.post("/jobs/preview", PreviewView, body=body)
 
     def queue(self) -> QueueView:
         return self._transport.get("/queue", QueueView)

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from computepool.core.resources import NodeState
 from computepool.protocol.nodes import EnrolCodeReply, NodePage, NodeStateRequest, NodeView, NodeWhyView
+from computepool.protocol.rules import NodeRules, NodeRulesView
 from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.paging import pages
 from computepool.sdk.transport import Transport
@@ -41,6 +42,14 @@ class NodeApi:
     def why(self, node_id: str) -> NodeWhyView:
         """Why a node gets no work, or which work it gets."""
         return self._transport.get(f"/nodes/{node_id}/why", NodeWhyView)
+
+    def rules(self, node_id: str) -> NodeRulesView:
+        """What others may do on a node of yours."""
+        return self._transport.get(f"/nodes/{node_id}/rules", NodeRulesView)
+
+    def set_rules(self, node_id: str, rules: NodeRules) -> NodeRulesView:
+        """In place of those before. Holds for jobs that start from now on."""
+        return self._transport.put(f"/nodes/{node_id}/rules", NodeRulesView, body=rules)
 
     def pause(self, node_id: str) -> NodeView:
         """No new jobs; running ones go on."""

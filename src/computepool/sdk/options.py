@@ -53,6 +53,7 @@ class JobOptions(TypedDict, total=False):
     inputs: Inputs
     env: Mapping[str, str]
     dependencies: Words
+    net: Words  #: hosts it may reach, as "host:port" or "*.domain:port"; none by default
     after: Sequence[str | JobFuture]  #: jobs that must succeed first
     group: str  #: id of a group of yours to put it in
     labels: Words
@@ -128,12 +129,21 @@ def spec(
     plain = typed(options)
     fields: dict[str, Any] = {"needs": needs(options, python=python), "inputs": list(inputs), **what}
     fields |= {word: plain[word] for word in ("name", "allow_pickle") if word in plain}
-    fields |= {word: words(plain[word]) for word in ("dependencies", "labels") if word in plain}
-    if "timeout" in plain:
-        fields["timeout_s"] = seconds(plain["timeout"], what="timeout")
+    if "dependencies" in plain:
+        fields["dependencies"] = words(plain["dependencies"])
+    fields |= rules(options)
     if "env" in plain:
         fields["env"] = dict(plain["env"])
     return validated(JobSpec, **fields)
+
+
+def rules(options: JobOptions) -> dict[str, Any]:
+    """What owners may have rules about, beside the needs."""
+    plain = typed(options)
+    fields: dict[str, Any] = {word: words(plain[word]) for word in ("labels", "net") if word in plain}
+    if "timeout" in plain:
+        fields["timeout_s"] = seconds(plain["timeout"], what="timeout")
+    return fields
 
 
 def terms(options: JobOptions) -> dict[str, Any]:

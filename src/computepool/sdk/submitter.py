@@ -30,7 +30,6 @@ from computepool.sdk.mapping import MapRun
 from computepool.sdk.options import JobOptions, PathLike, readable_file
 from computepool.sdk.outcome import JobOutcome
 from computepool.sdk.session import Session, Submission
-from computepool.sdk.sizes import seconds
 
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
@@ -133,13 +132,12 @@ class Submitter:
             "needs": self.needs,
             "name": self._given.get("name"),
             "items": items,
+            **options.rules(self._given),
             **money,
         }
         if spec is not None:
             asked |= {"needs": spec.needs, "kind": spec.kind, "timeout_s": spec.timeout_s, "name": spec.name}
             asked["spec_digest"] = spec_digest(spec.body()) if exact else None
-        elif "timeout" in self._given:
-            asked["timeout_s"] = seconds(self._given["timeout"], what="timeout")
         request = options.validated(QuoteRequest, **asked)
         return self._pool.transport.post("/quotes", QuoteView, body=request)
 

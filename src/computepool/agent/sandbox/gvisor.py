@@ -12,8 +12,9 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from computepool.agent.sandbox import cgroups, launcher, runsc, seccomp, walls
 from computepool.agent.sandbox.base import BadCommand, Limits, Network, Policy, Probe, SandboxError, Status
@@ -27,8 +28,7 @@ from computepool.core.isolation import Level
 #: The user-space kernel and its gofer have some 30 threads and 25 MB at rest, and up to four threads of the host for
 #: each of the job's. The exact limit on the job's processes is inside; this is the wall around it.
 _FOOTPRINT = Footprint(pids=128, pids_each=4, memory_mb=64, limits_inside=True)
-_RUNS = "gvisor"
-_LOG_FD = launcher.FIRST_OWN_FD - 1
+LOG_FD = launcher.FIRST_OWN_FD - 1
 _LOG_BYTES_MAX = 16 * 1024
 #: Exit code of runsc when it could not start the job.
 _NOT_STARTED = 128
@@ -36,21 +36,23 @@ _names = itertools.count()
 
 
 class GvisorSandbox:
-    """Implements base.Sandbox."""
+    """Implements base.Sandbox. container.py starts its jobs in the same way, with another program."""
 
-    level = Level.GVISOR
+    level: Level = Level.GVISOR
+    footprint = _FOOTPRINT
+    process: type[BundleProcess]
 
     def __init__(self, config: SandboxConfig) -> None:
         if not seccomp.supported():
-            raise SandboxError(f"gVisor does not run on {os.uname().machine}")
+            raise SandboxError(f"there is no seccomp filter for {os.uname().machine}")
         self._config = config
-        self._found = runsc.find()
+        self._found = self._find()
         self._interior = Interior(config.runtime)
         self._system = self._interior.system(
             etc_folder(config.cache_dir, self._interior.runtime, uid=runsc.UID)
         )
-        self._pool = SlotPool(config, _FOOTPRINT)
-        self._runs = _runs_folder(config.cache_dir)
+        self._pool = SlotPool(config, self.footprint)
+        self._runs = _runs_folder(config.cache_dir / self.level.label)
 
     @property
     def limits_kind(self) -> str:
@@ -59,9 +61,7 @@ class GvisorSandbox:
     def probe(self) -> Probe:
         if isinstance(self._found, runsc.Missing):
             return Probe(ok=False, reason=self._found.reason, fix=self._found.fix)
-        found = (
-            f"{self._found.path} of {self._found.release}, systrap, rootless, limits by {self.limits_kind}"
-        )
+        found = f"{self._found.path} of {self._found.release}, {self._ways}, limits by {self.limits_kind}"
         return run_true(self, self._config.cache_dir, found=found)
 
     def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
@@ -80,29 +80,32 @@ class GvisorSandbox:
     ) -> SlotProcess:
         if isinstance(self._found, runsc.Missing):
             raise SandboxError(f"{self._found.reason}: {self._found.fix}")
-        _check(argv, policy)
+        self._check(argv, policy)
         for path in (workdir, Path(self._found.path)):
             require_reachable(path)
         with self._pool.starting(limits) as slot, self._new_folder() as folder:
             _refuse_root(slot)
-            self._write_bundle(folder, argv, workdir=workdir, limits=limits, policy=policy)
+            spec = self._configuration(argv, workdir=workdir, limits=limits, policy=policy)
+            self._adapt(spec, os.geteuid() if slot.uid is None else slot.uid)
+            # In a file that only the job's uid can read: the environment may hold secrets.
+            (folder / "config.json").write_text(json.dumps(spec))
             if slot.uid is not None:
                 give(workdir, slot.uid)
                 give(folder, slot.uid)
             log = slot.memory_file("log")
 
             def read_ending(wait_status: int) -> Ending:
-                return _read_ending(wait_status, log) or self._interior.not_started(
+                return self._read_ending(wait_status, log) or self._interior.not_started(
                     argv[0], workdir=workdir, policy=policy, otherwise=_failure(log, policy)
                 )
 
-            process = _GvisorProcess(
+            process = self.process(
                 self._pool, slot, limits=limits, workdir=workdir, read_ending=read_ending, folder=folder
             )
             # Not /dev/null: older ones took that for themselves, and nothing is lost by never handing it over.
             given = slot.memory_file("stdin", b"") if stdin is None else stdin
-            fds = {0: given, 1: stdout, 2: stderr, **policy.fds, _LOG_FD: log}
-            slot.start(_command(self._found.path, folder, policy), {}, fds=fds, cwd=None)
+            fds = {0: given, 1: stdout, 2: stderr, **self._fds(policy), LOG_FD: log}
+            slot.start(self._command(self._found.path, folder, policy), {}, fds=fds, cwd=None)
         return process
 
     def close(self) -> None:
@@ -120,11 +123,11 @@ class GvisorSandbox:
             remove_tree(folder)
             raise
 
-    def _write_bundle(
-        self, folder: Path, argv: Sequence[str], *, workdir: Path, limits: Limits, policy: Policy
-    ) -> None:
+    def _configuration(
+        self, argv: Sequence[str], *, workdir: Path, limits: Limits, policy: Policy
+    ) -> dict[str, Any]:
         extra = {inside: outside for outside, inside in self._interior.read_only(policy)}
-        spec = runsc.configuration(
+        return runsc.configuration(
             argv,
             self._interior.env(policy) | {"PWD": WORK},
             root=runsc.rootfs(self._config.cache_dir, extra),
@@ -133,11 +136,43 @@ class GvisorSandbox:
             limits=limits,
             memory_inside=self.limits_kind == "rlimit",
         )
-        # In a file that only the job's uid can read: the environment may hold secrets.
-        (folder / "config.json").write_text(json.dumps(spec))
+
+    # ------------------------------------------------------------ what is runsc's own
+    _ways = "systrap, rootless"
+
+    def _find(self) -> runsc.Runsc | runsc.Missing:
+        return runsc.find()
+
+    def _check(self, argv: Sequence[str], policy: Policy) -> None:
+        check_command(argv, policy)
+        size = sum(len(os.fsencode(text)) for text in (*argv, *policy.env, *policy.env.values()))
+        if size > launcher.REQUEST_BYTES_MAX:
+            raise BadCommand(
+                f"arguments and environment take {size} bytes of {launcher.REQUEST_BYTES_MAX} allowed"
+            )
+        if policy.gpus:
+            raise SandboxError(
+                f"cards are not passed into {self.level.label}; lend them at the level namespace"
+            )
+
+    def _adapt(self, spec: dict[str, Any], uid: int) -> None:
+        """Change what is special about a job of this uid on the host."""
+
+    def _fds(self, policy: Policy) -> Mapping[int, int | None]:
+        return policy.fds
+
+    def _command(self, program: str, folder: Path, policy: Policy) -> list[str]:
+        passed = [f"--pass-fd={number}:{number}" for number in policy.fds]
+        # Of all the host's sockets only those that are mounted can be seen, let alone opened.
+        opened = ["--host-uds=open"] if policy.network is Network.PROXY else []
+        files = [f"--root={folder}", f"--log-fd={LOG_FD}"]
+        return [program, *runsc.FLAGS, *opened, *files, "run", f"--bundle={folder}", *passed, "job"]
+
+    def _read_ending(self, wait_status: int, log: int) -> Ending | None:
+        return read_ending_with_log(wait_status, log, not_started=_NOT_STARTED)
 
 
-class _GvisorProcess(SlotProcess):
+class BundleProcess(SlotProcess):
     """Removes the folder of its job when everything has ended."""
 
     def __init__(
@@ -157,56 +192,33 @@ class _GvisorProcess(SlotProcess):
         super().close()
         remove_tree(self._folder)
 
+
+class _GvisorProcess(BundleProcess):
     def _resident_bytes(self) -> int:
         slot = self._open_slot()
         return walls.memory_bytes(slot.descendants()) if slot.cgroup is None else super()._resident_bytes()
 
 
-def _command(program: str, folder: Path, policy: Policy) -> list[str]:
-    passed = [f"--pass-fd={number}:{number}" for number in policy.fds]
-    # Of all the host's sockets only those that are mounted can be seen, let alone opened.
-    opened = ["--host-uds=open"] if policy.network is Network.PROXY else []
-    return [
-        program,
-        *runsc.FLAGS,
-        *opened,
-        f"--root={folder}",
-        f"--log-fd={_LOG_FD}",
-        "run",
-        f"--bundle={folder}",
-        *passed,
-        "job",
-    ]
-
-
-def _check(argv: Sequence[str], policy: Policy) -> None:
-    check_command(argv, policy)
-    size = sum(len(os.fsencode(text)) for text in (*argv, *policy.env, *policy.env.values()))
-    if size > launcher.REQUEST_BYTES_MAX:
-        raise BadCommand(
-            f"arguments and environment take {size} bytes of {launcher.REQUEST_BYTES_MAX} allowed"
-        )
-    if policy.gpus:
-        raise SandboxError("cards are not passed into gvisor; lend them at the level namespace")
+GvisorSandbox.process = _GvisorProcess
 
 
 def _refuse_root(slot: Slot) -> None:
     if (os.geteuid() if slot.uid is None else slot.uid) == 0:
-        raise SandboxError("runsc is never run as uid 0; set uid_base to the first of the jobs' own uids")
+        raise SandboxError("jobs are never started as uid 0; set uid_base to the first of the jobs' own uids")
 
 
-def _read_ending(wait_status: int, log: int) -> Ending | None:
-    """How the job ended; None if it never began: then runsc has said why in its log."""
+def read_ending_with_log(wait_status: int, log: int, *, not_started: int) -> Ending | None:
+    """How the job ended; None if it never began: then the program has said why in its log."""
     ending = read_wait_status(wait_status)
-    if ending.status is Status.EXIT and ending.code == _NOT_STARTED and _said(log):
+    if ending.status is Status.EXIT and ending.code == not_started and _said(log):
         return None
-    if ending.status is Status.EXIT and 128 < ending.code <= 128 + 64:  # runsc's way to pass on a signal
+    if ending.status is Status.EXIT and 128 < ending.code <= 128 + 64:  # The way to pass on a signal
         return Ending(Status.SIGNAL, ending.code - 128)
     return ending
 
 
 def _said(log: int) -> str:
-    """The last error in runsc's own log, which the job cannot write to."""
+    """The last error in the program's own log, which the job cannot write to."""
     said = ""
     for line in os.pread(log, _LOG_BYTES_MAX, 0).splitlines():
         with contextlib.suppress(ValueError, TypeError, KeyError):
@@ -216,14 +228,13 @@ def _said(log: int) -> str:
 
 
 def _failure(log: int, policy: Policy) -> str:
-    """runsc does not say what it could not mount."""
+    """It does not say what it could not mount."""
     missing = [str(path) for path in policy.mounts if not path.exists()]
-    return f"runsc: {_said(log)}" + (f" (missing: {', '.join(missing)})" if missing else "")
+    return _said(log) + (f" (missing: {', '.join(missing)})" if missing else "")
 
 
-def _runs_folder(cache_dir: Path) -> Path:
+def _runs_folder(parent: Path) -> Path:
     """A folder for the bundles of this sandbox; what dead agents left beside it is removed."""
-    parent = cache_dir / _RUNS
     parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     for entry in list(parent.iterdir()):
         if cgroups.is_stale(entry.name):

@@ -26,6 +26,7 @@ import psutil
 from computepool.agent.sandbox import attacks, walls
 from computepool.agent.sandbox.base import Limits, Policy, Process, Sandbox, SandboxError, Status
 from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.container import ContainerSandbox
 from computepool.agent.sandbox.gvisor import GvisorSandbox
 from computepool.agent.sandbox.probing import explain
 from computepool.agent.sandbox.process import ProcessSandbox
@@ -33,9 +34,9 @@ from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
 from computepool.agent.sandbox.slots import NPROC_STEP, SandboxConfig
 from computepool.core.isolation import Level
 
-Backend = type[ProcessSandbox] | type[BubblewrapSandbox] | type[GvisorSandbox]
+Backend = type[ProcessSandbox] | type[BubblewrapSandbox] | type[ContainerSandbox] | type[GvisorSandbox]
 #: Weakest first.
-BACKENDS: tuple[Backend, ...] = (ProcessSandbox, BubblewrapSandbox, GvisorSandbox)
+BACKENDS: tuple[Backend, ...] = (ProcessSandbox, BubblewrapSandbox, ContainerSandbox, GvisorSandbox)
 
 _LIMITS = Limits(memory_mb=64, pids=16, cpus=0, wall_s=10, disk_mb=64, tmp_mb=8)
 _WAIT_S = 15.0
@@ -105,7 +106,7 @@ def _attack(sandbox: Sandbox, scratch: Path, *, limits_kind: str) -> dict[str, s
         achieved: dict[str, str] = {}
         for job in jobs:
             achieved |= job.result()
-        if sandbox.level is Level.GVISOR:
+        if sandbox.level >= Level.CONTAINER:
             achieved["walls"] = _look_at_walls(sandbox, scratch, cleanup)
         return achieved | canaries.traces()
 
@@ -115,7 +116,8 @@ def _look_at_walls(sandbox: Sandbox, scratch: Path, cleanup: contextlib.ExitStac
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
         job = _Job(sandbox, {"stay": []}, scratch=scratch, cleanup=cleanup, stdin=reader)
-        found = walls.breaches(job.pid) if job.has_spoken() else "the job did not begin"
+        look = walls.breaches if sandbox.level is Level.GVISOR else walls.container_breaches
+        found = look(job.pid) if job.has_spoken() else "the job did not begin"
     finally:
         os.close(reader)
         os.close(writer)
@@ -214,14 +216,16 @@ class _Canaries:
         cleanup.callback(sleeper.kill)
 
     def plan(self, level: Level) -> dict[str, list[Any]]:
-        # Behind a user-space kernel uid 0 is a name, and what counts is seen from outside (walls.py).
+        # There uid 0 is a name, and what counts is seen from outside (walls.py).
         own_kernel = level is Level.GVISOR
         return {
             "files": [str(self._secret)],
             "processes": [self._sleeper.pid],
             "network": [self._listeners[0].getsockname()[1], self._abstract],
             "calls": [],
-            "privileges": [] if own_kernel else ["NoNewPrivs", "uid"],
+            "privileges": {Level.GVISOR: [], Level.CONTAINER: ["NoNewPrivs"]}.get(
+                level, ["NoNewPrivs", "uid"]
+            ),
             "writes": [str(path) for path in self._written],
             **({"kernel": [os.uname().version]} if own_kernel else {}),
         }

@@ -35,6 +35,14 @@ def breaches(root: int) -> str:
     return "; ".join(sorted({text for text in found if text}))
 
 
+def container_breaches(root: int) -> str:
+    """The same of a job at level container: of all below `root` but runc, which waits for it outside."""
+    inside = [process for process in _below(root) if os.path.basename(_name(process)) != "runc"]
+    if not inside:
+        return "no process carries the job"
+    return "; ".join(sorted({text for process in inside if (text := _breach(process.pid))}))
+
+
 def left_over(root: int) -> bool:
     """Whether any part of a user-space kernel still runs below `root`."""
     return any(_name(process) in (_KERNEL, _GOFER) for process in _below(root))

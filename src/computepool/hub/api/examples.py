@@ -207,6 +207,10 @@ PRICES = _one(
         "payout_min": 500_000_000,
     },
 )
+NODE_RULES = _one(
+    "No network, no mining, an hour at most",
+    {"network": False, "deny_labels": ["mining"], "minutes_max": 60, "disk_mb_max": 10_000},
+)
 FLOOR = _one("At least 6.50 credits for a unit-hour, after the fee", {"floor": 6_500_000})
 
 #: By the name of the reply's schema.

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from computepool.core.errors import ComputePoolError, TooLarge
 from computepool.hub.api import nodes
 from computepool.hub.api.errors import invalid, refusal, surprise
+from computepool.hub.api.headers import SafeHeaders, added
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.identity import Authenticator
 from computepool.protocol.nodes import CompleteRequest, NextRequest
@@ -24,13 +25,21 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[NodePrincipal, bytes], Awaitable[bytes]]
 _HEADERS = [(b"content-type", b"application/json")]
 
+_ANSWER = "computepool.answer"
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    await scope[_ANSWER](scope, receive, send)
+
 
 class HotRoutes(FastAPI):
     """The application, with a shortcut before everything else."""
 
-    def __init__(self, *, body_max_bytes: int, **options: Any) -> None:
+    def __init__(self, *, body_max_bytes: int, https: bool, **options: Any) -> None:
         super().__init__(**options)
         self._max_bytes = body_max_bytes
+        self._headers = [*_HEADERS, *added(https=https)]
+        self._refuse = SafeHeaders(_refuse, https=https)
         self._handlers: dict[str, Handler] = {"/api/v1/next": self._next, "/api/v1/complete": self._complete}
 
     @property
@@ -50,13 +59,13 @@ class HotRoutes(FastAPI):
             body = await self._body(receive)
             reply = await handler(await self._node(scope), body)
         except ComputePoolError as error:
-            await refusal(error)(scope, receive, send)
+            await self._refuse({**scope, _ANSWER: refusal(error)}, receive, send)
         except ValidationError as error:
-            await invalid(error)(scope, receive, send)
+            await self._refuse({**scope, _ANSWER: invalid(error)}, receive, send)
         except Exception as error:  # noqa: BLE001 - the last resort of this path, as errors.install is of the others
-            await surprise(scope["path"], error)(scope, receive, send)
+            await self._refuse({**scope, _ANSWER: surprise(scope["path"], error)}, receive, send)
         else:
-            headers = [*_HEADERS, (b"content-length", str(len(reply)).encode())]
+            headers = [*self._headers, (b"content-length", str(len(reply)).encode())]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": reply})
 

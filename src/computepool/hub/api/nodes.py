@@ -16,13 +16,14 @@ from computepool.hub.api.deps import (
     IdPath,
     Limit,
     MayProvide,
+    MayRead,
     Node,
     Provider,
     SignedIn,
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import guessing, registrations
-from computepool.hub.services import enrolment, hardware, logs, nodes, settlement
+from computepool.hub.services import enrolment, hardware, logs, nodes, permissions, settlement
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
@@ -42,6 +43,7 @@ from computepool.protocol.nodes import (
     RegisterReply,
     RegisterRequest,
 )
+from computepool.protocol.rules import NodeRules, NodeRulesView
 
 router = APIRouter()
 
@@ -173,6 +175,34 @@ async def get_node(node_id: IdPath, principal: SignedIn, hub: HubDep) -> NodeVie
 )
 async def explain_node(node_id: IdPath, principal: SignedIn, hub: HubDep) -> NodeWhyView:
     return await nodes.why(hub, principal, node_id)
+
+
+@router.get(
+    "/nodes/{node_id}/rules",
+    tags=["nodes"],
+    summary="What others may do on a node of yours",
+    responses=refuses(404),
+)
+async def get_node_rules(node_id: IdPath, principal: MayRead, hub: HubDep) -> NodeRulesView:
+    return await permissions.get(hub, principal, node_id)
+
+
+@router.put(
+    "/nodes/{node_id}/rules",
+    tags=["nodes"],
+    summary="Say what others may do on a node of yours; replaces the rules before",
+    responses=refuses(404),
+)
+async def set_node_rules(
+    node_id: IdPath,
+    body: Annotated[NodeRules, Body(openapi_examples=examples.NODE_RULES)],
+    principal: MayProvide,
+    hub: HubDep,
+    dispatcher: DispatcherDep,
+) -> NodeRulesView:
+    view = await permissions.set_(hub, principal, node_id, rules=body)
+    dispatcher.kick()
+    return view
 
 
 @router.post(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from html import escape
 from typing import Annotated
 from urllib.parse import parse_qs
@@ -20,17 +22,22 @@ from computepool.protocol.accounts import SignInRequest
 
 router = APIRouter(include_in_schema=False)
 
-_CSP = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+_STYLE = """
+body{font:16px/1.6 system-ui,sans-serif;max-width:44rem;margin:12vh auto;padding:0 1.5rem;color:#1c2733;background:#fbfcfd}
+h1{font-size:1.7rem;margin:0 0 .3rem}code,pre{font:14px ui-monospace,monospace;background:#eef2f6;border-radius:6px}
+code{padding:.1em .35em}pre{padding:1rem;overflow:auto}button{font:inherit;padding:.55rem 1.4rem;border:0;border-radius:8px;
+background:#1857d6;color:#fff;cursor:pointer}dl{display:flex;gap:2.5rem;flex-wrap:wrap}
+dt{color:#5b6b7c}dd{margin:0;font-size:1.8rem;font-weight:600}
+@media(prefers-color-scheme:dark){body{background:#10161d;color:#dde5ee}code,pre{background:#1b2530}dt{color:#93a4b5}button{background:#3d7bf0}}
+"""
+#: Nothing but this very style sheet: no script at all, no other style, no picture.
+_CSP = (
+    f"default-src 'none'; style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width,initial-scale=1">
-<style>
-body{{font:16px/1.6 system-ui,sans-serif;max-width:44rem;margin:12vh auto;padding:0 1.5rem;color:#1c2733;background:#fbfcfd}}
-h1{{font-size:1.7rem;margin:0 0 .3rem}}code,pre{{font:14px ui-monospace,monospace;background:#eef2f6;border-radius:6px}}
-code{{padding:.1em .35em}}pre{{padding:1rem;overflow:auto}}button{{font:inherit;padding:.55rem 1.4rem;border:0;border-radius:8px;
-background:#1857d6;color:#fff;cursor:pointer}}dl{{display:flex;gap:2.5rem;flex-wrap:wrap}}
-dt{{color:#5b6b7c}}dd{{margin:0;font-size:1.8rem;font-weight:600}}
-@media(prefers-color-scheme:dark){{body{{background:#10161d;color:#dde5ee}}code,pre{{background:#1b2530}}dt{{color:#93a4b5}}button{{background:#3d7bf0}}}}
-</style></head><body>{body}</body></html>"""
+<style>{style}</style></head><body>{body}</body></html>"""
 
 _SIGNED_IN = """<form method="post" action="/signout"><p>Signed in as <strong>{name}</strong>.
 <button>Sign out</button></p></form>"""
@@ -42,7 +49,7 @@ def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
     }
-    return HTMLResponse(_PAGE.format(title=escape(title), body=body), status, headers)
+    return HTMLResponse(_PAGE.format(title=escape(title), style=_STYLE, body=body), status, headers)
 
 
 @router.get("/")

@@ -19,6 +19,7 @@ from computepool.protocol.jobs import (
     QueueRow,
     QueueView,
     WhyView,
+    asked,
 )
 
 
@@ -35,7 +36,7 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
     if ready_at_ms is not None and ready_at_ms > hub.now_ms():
         wait_s = (ready_at_ms - hub.now_ms()) / 1000
         return _plain(hub, job, f"{job.status.capitalize()}; the next try starts in {wait_s:.0f} s.")
-    requirements = job.spec.needs.requirements()
+    requirements = job.spec.requirements()
     shape = hub.backlog.shape_of(job_id) if job_id in hub.backlog else Shape(requirements, job.account_id)
     found = explain.explain(hub.registry.fleet, shape)
     return _why(hub, found).model_copy(
@@ -87,7 +88,8 @@ def _why(hub: Hub, found: explain.Explanation) -> WhyView:
 
 
 def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> PreviewView:
-    shape = Shape(request.needs.requirements(), principal.account_id)
+    wanted = asked(request.needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s)
+    shape = Shape(wanted, principal.account_id)
     fleet = hub.registry.fleet
     return PreviewView(
         why=_why(hub, explain.explain(fleet, shape)),

@@ -125,6 +125,7 @@ def _view(
         price_low=low,
         price_high=high,
         max_price=agreed.ceiling,
+        nodes_network=seen.networked,
         hold_each=agreed.hold_each,
         hold_total=agreed.hold_total,
         verify=str(agreed.policy),

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Text, and_, cast, exis
 
 from computepool.core.errors import NotFound
 from computepool.core.jobs import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, may_become
+from computepool.core.verification import Mode
 from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow
 from computepool.hub.store.tables import (
@@ -76,8 +77,12 @@ def _jobs(connection: Connection, *broken: ColumnElement[bool]) -> list[str]:
 
 
 def accepted_twice(connection: Connection) -> list[str]:
-    statement = select(attempts.c.job_id).where(attempts.c.state == _SUCCEEDED)
-    return _ids(connection, statement.group_by(attempts.c.job_id).having(func.count() > 1))
+    """Where results are compared there may be several, each of another owner."""
+    results = select(attempts.c.job_id).where(attempts.c.state == _SUCCEEDED)
+    twice = results.group_by(attempts.c.job_id, attempts.c.owner_id).having(func.count() > 1)
+    believed = results.join(jobs, jobs.c.id == attempts.c.job_id).where(jobs.c.verify == Mode.NONE.value)
+    several = believed.group_by(attempts.c.job_id).having(func.count() > 1)
+    return sorted({*_ids(connection, twice), *_ids(connection, several)})
 
 
 def accepted_without_success(connection: Connection) -> list[str]:
@@ -86,10 +91,14 @@ def accepted_without_success(connection: Connection) -> list[str]:
 
 
 def success_not_accepted(connection: Connection) -> list[str]:
-    """A job has succeeded exactly when an attempt was accepted, and a succeeded attempt is the accepted one."""
+    """A job has succeeded exactly when an attempt was accepted, and a succeeded attempt is the accepted one.
+
+    Or one that it was compared with.
+    """
     other = exists().where(
         attempts.c.job_id == jobs.c.id,
         attempts.c.state == _SUCCEEDED,
+        or_(jobs.c.verify == Mode.NONE.value, attempts.c.outcome.is_(None)),
         attempts.c.number != func.coalesce(jobs.c.accepted_attempt, 0),
     )
     succeeded = jobs.c.state == JobState.SUCCEEDED.value

@@ -83,6 +83,10 @@ def set_profile(tx: Tx, *, node_id: str, name: str, profile: str, boot_id: str) 
     tx.connection.execute(statement)
 
 
+def set_rules(tx: Tx, *, node_id: str, rules: str) -> None:
+    tx.connection.execute(update(nodes).where(nodes.c.id == node_id).values(rules=rules))
+
+
 def set_health(tx: Tx, *, node_id: str, consecutive_faults: int, cool_off_until_ms: int) -> None:
     statement = (
         update(nodes)

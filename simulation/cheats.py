@@ -1,0 +1,199 @@
+"""Nodes that cheat: how many wrong results a pool believes, and how many executions it pays for that, by the real rules.
+
+When a result is checked, which one counts, what a strike is and when it bans come from core/verification.py and
+core/reputation.py; here are only the nodes, their masters and their luck. Every node has an owner of its own, jobs go to
+nodes at random, and a wrong answer differs from every other, unless the cheats agree on one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from random import Random
+
+from computepool.core.discounting import DAY_MS
+from computepool.core.reputation import NEWCOMER, Evidence, Outcome, Reputation, update
+from computepool.core.verification import (
+    CHECK_FLOOR_PPM,
+    PPM,
+    Mode,
+    Policy,
+    Result,
+    Ruling,
+    check_chance,
+    judge,
+)
+
+NODES, CHEATS, JOBS, DAYS = 300, 15, 40_000, 60
+#: What a strike brings back for another look: the newest unchecked results.
+RECHECKED_MAX = 40
+_RIGHT = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    name: str
+    share: float = 1.0  #: of its results that are wrong
+    wakes_after: int = 0  #: jobs that it does honestly first
+    colludes: bool = False  #: all cheats give the same wrong answer to a job
+    washes: bool = False  #: after a strike it comes back as a node that nobody knows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    name: str
+    policy: Policy = field(default_factory=lambda: Policy(Mode.ADAPTIVE))
+    floor_ppm: int = 0
+    bans: bool = True
+    recheck_days: int = DAYS  #: how old a result may be that is looked at again after a strike; 0: none is
+
+
+ATTACKS = (
+    Attack(name="wrong 10 % of the time", share=0.1),
+    Attack(name="sleeper after 60 jobs", wakes_after=60),
+    Attack(name="colluding sleepers", wakes_after=60, colludes=True),
+    Attack(name="whitewash", wakes_after=20, colludes=True, washes=True),
+)
+RULES = (
+    Rule(name="always two", policy=Policy(Mode.QUORUM, quorum=2), bans=False, recheck_days=0),
+    Rule(name="by streak, no ban", bans=False, recheck_days=0),
+    Rule(name="with strikes, ban and re-checks"),
+    Rule(name="… and a floor of 5 %", floor_ppm=CHECK_FLOOR_PPM),
+    Rule(name="… and a floor of 10 %", floor_ppm=2 * CHECK_FLOOR_PPM),
+    Rule(name="floor 5 %, re-checks of 7 days", floor_ppm=CHECK_FLOOR_PPM, recheck_days=7),
+    Rule(name="floor 5 %, no re-checks", floor_ppm=CHECK_FLOOR_PPM, recheck_days=0),
+)
+
+
+@dataclass(slots=True)
+class Unchecked:
+    """A result that was believed without a check."""
+
+    at_ms: int
+    job: int
+    answer: int
+
+
+@dataclass(slots=True)
+class Node:
+    number: int
+    cheat: bool
+    known: Reputation = NEWCOMER
+    done: int = 0
+    unchecked: deque[Unchecked] = field(default_factory=lambda: deque(maxlen=RECHECKED_MAX))
+
+    @property
+    def banned(self) -> bool:
+        return self.known.banned_at_ms > 0
+
+
+@dataclass(frozen=True)
+class Tally:
+    wrong: float  #: believed, and never corrected, for 10 000 jobs
+    executions: float  #: for each job
+    honest_banned: int
+    cheats_banned: int
+
+
+class Pool:
+    def __init__(self, rule: Rule, attack: Attack, *, seed: int, nodes: int, honest_faults: float) -> None:
+        self.rule, self.attack, self.honest_faults = rule, attack, honest_faults
+        self.random = Random(f"{attack.name} {seed}")
+        self.nodes = [Node(number, cheat=number < nodes * CHEATS // NODES) for number in range(nodes)]
+        self.now_ms = self.executions = self.wrong = self.answers = 0
+        self.washed = 0
+
+    def run(self, jobs: int) -> Tally:
+        for job in range(jobs):
+            self.now_ms = 1 + job * DAYS * DAY_MS // jobs
+            self._one(job)
+        return Tally(
+            wrong=self.wrong * 10_000 / jobs,
+            executions=self.executions / jobs,
+            honest_banned=sum(node.banned for node in self.nodes if not node.cheat),
+            cheats_banned=sum(node.banned for node in self.nodes if node.cheat) + self.washed,
+        )
+
+    def _one(self, job: int) -> None:
+        first = self._somebody([])
+        answer = self._execute(first, job)
+        chance = check_chance(first.known.streak, floor_ppm=self.rule.floor_ppm)
+        if self.rule.policy.mode is Mode.ADAPTIVE and self.random.randrange(PPM) >= chance:
+            first.unchecked.append(Unchecked(self.now_ms, job, answer))
+            self.wrong += answer != _RIGHT
+            return
+        believed = self._compare(job, [(first, answer)], accepted=False)
+        self.wrong += believed != _RIGHT
+
+    def _compare(self, job: int, found: list[tuple[Node, int]], *, accepted: bool) -> int:
+        """Run it on other nodes until the rule says which answer counts. `accepted`: the first was believed before."""
+        while True:
+            streaks = [node.known.streak for node, _ in found]
+            results = [
+                Result(kind=said, streak=streak) for (_, said), streak in zip(found, streaks, strict=True)
+            ]
+            decision = judge(self.rule.policy, results)
+            if (
+                decision.ruling is Ruling.DIFFER
+            ):  # who insists on agreement gets no result, the others the first
+                return _RIGHT if self.rule.policy.strict else found[0][1]
+            if decision.ruling is Ruling.ACCEPT:
+                break
+            other = self._somebody([node for node, _ in found])
+            found.append((other, self._execute(other, job)))
+        for place in decision.agreeing:
+            before = accepted and place == 0
+            self._learn(found[place][0], Evidence.CONFIRMED if before else Evidence.VERIFIED)
+        for place in decision.wrong:
+            self._strike(found[place][0])
+        return found[decision.agreeing[0]][1]
+
+    def _strike(self, node: Node) -> None:
+        self._learn(node, Evidence.REFUTED)
+        if not self.rule.bans and node.banned:
+            node.known = update(NEWCOMER, Outcome("", Evidence.REFUTED, self.now_ms))
+        pending = list(node.unchecked)
+        node.unchecked.clear()
+        for past in pending:
+            if self.now_ms - past.at_ms < self.rule.recheck_days * DAY_MS:
+                believed = self._compare(past.job, [(node, past.answer)], accepted=True)
+                self.wrong += (believed != _RIGHT) - (past.answer != _RIGHT)
+        if node.cheat and self.attack.washes:
+            self.washed += node.banned
+            node.known, node.done = NEWCOMER, 0
+
+    def _learn(self, node: Node, evidence: Evidence) -> None:
+        node.known = update(node.known, Outcome("", evidence, self.now_ms))
+
+    def _somebody(self, busy: list[Node]) -> Node:
+        while True:
+            node = self.random.choice(self.nodes)
+            if not node.banned and node not in busy:
+                return node
+
+    def _execute(self, node: Node, job: int) -> int:
+        """The answer: 0 is right, and every other number is wrong."""
+        self.executions += 1
+        node.done += 1
+        if node.cheat:
+            wrong = node.done > self.attack.wakes_after and self.random.random() < self.attack.share
+        else:
+            wrong = self.random.random() < self.honest_faults
+        if not wrong:
+            return _RIGHT
+        if node.cheat and self.attack.colludes:
+            return -1 - job
+        self.answers += 1
+        return self.answers
+
+
+def play(
+    rule: Rule,
+    attack: Attack,
+    *,
+    seed: int,
+    nodes: int = NODES,
+    jobs: int = JOBS,
+    honest_faults: float = 0.0,
+) -> Tally:
+    return Pool(rule, attack, seed=seed, nodes=nodes, honest_faults=honest_faults).run(jobs)

@@ -1,0 +1,42 @@
+"""What every answer tells a browser: it is what it says it is, it belongs in no frame, and it is nobody else's to keep.
+
+Pure ASGI, so streams pass. An answer that says something of its own about one of these keeps its own words.
+"""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_YEAR_S = 365 * 24 * 3600
+ALWAYS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+]
+
+
+class SafeHeaders:
+    def __init__(self, app: ASGIApp, *, https: bool) -> None:
+        self._app = app
+        self._added = added(https=https)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def completed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message["headers"]}
+                more = [header for header in self._added if header[0] not in given]
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        await self._app(scope, receive, completed)
+
+
+def added(*, https: bool) -> list[tuple[bytes, bytes]]:
+    transport = [(b"strict-transport-security", f"max-age={_YEAR_S}".encode())] if https else []
+    return [*ALWAYS, *transport]
