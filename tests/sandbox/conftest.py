@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from computepool.agent.sandbox import runsc
 from computepool.agent.sandbox.base import Sandbox
 from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.container import ContainerSandbox
 from computepool.agent.sandbox.gvisor import GvisorSandbox
 from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.runtime import Runtime
@@ -61,26 +63,34 @@ def gvisor(config: SandboxConfig) -> Iterator[GvisorSandbox]:
 
 
 @pytest.fixture(scope="session")
+def container(config: SandboxConfig) -> Iterator[ContainerSandbox]:
+    sandbox = ContainerSandbox(config)
+    if isinstance(sandbox._found, runsc.Missing):
+        pytest.skip(sandbox._found.reason)
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture(scope="session")
 def process(config: SandboxConfig) -> Iterator[ProcessSandbox]:
     sandbox = ProcessSandbox(config)
     yield sandbox
     sandbox.close()
 
 
-@pytest.fixture(scope="session", params=["process", "namespace", "gvisor"])
+@pytest.fixture(scope="session", params=["process", "namespace", "container", "gvisor"])
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     """Each built-in level in turn."""
     return _fixture_of(request)
 
 
-@pytest.fixture(scope="session", params=["namespace", "gvisor"])
+@pytest.fixture(scope="session", params=["namespace", "container", "gvisor"])
 def boxed(request: pytest.FixtureRequest) -> Sandbox:
     """Each level that strangers' jobs may run at."""
     return _fixture_of(request)
 
 
 def _fixture_of(request: pytest.FixtureRequest) -> Sandbox:
-    name = {"process": "process", "namespace": "bwrap", "gvisor": "gvisor"}[request.param]
-    chosen = request.getfixturevalue(name)
+    chosen = request.getfixturevalue("bwrap" if request.param == "namespace" else request.param)
     assert isinstance(chosen, ProcessSandbox | BubblewrapSandbox | GvisorSandbox)
     return chosen

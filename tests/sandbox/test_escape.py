@@ -1,4 +1,4 @@
-"""Hostile jobs against bubblewrap and gVisor, judged by what the host sees; and the same jobs without a sandbox, as
+"""Hostile jobs against bubblewrap, runc and gVisor, judged by what the host sees; and the same jobs without a sandbox, as
 a control.
 """
 
@@ -24,6 +24,10 @@ from tests.sandbox.canaries import Canaries
 from tests.sandbox.running import Outcome, attack, run_python, stage_hostile, started
 
 x86_only = pytest.mark.skipif(platform.machine() != "x86_64", reason="the job is written in x86_64 numbers")
+
+#: Calls that runc cannot refuse if its library is older than they are. They show no more than /proc/self/mountinfo
+#: does, or need a capability.
+YOUNG = {"listmount", "statmount", "open_tree_attr"}
 
 #: Who the control runs as, when the tests run as root: an ordinary user without rights of its own.
 CONTROL_UID = 299_999
@@ -166,7 +170,7 @@ def test_processes_of_the_host_are_invisible(
 ) -> None:
     canaries.sleeper(None)
     outcome = attack(boxed, "host_procs", ground=ground)
-    assert len(outcome.got) == (2 if boxed.level is Level.NAMESPACE else 1)  # bubblewrap's init, and the job
+    assert len(outcome.got) == (1 if boxed.level is Level.GVISOR else 2)  # Elsewhere there is an init
     assert canaries.marker not in outcome.out
     assert canaries.marker in unprotected.attack("host_procs").out
 
@@ -222,7 +226,8 @@ def test_each_denied_call_is_refused(boxed: Sandbox, ground: Path, unprotected: 
     assert len(numbers) >= 69 or column == 1
     # gVisor does not have some of them at all.
     refusals = ["EPERM"] if boxed.level is Level.NAMESPACE else ["EPERM", "ENOSYS"]
-    assert attack(boxed, "denied_calls", numbers, refusals, ground=ground).got == {}
+    got = set(attack(boxed, "denied_calls", numbers, refusals, ground=ground).got)
+    assert got <= (YOUNG if boxed.level is Level.CONTAINER else set())
     # With such arguments the kernel itself would say something else of most of them.
     assert len(unprotected.attack("denied_calls", numbers).got) > len(numbers) // 2
 
@@ -230,7 +235,11 @@ def test_each_denied_call_is_refused(boxed: Sandbox, ground: Path, unprotected: 
 @x86_only
 def test_clone3_and_x32_do_not_exist(boxed: Sandbox, ground: Path) -> None:
     assert attack(boxed, "clone3", ground=ground).got == {}
-    assert attack(boxed, "x32", ground=ground).got == {}
+    outcome = attack(boxed, "x32", ground=ground)
+    if boxed.level is Level.CONTAINER:
+        assert (outcome.exit.status, outcome.exit.code) == (Status.SIGNAL, 31)  # SIGSYS
+    else:
+        assert outcome.got == {}
 
 
 @x86_only
@@ -293,9 +302,9 @@ def test_nothing_can_be_mounted(boxed: Sandbox, ground: Path) -> None:
 
 def test_there_are_no_privileges(boxed: Sandbox, ground: Path, unprotected: Unprotected) -> None:
     got = attack(boxed, "privileges", ground=ground).got
-    # Being called root by its own kernel is worth nothing there: not one capability comes with it.
-    names = {"setuid", "setresuid", "setgid", "setgroups", "chown", "su -c id -u", "sudo -n id -u"}
-    assert set(got) <= emulated(boxed, "status", *names)
+    # Being called root is worth nothing there: it is the slot's uid outside, and not one capability comes with it.
+    names = {"status", "setuid", "setresuid", "setgid", "setgroups", "chown", "su -c id -u", "sudo -n id -u"}
+    assert set(got) <= (names if boxed.level >= Level.CONTAINER else set())
     assert got.get("status", ["1", "2", 0])[1] == "2"  # type: ignore[index]
     assert unprotected.attack("privileges").got != {}  # No filter, and a full bounding set.
 

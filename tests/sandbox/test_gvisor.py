@@ -105,6 +105,11 @@ def reported(level: Level, *, ok: bool = True) -> LevelReport:
 
 def test_the_strongest_level_that_holds_is_taken() -> None:
     every = [reported(level) for level in (Level.PROCESS, Level.NAMESPACE, Level.GVISOR)]
+    containers = reported(Level.CONTAINER)
+    assert levels.choose([*every[:2], containers], "auto").level is Level.NAMESPACE
+    assert levels.choose([every[0], containers], "auto").level is Level.CONTAINER
+    assert levels.choose([*every, containers], "auto").level is Level.GVISOR
+    assert levels.choose([*every, containers], "container").level is Level.CONTAINER
     assert levels.choose(every, "auto").level is Level.GVISOR
     assert levels.choose([*every[:2], reported(Level.GVISOR, ok=False)], "auto").level is Level.NAMESPACE
     assert levels.choose(every, "namespace").level is Level.NAMESPACE

@@ -185,7 +185,7 @@ def test_jobs_die_with_a_killed_agent(
     stage_hostile(workdir)
     module = backend.__module__.rpartition(".")[2]
     code = _AGENT.format(module=module, name=backend.__name__, cgroups=use_cgroups)
-    command = [sys.executable, "-c", code, str(runtime.path.parent), str(workdir), marker]
+    command = [sys.executable, "-c", code, str(ground / "cache"), str(workdir), marker]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as agent:
         try:
             assert agent.stdout is not None
@@ -284,7 +284,12 @@ def test_agent_of_an_ordinary_user(ground: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     reports = json.loads(ran.stdout)
-    expected = [("process", True), ("namespace", True), ("gvisor", isinstance(runsc.find(), runsc.Runsc))]
+    expected = [
+        ("process", True),
+        ("namespace", True),
+        ("container", True),
+        ("gvisor", isinstance(runsc.find(), runsc.Runsc)),
+    ]
     assert [(label, ok) for label, ok, *_ in reports] == expected, reports
 
 

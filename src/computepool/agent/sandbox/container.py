@@ -30,6 +30,9 @@ _OLDEST = (1, 1)
 _ANSWER_S = 10.0
 #: Exit code of runc when it could not start the job; the job's own may be the same, but then its log is empty.
 _NOT_STARTED = 1
+#: The first process of a container ignores the signals that it sends itself; so the job is the second.
+_INIT = ("/bin/sh", "-c", '"$@"; exit $?', "init")
+_SHELL_SAYS = (126, 127)
 _FIRST_FD = 3
 #: As the engines do it: what tells about the host, and what could change it if everything else failed.
 _MASKED = (
@@ -44,8 +47,9 @@ class ContainerSandbox(GvisorSandbox):
 
     level = Level.CONTAINER
     #: runc waits beside the job, with some ten threads.
-    footprint = Footprint(pids=32, memory_mb=48, limits_inside=True)
+    footprint = Footprint(pids=32, memory_mb=32, limits_inside=True)
     process = BundleProcess
+    doubtful = _SHELL_SAYS
     _ways = "rootless"
 
     def _find(self) -> Runsc | Missing:
@@ -54,6 +58,13 @@ class ContainerSandbox(GvisorSandbox):
 
     def _adapt(self, spec: dict[str, Any], uid: int) -> None:
         """A user namespace in which the slot's uid is called 0 and is nobody: it has no capability there."""
+        process = spec["process"]
+        process["args"] = [*_INIT, *process["args"]]
+        for limit in process["rlimits"]:
+            if limit["type"] == "RLIMIT_NPROC":
+                limit["soft"] = limit["hard"] = limit["hard"] + 1  # The first process is not the job's.
+            elif limit["type"] == "RLIMIT_AS":
+                limit["type"] = "RLIMIT_DATA"  # A real kernel counts what is written; runc itself reserves more.
         linux = spec["linux"]
         linux["namespaces"].append({"type": "user"})
         linux["uidMappings"] = [{"containerID": 0, "hostID": uid, "size": 1}]

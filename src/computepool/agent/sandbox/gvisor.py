@@ -41,6 +41,8 @@ class GvisorSandbox:
     level: Level = Level.GVISOR
     footprint = _FOOTPRINT
     process: type[BundleProcess]
+    #: Exit codes that may mean that the job never began.
+    doubtful: tuple[int, ...] = ()
 
     def __init__(self, config: SandboxConfig) -> None:
         if not seccomp.supported():
@@ -95,9 +97,13 @@ class GvisorSandbox:
             log = slot.memory_file("log")
 
             def read_ending(wait_status: int) -> Ending:
-                return self._read_ending(wait_status, log) or self._interior.not_started(
+                ending = self._read_ending(wait_status, log)
+                if ending is not None and ending.code not in self.doubtful:
+                    return ending
+                found = self._interior.not_started(
                     argv[0], workdir=workdir, policy=policy, otherwise=_failure(log, policy)
                 )
+                return found if ending is None or found.code == ending.code else ending
 
             process = self.process(
                 self._pool, slot, limits=limits, workdir=workdir, read_ending=read_ending, folder=folder
