@@ -381,8 +381,8 @@ async def test_before_and_without_a_result(
     assert (failed["charge"], failed["refund"]) == (0, HOLD)
     theirs = await got(pia, f"/jobs/{held}/cost")
     assert theirs["sentence"] == (
-        f"You were paid nothing: your node's try {held}-1 ended as failed (exit nonzero), and only the accepted result"
-        " is paid for."
+        f"You were paid nothing: your node's try {held}-1 ended as failed (exit nonzero), and only a result that"
+        " counts is paid for."
     )
 
 
@@ -400,7 +400,7 @@ async def test_other_tries_cost_nothing_and_ones_own_node_is_free(
     cost = await got(both, f"/jobs/{job_id}/cost")
     assert cost["sentence"] == (
         "This job cost nothing: test-node did it at a price of 0; 16.00 of the 16.00 set aside came back."
-        " 1 other try cost nothing: only the accepted result is paid for."
+        " 1 other try cost nothing: only results that count are paid for."
     )
 
 

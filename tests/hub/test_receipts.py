@@ -91,6 +91,7 @@ async def test_a_receipt_holds_and_says_so(hub: HubDouble) -> None:
         "5.60 per hour for that time, rounded down, are 0.03889.",
         "Of it 20 %, 0.007778, are the fee, and 0.031112 the owner's.",
         "12.00 were set aside, and 11.96111 came back.",
+        "One run was paid for.",
         "The transfers are exactly these amounts, between these accounts, once.",
         "They are about this job and attempt, and were made when the result was accepted.",
         "24.00 were set aside for the 2 job(s) of the submission.",

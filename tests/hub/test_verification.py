@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from computepool.cli import receiptcheck
 from computepool.core import ledger
 from computepool.core.money import CREDIT
 from computepool.core.pricing import charge_of
@@ -98,6 +99,18 @@ async def test_a_newcomers_result_is_confirmed_by_another_owner_and_both_are_pai
         seen = (await sam.get(f"/nodes/{node.node_id}")).json()
         assert seen["reputation"]["streak"] == 1
         assert await balance(hub, ledger.earn(seen["owner"])) == PAY
+    await _is_told_and_proven(sam, job_id)
+
+
+async def _is_told_and_proven(sam: httpx2.AsyncClient, job_id: str) -> None:
+    cost = (await sam.get(f"/jobs/{job_id}/cost")).json()
+    assert (cost["total"], cost["runs"], cost["charge"]) == (2 * CHARGE, 2, CHARGE)
+    assert "confirmed on 1 more node" in cost["sentence"]
+    receipt = (await sam.get(f"/jobs/{job_id}/receipt")).json()
+    assert all(said.ok for said in receiptcheck.check(receipt, trusted={}))
+    assert len(receipt["receipt"]["confirmed_by"]) == 1
+    receipt["receipt"]["confirmed_by"] = []
+    assert not all(said.ok for said in receiptcheck.check(receipt, trusted={}))
 
 
 async def test_who_was_wrong_is_struck_and_not_paid(hub: HubDouble) -> None:

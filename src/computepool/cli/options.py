@@ -139,11 +139,23 @@ def terms(
     budget: Annotated[
         str | None, typer.Option(metavar="CREDITS", help="The most all of it may cost; a hard stop.")
     ] = None,
+    verify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="none; adaptive: some results are run again elsewhere; quorum:K: K owners' nodes must agree.",
+        ),
+    ] = None,
+    confidence: Annotated[
+        float | None,
+        typer.Option(metavar="P", help="Instead of --verify: how sure to be of the result, such as 0.999."),
+    ] = None,
 ) -> JobOptions:
     given: dict[str, Any] = {
         "name": name, "priority": priority, "timeout": timeout, "ttl": ttl, "retries": retries,
         "inputs": inputs(input_), "env": environment(env), "dependencies": dep, "after": after,
-        "type": type_, "max_price": max_price, "budget": budget,
+        "type": type_, "max_price": max_price, "budget": budget, "verify": verify,
+        "confidence": confidence,
     }  # fmt: skip
     return only_given(given)
 

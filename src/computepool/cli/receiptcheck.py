@@ -16,7 +16,7 @@ from computepool.core.ledger import Kind
 from computepool.core.money import format_credits
 from computepool.core.pricing import Economy, PriceTable, Zone
 from computepool.protocol import receipts
-from computepool.protocol.receipts import Receipt, ReceiptTransfer, SignedReceipt
+from computepool.protocol.receipts import Receipt, ReceiptRun, ReceiptTransfer, SignedReceipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,21 @@ def check(document: dict[str, Any], *, trusted: Mapping[str, str]) -> list[Check
     receipt = SignedReceipt.model_validate(document).receipt
     return [
         *_signature(document, receipt, trusted),
-        *_price(receipt),
-        *_time(receipt),
-        *_amounts(receipt),
+        *(said for run in _runs(receipt) for said in _run(receipt, run)),
+        *_refund(receipt),
         *_transfers(receipt),
         *_chain(receipt.transfers),
     ]
+
+
+def _runs(receipt: Receipt) -> list[ReceiptRun]:
+    return [receipt, *receipt.confirmed_by]
+
+
+def _run(receipt: Receipt, run: ReceiptRun) -> Iterator[Check]:
+    yield from _price(receipt, run)
+    yield from _time(receipt, run)
+    yield from _amounts(run)
 
 
 # the signature
@@ -63,31 +72,31 @@ def _signature(document: dict[str, Any], receipt: Receipt, trusted: Mapping[str,
 # the price
 
 
-def _price(receipt: Receipt) -> Iterator[Check]:
-    table = receipt.prices
+def _price(receipt: Receipt, run: ReceiptRun) -> Iterator[Check]:
+    table = run.prices
     reference = table.base * table.tier_rate * table.region_rate // (pricing.PERCENT * pricing.PERCENT)
     low, high = reference // table.spot_range, reference * table.spot_range
     made = (
-        f"{_money(table.base)} × {bills.rate(table.tier_rate)} ({receipt.tier}) × {bills.rate(table.region_rate)} "
-        f"({receipt.region or 'no region'}) = {_money(reference)} by price table {table.version}"
+        f"{_money(table.base)} × {bills.rate(table.tier_rate)} ({run.tier}) × {bills.rate(table.region_rate)} "
+        f"({run.region or 'no region'}) = {_money(reference)} by price table {table.version}"
     )
     yield _either(
-        low <= receipt.spot <= high,
-        f"The spot price of {_money(receipt.spot)} lies between {_money(low)} and {_money(high)}, around {made}.",
-        f"The spot price of {_money(receipt.spot)} is not between {_money(low)} and {_money(high)}, around {made}.",
+        low <= run.spot <= high,
+        f"The spot price of {_money(run.spot)} lies between {_money(low)} and {_money(high)}, around {made}.",
+        f"The spot price of {_money(run.spot)} is not between {_money(low)} and {_money(high)}, around {made}.",
     )
-    own = receipt.owner == receipt.submitter
-    price = 0 if own else pricing.price_of(receipt.spot, receipt.units)
-    zone = Zone(receipt.tier, receipt.region)
+    own = run.owner == receipt.submitter
+    price = 0 if own else pricing.price_of(run.spot, run.units)
+    zone = Zone(run.tier, run.region)
     yield _either(
-        receipt.price == price,
+        run.price == price,
         "The node was the submitter's own, so the price was 0."
         if own
-        else f"{bills.units_words(receipt.units, zone)} at that price are {_money(price)} per hour.",
-        f"The price should be {_money(price)} per hour, and is {_money(receipt.price)}.",
+        else f"{bills.units_words(run.units, zone)} at that price are {_money(price)} per hour.",
+        f"The price should be {_money(price)} per hour, and is {_money(run.price)}.",
     )
     yield _either(
-        receipt.price <= receipt.max_price,
+        run.price <= receipt.max_price,
         f"That is within the limit of {_money(receipt.max_price)} per hour.",
         f"The price is above the limit of {_money(receipt.max_price)} per hour.",
     )
@@ -96,10 +105,10 @@ def _price(receipt: Receipt) -> Iterator[Check]:
 # time
 
 
-def _time(receipt: Receipt) -> Iterator[Check]:
-    times = [receipt.leased_at_ms, receipt.started_at_ms, receipt.finished_at_ms]
+def _time(receipt: Receipt, run: ReceiptRun) -> Iterator[Check]:
+    times = [run.leased_at_ms, run.started_at_ms, run.finished_at_ms]
     if (
-        receipt.billed_ms
+        run.billed_ms
     ):  # of two hubs, whose clocks differ, one may lease and the other accept; then nothing is billed
         times.append(receipt.accepted_at_ms)
     yield _either(
@@ -107,13 +116,13 @@ def _time(receipt: Receipt) -> Iterator[Check]:
         "It was leased, started, finished and accepted in this order.",
         "Its times are out of order.",
     )
-    most = max(0, min(receipt.accepted_at_ms - receipt.leased_at_ms, receipt.longest_ms))
+    most = max(0, min(receipt.accepted_at_ms - run.leased_at_ms, receipt.longest_ms))
     yield _either(
-        0 <= receipt.billed_ms <= most,
-        f"{bills.seconds(receipt.billed_ms)} were billed, no more than the hub saw and the time limit allows.",
-        f"{bills.seconds(receipt.billed_ms)} were billed, and at most {bills.seconds(most)} are possible.",
+        0 <= run.billed_ms <= most,
+        f"{bills.seconds(run.billed_ms)} were billed, no more than the hub saw and the time limit allows.",
+        f"{bills.seconds(run.billed_ms)} were billed, and at most {bills.seconds(most)} are possible.",
     )
-    number = receipt.attempt_id.removeprefix(f"{receipt.job_id}-")
+    number = run.attempt_id.removeprefix(f"{receipt.job_id}-")
     yield _either(
         number.isdecimal() and number != "0",
         f"Attempt {number} of the job was paid for.",
@@ -124,24 +133,34 @@ def _time(receipt: Receipt) -> Iterator[Check]:
 # amounts
 
 
-def _amounts(receipt: Receipt) -> Iterator[Check]:
-    charge = pricing.charge_of(receipt.price, receipt.billed_ms)
+def _amounts(run: ReceiptRun) -> Iterator[Check]:
+    charge = pricing.charge_of(run.price, run.billed_ms)
     yield _either(
-        receipt.charge == charge,
-        f"{_money(receipt.price)} per hour for that time, rounded down, are {_money(charge)}.",
-        f"The charge should be {_money(charge)}, and is {_money(receipt.charge)}.",
+        run.charge == charge,
+        f"{_money(run.price)} per hour for that time, rounded down, are {_money(charge)}.",
+        f"The charge should be {_money(charge)}, and is {_money(run.charge)}.",
     )
-    table = PriceTable(economy=Economy(receipt.prices.economy), fee_ppm=receipt.prices.fee_ppm)
-    fee = table.fee_of(receipt.charge)
+    table = PriceTable(economy=Economy(run.prices.economy), fee_ppm=run.prices.fee_ppm)
+    fee = table.fee_of(run.charge)
     yield _either(
-        (receipt.fee, receipt.pay) == (fee, receipt.charge - fee),
-        f"Of it {bills.share(receipt.prices.fee_ppm)}, {_money(fee)}, are the fee, and {_money(receipt.pay)} the owner's.",
-        f"The fee should be {_money(fee)} and the pay {_money(receipt.charge - fee)}.",
+        (run.fee, run.pay) == (fee, run.charge - fee),
+        f"Of it {bills.share(run.prices.fee_ppm)}, {_money(fee)}, are the fee, and {_money(run.pay)} the owner's.",
+        f"The fee should be {_money(fee)} and the pay {_money(run.charge - fee)}.",
     )
+
+
+def _refund(receipt: Receipt) -> Iterator[Check]:
+    total = sum(run.charge for run in _runs(receipt))
     yield _either(
-        receipt.refund == receipt.hold - receipt.charge >= 0,
+        receipt.refund == receipt.hold - total >= 0,
         f"{_money(receipt.hold)} were set aside, and {_money(receipt.refund)} came back.",
-        f"{_money(receipt.hold)} set aside less {_money(receipt.charge)} are not {_money(receipt.refund)}.",
+        f"{_money(receipt.hold)} set aside less {_money(total)} are not {_money(receipt.refund)}.",
+    )
+    ids = [run.attempt_id for run in _runs(receipt)]
+    yield _either(
+        len(set(ids)) == len(ids) and len({run.owner for run in _runs(receipt)}) == len(ids),
+        "Every run was on another owner's node." if len(ids) > 1 else "One run was paid for.",
+        "One run, or one owner, is there twice.",
     )
 
 
@@ -191,9 +210,8 @@ def _own(escrow: str) -> tuple[str, str]:
 
 def _expected(receipt: Receipt) -> dict[tuple[str, str, str], int]:
     source = ledger.escrow(receipt.submitter)
-    parts = {
-        (Kind.PAY.value, source, ledger.earn(receipt.owner)): receipt.pay,
-        (Kind.FEE.value, source, ledger.FEES): receipt.fee,
+    parts = {(Kind.PAY.value, source, ledger.earn(run.owner)): run.pay for run in _runs(receipt)} | {
+        (Kind.FEE.value, source, ledger.FEES): sum(run.fee for run in _runs(receipt)),
         (Kind.REFUND.value, source, "back"): receipt.refund,
     }
     return {key: amount for key, amount in parts.items() if amount}

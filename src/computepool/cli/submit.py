@@ -65,6 +65,7 @@ def submit(
       pool submit --cores 4 -i in.mp4 --out results -- ffmpeg -i in.mp4 outputs/out.webm
       pool submit render.py --slices 100 --retries 2 --tag studio --budget 50
       pool submit train.py --type ml --max-price 40 --quote
+      pool submit prove.py --verify quorum:3 --wait
     """
     pool, rest = open_pool(), ctx.meta.get(REST, [])
     work = pool.options(**merged(needs, more))

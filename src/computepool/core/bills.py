@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from computepool.core import pricing
@@ -93,9 +94,18 @@ def paid_sentence(bill: Bill) -> str:
     )
 
 
-def charged_sentence(bill: Bill, *, hold: int) -> str:
-    """To the submitter."""
-    back = f"{_money(hold - bill.charge)} of the {_money(hold)} set aside came back"
+def charged_sentence(bill: Bill, *, hold: int, others: Sequence[Bill] = ()) -> str:
+    """To the submitter. `others`: the runs that confirmed the result."""
+    total = bill.charge + sum(other.charge for other in others)
+    back = f"{_money(hold - total)} of the {_money(hold)} set aside came back"
+    if others:
+        runs = " and ".join(how(run) for run in (bill, *others))
+        fees = bill.fee + sum(other.fee for other in others)
+        return (
+            f"This job cost {_money(total)} credits, because its result was confirmed on {len(others)} more "
+            f"node{'s' if len(others) > 1 else ''}: {runs}; {_money(total - fees)} went to the nodes' owners, "
+            f"{_money(fees)} to the platform, and {back}."
+        )
     if not bill.price:
         free = f"This job cost nothing: {bill.node_name} did it at a price of 0"
         return f"{free}; {back}." if hold else f"{free}."

@@ -101,6 +101,8 @@ class CostView(Reply):
     max_price: int | None = None
     hold: int | None = None
     refund: int | None = None
+    total: int | None = None  #: of all runs; the other numbers are of one
+    runs: int | None = None  #: that were paid for
     lines: list[CostLine] = []
     sentence: str
 

@@ -55,22 +55,11 @@ class ReceiptPrices(_Part):
     spot_range: Annotated[Whole, Field(ge=1)]
 
 
-class Receipt(_Part):
-    """Amounts in microcredits, times in milliseconds since the epoch by the hub's clock."""
+class ReceiptRun(_Part):
+    """One run that was paid for: on whose node, for how long, at which price."""
 
-    format: Literal["computepool-receipt-1"]
-    pool: str  #: the hub's name for it
-    kid: str
-    key: str  #: the public half of the key that signed
-    job_id: str
-    jobs: Annotated[
-        Whole, Field(ge=1)
-    ]  #: of the submission it came with; its money was set aside in one transfer
     attempt_id: str
-    spec_digest: str
     report_digest: str  #: of the node's signed report
-    result_digest: str | None
-    submitter: str
     owner: str
     node: str
     tier: str
@@ -82,15 +71,33 @@ class Receipt(_Part):
     leased_at_ms: Whole
     started_at_ms: Whole
     finished_at_ms: Whole
-    accepted_at_ms: Whole
-    longest_ms: Whole
     billed_ms: Whole
-    max_price: Whole
-    hold: Whole
     charge: Whole
     pay: Whole
     fee: Whole
+
+
+class Receipt(ReceiptRun):
+    """Of the accepted run, and of those that confirmed its result. Amounts in microcredits, times in milliseconds since
+    the epoch by the hub's clock."""
+
+    format: Literal["computepool-receipt-1"]
+    pool: str  #: the hub's name for it
+    kid: str
+    key: str  #: the public half of the key that signed
+    job_id: str
+    jobs: Annotated[
+        Whole, Field(ge=1)
+    ]  #: of the submission it came with; its money was set aside in one transfer
+    spec_digest: str
+    result_digest: str | None
+    submitter: str
+    accepted_at_ms: Whole
+    longest_ms: Whole
+    max_price: Whole
+    hold: Whole
     refund: Whole
+    confirmed_by: list[ReceiptRun] = []
     transfers: list[ReceiptTransfer]
 
 

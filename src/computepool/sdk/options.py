@@ -60,6 +60,8 @@ class JobOptions(TypedDict, total=False):
     type: str  #: ml, gaming or other: a label with requirements of its own, which explicit ones override
     max_price: Credits  #: credits per hour that one job may cost; 0: only your own nodes
     budget: Credits  #: credits for all jobs of one call together; each stops when its share is spent
+    verify: str  #: none, adaptive or quorum:K: on how many owners' nodes results must agree
+    confidence: float  #: instead: how sure to be of a result, for example 0.999
     allow_pickle: bool  #: accept results that need pickle: only from nodes you trust
 
 
@@ -149,7 +151,8 @@ def rules(options: JobOptions) -> dict[str, Any]:
 def terms(options: JobOptions) -> dict[str, Any]:
     """The fields of a SubmitRequest beside spec, items and group."""
     plain: Mapping[str, Any] = options
-    fields = {word: plain[word] for word in ("priority", "retries") if word in plain}
+    same = ("priority", "retries", "verify", "confidence")
+    fields = {word: plain[word] for word in same if word in plain}
     if "ttl" in plain:
         fields["ttl_s"] = seconds(plain["ttl"], what="ttl")
     fields |= {

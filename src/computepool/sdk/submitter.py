@@ -126,7 +126,9 @@ class Submitter:
         """`exact`: the spec is the one that would be submitted, so history may be asked by its digest."""
         spec = self._quoted(what, args)
         money: dict[str, Any] = {
-            word: self.terms[word] for word in ("max_price", "budget") if word in self.terms
+            word: self.terms[word]
+            for word in ("max_price", "budget", "verify", "confidence")
+            if word in self.terms
         }
         asked: dict[str, Any] = {
             "needs": self.needs,

@@ -19,30 +19,24 @@ from computepool.hub.store.session import AnyRow, Connection
 from computepool.protocol.credits import CostLine, CostView
 
 
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """One run that was paid for."""
+
+    attempt: AnyRow
+    bill: Bill
+
+
 @dataclass(slots=True)
 class Facts:
     """What the store knows of one job's money."""
 
     job: AnyRow
     attempts: list[AnyRow] = field(default_factory=list)
-    accepted: AnyRow | None = None
-    table: PriceTable | None = None  #: the one it was priced by
+    paid: list[Paid] = field(default_factory=list)  #: the accepted run first, then those that confirmed it
 
-    def bill(self) -> Bill | None:
-        """Of the accepted attempt."""
-        row, table = self.accepted, self.table
-        if row is None or table is None:
-            return None
-        return Bill(
-            zone=Zone(row.zone_tier, row.zone_region),
-            spot=row.spot,
-            units=row.units,
-            price=row.price,
-            table=table,
-            node_name=row.node_name,
-            billed_ms=row.billed_ms or 0,
-            charge=row.charge or 0,
-        )
+    def paid_to(self, account_id: str) -> Paid | None:
+        return next((paid for paid in self.paid if paid.attempt.owner_id == account_id), None)
 
 
 def load(connection: Connection, job_id: str) -> Facts | None:
@@ -50,13 +44,26 @@ def load(connection: Connection, job_id: str) -> Facts | None:
     if job is None:
         return None
     facts = Facts(job, attempts=list(job_rows.get_attempts(connection, job_id)))
-    if job.accepted_attempt is not None:
-        facts.accepted = next(row for row in facts.attempts if row.number == job.accepted_attempt)
-        if facts.accepted.price_version:
-            facts.table = prices.get(connection, facts.accepted.price_version)
-            if facts.table is None:
-                raise InvariantViolation(f"job {job_id} was priced by a table that does not exist")
+    runs = [row for row in facts.attempts if row.charge is not None and row.price_version]
+    for row in sorted(runs, key=lambda row: (row.number != job.accepted_attempt, row.number)):
+        table = prices.get(connection, row.price_version)
+        if table is None:
+            raise InvariantViolation(f"job {job_id} was priced by a table that does not exist")
+        facts.paid.append(Paid(row, _bill(row, table)))
     return facts
+
+
+def _bill(row: AnyRow, table: PriceTable) -> Bill:
+    return Bill(
+        zone=Zone(row.zone_tier, row.zone_region),
+        spot=row.spot,
+        units=row.units,
+        price=row.price,
+        table=table,
+        node_name=row.node_name,
+        billed_ms=row.billed_ms or 0,
+        charge=row.charge,
+    )
 
 
 async def explain(hub: Hub, principal: Principal, job_id: str) -> CostView:
@@ -80,16 +87,18 @@ def _is_submitter(principal: Principal, facts: Facts) -> bool:
 
 
 def _to_submitter(facts: Facts) -> CostView:
-    job, bill = facts.job, facts.bill()
+    job = facts.job
     own: dict[str, Any] = {"role": "submitter", "max_price": job.ceiling, "hold": job.hold}
-    if bill is not None:
-        sentence = bills.charged_sentence(bill, hold=job.hold)
-        more = _unpaid(len(facts.attempts) - 1)
-        return _billed(facts, bill, sentence + more, refund=job.hold - bill.charge, **own)
+    if facts.paid:
+        first, *others = facts.paid
+        sentence = bills.charged_sentence(first.bill, hold=job.hold, others=[other.bill for other in others])
+        more = _unpaid(len(facts.attempts) - len(facts.paid))
+        own |= {"refund": job.hold - job.charge, "total": job.charge, "runs": len(facts.paid)}
+        return _billed(facts, first, sentence + more, **own)
     if JobState(job.state) in TERMINAL:
         back = f"; the {format_credits(job.hold)} credits set aside came back" if job.hold else ""
         sentence = f"The job {_ENDED[JobState(job.state)]}it cost nothing{back}."
-        return _view(facts, sentence, settled=True, charge=0, refund=job.hold, **own)
+        return _view(facts, sentence, settled=True, charge=0, total=0, refund=job.hold, **own)
     return _view(facts, _so_far(facts), settled=False, **own)
 
 
@@ -105,7 +114,7 @@ def _so_far(facts: Facts) -> str:
 def _unpaid(tries: int) -> str:
     if not tries:
         return ""
-    return f" {tries} other {'try' if tries == 1 else 'tries'} cost nothing: only the accepted result is paid for."
+    return f" {tries} other {'try' if tries == 1 else 'tries'} cost nothing: only results that count are paid for."
 
 
 _ENDED = {
@@ -117,9 +126,8 @@ _ENDED = {
 
 
 def _to_owner(facts: Facts, account_id: str) -> CostView:
-    bill, accepted = facts.bill(), facts.accepted
-    if bill is not None and accepted is not None and accepted.owner_id == account_id:
-        return _billed(facts, bill, bills.paid_sentence(bill), role="owner")
+    if (paid := facts.paid_to(account_id)) is not None:
+        return _billed(facts, paid, bills.paid_sentence(paid.bill), role="owner")
     tried = [attempt for attempt in facts.attempts if attempt.owner_id == account_id][-1]
     settled = JobState(facts.job.state) in TERMINAL
     if tried.state in ("leased", "running"):
@@ -127,18 +135,19 @@ def _to_owner(facts: Facts, account_id: str) -> CostView:
     else:
         sentence = (
             f"You were paid nothing: your node's try {tried.id} ended as {tried.state} "
-            f"({tried.reason.replace('_', ' ')}), and only the accepted result is paid for."
+            f"({tried.reason.replace('_', ' ')}), and only a result that counts is paid for."
         )
     return _view(facts, sentence, settled=settled, role="owner", attempt_id=tried.id, price=tried.price)
 
 
-def _billed(facts: Facts, bill: Bill, sentence: str, **more: Any) -> CostView:
+def _billed(facts: Facts, paid: Paid, sentence: str, **more: Any) -> CostView:
+    bill = paid.bill
     table, zone = bill.table, bill.zone
     return _view(
         facts,
         sentence,
         settled=True,
-        attempt_id=facts.accepted.id if facts.accepted is not None else None,
+        attempt_id=paid.attempt.id,
         node_name=bill.node_name,
         tier=zone.tier,
         region=zone.region,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 from computepool.core import bills, ledger
 from computepool.core.bills import Bill
@@ -12,14 +13,21 @@ from computepool.core.jobs import JobState
 from computepool.hub.services import costs
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
-from computepool.hub.services.costs import Facts
+from computepool.hub.services.costs import Facts, Paid
 from computepool.hub.services.holds import settle_key
 from computepool.hub.services.statements import job_keys
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import ledger as ledger_rows
 from computepool.hub.store.session import AnyRow, Connection
 from computepool.protocol import receipts
-from computepool.protocol.receipts import FORMAT, Receipt, ReceiptPrices, ReceiptTransfer, SignedReceipt
+from computepool.protocol.receipts import (
+    FORMAT,
+    Receipt,
+    ReceiptPrices,
+    ReceiptRun,
+    ReceiptTransfer,
+    SignedReceipt,
+)
 from computepool.protocol.tokens import public_text
 
 
@@ -34,13 +42,12 @@ async def issue(hub: Hub, principal: Principal, job_id: str) -> SignedReceipt:
 
     found, rows, hashes, result = await hub.store.read(load)
     facts = costs.visible(principal, found)
-    bill = facts.bill()
-    if bill is None or facts.job.state != JobState.SUCCEEDED:
+    if not facts.paid or facts.job.state != JobState.SUCCEEDED:
         raise Conflict(f"There is a receipt when the job has succeeded; it is {facts.job.state}.")
     if not any(row.tx_key == settle_key(job_id) for row in rows):
         raise Conflict("Nothing was set aside or paid for this job, so there is no receipt.")
     transfers = [_transfer(row, hashes[row.seq - 1]) for row in rows]
-    receipt = _receipt(hub, facts, bill, transfers=transfers, result=result)
+    receipt = _receipt(hub, facts, transfers=transfers, result=result)
     return receipts.sign(receipt, hub.secrets.signing_key)
 
 
@@ -52,45 +59,50 @@ def _result_digest(connection: Connection, job_id: str) -> str | None:
     return hashlib.sha256(row.result.encode()).hexdigest()
 
 
-def _receipt(
-    hub: Hub, facts: Facts, bill: Bill, *, transfers: list[ReceiptTransfer], result: str | None
-) -> Receipt:
-    job, attempt = facts.job, facts.accepted
-    assert attempt is not None
+def _receipt(hub: Hub, facts: Facts, *, transfers: list[ReceiptTransfer], result: str | None) -> Receipt:
+    job, (first, *others) = facts.job, facts.paid
     return Receipt(
+        **_run(first),
         format=FORMAT,
         pool=hub.settings.name,
         kid=hub.secrets.kid,
         key=public_text(hub.secrets.signing_key),
         job_id=job.id,
         jobs=job.item_count,
-        attempt_id=attempt.id,
         spec_digest=job.spec_digest,
-        report_digest=attempt.report_digest or "",
         result_digest=result,
         submitter=job.account_id,
-        owner=attempt.owner_id,
-        node=attempt.node_id,
-        tier=bill.zone.tier,
-        region=bill.zone.region,
-        prices=_prices(bill),
-        spot=bill.spot,
-        units=bill.units,
-        price=bill.price,
-        leased_at_ms=attempt.leased_at_ms,
-        started_at_ms=attempt.started_at_ms,
-        finished_at_ms=attempt.finished_at_ms,
         accepted_at_ms=transfers[-1].at_ms,
         longest_ms=job.longest_ms,
-        billed_ms=bill.billed_ms,
         max_price=job.ceiling,
         hold=job.hold,
-        charge=bill.charge,
-        pay=bill.pay,
-        fee=bill.fee,
-        refund=job.hold - bill.charge,
+        refund=job.hold - job.charge,
+        confirmed_by=[ReceiptRun(**_run(other)) for other in others],
         transfers=transfers,
     )
+
+
+def _run(paid: Paid) -> dict[str, Any]:
+    attempt, bill = paid.attempt, paid.bill
+    return {
+        "attempt_id": attempt.id,
+        "report_digest": attempt.report_digest or "",
+        "owner": attempt.owner_id,
+        "node": attempt.node_id,
+        "tier": bill.zone.tier,
+        "region": bill.zone.region,
+        "prices": _prices(bill),
+        "spot": bill.spot,
+        "units": bill.units,
+        "price": bill.price,
+        "leased_at_ms": attempt.leased_at_ms,
+        "started_at_ms": attempt.started_at_ms,
+        "finished_at_ms": attempt.finished_at_ms,
+        "billed_ms": bill.billed_ms,
+        "charge": bill.charge,
+        "pay": bill.pay,
+        "fee": bill.fee,
+    }
 
 
 def _prices(bill: Bill) -> ReceiptPrices:

@@ -1,0 +1,131 @@
+"""The node holds its owner's rules itself, shows what jobs may do, and means what it shows."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computepool.agent.manifest import manifest
+from computepool.agent.owner_rules import FILE, OwnerRules
+from computepool.agent.specs import prepare
+from computepool.core.rules import Demand
+from computepool.protocol.jobs import JobSpec, Needs
+from computepool.protocol.nodes import Grant, NextReply
+from computepool.protocol.rules import NO_RULES, NodeRules, rules_digest
+from tests.agent.conftest import StartNode
+from tests.agent.fake_hub import OWNER, STRANGER, FakeHub, Outcome, Reason, command, script, until
+
+pytestmark = pytest.mark.anyio
+
+NO_MINING = NodeRules(deny_labels=["mining"], minutes_max=60, network=False).body()
+MINING = script("print(1)", labels=["mining"])
+
+
+def bringing(rules: str) -> Any:
+    def tamper(reply: NextReply) -> NextReply:
+        return reply.model_copy(update={"rules": rules})
+
+    return tamper
+
+
+async def test_a_wrong_hub_cannot_make_a_node_break_its_owners_rules(
+    hub: FakeHub, start_node: StartNode, data_dir: Path
+) -> None:
+    (data_dir / FILE).write_text(NO_MINING)
+    await start_node(level="namespace", network=True)
+    refused = [
+        *hub.submit(MINING, account=STRANGER),
+        *hub.submit(command("true", timeout_s=3601), account=STRANGER),
+        *hub.submit(script("print(1)", net=["a.test:443"]), account=STRANGER),
+    ]
+    fine = hub.submit(command("true"), account=STRANGER)[0]
+    own = hub.submit(MINING, account=OWNER)[0]
+    await until(lambda: len(hub.reports) == 5)
+    said = [hub.reports[attempt].error for attempt in refused]
+    assert said == [
+        "its owner takes no jobs labelled mining",
+        "its owner takes jobs of at most 60 minutes",
+        "its owner takes no jobs with network",
+    ]
+    assert {hub.reports[attempt].reason for attempt in refused} == {Reason.NODE_ERROR}
+    assert hub.reports[fine].outcome is Outcome.SUCCEEDED
+    assert hub.reports[own].outcome is Outcome.SUCCEEDED, "owners' own jobs are no strangers'"
+    assert hub.polls[-1].rules == rules_digest(NO_MINING)
+
+
+async def test_rules_that_come_with_a_job_hold_for_it_and_nobody_is_blamed(
+    hub: FakeHub, start_node: StartNode, data_dir: Path
+) -> None:
+    await start_node()
+    hub.tamper = bringing(NO_MINING)
+    [attempt] = hub.submit(MINING, account=STRANGER)
+    await until(lambda: attempt in hub.reports)
+    report = hub.reports[attempt]
+    assert (report.outcome, report.reason) == (Outcome.RETURNED, Reason.GIVEN_BACK)
+    assert (data_dir / FILE).read_text() == NO_MINING
+    assert OwnerRules(data_dir).digest == rules_digest(NO_MINING)
+    hub.tamper = bringing(NO_RULES)
+    [again] = hub.submit(MINING, account=OWNER)
+    await until(lambda: again in hub.reports)
+    assert OwnerRules(data_dir).refusals(Demand(account=STRANGER, labels=frozenset({"mining"}))) == []
+
+
+@pytest.mark.parametrize("body", ["", "{", '{"a_rule_of_tomorrow": true}', "\x00", '{"minutes_max": -1}'])
+def test_rules_that_cannot_be_read_allow_nothing(tmp_path: Path, body: str) -> None:
+    (tmp_path / FILE).write_text(body)
+    rules = OwnerRules(tmp_path)
+    assert rules.refusals(Demand(account=STRANGER)) == ["its owner's rules cannot be read here"]
+    assert rules.digest not in ("", rules_digest(body)), "so that the hub sends them again"
+    rules.follow(NO_MINING)
+    assert rules.refusals(Demand(account=STRANGER)) == []
+
+
+def test_a_manifest_is_what_the_sandbox_is_given() -> None:
+    spec = JobSpec(
+        kind="command",  # type: ignore[arg-type]
+        name="train",
+        argv=["true"],
+        needs=Needs(cores=2, ram_mb=2048, disk_mb=500, gpus=1),
+        net=["b.test:443", "*.a.test:80"],
+        labels=["ml"],
+        timeout_s=5401,
+    )
+    prepared = prepare("0" * 64, spec)
+    grant = Grant(
+        attempt_id="a", attempt_no=1, job_id="job_1", lane="l", spec="0" * 64, account_id=STRANGER, gpus=[3]
+    )
+    shown = manifest(grant, prepared)
+    limits = prepared.limits
+    assert (shown.cores, shown.ram_mb, shown.disk_mb) == (limits.cpus, limits.memory_mb, limits.disk_mb)
+    assert shown.minutes * 60 >= limits.wall_s > (shown.minutes - 1) * 60
+    assert shown.network == tuple(map(str, prepared.net)) == ("b.test:443", "*.a.test:80")
+    assert prepared.worker_key(STRANGER, (3,)).net == tuple(sorted(prepared.net))
+    assert shown.gpus == (3,)
+    assert shown.sentence == (
+        f"job_1 (train) of {STRANGER}, labelled ml: 2 cores, 2048 MB RAM, 501 MB disk, 91 minutes, GPU 3, "
+        "network to b.test:443, *.a.test:80"
+    )
+
+
+async def test_the_owner_sees_whose_job_runs_and_what_it_may_do(
+    hub: FakeHub, start_node: StartNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="computepool")
+    node = await start_node(level="namespace")
+    [attempt, *_] = [
+        *hub.submit(command("sleep", "30"), account=STRANGER),
+        *hub.submit(command("sleep", "30"), account=STRANGER),
+    ]
+    await until(lambda: node.agent.status()["running"])
+    await until(lambda: len(node.agent.status()["running"]) == 2)
+    shown = next(job for job in node.agent.status()["running"] if job["attempt_id"] == attempt)
+    assert (shown["submitter"], shown["network"], shown["gpus"], shown["minutes"]) == (STRANGER, (), (), 1)
+    lines = [record.message for record in caplog.records if record.message.startswith("running ")]
+    assert len(lines) == 1, "one line for all that are alike"
+    assert "of acc_stranger: 1 cores, 256 MB RAM" in lines[0]
+    assert lines[0].endswith("no GPU, no network")
+    for grant in list(node.agent._executor.attempts):
+        hub.stop_attempt(grant)
