@@ -18,7 +18,7 @@ UV := .make/uv/bin/uv
 PIP_INSTALL := $(UV) pip install --quiet --python .venv/bin/python
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock'
-PACKAGES := bubblewrap postgresql
+PACKAGES := bubblewrap postgresql runc
 # Where all users find gVisor's program, or in this folder where only root may write there. One on PATH comes first.
 RUNSC := $(shell if [ "$$(id -u)" = 0 ]; then echo /usr/local/lib/computepool; else echo $(CURDIR)/.make/runsc; fi)
 export PATH := $(PATH):$(RUNSC)

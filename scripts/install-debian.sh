@@ -8,6 +8,7 @@ present() {
   case "$1" in
     bubblewrap) command -v bwrap >/dev/null ;;
     postgresql) compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null ;;
+    runc) PATH=$PATH:/usr/local/sbin:/usr/sbin command -v runc >/dev/null ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;
     *) dpkg -s "$1" 2>/dev/null | grep -q '^Status: .* installed$' ;;
   esac
