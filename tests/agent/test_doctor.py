@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,9 @@ async def test_a_good_node(hub: FakeHub, config: AgentConfig) -> None:
     assert checks["hub"].health is Health.OK
     assert checks["clock"].health is Health.OK
     assert checks["sandbox namespace"].health is Health.OK, checks["sandbox namespace"]
+    assert checks["sandbox namespace"].detail.startswith("passed: ")
+    assert re.match(r"[0-9a-f]{12}, \d+ files, \d+ MB", checks["runtime"].detail)
+    assert checks["disk quota"].detail.startswith("loop: " if os.geteuid() == 0 else "watch: ")
     assert checks["identity"].fix != "", "not enrolled yet, and it says how to"
     assert all(check.fix for check in checks.values() if check.health is not Health.OK)
 

@@ -133,26 +133,31 @@ _AGENT = """
 import os, sys, time
 from pathlib import Path
 from computepool.agent.sandbox.scratch import make_workdir
-from computepool.agent.sandbox.volumes import Volumes
+from computepool.agent.sandbox.volumes import Volumes, enter_namespace
 parent = Path(sys.argv[1])
+if sys.argv[2] == "apart":
+    enter_namespace()
 Volumes(parent / "cache").mount(make_workdir(parent / "work", "job-1"), 16)
 print("ready", flush=True)
 time.sleep(60)
 """
 
 
-def test_what_a_killed_agent_left_is_taken_off(ground: Path) -> None:
-    parent = ground / "killed"
-    with subprocess.Popen(
-        [sys.executable, "-c", _AGENT, str(parent)], stdout=subprocess.PIPE, text=True
-    ) as agent:
+@pytest.mark.parametrize("where", ["apart", "here"])
+def test_nothing_of_a_killed_agent_stays_mounted(ground: Path, where: str) -> None:
+    """At once where it has a mount namespace of its own, else by the next one's hand."""
+    parent = ground / f"killed-{where}"
+    command = [sys.executable, "-c", _AGENT, str(parent), where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
         assert agent.stdout is not None
         assert agent.stdout.readline() == "ready\n"
+        assert str(parent) in _loop_files()
         agent.send_signal(signal.SIGKILL)
-    assert _mounted(parent / "work") == [str(parent / "work" / "job-1")]
-    sweep(parent / "work")
+    if where == "here":
+        assert _mounted(parent / "work") == [str(parent / "work" / "job-1")]
+        sweep(parent / "work")
+        assert [path.name for path in (parent / "work").iterdir()] == ["job-1"]
     assert not _mounted(parent)
-    assert [path.name for path in (parent / "work").iterdir()] == ["job-1"]
     assert eventually(lambda: str(parent) not in _loop_files())
 
 

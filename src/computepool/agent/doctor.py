@@ -118,7 +118,8 @@ def _sandboxes(config: AgentConfig) -> Iterator[Check]:
     for report in reports:
         needed = report.level >= Level.NAMESPACE and not strong
         health = Health.OK if report.ok else Health.WARN if needed else Health.OK
-        yield Check(name=f"sandbox {report.level.label}", health=health, detail=report.reason, fix=report.fix)
+        told = f"{'passed' if report.ok else 'not usable'}: {report.reason}"
+        yield Check(name=f"sandbox {report.level.label}", health=health, detail=told, fix=report.fix)
     if not strong:
         detail = (
             "without a namespace sandbox this node runs only its owner's jobs and those of trusted accounts"

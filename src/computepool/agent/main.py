@@ -20,7 +20,7 @@ from computepool.agent.clock import Clock, SystemClock
 from computepool.agent.config import AgentConfig, prepare_data_dir
 from computepool.agent.hub_client import Backoff, HubClient
 from computepool.agent.identity import Identity
-from computepool.agent.sandbox import selftest
+from computepool.agent.sandbox import selftest, volumes
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.agent.surroundings import PYTHON, prepare_runtime
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, RateLimited, Unavailable
@@ -37,6 +37,7 @@ def run(config: AgentConfig) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     prepare_data_dir(config.data_dir)
+    volumes.enter_namespace()
     with _only_agent(config.data_dir):
         identity = identities.load(config.identity_path)
         if identity is None and not config.code:

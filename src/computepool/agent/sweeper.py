@@ -7,11 +7,12 @@ import logging
 import os
 import queue
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from computepool.agent.sandbox.base import OUTPUTS
 from computepool.agent.sandbox.scratch import remove_tree
-from computepool.agent.sandbox.volumes import unmount
+from computepool.agent.sandbox.volumes import clean, unmount
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ MADE_BY_US = (OUTPUTS, ".tmp")
 
 class Sweeper:
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Path, Callable[[Path], bool]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
         self._thread.start()
 
@@ -29,7 +30,7 @@ class Sweeper:
         """Soon. The folder must not be used any more."""
         path = str(folder)
         if os.path.ismount(path):
-            self._queue.put(folder)
+            self._queue.put((folder, _unwanted))
             return
         try:
             for name in MADE_BY_US:
@@ -37,7 +38,11 @@ class Sweeper:
                     os.rmdir(f"{path}/{name}")
             os.rmdir(path)
         except OSError:  # Not empty, as a rule; rmdir itself never follows a link.
-            self._queue.put(folder)
+            self._queue.put((folder, _unwanted))
+
+    def clean(self, folder: Path, keep: Callable[[Path], bool]) -> None:
+        """Empty a folder with a file system of its own and offer it to `keep`; remove it if that is not wanted."""
+        self._queue.put((folder, keep))
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Finish what was asked for. What is left after the time-out is removed by the next start."""
@@ -45,9 +50,16 @@ class Sweeper:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while (folder := self._queue.get()) is not None:
+        while (entry := self._queue.get()) is not None:
+            folder, keep = entry
             try:
+                if keep is not _unwanted and clean(folder) and keep(folder):
+                    continue
                 unmount(folder)
                 remove_tree(folder)
             except OSError as error:
                 _log.warning("cannot remove %s: %s", folder, error)
+
+
+def _unwanted(folder: Path) -> bool:
+    return False

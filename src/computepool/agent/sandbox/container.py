@@ -64,7 +64,9 @@ class ContainerSandbox(GvisorSandbox):
             if limit["type"] == "RLIMIT_NPROC":
                 limit["soft"] = limit["hard"] = limit["hard"] + 1  # The first process is not the job's.
             elif limit["type"] == "RLIMIT_AS":
-                limit["type"] = "RLIMIT_DATA"  # A real kernel counts what is written; runc itself reserves more.
+                limit["type"] = (
+                    "RLIMIT_DATA"  # A real kernel counts what is written; runc itself reserves more.
+                )
         linux = spec["linux"]
         linux["namespaces"].append({"type": "user"})
         linux["uidMappings"] = [{"containerID": 0, "hostID": uid, "size": 1}]

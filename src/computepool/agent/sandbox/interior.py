@@ -66,7 +66,8 @@ class Interior:
         with found[0].open("rb") as opened:
             first = opened.readline(200)
         if not first.startswith(b"\x7fELF"):
-            return Ending(Status.EXIT, 126, f"{command}: its interpreter cannot be run")
+            told = f"{command}: its interpreter cannot be run, or is not in this node's runtime"
+            return Ending(Status.EXIT, 126, f"{told} ({self.runtime.short})")
         return Ending(Status.SANDBOX_ERROR, -1, otherwise)
 
     def _missing(self, command: str) -> str:

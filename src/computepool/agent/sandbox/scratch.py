@@ -106,7 +106,13 @@ def require_reachable(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove `path` and all below it, whatever a job built there.
+    """Remove `path` and all below it, whatever a job built there."""
+    if empty_tree(path):
+        path.rmdir()
+
+
+def empty_tree(path: Path) -> bool:
+    """Remove all below `path`; False if there is no such folder.
 
     Each folder found is first moved up to the top and worked on from there, so neither depth nor path
     length nor the number of open descriptors grows with what the job nested.
@@ -115,7 +121,7 @@ def remove_tree(path: Path) -> None:
         _open_up(path)
         top = os.open(path, _OPEN_FOLDER)
     except FileNotFoundError:
-        return
+        return False
     try:
         pending = _unlink_files(top)
         while pending:
@@ -131,7 +137,7 @@ def remove_tree(path: Path) -> None:
             os.rmdir(name, dir_fd=top)
     finally:
         os.close(top)
-    path.rmdir()
+    return True
 
 
 def _unlink_files(folder: int) -> list[str]:
