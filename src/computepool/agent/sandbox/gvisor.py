@@ -79,6 +79,8 @@ class GvisorSandbox:
         if isinstance(self._found, runsc.Missing):
             raise SandboxError(f"{self._found.reason}: {self._found.fix}")
         _check(argv, policy)
+        if policy.gpus and (reason := self.cards_reason()):
+            raise SandboxError(f"cards are not passed into gvisor: {reason}; lend them at the level namespace")
         for path in (workdir, Path(self._found.path)):
             require_reachable(path)
         with self._pool.starting(limits) as slot, self._new_folder() as folder:
@@ -102,6 +104,12 @@ class GvisorSandbox:
             fds = {0: given, 1: stdout, 2: stderr, **policy.fds, _LOG_FD: log}
             slot.start(_command(self._found.path, folder, policy), {}, fds=fds, cwd=None)
         return process
+
+    def cards_reason(self) -> str:
+        """Why jobs get no cards here; nothing if they do."""
+        if isinstance(self._found, runsc.Missing):
+            return self._found.reason
+        return runsc.nvproxy_reason(self._found.path, _nvidia_driver())
 
     def close(self) -> None:
         self._pool.close()
@@ -130,6 +138,7 @@ class GvisorSandbox:
             workdir=workdir,
             limits=limits,
             memory_inside=self.limits_kind == "rlimit",
+            devices=policy.gpus,
         )
         # In a file that only the job's uid can read: the environment may hold secrets.
         (folder / "config.json").write_text(json.dumps(spec))
@@ -167,6 +176,7 @@ def _command(program: str, folder: Path, policy: Policy) -> list[str]:
     return [
         program,
         *runsc.FLAGS,
+        *(["--nvproxy"] if policy.gpus else []),
         *opened,
         f"--root={folder}",
         f"--log-fd={_LOG_FD}",
@@ -186,6 +196,12 @@ def _check(argv: Sequence[str], policy: Policy) -> None:
         )
     if policy.gpus:
         raise SandboxError("cards are not passed into gvisor; lend them at the level namespace")
+
+
+def _nvidia_driver() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/sys/module/nvidia/version").read_text().strip()
+    return ""
 
 
 def _refuse_root(slot: Slot) -> None:
