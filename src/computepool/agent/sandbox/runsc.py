@@ -204,7 +204,9 @@ def _mounts(read_only: Mapping[str, str], workdir: Path, limits: Limits) -> list
     tmp = f"size={limits.tmp_mb * MIB}"
     return [
         {"destination": "/proc", "type": "proc", "source": "proc"},
-        _tmpfs("/dev", "ro", "mode=0755"),
+        # Not read-only: gVisor would then refuse to write to /dev/null too. It heeds no size here; what a job puts there
+        # counts as its memory.
+        _tmpfs("/dev", "mode=0755"),
         {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]},
         _tmpfs("/dev/shm", tmp, "mode=1777"),
         _tmpfs("/tmp", tmp, "mode=1777"),
