@@ -155,7 +155,9 @@ def _card_loan(config: AgentConfig) -> Check:
     if config.gpus:
         return Check(name="gpu loan", health=Health.OK, detail="cards are lent to everybody (--gpus)")
     detail = "cards are for your own jobs and those of accounts you trust"
-    return Check(name="gpu loan", health=Health.OK, detail=detail, fix="pool node start --gpus lends them to all")
+    return Check(
+        name="gpu loan", health=Health.OK, detail=detail, fix="pool node start --gpus lends them to all"
+    )
 
 
 def _gvisor_cards(config: AgentConfig) -> Iterator[Check]:

@@ -29,10 +29,6 @@ def choose(reports: Sequence[LevelReport], wanted: str, *, cards: bool = False) 
     )
 
 
-def passes_cards(level: Level) -> bool:
-    return level is not Level.GVISOR
-
-
 def make(level: Level, config: SandboxConfig) -> Sandbox:
     backend = next((backend for backend in BACKENDS if backend.level is level), ProcessSandbox)
     return backend(config)

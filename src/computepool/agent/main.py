@@ -73,7 +73,6 @@ def inspect(config: AgentConfig) -> Machine:
         ", ".join(card.name for card in hardware.cards) or "no GPU",
         chosen.level.label,
     )
-    sandbox = levels.make(chosen.level, sandbox_config)
     return Machine(sandbox=sandbox, runtime=runtime, cards=hardware.cards, profile=profile)
 
 

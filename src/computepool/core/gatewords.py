@@ -20,7 +20,15 @@ from computepool.core.rules import ASPECTS
 
 _MB_PER_GB = 1_000
 _HUNDREDTH = CREDIT // 100
-_VERBS = {"lend": "lends", "have": "has", "are": "is", "lack": "lacks", "run": "runs", "carry": "carries", "do": "does"}
+_VERBS = {
+    "lend": "lends",
+    "have": "has",
+    "are": "is",
+    "lack": "lacks",
+    "run": "runs",
+    "carry": "carries",
+    "do": "does",
+}
 
 
 def size(mb: int, *, up: bool = False) -> str:

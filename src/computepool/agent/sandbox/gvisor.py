@@ -80,7 +80,9 @@ class GvisorSandbox:
             raise SandboxError(f"{self._found.reason}: {self._found.fix}")
         _check(argv, policy)
         if policy.gpus and (reason := self.cards_reason()):
-            raise SandboxError(f"cards are not passed into gvisor: {reason}; lend them at the level namespace")
+            raise SandboxError(
+                f"cards are not passed into gvisor: {reason}; lend them at the level namespace"
+            )
         for path in (workdir, Path(self._found.path)):
             require_reachable(path)
         with self._pool.starting(limits) as slot, self._new_folder() as folder:
@@ -194,8 +196,6 @@ def _check(argv: Sequence[str], policy: Policy) -> None:
         raise BadCommand(
             f"arguments and environment take {size} bytes of {launcher.REQUEST_BYTES_MAX} allowed"
         )
-    if policy.gpus:
-        raise SandboxError("cards are not passed into gvisor; lend them at the level namespace")
 
 
 def _nvidia_driver() -> str:
