@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core import comparison
-from computepool.core.comparison import Tolerance, classes, parse, same_number, same_text, same_value
+from computepool.core.closeness import PRINTED_MAX, VALUE_MAX, same_number, same_text, same_value
+from computepool.core.comparison import RELATIVE_MAX, Tolerance, classes, parse
 from computepool.core.errors import BadRequest
 from computepool.protocol.values import encode
 
 MILLIONTH = Tolerance(1e-6)
-tolerances = st.builds(Tolerance, st.floats(0, comparison.RELATIVE_MAX), st.floats(0, 1e6)) | st.sampled_from(
+tolerances = st.builds(Tolerance, st.floats(0, RELATIVE_MAX), st.floats(0, 1e6)) | st.sampled_from(
     [MILLIONTH, Tolerance(0, 1e-3)]
 )
 numbers = st.integers() | st.floats()
@@ -242,10 +242,10 @@ def test_hostile_texts_take_no_time(text: str) -> None:
 
 
 def test_what_is_too_long_is_the_same_only_if_it_is_equal() -> None:
-    long = "[" + "1.0," * (comparison.VALUE_MAX // 4) + "1.0]"
+    long = "[" + "1.0," * (VALUE_MAX // 4) + "1.0]"
     assert same_value(long, long, MILLIONTH)
     assert not same_value(long, long.replace("1.0]", "1.00]"), MILLIONTH)
-    words = "1.0 " * (comparison.PRINTED_MAX // 4 + 1)
+    words = "1.0 " * (PRINTED_MAX // 4 + 1)
     assert same_text(words, words, MILLIONTH)
     assert not same_text(words, words + "1.00", MILLIONTH)
 
