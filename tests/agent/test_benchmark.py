@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,7 +91,7 @@ def test_the_doctor_measures_too(tmp_path: Path) -> None:
 
 
 def test_the_drivers_libraries_are_taken_from_the_loaders_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver.os, "uname", lambda: type("Uname", (), {"machine": "x86_64"}))
+    monkeypatch.setattr(os, "uname", lambda: type("Uname", (), {"machine": "x86_64"}))
     cache = driver.read_cache(LDCONFIG)
     assert set(cache) == {"libcuda.so.1", "libnvidia-ptxjitcompiler.so.1", "libc.so.6"}
     monkeypatch.setattr(driver, "_cache", lambda: cache)
@@ -107,7 +108,7 @@ def test_the_drivers_libraries_are_taken_from_the_loaders_cache(monkeypatch: pyt
 # ---------------------------------------------------------------- with the real hub
 @pytest.fixture
 def real(ground: Path, runtime: object) -> Iterator[RealPool]:
-    measuring = {"measure_every_s": 3600, "measure_first_s": 0, "retier_round_s": 0.1}
+    measuring: dict[str, Any] = {"measure_every_s": 3600, "measure_first_s": 0, "retier_round_s": 0.1}
     with RealPool(cache=ground / "cache", **measuring) as pool:
         pool.start_hub()
         yield pool

@@ -289,6 +289,7 @@ async def say_or_nothing(proxy: EgressProxy, request: str) -> bytes:
         "CONNECT a.test HTTP/1.1", "CONNECT a.test:0 HTTP/1.1", "CONNECT a.test:99999 HTTP/1.1", "CONNECT :443 HTTP/1.1",
         "CONNECT a.test:443", "CONNECT a.test:443 HTTP/2", "CONNECT u@a.test:443 HTTP/1.1", "CONNECT 127.1:80 HTTP/1.1",
         "CONNECT a.test:443 x HTTP/1.1", "GET http://u@a.test/ HTTP/1.1", "GET http:///x HTTP/1.1",
+        "GET http://a.test/\nX: HTTP/1.1",
         "GET http://a.test/ HTTP/1.1\r\n folded: 1", "GET http://a.test/ HTTP/1.1\r\nname : 1",
         "GET http://a.test/ HTTP/1.1\r\nX: 1\nHost: b", "GET http://a.test/ HTTP/1.1\r\nno colon",
     ],

@@ -46,6 +46,14 @@ class TestEveryLevel:
         for attempt in attempts:
             assert hub.log_texts[attempt] == {"stdout": "out\n", "stderr": "err\n"}
 
+    async def test_what_goes_to_dev_null_is_gone(
+        self, hub: FakeHub, start_node: StartNode, level: str
+    ) -> None:
+        await start_node(level=level)
+        (attempt,) = hub.submit(command("sh", "-c", "echo lost > /dev/null && echo kept"))
+        await until(lambda: attempt in hub.reports)
+        assert hub.log_texts[attempt]["stdout"] == "kept\n"
+
     async def test_functions_return_values(self, hub: FakeHub, start_node: StartNode, level: str) -> None:
         await start_node(level=level)
         attempts = hub.submit(function(lambda x: x * 2), [payload(n) for n in range(200)])

@@ -130,11 +130,8 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
     own_tiers = {gpu.tier for gpu in total.gpus} or {"cpu"}
     # Where all cards are alike, the tier is the tier gate's business alone.
     card_tiers = wanted.tiers if len(own_tiers) > 1 else ()
-    trusted = (
-        profile.level >= Level.NAMESPACE
-        or profile.owner == shape.account
-        or shape.account in profile.trusted
-        or "*" in profile.trusted
+    friend = (
+        profile.owner == shape.account or shape.account in profile.trusted or "*" in profile.trusted
     )
     return {
         "available": idle or node.available,
@@ -152,7 +149,8 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         "mesh_version": not wanted.mesh_version or wanted.mesh_version == profile.mesh_version,
         "python": not wanted.python or wanted.python.split(".")[:2] == profile.python.split(".")[:2],
         "isolation": wanted.isolation is None or profile.level >= wanted.isolation,
-        "trust": trusted,
+        "trust": profile.level >= Level.NAMESPACE or friend,
+        "gpu_lent": not cards or profile.lends_gpus or friend,
         **rule_gates(profile, node.rules, shape, scores=node.scores, idle=idle),
         "integrity": not node.banned or profile.owner == shape.account,
         "dues": (
@@ -238,6 +236,7 @@ def profiles() -> st.SearchStrategy[NodeProfile]:
         trusted=mostly_empty([*ACCOUNTS, "*"]),
         url=st.sampled_from(["", "http://one", "http://two"]),
         network=st.booleans(),
+        lends_gpus=st.booleans(),
     )
 
 
@@ -413,6 +412,7 @@ class Dice:
             "trusted": self.some([*ACCOUNTS, "*"]) if self._random.random() < 0.3 else frozenset(),
             "url": self.one("", "http://one", "http://two"),
             "network": self.one(False, True),
+            "lends_gpus": self.one(False, True),
         }
         return NodeProfile(node_id=f"n{number}", capacity=capacity, **fields)  # type: ignore[arg-type]
 

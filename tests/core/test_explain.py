@@ -173,7 +173,14 @@ def test_preview_has_the_allocators_order_then_the_nearest_misses() -> None:
 
 def test_what_a_node_has_is_said_for_every_gate() -> None:
     fleet = fleet_of(
-        node("n", vram_gb=(24, 12), region="in", tags=frozenset({"laptop"}), level=Level.PROCESS)
+        node(
+            "n",
+            vram_gb=(24, 12),
+            region="in",
+            tags=frozenset({"laptop"}),
+            level=Level.PROCESS,
+            lends_gpus=False,
+        )
     )
     place(fleet, Shape(Requirements(vram_mb=8_000), "owner"))
     fleet.set_available("n", False)
@@ -212,6 +219,7 @@ def test_what_a_node_has_is_said_for_every_gate() -> None:
         "needs Python 3.12 (Python unknown)",
         "needs isolation gvisor (isolation process)",
         "needs a sandbox, or an owner who trusts this account (no sandbox for strangers' jobs)",
+        "needs a GPU that its owner lends to others (a GPU for its owner and trusted accounts only)",
     ]
     assert [gate.gate for gate in verdict.failed if gate.busy] == ["available"]
     for gate in explain(fleet, wanted).gates:

@@ -64,7 +64,8 @@ def counted(
 def plain_capacity(plain: PlainNode, prices: PlainPrices, *, cards: bool) -> int:
     """What one node counts for its zone, card by card and job by job."""
     profile, total = plain.profile, plain.profile.capacity
-    for_sale = plain.available and (profile.level >= Level.NAMESPACE or "*" in profile.trusted)
+    lent = profile.level >= Level.NAMESPACE and (profile.lends_gpus or not cards)
+    for_sale = plain.available and (lent or "*" in profile.trusted)
     probe = Shape(replace(CORE, gpus=int(cards)), "nobody")
     if not for_sale or not prices.accepts(plain, probe):
         free = 0

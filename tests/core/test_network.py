@@ -113,7 +113,8 @@ def test_whatever_is_parsed_says_itself_again(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "example.com", "example.com:", "example.com:0", "example.com:65536", "example.com:http", ":443",
+        "", "example.com", "example.com:", "example.com:0", "example.com:65536", "example.com:http",
+        "mail.example.com:25", ":443",
         "http://example.com:443", "example.com/path:443", "user@example.com:443", "exa mple.com:443", "*:443",
         "*.com:443", "*.*.example.com:443", "a*.example.com:443", "-a.example.com:443", "127.1:80", "0x7f.1:80",
         "2130706433:80", "1.2.3.4.5:80", "017700000001:80", "::1:80", "[::1:80", "[fe80::1%eth0]:80", "*.1.2.3.4:80",

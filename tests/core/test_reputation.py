@@ -21,6 +21,7 @@ from computepool.core.reputation import (
     Reputation,
     cool_off_ms,
     exposure_cap,
+    inherited,
     node_of,
     owes_dues,
     read,
@@ -250,7 +251,7 @@ def test_the_breaker_rests_twice_as_long_each_time(faults: int, minutes: int) ->
 
 
 def event(action: str, **columns: Any) -> dict[str, Any]:
-    said = {"actor": "hub", "node_id": "n", "reason": "", "account_id": "acc_s", "at_ms": 7}
+    said = {"actor": "hub", "node_id": "n", "reason": "", "account_id": "acc_s", "at_ms": 7, "data": None}
     return {"action": action, **said, **columns}
 
 
@@ -301,3 +302,15 @@ def test_a_success_that_was_verified_is_said_once() -> None:
         "l-1",
         "l-2",
     ]
+
+
+@given(reputations, st.integers(0, 400 * DAY_MS))
+def test_an_heir_is_never_better_off_than_a_newcomer_or_the_one_before(
+    before: Reputation, later_ms: int
+) -> None:
+    now_ms = before.changed_at_ms + later_ms
+    heir = inherited(before, now_ms)
+    assert heir.score(now_ms) == min(NEWCOMER_SCORE, before.score(now_ms))
+    assert (heir.streak, heir.dues, heir.tenure_days, heir.verified) == (0, 0, 0, 0)
+    assert heir.banned(now_ms) == before.banned(now_ms)
+    assert heir.strikes_lately(now_ms) == before.strikes_lately(now_ms)

@@ -147,6 +147,7 @@ async def test_a_slow_card_is_paid_as_what_it_does_and_the_owner_is_told(pool: H
 async def test_noise_changes_nothing(pool: HubDouble) -> None:
     node = await pool.node(**CARD)
     assert isinstance(pool.hub.clock, FakeClock)
+    found: dict[str, Any] = {}
     for gflops in (HONEST, HONEST * 8 // 10, HONEST * 12 // 10, HONEST * 9 // 10):
         node.asked = ""
         found = await measured(pool, node, cpu=1_000, gflops=[gflops])
@@ -272,3 +273,20 @@ async def test_nobody_is_asked_where_the_operator_does_not_want_it(tmp_path: Pat
     async with running_hub(tmp_path, clock=FakeClock(), **QUIET, measure_every_s=0) as hub:
         node = await hub.node()
         assert await asked(hub, node) == ""
+
+
+async def test_cards_without_the_opt_in_are_for_the_owner_and_whom_he_trusts(pool: HubDouble) -> None:
+    sam, pia = await pool.account("sam", "submitter"), await pool.account("pia", "submitter", "provider")
+    node = await pool.node(pia, **CARD, lends_gpus=False)
+    [job_id] = await submit(sam, needs={"gpus": 1})
+    [own] = await submit(pia, needs={"gpus": 1})
+    [grant] = await node.take()
+    assert grant.job_id == own
+    await node.report(grant.attempt_id)
+    why = await got(sam, f"/jobs/{job_id}/why")
+    assert "gpu_lent" in {gate["gate"] for gate in why["gates"] if gate["failing"]}
+    assert "owner and trusted accounts only" in why["sentence"]
+    # Its cores are for everybody.
+    await submit(sam)
+    [grant] = await node.take()
+    assert grant.gpus == []

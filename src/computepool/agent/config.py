@@ -97,7 +97,7 @@ class AgentConfig:
     cores: float | None = None  #: how much to lend; None: everything the agent itself may use
     ram_mb: int | None = None
     disk_mb: int | None = None
-    gpus: bool = True  #: lend the graphics cards too
+    gpus: bool | None = None  #: lend the cards to everybody; None: to the owner and those trusted; False: not
     sandbox: str = "auto"  #: "auto": the strongest level that works here; a level's name: that one or none
     runtime_add: tuple[str, ...] = ()  #: programs, files and folders of this machine that jobs see besides
     trusted: tuple[str, ...] = ()  #: account ids whose jobs may run unsandboxed, "*" for all; the owner may

@@ -9,20 +9,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from computepool.agent import benchmark, driver
 from computepool.agent import identity as identities
 from computepool.agent.clock import Clock, SystemClock
 from computepool.agent.config import MIB, AgentConfig, prepare_data_dir
 from computepool.agent.environments import find_uv
 from computepool.agent.gpus import find_cards, run_tool
 from computepool.agent.hub_client import HubClient
-from computepool.agent.sandbox import selftest
+from computepool.agent.sandbox import runsc, selftest
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.scratch import unreachable
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.agent.sandbox.volumes import Volumes
 from computepool.agent.surroundings import prepare_runtime
 from computepool.core.errors import ComputePoolError
+from computepool.core.hardware import REFERENCE, REFERENCE_SCORE, cpu_class, gpu_tier
 from computepool.core.isolation import Level
+from computepool.core.resources import CPU_TIER
 
 DISK_FREE_MIN_MB = 2048
 CLOCK_SKEW_MAX_MS = 5 * 60 * 1000
@@ -45,7 +48,8 @@ class Check:
 def check_all(config: AgentConfig, clock: Clock | None = None) -> list[Check]:
     """Every check, worst surprises first. Takes a few seconds: the sandboxes are really attacked."""
     checks = asyncio.run(_hub(config, clock or SystemClock()))
-    checks += [*_folder(config), *_sandboxes(config), *_cards(config), *_uv(config)]
+    checks += [*_folder(config), *_sandboxes(config), *_cards(config), *_gvisor_cards(config)]
+    checks += [*_speed(config), *_uv(config)]
     return checks
 
 
@@ -146,19 +150,66 @@ def _quota(config: AgentConfig) -> Check:
 
 
 def _cards(config: AgentConfig) -> Iterator[Check]:
-    if not config.gpus:
+    if config.gpus is False:
         yield Check(name="gpu", health=Health.OK, detail="graphics cards are not lent")
         return
     cards = find_cards()
     for card in cards:
         yield Check(name="gpu", health=Health.OK, detail=f"{card.name}, {card.vram_mb} MB, tier {card.tier}")
     if cards:
+        yield _card_loan(config)
         return
     if "NVIDIA" in (run_tool(["lspci"]) or ""):
         fix = "install the NVIDIA driver; `nvidia-smi` must list the card"
         yield Check(name="gpu", health=Health.WARN, detail="an NVIDIA card without a driver", fix=fix)
         return
     yield Check(name="gpu", health=Health.OK, detail="no graphics card found; the node lends processors only")
+
+
+def _card_loan(config: AgentConfig) -> Check:
+    """Whom the cards are for, in the words of the gate that submitters see."""
+    if config.gpus:
+        return Check(name="gpu loan", health=Health.OK, detail="cards are lent to everybody (--gpus)")
+    detail = "cards are for your own jobs and those of accounts you trust"
+    return Check(
+        name="gpu loan", health=Health.OK, detail=detail, fix="pool node start --gpus lends them to all"
+    )
+
+
+def _gvisor_cards(config: AgentConfig) -> Iterator[Check]:
+    """Only where it matters: somebody wants cards at that level."""
+    found = runsc.find()
+    if config.sandbox != Level.GVISOR.label or config.gpus is False or isinstance(found, runsc.Missing):
+        return
+    reason = runsc.nvproxy_reason(found.path, driver.version())
+    fix = "start with --sandbox namespace, or install a newer runsc" if reason else ""
+    health = Health.WARN if reason else Health.OK
+    detail = reason or "runsc knows this driver (passing cards into gvisor is not tested)"
+    yield Check(name="gpu in gvisor", health=health, detail=detail, fix=fix)
+
+
+def _speed(config: AgentConfig) -> Iterator[Check]:
+    """What the hub will measure, measured here: seconds."""
+    cards = () if config.gpus is False else find_cards()
+    try:
+        found = benchmark.measure_here(config.data_dir, cards=len(cards))
+    except OSError as error:
+        yield Check(name="speed", health=Health.WARN, detail=f"not measured: {error}")
+        return
+    tier = cpu_class(found.get("cpu"))
+    slow = tier != CPU_TIER
+    detail = (
+        f"a core scores {found.get('cpu')} ({REFERENCE_SCORE} is {REFERENCE}), memory {found.get('memory_mb_s')} MB/s, "
+        f"disk {found.get('disk_mb_s')} MB/s: cores count as {tier}"
+    )
+    fix = "other programs or a power-saving mode may be in the way" if slow else ""
+    yield Check(name="speed", health=Health.WARN if slow else Health.OK, detail=detail, fix=fix)
+    for card, gflops in zip(cards, found["gflops"], strict=True):
+        counts = gpu_tier(card.tier, gflops)
+        why = "; ".join(found["notes"])
+        measured = f"claimed, not measured ({why})" if gflops is None else f"{gflops / 1000:.3g} TFLOPS"
+        health = Health.OK if counts == card.tier else Health.WARN
+        yield Check(name="gpu speed", health=health, detail=f"{card.name}: {measured}, counts as {counts}")
 
 
 def _uv(config: AgentConfig) -> Iterator[Check]:

@@ -42,14 +42,14 @@ _SYS: Mapping[str, tuple[str, ...]] = {
 _LINE = re.compile(r"^\s*(\S+) \(([^)]*)\) => (\S+)$", re.MULTILINE)
 
 
-def mounts(cards: Sequence[Card]) -> dict[Path, str]:
-    """For jobs that have these cards: path on the host -> path inside."""
+def mounts(cards: Sequence[Card], *, sysfs: bool = True) -> dict[Path, str]:
+    """For jobs that have these cards: path on the host -> path inside. `sysfs`: also the files of /sys."""
     makers = sorted({card.maker for card in cards})
     found: dict[Path, str] = {}
-    for maker in makers:
+    for maker in makers if sysfs else ():
         found |= {Path(path): path for path in _SYS.get(maker, ()) if os.path.exists(path)}
     if "nvidia" in makers:
-        found |= {path: f"{LIBRARIES}/{name}" for name, path in _named(_NVIDIA).items()}
+        found |= {path: f"{LIBRARIES}/{name}" for path, name in _named(_NVIDIA).items()}
     return found
 
 
@@ -87,9 +87,20 @@ def _pair(major: str) -> tuple[str, str]:
     return f"libcublas.so.{major}", f"libcublasLt.so.{major}"
 
 
-def _named(prefixes: Iterable[str]) -> dict[str, Path]:
+def _named(prefixes: Iterable[str]) -> dict[Path, str]:
+    """Each file with the one of its names that programs ask for: libcuda.so.1, not libcuda.so or its full version."""
+    found: dict[Path, str] = {}
     wanted = tuple(prefixes)
-    return {name: path for name, path in _cache().items() if name.startswith(wanted)}
+    for name, path in _cache().items():
+        if name.startswith(wanted) and (path not in found or _rank(name) < _rank(found[path])):
+            found[path] = name
+    return found
+
+
+def _rank(name: str) -> int:
+    """One number after `.so` is what linkers write down; a full version is what the driver asks its own parts by."""
+    version = name.partition(".so")[2]
+    return {1: 0, 0: 2}.get(version.count("."), 1)
 
 
 @functools.lru_cache(maxsize=1)

@@ -52,7 +52,8 @@ def parse_head(head: bytes) -> Ask:
     """`head` ends with an empty line. Raises Refused."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     words = first.split(b" ")
-    if len(words) != 3 or words[2] not in (b"HTTP/1.1", b"HTTP/1.0") or not words[0].isalpha():
+    plain = len(words) == 3 and all(byte > 0x20 for byte in words[1])
+    if not plain or words[2] not in (b"HTTP/1.1", b"HTTP/1.0") or not words[0].isalpha():
         raise Refused(400, "This is no HTTP request for a proxy.")
     if words[0] == b"CONNECT":
         host, port = _authority(words[1], default=None)

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 TOOL_TIMEOUT_S = 20.0
 MIB = 1024 * 1024
 #: Every CUDA program opens these besides its card; without them cuInit finds no device.
-_NVIDIA_SHARED = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+_NVIDIA_SHARED = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 #: Metal lets one process use about this share of Apple's unified memory.
 _UNIFIED_SHARE = (2, 3)
 
@@ -58,7 +58,11 @@ def visible_env(cards: Sequence[Card]) -> Mapping[str, str]:
     nvidia = ",".join(card.ident for card in cards if card.maker == "nvidia")
     amd = ",".join(card.ident for card in cards if card.maker == "amd")
     # Set even when empty: a job that reserved no card must not find one by accident at level `process`.
-    return {"CUDA_VISIBLE_DEVICES": nvidia, "ROCR_VISIBLE_DEVICES": amd}
+    return {
+        "CUDA_VISIBLE_DEVICES": nvidia,
+        "NVIDIA_VISIBLE_DEVICES": nvidia or "void",
+        "ROCR_VISIBLE_DEVICES": amd,
+    }
 
 
 # ---------------------------------------------------------------- NVIDIA

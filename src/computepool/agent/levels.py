@@ -18,8 +18,8 @@ def choose(reports: Sequence[LevelReport], wanted: str, *, cards: bool = False) 
     if wanted != "auto":
         passed = [report for report in passed if report.level is Level.parse(wanted)]
     elif cards:
-        # A level is the node's, and cards cannot be passed into gvisor: lending them is what they are there for.
-        passed = [report for report in passed if passes_cards(report.level)]
+        # A level is the node's, and few drivers can be passed into gvisor: lending cards is what they are there for.
+        passed = [report for report in passed if report.level not in (Level.CONTAINER, Level.GVISOR)]
     if passed:
         return max(passed, key=_preference)
     failed = [report for report in reports if wanted in ("auto", report.level.label)]
@@ -33,10 +33,6 @@ def _preference(report: LevelReport) -> tuple[bool, bool, Level]:
     """By itself a node takes a container only where nothing else holds strangers' jobs: as strong as a namespace, slower."""
     level = report.level
     return level >= Level.NAMESPACE, level is not Level.CONTAINER, level
-
-
-def passes_cards(level: Level) -> bool:
-    return level not in (Level.CONTAINER, Level.GVISOR)
 
 
 def make(level: Level, config: SandboxConfig) -> Sandbox:

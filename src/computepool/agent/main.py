@@ -13,8 +13,8 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from computepool.agent import cardtest, levels, probe
 from computepool.agent import identity as identities
-from computepool.agent import levels, probe
 from computepool.agent.agent import Agent, Machine
 from computepool.agent.clock import Clock, SystemClock
 from computepool.agent.config import AgentConfig, prepare_data_dir
@@ -60,8 +60,9 @@ def inspect(config: AgentConfig) -> Machine:
     hardware = probe.probe(config)
     reports = selftest.levels(sandbox_config)
     chosen = levels.choose(reports, config.sandbox, cards=bool(hardware.cards))
-    if hardware.cards and not levels.passes_cards(chosen.level):
-        _log.warning("graphics cards are not lent at the level %s", chosen.level.label)
+    sandbox = levels.make(chosen.level, sandbox_config)
+    if reason := cardtest.reason_against(sandbox, runtime, hardware.cards, work_dir=config.work_dir):
+        _log.warning("graphics cards are not lent at the level %s: %s", chosen.level.label, reason)
         hardware = dataclasses.replace(hardware, cards=())
     profile = probe.profile(
         config, hardware, level=chosen.level, python=PYTHON, version=version(), runtime=runtime.short
@@ -76,7 +77,6 @@ def inspect(config: AgentConfig) -> Machine:
         chosen.level.label,
         runtime.short,
     )
-    sandbox = levels.make(chosen.level, sandbox_config)
     return Machine(sandbox=sandbox, runtime=runtime, cards=hardware.cards, profile=profile)
 
 

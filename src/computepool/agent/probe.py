@@ -39,7 +39,7 @@ def probe(config: AgentConfig) -> Hardware:
         cores=config.cores or _cores(),
         ram_mb=config.ram_mb or ram_mb,
         disk_mb=config.disk_mb or disk_mb,
-        cards=find_cards() if config.gpus else (),
+        cards=() if config.gpus is False else find_cards(),
     )
 
 
@@ -53,6 +53,7 @@ def profile(
         ram_mb=hardware.ram_mb,
         disk_mb=hardware.disk_mb,
         gpus=[GpuModel(name=card.name, tier=card.tier, vram_mb=card.vram_mb) for card in hardware.cards],
+        lends_gpus=config.gpus is True,
         region=config.region,
         tags=list(config.tags),
         properties=dict(config.properties),

@@ -109,7 +109,8 @@ class Surroundings:
             mounts[proxy.folder] = NETWORK
         plain = Policy(mounts=mounts)
         if used and self.sandbox.level is not Level.PROCESS:
-            mounts = {**mounts, **driver.mounts(used)}
+            sysfs = self.sandbox.level is not Level.GVISOR  # which plays its own
+            mounts = {**mounts, **driver.mounts(used, sysfs=sysfs)}
         variables = {
             **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),

@@ -86,6 +86,7 @@ def show(job_id: JobId, *, json: Json = False) -> None:
             ("exit code", job.exit_code),
             ("error", (job.error or "").rstrip()),
             ("cost", _cost(job)),
+            ("checked", _checked(job)),
             ("command", " ".join(job.spec.argv)),
             ("needs", ", ".join(f"{name} {value}" for name, value in needs.items())),
             ("network", ", ".join(job.spec.net)),
@@ -110,6 +111,24 @@ def _cost(job: JobDetail) -> str | None:
     if job.charge is None:
         return f"at most {format_credits(job.hold)}, set aside" if job.hold else None
     return f"{format_credits(job.charge)}, of {format_credits(job.hold)} set aside" if job.hold else None
+
+
+_VERDICTS = {
+    "unchecked": "no, as for most results",
+    "own": "no: your own node ran it",
+    "confirmed": "yes: several owners' nodes came to the same result",
+    "alone": "no: nobody else could run it in time",
+    "varies": "every run came to another result; this is the first",
+}
+
+
+def _checked(job: JobDetail) -> str | None:
+    """Whether somebody else came to the same result."""
+    if job.verify == "none" or (job.verdict is None and job.finished_at_ms is not None):
+        return None
+    if job.verdict is None:
+        return f"not yet ({job.verify})"
+    return f"{_VERDICTS.get(job.verdict, job.verdict)} ({job.verify})"
 
 
 def _traffic(usage: Usage | None) -> str:

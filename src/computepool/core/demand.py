@@ -138,7 +138,10 @@ class _Side:
         self._floor = (table.gpu_floor if cards else table.cpu_floor)[rows].copy()
         self.live: Mask = table.live[rows] & (table.cards[rows] > 0) if cards else table.live[rows].copy()
         # What only its owner's jobs may use is not for sale.
-        strangers = (table.level[rows] >= int(Level.NAMESPACE)) | table.trusts_everyone[rows]
+        strangers = table.level[rows] >= int(Level.NAMESPACE)
+        if cards:
+            strangers &= table.lends_gpus[rows]
+        strangers |= table.trusts_everyone[rows]
         free = (table.gpu_free if cards else table.cpu_free)[rows].astype(np.int64)
         self._offered = np.where(self.live & table.available[rows] & strangers, np.maximum(free, 0), 0)
         self._met = (table.gpu_met if cards else table.cpu_met)[rows].copy()

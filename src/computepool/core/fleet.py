@@ -379,6 +379,7 @@ class Fleet:
         table.owner[row] = self.accounts.number(profile.owner)
         table.level[row] = profile.level
         table.trusts_everyone[row] = EVERYONE in profile.trusted
+        table.lends_gpus[row] = profile.lends_gpus
         table.network[row] = profile.network
 
     def _write_price(self, node: NodeRecord) -> None:

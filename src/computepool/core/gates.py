@@ -148,8 +148,18 @@ def _isolation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
 
 def _trust(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     """The owner's protection, whatever the job asks for: a stranger's job needs a sandbox around it."""
+    return _or_trusted(fleet, shape, rows, mask=fleet.table.level[rows] >= int(Level.NAMESPACE))
+
+
+def _gpu_lent(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """Cards have an opt-in of their own: a driver is a larger hole than a kernel."""
+    if not cards_needed(shape.requirements):
+        return None
+    return _or_trusted(fleet, shape, rows, mask=fleet.table.lends_gpus[rows].copy())
+
+
+def _or_trusted(fleet: Fleet, shape: Shape, rows: Rows, *, mask: Mask) -> Mask:
     table = fleet.table
-    mask: Mask = table.level[rows] >= int(Level.NAMESPACE)
     mask |= table.trusts_everyone[rows]
     mask |= table.owner[rows] == fleet.accounts.find(shape.account)
     if trusting := fleet.rows_trusting(shape.account):
@@ -217,6 +227,7 @@ GATES: tuple[Gate, ...] = (
     Gate("python", idle=_python),
     Gate("isolation", idle=_isolation),
     Gate("trust", idle=_trust),
+    Gate("gpu_lent", idle=_gpu_lent),
     Gate("network", idle=rulegates.network),
     Gate("rule_submitter", idle=rulegates.rule("submitter")),
     Gate("rule_label", idle=rulegates.rule("label")),

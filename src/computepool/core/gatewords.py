@@ -20,7 +20,15 @@ from computepool.core.rules import ASPECTS
 
 _MB_PER_GB = 1_000
 _HUNDREDTH = CREDIT // 100
-_VERBS = {"have": "has", "are": "is", "lack": "lacks", "run": "runs", "carry": "carries", "do": "does"}
+_VERBS = {
+    "lend": "lends",
+    "have": "has",
+    "are": "is",
+    "lack": "lacks",
+    "run": "runs",
+    "carry": "carries",
+    "do": "does",
+}
 
 
 def size(mb: int, *, up: bool = False) -> str:
@@ -328,6 +336,11 @@ WORDS: dict[str, GateWords] = {
         lambda _: "a sandbox, or an owner who trusts this account",
         lambda *_: "no sandbox for strangers' jobs",
         lambda *_: "have no sandbox for strangers' jobs",
+    ),
+    "gpu_lent": GateWords(
+        lambda _: "a GPU that its owner lends to others",
+        lambda *_: "a GPU for its owner and trusted accounts only",
+        lambda *_: "lend their GPU to their owner and trusted accounts only",
     ),
     "integrity": GateWords(
         lambda _: "a node whose results were not proven wrong",

@@ -18,6 +18,8 @@ _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 #: Resolvers read names that end so as numbers: 127.1, 0x7f000001.
 _NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
 _PORT = re.compile(r"[1-9]\d{0,4}")
+#: Mail: nobody's address should get a name for sending a stranger's.
+_PORTS_CLOSED = frozenset({25})
 _HOW = "write host:port, for example files.example.org:443 or *.example.com:443"
 
 
@@ -44,6 +46,8 @@ def parse_target(text: str) -> Target:
     host, _, port = text.strip().lower().rpartition(":")
     if not host or not _PORT.fullmatch(port) or int(port) > 65_535:
         raise ValueError(f"{text!r} has no port from 1 to 65535; {_HOW}")
+    if int(port) in _PORTS_CLOSED:
+        raise ValueError(f"{text!r}: jobs do not reach port {port}, by which mail is sent; {_HOW}")
     below = host.startswith("*.")
     try:
         name = clean_host(host[2:] if below else host)

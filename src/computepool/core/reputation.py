@@ -8,6 +8,7 @@ streak), how often one was proven wrong (strikes), and the ban that three strike
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -24,6 +25,8 @@ QUARTERS: Final = 4
 #: Three results proven wrong within thirty days are no accident.
 STRIKES_MAX: Final = 3
 STRIKES_WINDOW_MS: Final = 30 * DAY_MS
+#: After so many verified days of one of its nodes, an owner's earnings mature sooner.
+TENURED_DAYS: Final = 30
 EXPOSURE_BASE: Final = 50 * CREDIT
 EXPOSURE_MAX: Final = 5_000 * CREDIT
 
@@ -167,6 +170,28 @@ def _within_window(at_ms: int, now_ms: int) -> bool:
     return at_ms > 0 and now_ms - at_ms < STRIKES_WINDOW_MS
 
 
+def inherited(before: Reputation, at_ms: int) -> Reputation:
+    """With what an owner's new node begins, whose last one did badly: the worse of that and a newcomer.
+
+    What counts against it stays; streak, dues and tenure have to be earned again.
+    """
+    if not before.banned_at_ms and not before.strikes_lately(at_ms) and before.score(at_ms) >= NEWCOMER_SCORE:
+        return NEWCOMER
+    kept = replace(NEWCOMER, strikes=before.strikes, banned_at_ms=before.banned_at_ms)
+    kept = replace(kept, struck_at_ms=before.struck_at_ms, struck_before_ms=before.struck_before_ms)
+    if before.score(at_ms) >= NEWCOMER_SCORE:
+        return kept
+    return replace(
+        kept,
+        success=before.success,
+        failure=before.failure,
+        changed_at_ms=before.changed_at_ms,
+        lost_at_ms=before.lost_at_ms,
+        successes=before.successes,
+        failures=before.failures,
+    )
+
+
 def recompute(outcomes: Iterable[Outcome], begin: Reputation | None = None) -> Reputation:
     """One node's reputation from its outcomes in the order of the events."""
     reputation = begin or NEWCOMER
@@ -215,14 +240,21 @@ VERIFIED_ACTION: Final = "attempt.verified"
 REFUTED_ACTION: Final = "attempt.refuted"
 #: The reason of a VERIFIED_ACTION about a result that was accepted, and counted, earlier.
 RECHECKED: Final = "rechecked"
+#: A node was enrolled; its data may name the node of the same owner from which it inherits.
+ENROLLED_ACTION: Final = "node.enrolled"
+_INHERITS = "inherits"
 #: The events that say something about a node.
-ACTIONS: Final = frozenset({_SUCCEEDED, _EXPIRED, FAULT_ACTION, VERIFIED_ACTION, REFUTED_ACTION})
+ACTIONS: Final = frozenset(
+    {_SUCCEEDED, _EXPIRED, FAULT_ACTION, VERIFIED_ACTION, REFUTED_ACTION, ENROLLED_ACTION}
+)
 _FAULT_REASONS: Final = frozenset(reason.value for reason in NODE_FAULTS)
 
 
 def node_of(event: Mapping[str, object]) -> str | None:
     """The node that an event says something about; None: it says nothing about any."""
-    if event["action"] not in ACTIONS:
+    if event["action"] not in ACTIONS or (
+        event["action"] == ENROLLED_ACTION and predecessor_of(event) is None
+    ):
         return None
     # A late result was accepted from a node that the job had left, so its own word comes first; where the hub speaks,
     # because nobody came to confirm a result, it names the node.
@@ -231,10 +263,23 @@ def node_of(event: Mapping[str, object]) -> str | None:
     return None if found is None else str(found)
 
 
+def heir_of(node_id: str) -> str:
+    """What the event of an enrolment says, as its data."""
+    return json.dumps({_INHERITS: node_id})
+
+
+def predecessor_of(event: Mapping[str, object]) -> str | None:
+    """The node from which the one that an event is about inherits."""
+    if event["action"] != ENROLLED_ACTION or not event["data"]:
+        return None
+    found = json.loads(str(event["data"])).get(_INHERITS)
+    return None if found is None else str(found)
+
+
 def read(event: Mapping[str, object], *, owner: str) -> Outcome | None:
     """What an event says about the node that `node_of` names. `owner`: the node's."""
     node_id, at_ms = node_of(event), event["at_ms"]
-    if node_id is None or not isinstance(at_ms, int):
+    if node_id is None or not isinstance(at_ms, int) or event["action"] == ENROLLED_ACTION:
         return None
     evidence = _evidence(str(event["action"]), str(event["reason"]))
     return Outcome(node_id, evidence, at_ms, own=event["account_id"] == owner)

@@ -67,6 +67,9 @@ class NodeProfile:
     )  #: account ids (or "*") whose jobs may run below NAMESPACE; the owner always may
     url: str = ""
     network: bool = False  #: its owner lets jobs reach the hosts they list
+    lends_gpus: bool = (
+        True  #: its cards are for strangers' jobs too, not only for the owner's and trusted ones
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

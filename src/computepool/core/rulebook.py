@@ -15,6 +15,7 @@ class RuleBook:
         self._numbers: dict[Rules, int] = {NONE: 0}
         self._free: list[int] = []
         self.ruled = 0  #: nodes that have any
+        self._scored = 0  # and those that ask for a submitter's score
 
     def __getitem__(self, number: int) -> Rules:
         return self._rules[number]
@@ -22,7 +23,7 @@ class RuleBook:
     @property
     def scored(self) -> bool:
         """Whether some owner asks for a submitter's score."""
-        return any(rules.score_min > 0 for rules in self._numbers)
+        return self._scored > 0
 
     def change(self, before: int, rules: Rules) -> int:
         """The number of `rules`, for a node that had those of `before`."""
@@ -49,6 +50,7 @@ class RuleBook:
         if number:
             self._nodes[number] += 1
             self.ruled += 1
+            self._scored += rules.score_min > 0
         return number
 
     def _leave(self, number: int) -> None:
@@ -56,6 +58,7 @@ class RuleBook:
             return
         self._nodes[number] -= 1
         self.ruled -= 1
+        self._scored -= self._rules[number].score_min > 0
         if not self._nodes[number]:
             del self._numbers[self._rules[number]]
             self._free.append(number)

@@ -42,6 +42,7 @@ class Table:
         self.owner = np.zeros(rows, np.int32)
         self.level = np.zeros(rows, np.int8)
         self.trusts_everyone = np.zeros(rows, np.bool_)
+        self.lends_gpus = np.zeros(rows, np.bool_)  # to strangers
         self.network = np.zeros(rows, np.bool_)  # its owner lets jobs reach the hosts they list
         self.rules = np.zeros(rows, np.int32)  # numbers in the rule book; 0 allows everything
         self.reliability = np.zeros(rows, np.float32)

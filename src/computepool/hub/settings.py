@@ -57,6 +57,9 @@ class Settings(BaseSettings):
     tick_s: float = Field(default=15, gt=0)  #: between two spot prices
     spots_keep_s: float = 30 * 24 * 3600
     holdback_s: float = 7 * 24 * 3600  #: earnings mature after this
+    holdback_tenured_s: float = (
+        3 * 24 * 3600
+    )  #: and those of owners with 30 verified days after this, if sooner
     mature_s: float = Field(default=60, gt=0)  #: between two looks at what has matured
     spend_per_day_max: int = Field(default=100_000_000 * CREDIT, ge=0)  #: per account
     submits_per_s: float = 1_000  #: per account

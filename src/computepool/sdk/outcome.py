@@ -45,4 +45,6 @@ def place(name: str, folder: Path) -> Path:
     parts = PurePosixPath(name).parts
     if not parts or PurePosixPath(name).is_absolute() or ".." in parts or "\\" in name:
         raise BadRequest(f"The job named an output {name!r}, which would leave {folder}; it was not fetched.")
+    if any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in name):
+        raise BadRequest(f"The job named an output {name!r}, with control characters; it was not fetched.")
     return folder.expanduser().joinpath(*parts)

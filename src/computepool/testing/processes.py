@@ -300,11 +300,17 @@ class RealPool:
         return self.add_hub().start()
 
     def start_agent(
-        self, *, url: str = "", online: bool = True, limits: AgentLimits = FAST_AGENT, **config: Any
+        self,
+        *,
+        url: str = "",
+        owner: Pool | None = None,
+        online: bool = True,
+        limits: AgentLimits = FAST_AGENT,
+        **config: Any,
     ) -> AgentProcess:
-        """A node of the admin, at the given address or at all hubs. Returns when the hub knows it."""
+        """A node of the owner (else of the admin), at the given address or at all hubs. Returns when the hub knows it."""
         name = config.pop("name", f"node-{len(self.agents) + 1}")
-        code = self.client().nodes.code().code
+        code = (owner or self.client()).nodes.code().code
         filled = AgentConfig(
             hub_url=url or ",".join(hub.url for hub in self.hubs),
             data_dir=self.folder / name,
@@ -335,6 +341,14 @@ class RealPool:
     def client(self, url: str = "", *, patience_s: float = 60) -> Pool:
         """Signed in as the admin; at the first hub unless told otherwise."""
         client = connect(url or self.hubs[0].url, self.admin_key, patience_s=patience_s)
+        self._clients.append(client)
+        return client
+
+    def account(self, name: str, *roles: str) -> Pool:
+        """Signed in as a new account."""
+        admin = self.client()
+        made = admin.accounts.create(name, roles=roles)
+        client = connect(self.hubs[0].url, admin.keys.create("test", account_id=made.id).key, patience_s=60)
         self._clients.append(client)
         return client
 

@@ -118,8 +118,6 @@ class BubblewrapSandbox:
             yield from ("--ro-bind", str(outside), inside)
         for node in policy.gpus:
             yield from ("--dev-bind", node, node)
-        if policy.gpus:
-            yield from ("--ro-bind", "/sys", "/sys")  # Drivers find their devices there.
         yield from (
             "--bind",
             str(workdir),

@@ -56,6 +56,9 @@ class ContainerSandbox(GvisorSandbox):
         path = shutil.which("runc", path=_PATH)
         return Missing("runc is not installed", _FIX) if path is None else _judge(path)
 
+    def cards_reason(self) -> str:
+        return "that was never tried"
+
     def _adapt(self, spec: dict[str, Any], uid: int) -> None:
         """A user namespace in which the slot's uid is called 0 and is nobody: it has no capability there."""
         process = spec["process"]
@@ -74,6 +77,9 @@ class ContainerSandbox(GvisorSandbox):
         linux["gidMappings"] = [{"containerID": 0, "hostID": group, "size": 1}]
         linux["maskedPaths"], linux["readonlyPaths"] = list(_MASKED), list(_READ_ONLY)
         spec["mounts"] = [mount for mount in spec["mounts"] if mount["destination"] != "/sys"]
+        for mount in spec["mounts"]:
+            if mount["destination"] == "/dev":
+                mount["options"] = [*mount["options"], "ro"]
 
     def _fds(self, policy: Policy) -> Mapping[int, int | None]:
         """runc passes on all up to a number: what is missing between them is /dev/null."""

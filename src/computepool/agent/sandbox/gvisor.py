@@ -83,6 +83,10 @@ class GvisorSandbox:
         if isinstance(self._found, runsc.Missing):
             raise SandboxError(f"{self._found.reason}: {self._found.fix}")
         self._check(argv, policy)
+        if policy.gpus and (reason := self.cards_reason()):
+            raise SandboxError(
+                f"cards are not passed into {self.level.label}: {reason}; lend them at the level namespace"
+            )
         for path in (workdir, Path(self._found.path)):
             require_reachable(path)
         with self._pool.starting(limits) as slot, self._new_folder() as folder:
@@ -141,6 +145,7 @@ class GvisorSandbox:
             workdir=workdir,
             limits=limits,
             memory_inside=self.limits_kind == "rlimit",
+            devices=policy.gpus,
         )
 
     # ------------------------------------------------------------ what is runsc's own
@@ -149,16 +154,18 @@ class GvisorSandbox:
     def _find(self) -> runsc.Runsc | runsc.Missing:
         return runsc.find()
 
+    def cards_reason(self) -> str:
+        """Why jobs get no cards here; nothing if they do."""
+        if isinstance(self._found, runsc.Missing):
+            return self._found.reason
+        return runsc.nvproxy_reason(self._found.path, _nvidia_driver())
+
     def _check(self, argv: Sequence[str], policy: Policy) -> None:
         check_command(argv, policy)
         size = sum(len(os.fsencode(text)) for text in (*argv, *policy.env, *policy.env.values()))
         if size > launcher.REQUEST_BYTES_MAX:
             raise BadCommand(
                 f"arguments and environment take {size} bytes of {launcher.REQUEST_BYTES_MAX} allowed"
-            )
-        if policy.gpus:
-            raise SandboxError(
-                f"cards are not passed into {self.level.label}; lend them at the level namespace"
             )
 
     def _adapt(self, spec: dict[str, Any], uid: int) -> None:
@@ -172,7 +179,8 @@ class GvisorSandbox:
         # Of all the host's sockets only those that are mounted can be seen, let alone opened.
         opened = ["--host-uds=open"] if policy.network is Network.PROXY else []
         files = [f"--root={folder}", f"--log-fd={LOG_FD}"]
-        return [program, *runsc.FLAGS, *opened, *files, "run", f"--bundle={folder}", *passed, "job"]
+        cards = ["--nvproxy"] if policy.gpus else []
+        return [program, *runsc.FLAGS, *cards, *opened, *files, "run", f"--bundle={folder}", *passed, "job"]
 
     def _read_ending(self, wait_status: int, log: int) -> Ending | None:
         return read_ending_with_log(wait_status, log, not_started=_NOT_STARTED)
@@ -206,6 +214,12 @@ class _GvisorProcess(BundleProcess):
 
 
 GvisorSandbox.process = _GvisorProcess
+
+
+def _nvidia_driver() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/sys/module/nvidia/version").read_text().strip()
+    return ""
 
 
 def _refuse_root(slot: Slot) -> None:

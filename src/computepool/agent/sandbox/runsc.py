@@ -100,6 +100,21 @@ def _answer(*command: str) -> str:
     return ran.stdout + ran.stderr
 
 
+def nvproxy_reason(path: str, driver: str) -> str:
+    """Why this runsc does not pass on the cards of this driver; nothing if it does. It knows exact versions only."""
+    if not driver:
+        return "there is no NVIDIA driver, and runsc passes on no other cards"
+    known = _answer(path, "nvproxy", "list-supported-drivers").split()
+    if driver in known:
+        return ""
+    newest = max(known, key=_version, default="none at all")
+    return f"{path} does not know the NVIDIA driver {driver} (the newest that it knows: {newest})"
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())
+
+
 def rootfs(cache_dir: Path, places: Mapping[str, Path]) -> Path:
     """An empty root with the folders (or files) to mount on. `places`: path inside -> what is mounted there.
 
@@ -136,6 +151,7 @@ def configuration(
     workdir: Path,
     limits: Limits,
     memory_inside: bool,
+    devices: Sequence[str] = (),
 ) -> dict[str, Any]:
     """config.json of one job. `memory_inside`: no cgroup limits the memory, so each process gets a limit."""
     rlimits = {
@@ -166,7 +182,21 @@ def configuration(
         "linux": {
             "namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")],
             "seccomp": seccomp.oci(),
+            **({"devices": [_device(path) for path in devices]} if devices else {}),
         },
+    }
+
+
+def _device(path: str) -> dict[str, Any]:
+    number = os.stat(path).st_rdev
+    return {
+        "path": path,
+        "type": "c",
+        "major": os.major(number),
+        "minor": os.minor(number),
+        "fileMode": 0o666,
+        "uid": UID,
+        "gid": UID,
     }
 
 
@@ -174,7 +204,9 @@ def _mounts(read_only: Mapping[str, str], workdir: Path, limits: Limits) -> list
     tmp = f"size={limits.tmp_mb * MIB}"
     return [
         {"destination": "/proc", "type": "proc", "source": "proc"},
-        _tmpfs("/dev", "ro", "mode=0755"),
+        # Not read-only: gVisor would then refuse to write to /dev/null too. It heeds no size here; what a job puts there
+        # counts as its memory.
+        _tmpfs("/dev", "mode=0755"),
         {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]},
         _tmpfs("/dev/shm", tmp, "mode=1777"),
         _tmpfs("/tmp", tmp, "mode=1777"),

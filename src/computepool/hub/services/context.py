@@ -91,6 +91,7 @@ class Hub:
     ripened: int | None = (
         None  #: the transfer up to which all earnings were looked at; none: look at everybody's
     )
+    ripened_soon: int | None = None  #: the same for owners whose earnings mature sooner
     boards: dict[str, tuple[int, LeaderboardView]] = field(
         default_factory=dict
     )  #: by order; when made, and what

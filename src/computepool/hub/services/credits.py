@@ -10,6 +10,7 @@ from computepool.core.errors import BadRequest, Conflict, NotFound
 from computepool.core.ids import make_id
 from computepool.core.money import AMOUNT_MAX, format_credits
 from computepool.core.pricing import Economy
+from computepool.core.reputation import STRIKES_WINDOW_MS, TENURED_DAYS
 from computepool.hub.clock import new_id
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
@@ -17,6 +18,7 @@ from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.statements import whose
 from computepool.hub.store import accounts as account_rows
 from computepool.hub.store import ledger as ledger_rows
+from computepool.hub.store import reputations as reputation_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.credits import CreditsView, Leader, LeaderboardView, TopUpReply, TopUpRequest
 
@@ -32,16 +34,17 @@ _SOURCES = {"bank": ledger.BANK, "promo": ledger.PROMO}
 async def show(hub: Hub, principal: Principal, account_id: str | None) -> CreditsView:
     owner = whose(principal, account_id)
 
-    def load(connection: Connection) -> tuple[dict[str, int], AnyRow | None]:
+    def load(connection: Connection) -> tuple[dict[str, int], AnyRow | None, bool]:
         matured = ledger_rows.matured_up_to(connection, owner)
         return (
             ledger_rows.get_balances(connection, owner),
             ledger_rows.next_earned(connection, owner, after=matured),
+            owner in _tenured(connection, [owner], hub.now_ms()),
         )
 
-    balances, upcoming = await hub.store.read(load)
+    balances, upcoming, tenured = await hub.store.read(load)
     user, held, maturing, earned = (balances[name] for name in ledger_rows.purses(owner))
-    economy, holdback_ms = hub.market.table.economy, round(hub.settings.holdback_s * 1000)
+    economy, holdback_ms = hub.market.table.economy, round(_holdback_s(hub, tenured=tenured) * 1000)
     return CreditsView(
         account_id=owner,
         economy=economy.value,
@@ -53,6 +56,11 @@ async def show(hub: Hub, principal: Principal, account_id: str | None) -> Credit
         matures_at_ms=upcoming.at_ms + holdback_ms if upcoming is not None else None,
         holdback_ms=holdback_ms,
     )
+
+
+def _holdback_s(hub: Hub, *, tenured: bool) -> float:
+    usual = hub.settings.holdback_s
+    return min(usual, hub.settings.holdback_tenured_s) if tenured else usual
 
 
 # credits from the operator
@@ -106,34 +114,54 @@ def _check_economy(hub: Hub, request: TopUpRequest) -> None:
 
 async def mature(hub: Hub) -> int:
     """Move what was earned long enough ago to where it can be spent. Returns how many accounts had any."""
-    before, names = await hub.store.read(lambda connection: _candidates(hub, connection, hub.ripened))
-    done = 0
-    for start in range(0, len(names), _MATURED_AT_ONCE):
-        done += await _mature_some(hub, names[start : start + _MATURED_AT_ONCE])
-    hub.ripened = before
+    done = await _mature_all(hub, hub.ripened, soon=False)
+    if hub.settings.holdback_tenured_s < hub.settings.holdback_s:
+        done += await _mature_all(hub, hub.ripened_soon, soon=True)
     return done
 
 
-def _candidates(hub: Hub, connection: Connection, seen: int | None) -> tuple[int, list[str]]:
-    before = _ripe_before(hub, connection, hub.now_ms())
+async def _mature_all(hub: Hub, seen: int | None, *, soon: bool) -> int:
+    before, names = await hub.store.read(lambda connection: _candidates(hub, connection, seen, soon=soon))
+    done = 0
+    for start in range(0, len(names), _MATURED_AT_ONCE):
+        done += await _mature_some(hub, names[start : start + _MATURED_AT_ONCE], soon=soon)
+    if soon:
+        hub.ripened_soon = before
+    else:
+        hub.ripened = before
+    return done
+
+
+def _candidates(hub: Hub, connection: Connection, seen: int | None, *, soon: bool) -> tuple[int, list[str]]:
+    before = _ripe_by(hub, connection, hub.now_ms(), soon=soon)
     if seen is None:
         return before, ledger_rows.earning(connection)
     return before, ledger_rows.earners_between(connection, first=seen, before=before)
 
 
-async def _mature_some(hub: Hub, names: list[str]) -> int:
+async def _mature_some(hub: Hub, names: list[str], *, soon: bool) -> int:
     """Looked at before anything is written: a pool at rest writes nothing."""
-    due = await hub.store.read(lambda connection: _due(hub, connection, names))
-    return await hub.store.write(lambda tx: _mature(hub, tx, due)) if due else 0
+    due = await hub.store.read(lambda connection: _due(hub, connection, names, soon=soon))
+    return await hub.store.write(lambda tx: _mature(hub, tx, due, soon=soon)) if due else 0
 
 
-def _due(hub: Hub, connection: Connection, names: list[str]) -> list[str]:
-    before = _ripe_before(hub, connection, hub.now_ms())
+def _due(hub: Hub, connection: Connection, names: list[str], *, soon: bool) -> list[str]:
+    before = _ripe_by(hub, connection, hub.now_ms(), soon=soon)
+    if soon:
+        trusted = _tenured(connection, names, hub.now_ms())
+        names = [name for name in names if name in trusted]
     return [name for name in names if _ripe(connection, name, before=before)[0]]
 
 
-def _mature(hub: Hub, tx: Tx, names: list[str]) -> int:
-    before, count = _ripe_before(hub, tx.connection, tx.now_ms), 0
+def _tenured(connection: Connection, names: list[str], now_ms: int) -> set[str]:
+    """Owners whose nodes were right for long enough, and never wrong lately: their earnings wait less."""
+    return reputation_rows.tenured(
+        connection, names, days=TENURED_DAYS, clean_since_ms=now_ms - STRIKES_WINDOW_MS
+    )
+
+
+def _mature(hub: Hub, tx: Tx, names: list[str], *, soon: bool = False) -> int:
+    before, count = _ripe_by(hub, tx.connection, tx.now_ms, soon=soon), 0
     for name in names:
         amount, last, after = _ripe(tx.connection, name, before=before)
         if not amount:
@@ -143,6 +171,13 @@ def _mature(hub: Hub, tx: Tx, names: list[str]) -> int:
         tx.emit(actor="hub", action="credits.matured", account_id=name, data=json.dumps({"amount": amount}))
         count += 1
     return count
+
+
+def _ripe_by(hub: Hub, connection: Connection, now_ms: int, *, soon: bool) -> int:
+    if soon:
+        wait_ms = round(hub.settings.holdback_tenured_s * 1000)
+        return ledger_rows.first_at(connection, now_ms - wait_ms + 1)
+    return _ripe_before(hub, connection, now_ms)
 
 
 def _ripe_before(hub: Hub, connection: Connection, now_ms: int) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from computepool.core.errors import BadRequest, Conflict, Forbidden, RateLimited
+from computepool.core.reputation import ENROLLED_ACTION, heir_of
 from computepool.core.resources import NodeState
 from computepool.hub.clock import new_id
-from computepool.hub.services import identity
+from computepool.hub.services import identity, reputation
 from computepool.hub.services.access import Principal, Role
 from computepool.hub.services.context import Hub
 from computepool.hub.store import accounts
@@ -53,6 +54,7 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
             raise Conflict(
                 "This key is enrolled already; start the agent without a code.", field="public_key"
             )
+        worst = reputation.predecessor(hub, tx, owner)
         node_rows.insert_node(
             tx,
             id=node_id,
@@ -64,10 +66,11 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
         )
         tx.emit(
             actor=node_id,
-            action="node.enrolled",
+            action=ENROLLED_ACTION,
             account_id=owner,
             node_id=node_id,
             after=NodeState.ACTIVE.value,
+            data=None if worst is None else heir_of(worst),
         )
         return node_id, owner
 

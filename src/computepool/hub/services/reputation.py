@@ -14,8 +14,10 @@ from computepool.core.reputation import (
     exposure_cap,
     owes_dues,
 )
+from computepool.core.resources import NodeState
 from computepool.hub.services.context import Hub
 from computepool.hub.store import reputations as reputation_rows
+from computepool.hub.store.session import Tx
 from computepool.protocol.nodes import ReputationView
 
 _BATCH = 500
@@ -44,6 +46,21 @@ async def refresh_all(hub: Hub) -> None:
     for start in range(0, len(node_ids), _BATCH):
         await refresh(hub, node_ids[start : start + _BATCH])
         await asyncio.sleep(0)
+
+
+def predecessor(hub: Hub, tx: Tx, owner: str) -> str | None:
+    """Of an owner's nodes that are gone (revoked, or not heard for a while) or banned, the one that did worst.
+
+    A new node may be one of them under a new key, which cannot be told: so it takes over what counts against that one.
+    """
+    now_ms = tx.now_ms
+    silent_ms = now_ms - hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+    gone = [
+        (known.banned(now_ms), known.strikes_lately(now_ms), -known.score(now_ms), row.id)
+        for row, known in reputation_rows.of_owner(tx.connection, owner)
+        if row.state == NodeState.REVOKED or (row.last_seen_ms or 0) < silent_ms or known.banned(now_ms)
+    ]
+    return max(gone)[3] if gone else None
 
 
 def view(hub: Hub, reputation: Reputation) -> ReputationView:

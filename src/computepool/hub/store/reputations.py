@@ -11,7 +11,7 @@ from dataclasses import asdict, fields
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, Select, delete, select
+from sqlalchemy import Column, Connection, Row, Select, delete, func, select
 
 from computepool.core import reputation
 from computepool.core.reputation import NEWCOMER, Reputation
@@ -29,6 +29,7 @@ _SAID = (
     events.c.reason,
     events.c.account_id,
     events.c.at_ms,
+    events.c.data,
 )
 _SAID_NAMES = tuple(column.name for column in _SAID)
 _STREAM_ROWS = 2_000
@@ -40,8 +41,10 @@ def count(connection: Connection, told: Iterable[Mapping[str, Any]]) -> dict[str
     about = [(node_id, event) for event in once if (node_id := reputation.node_of(event)) is not None]
     if not about:
         return {}
+    wanted = {node_id for node_id, _ in about}
+    wanted |= {old for _, event in about if (old := reputation.predecessor_of(event)) is not None}
     statement = _known(connection.dialect.name)
-    rows = connection.execute(statement, dialect.ids(connection, {node_id for node_id, _ in about}))
+    rows = connection.execute(statement, dialect.ids(connection, wanted))
     before = {row.node: (row.owner, _from_row(row)) for row in rows}
     after = _fold(about, owners={node_id: owner for node_id, (owner, _) in before.items()}, known=before)
     changed = {node_id: now for node_id, now in after.items() if now != before[node_id][1]}
@@ -61,7 +64,9 @@ def _fold(
         if owner is None:
             continue  # not a node of this pool
         outcome = reputation.read(event, owner=owner)
-        if outcome is not None:
+        if (predecessor := reputation.predecessor_of(event)) is not None:
+            found[node_id] = reputation.inherited(found.get(predecessor, NEWCOMER), event["at_ms"])
+        elif outcome is not None:
             found[node_id] = reputation.update(found.get(node_id, NEWCOMER), outcome)
     return found
 
@@ -97,6 +102,34 @@ def load(connection: Connection, node_ids: Sequence[str]) -> dict[str, Reputatio
     wanted = dialect.among(connection, reputations.c.node_id, node_ids)
     rows = connection.execute(select(reputations).where(wanted))
     return {row.node_id: _from_row(row) for row in rows}
+
+
+def of_owner(connection: Connection, account_id: str) -> list[tuple[Row[Any], Reputation]]:
+    """The owner's nodes of which something is known, with what that is."""
+    statement = (
+        select(nodes.c.id, nodes.c.state, nodes.c.last_seen_ms, *_columns())
+        .join(reputations, reputations.c.node_id == nodes.c.id)
+        .where(nodes.c.account_id == account_id)
+        .order_by(nodes.c.id)
+    )
+    return [(row, _from_row(row)) for row in connection.execute(statement)]
+
+
+def tenured(connection: Connection, accounts: Sequence[str], *, days: int, clean_since_ms: int) -> set[str]:
+    """Those of these owners who have a node with so many verified days, and none with a wrong result since then."""
+    wanted = dialect.among(connection, nodes.c.account_id, accounts)
+    statement = (
+        select(nodes.c.account_id)
+        .join(reputations, reputations.c.node_id == nodes.c.id)
+        .where(wanted)
+        .group_by(nodes.c.account_id)
+        .having(
+            func.max(reputations.c.verified_days) >= days,
+            func.max(reputations.c.struck_at_ms) < clean_since_ms,
+            func.max(reputations.c.banned_at_ms) == 0,
+        )
+    )
+    return set(connection.execute(statement).scalars())
 
 
 def recount(connection: Connection) -> dict[str, Reputation]:

@@ -1,0 +1,56 @@
+"""Real nodes of several owners check each other's results; one of them lies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from computepool.core.jobs import JobState
+from computepool.protocol.jobs import JobDetail
+from computepool.sdk.pool import Pool
+from computepool.testing.processes import RealPool
+from tests.faults.conftest import MakePool
+from tests.faults.load import command
+
+pytestmark = pytest.mark.process
+
+PATIENCE_S = 60.0
+OWNERS = ("olga", "otto", "liar")
+
+
+def answer(question: int) -> object:
+    """What a node of the liar's makes of it: there the folder that it runs in has the name of the node."""
+    return "whatever" if "liar" in os.getcwd() else question * 2
+
+
+@pytest.fixture
+def pool(make_pool: MakePool) -> Iterator[RealPool]:
+    pool = make_pool("sqlite", verify="adaptive", signup_grant=10**12)
+    pool.start_hub()
+    for owner in OWNERS:
+        pool.start_agent(owner=pool.account(owner, "provider"), name=f"node-of-{owner}", trusted=("*",))
+    return pool
+
+
+def believed(sam: Pool, job_id: str) -> JobDetail:
+    job = sam.jobs.wait(job_id, timeout_s=PATIENCE_S)
+    assert job.state is JobState.SUCCEEDED, job
+    return job
+
+
+def test_a_liar_among_three_owners_is_never_believed(pool: RealPool) -> None:
+    sam = pool.account("sam", "submitter")
+    for number in range(6):
+        call = sam.submit(answer, number)
+        assert call.result(timeout=PATIENCE_S) == number * 2
+        job = believed(sam, call.job_id)
+        assert job.verdict == "confirmed"
+        paid = [run for run in job.tries if run.charge is not None]
+        assert {run.node_name for run in paid} == {"node-of-olga", "node-of-otto"}
+        assert all(run.state == "refuted" for run in job.tries if run.node_name == "node-of-liar")
+    # A script is compared by what it prints; all print the same here.
+    [job_id] = sam.jobs.submit(command("/bin/sh", "-c", "echo same"), verify="quorum:2").job_ids
+    assert believed(sam, job_id).verdict == "confirmed"
+    assert pool.broken_rules() == []

@@ -1,0 +1,123 @@
+"""What an owner's record brings: a new node that inherits the worst, earnings that mature sooner, a node that is banned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from computepool.core.discounting import DAY_MS
+from computepool.core.reputation import NEWCOMER_SCORE, REFUTED_ACTION, VERIFIED_ACTION
+from computepool.hub.services import credits as credit_service
+from computepool.hub.store import reputations
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.node import NodeDouble
+from tests.hub.submitting import submit
+from tests.hub.working import HOUR, got
+
+FAULT = {"outcome": "failed", "reason": "node_error", "exit_code": None}
+
+
+async def judged(hub: HubDouble, node: NodeDouble, action: str, *, times: int = 1) -> None:
+    """As verification says it of results of this node."""
+    for _ in range(times):
+        await hub.hub.store.write(
+            lambda tx: tx.emit(actor="hub", action=action, account_id="acc_x", node_id=node.node_id)
+        )
+
+
+async def known(client: httpx2.AsyncClient, node: NodeDouble) -> dict[str, Any]:
+    found: dict[str, Any] = (await got(client, f"/nodes/{node.node_id}"))["reputation"]
+    return found
+
+
+async def test_three_wrong_results_end_work_for_others_and_a_new_key_does_not_help(
+    any_hub: HubDouble,
+) -> None:
+    sam = await any_hub.account("sam", "submitter")
+    pia = await any_hub.account("pia", "provider", "submitter")
+    node = await any_hub.node(pia)
+    await judged(any_hub, node, REFUTED_ACTION, times=2)
+    assert (await known(pia, node))["strikes_lately"] == 2
+    assert "2 results were proven wrong" in (await got(pia, f"/nodes/{node.node_id}/why"))["reputation"]
+    await judged(any_hub, node, REFUTED_ACTION)
+    assert (await known(pia, node))["banned_at_ms"]
+    assert "banned" in (await got(pia, f"/nodes/{node.node_id}/why"))["reputation"]
+    [job_id] = await submit(sam)
+    assert (await node.poll(wait_ms=50)).grants == []
+    assert "proven wrong" in (await got(sam, f"/jobs/{job_id}/why"))["sentence"]
+    assert (await pia.post(f"/nodes/{node.node_id}/revoke")).status_code == 200
+    again = await any_hub.node(pia)
+    assert (await known(pia, again))["banned_at_ms"]
+    assert (await again.poll(wait_ms=50)).grants == []
+    [own] = await submit(pia)  # for its owner it may work
+    [grant] = await again.take()
+    assert grant.job_id == own
+    honest = await any_hub.node(await any_hub.account("oda", "provider"))
+    assert [grant.job_id for grant in await honest.take()] == [job_id]
+
+
+async def test_whitewashing_keeps_what_counts_against_a_node_and_loses_what_speaks_for_it(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    async with running_hub(tmp_path, clock=clock) as hub:
+        sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
+        good = await hub.node(pia)
+        await judged(hub, good, VERIFIED_ACTION, times=12)
+        assert (await known(pia, good))["streak"] == 12
+        bad = await hub.node(pia)
+        assert (await known(pia, bad))["score"] == round(NEWCOMER_SCORE, 4)  # the other one still works
+        for _ in range(2):
+            await submit(sam, retries=0, needs={"host": bad.node_id})
+            [grant] = await bad.take()
+            await bad.report(grant.attempt_id, **FAULT)
+        await judged(hub, bad, REFUTED_ACTION)
+        low = await known(pia, bad)
+        assert low["score"] < NEWCOMER_SCORE
+        clock.advance(600_000)  # both are silent: either may come back under another name
+        again = await hub.node(pia)
+        heir = await known(pia, again)
+        assert (heir["failures"], heir["strikes"], heir["streak"], heir["dues_paid"]) == (2, 1, 0, 0)
+        assert heir["score"] == pytest.approx(low["score"], abs=0.001)
+        fleet = hub.hub.registry.fleet
+        assert fleet.streak(again.node_id) == 0
+        assert await hub.hub.store.read(reputations.differing) == []
+        other = await hub.node(await hub.account("oda", "provider"))
+        assert (await known(pia, other))["score"] == round(NEWCOMER_SCORE, 4)
+
+
+async def earn(clock: FakeClock, sam: httpx2.AsyncClient, node: NodeDouble) -> None:
+    node.sign_in()
+    await node.poll(wait_ms=0)
+    await submit(sam, spec=HOUR)
+    [grant] = await node.take()
+    clock.advance(600_000)
+    assert await node.report(grant.attempt_id, ran_ms=540_000) == "accepted"
+
+
+async def test_earnings_of_a_proven_owner_mature_sooner_unless_a_result_was_wrong(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with running_hub(tmp_path, clock=clock) as hub:
+        sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
+        node = await hub.node(pia)
+        for _ in range(30):
+            await judged(hub, node, VERIFIED_ACTION)
+            clock.advance(DAY_MS)
+        await earn(clock, sam, node)
+        assert (await got(pia, "/credits"))["holdback_ms"] == 3 * DAY_MS
+        clock.advance(3 * DAY_MS - 1)
+        assert await credit_service.mature(hub.hub) == 0
+        clock.advance(1)
+        assert await credit_service.mature(hub.hub) == 1
+        assert (await got(pia, "/credits"))["maturing"] == 0
+        await judged(hub, node, REFUTED_ACTION)
+        await earn(clock, sam, node)
+        assert (await got(pia, "/credits"))["holdback_ms"] == 7 * DAY_MS
+        clock.advance(3 * DAY_MS)
+        assert await credit_service.mature(hub.hub) == 0
+        clock.advance(4 * DAY_MS)
+        assert await credit_service.mature(hub.hub) == 1
