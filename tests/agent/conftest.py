@@ -26,6 +26,7 @@ from computepool.agent.sandbox import runsc
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.sandbox.volumes import sweep
 from computepool.agent.surroundings import PYTHON, prepare_runtime
 from computepool.core.isolation import Level
 from tests.agent.fake_hub import CODE, FakeHub, until
@@ -49,6 +50,7 @@ def ground() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="computepool-agent-", dir="/tmp"))
     folder.chmod(0o755)
     yield folder
+    sweep(folder)  # Of tests that failed.
     remove_tree(folder)
 
 

@@ -20,6 +20,7 @@ from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.sandbox.volumes import sweep
 from tests.sandbox.running import require_runsc
 
 
@@ -29,6 +30,7 @@ def ground() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="computepool-test-", dir="/tmp"))
     folder.chmod(0o755)
     yield folder
+    sweep(folder)  # Of tests that failed.
     remove_tree(folder)
 
 

@@ -262,7 +262,8 @@ def test_one_file_is_limited_at_once(sandbox: Sandbox, ground: Path, monkeypatch
 def test_work_folder_is_limited(
     sandbox: Sandbox, ground: Path, filling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scratch, "_FILES_MIN", 2000)  # Some file systems make only a thousand a second.
+    monkeypatch.setattr(scratch, "_FILES_MIN", 500)  # Some file systems make only a thousand a second.
+    monkeypatch.setattr(scratch, "_FILES_PER_MB", 1)
     ended = attack(sandbox, filling, ground=ground, limits=limits(disk_mb=8)).exit
     assert ended.status is Status.DISK_LIMIT
     assert "work folder" in ended.detail

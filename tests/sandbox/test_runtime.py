@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from computepool.agent.sandbox import runtime as runtimes
 from computepool.agent.sandbox import tree
 from computepool.agent.sandbox.base import Sandbox, SandboxError, Status
 from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
@@ -91,19 +93,35 @@ def test_a_missing_program_is_explained(boxed: Sandbox, ground: Path, runtime: R
     assert (own.code, own.detail) == (127, "./nothing: not found")
 
 
-def test_owner_adds_programs_and_folders(ground: Path) -> None:
-    added = Path("/usr/share/perl5") if Path("/usr/share/perl5").is_dir() else Path("/usr/share/misc")
-    made = Runtime.prepare(ground / "cache", {}, add=["mount", str(added)])
+def test_packages_of_the_agent_and_what_the_owner_adds(ground: Path) -> None:
+    source = ground / "extra"
+    (source / "pack" / "inner").mkdir(parents=True, exist_ok=True)
+    (source / "pack" / "__init__.py").write_text("from pack.inner.value import VALUE\n")
+    (source / "pack" / "inner" / "__init__.py").write_text("")
+    (source / "pack" / "inner" / "value.py").write_text("VALUE = 42\n")
+    (source / "single.py").write_text("import pack; print(pack.VALUE)\n")
+    added = Path("/usr/share/misc")
+    made = Runtime.prepare(
+        ground / "cache",
+        {"pack": source / "pack", "single.py": source / "single.py"},
+        add=["mount", str(added)],
+    )
+    ran = subprocess.run(
+        [made.python, "-I", "-c", "import single"], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "42\n"
+    assert list(made.path.rglob("value.*.pyc"))  # The job cannot write byte code there.
     assert os.access(made.root / "usr/bin/mount", os.X_OK)
     assert not (made.root / "usr/bin/mount").stat().st_mode & 0o7022
-    assert {path.relative_to(added) for path in added.rglob("*") if path.is_file()} == {
-        path.relative_to(made.root / str(added)[1:])
-        for path in (made.root / str(added)[1:]).rglob("*")
-        if path.is_file()
-    }
+    inside = made.root / str(added)[1:]
+    assert _files(inside) == _files(added) != set()
     config = SandboxConfig(cache_dir=ground / "cache", runtime=made)
     with contextlib.closing(BubblewrapSandbox(config)) as sandbox:
         assert "mount from util-linux" in run(sandbox, ["mount", "--version"], ground=ground).out
+
+
+def _files(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +132,16 @@ def test_not_everything_can_be_added(ground: Path, path: str) -> None:
         Runtime.prepare(ground / "elsewhere", {}, add=[path])
 
 
-def test_a_changed_file_is_noticed_and_mended(ground: Path) -> None:
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees without the interpreter's own library, where only their names matter."""
+    monkeypatch.setattr(tree, "_FOLDERS", ())
+    monkeypatch.setattr(tree, "_PROGRAMS", ("sh",))
+    monkeypatch.setattr(runtimes, "_check", lambda *_, **__: None)
+    monkeypatch.setattr(tree.sysconfig, "get_path", lambda _: str(Path(json.__file__).parent))
+
+
+def test_a_changed_file_is_noticed_and_mended(ground: Path, light: None) -> None:
     module = ground / "changing.py"
     module.write_text("A = 1\n")
     made = Runtime.prepare(ground / "cache", {"changing.py": module})
@@ -129,21 +156,6 @@ def test_a_changed_file_is_noticed_and_mended(ground: Path) -> None:
     made.verify()
 
 
-def test_extra_packages_and_modules(ground: Path) -> None:
-    source = ground / "extra"
-    (source / "pack" / "inner").mkdir(parents=True, exist_ok=True)
-    (source / "pack" / "__init__.py").write_text("from pack.inner.value import VALUE\n")
-    (source / "pack" / "inner" / "__init__.py").write_text("")
-    (source / "pack" / "inner" / "value.py").write_text("VALUE = 42\n")
-    (source / "single.py").write_text("import pack; print(pack.VALUE)\n")
-    made = Runtime.prepare(ground / "cache", {"pack": source / "pack", "single.py": source / "single.py"})
-    assert (made.path / "lib").is_dir()
-    python = str(made.python)
-    ran = subprocess.run([python, "-I", "-c", "import single"], capture_output=True, text=True, check=True)
-    assert ran.stdout == "42\n"
-    assert list(made.path.rglob("value.*.pyc"))  # The job cannot write byte code there.
-
-
 @pytest.mark.process
 def test_second_call_is_quick_and_the_same(ground: Path, runtime: Runtime) -> None:
     took_s = []
@@ -154,7 +166,7 @@ def test_second_call_is_quick_and_the_same(ground: Path, runtime: Runtime) -> No
     assert min(took_s) < 0.05
 
 
-def test_content_names_the_runtime(ground: Path, runtime: Runtime) -> None:
+def test_content_names_the_runtime(ground: Path, runtime: Runtime, light: None) -> None:
     module = ground / "changing.py"
     made = []
     for text in ("A = 1\n", "A = 2\n", "A = 1\n"):

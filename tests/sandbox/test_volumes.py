@@ -118,13 +118,24 @@ def test_folders_come_and_go(ground: Path, volumes: Volumes) -> None:
     assert folders.take("ada", 64) == first  # As it was: used again.
     other, larger = folders.take("bob", 64), folders.take("ada", 128)
     assert len({first, other, larger}) == 3
-    (first / "left").write_text("x")
-    for account, folder, size in (("ada", first, 64), ("bob", other, 64), ("ada", larger, 128)):
+    (first / "left" / "deep").mkdir(parents=True)
+    (first / "outputs" / "file").write_text("x")
+    os.setxattr(first, "user.note", b"for the next one")
+    first.chmod(0o777)
+    folders.give_back("ada", first, 64)
+    assert eventually(lambda: bool(folders._kept.get(("ada", 64))))
+    assert folders.take("ada", 64) == first  # Emptied, for the same account only.
+    assert [path.relative_to(first) for path in first.rglob("*")] == [Path("outputs")]
+    assert (os.listxattr(first), first.stat().st_mode & 0o777) == ([], 0o700)
+    (larger / "large").write_bytes(b"x" * 40 * MIB)
+    os.sync()
+    for account, folder, size in (("bob", other, 64), ("ada", larger, 128)):
         folders.give_back(account, folder, size)
-    assert folders.take("ada", 64) != first
     folders.close()
     sweeper.close()
-    assert sorted(path.name for path in parent.iterdir()) == ["job-4", "job-4.disk"]  # The one still taken.
+    names = sorted(path.name for path in parent.iterdir())
+    assert names == [first.name, f"{first.name}.disk"]  # The one still taken.
+    assert _mounted(parent) == [str(first)]
     sweep(parent)
     assert not _mounted(parent)
 
