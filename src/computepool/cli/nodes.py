@@ -309,6 +309,7 @@ def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
         ("tier", view.tier),
         ("cores", f"{profile.cores:g}"),
         ("ram", output.memory(profile.ram_mb)),
+        ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
         ("running", view.running),
         ("faults in a row", view.consecutive_faults),
     ]
