@@ -271,6 +271,14 @@ class TestTheProxy:
         await until(lambda: proxy.connections == 0)
         assert not list(folder.iterdir())
 
+    async def test_a_public_address_next_door_is_refused(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        next_door = parse_networks(["8.8.8.0/24"])
+        monkeypatch.setattr("computepool.agent.egress.near_networks", lambda: next_door)
+        async with proxied(folder, "site.test:443", names=Names(["8.8.8.8"])) as proxy:
+            assert b"8.8.8.8 is in a network of this machine" in await say(proxy, connect("site.test:443"))
+
     def test_this_machines_own_networks_are_near(self) -> None:
         assert any(ipaddress.ip_address("127.0.0.1") in network for network in near_networks())
 

@@ -157,7 +157,7 @@ async def test_what_a_node_holds_can_be_granted_once_more(store: Store) -> None:
     )
     rows = await store.read(lambda connection: jobs.live_attempts(connection, node_id=node_id))
     assert [row.id for row in rows] == [ids[0], ids[2]]
-    assert all(row.spec_digest and row.account_id for row in rows)
+    assert all(row.spec_digest and row.shown_account for row in rows)
     of_job = await store.read(lambda connection: jobs.live_attempts_of_job(connection, job_of(ids[0])))
     assert [row.id for row in of_job] == [ids[0]]
     by_node = await store.read(lambda connection: jobs.running_on(connection, [node_id, "node_other"]))

@@ -315,6 +315,7 @@ def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
         ("ram", output.memory(profile.ram_mb)),
         ("isolation", profile.isolation),
         ("runtime", profile.runtime),
+        ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
         ("running", view.running),
         ("faults in a row", view.consecutive_faults),
     ]

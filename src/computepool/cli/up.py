@@ -45,6 +45,7 @@ def up(
     ] = "127.0.0.1",
     data: Annotated[Path | None, typer.Option(help="Folder for all data.")] = None,
     node: Annotated[bool, typer.Option("--node/--no-node", help="Also lend this machine.")] = True,
+    net: Annotated[bool, typer.Option("--net/--no-net", help="Let jobs reach the hosts they list.")] = False,
 ) -> None:
     """Start a hub and one node on this machine; Ctrl-C stops both.
 
@@ -64,7 +65,8 @@ def up(
         signal.signal(number, lambda *_: stop.set())
     children: list[Child] = []
     try:
-        _run(base, host=host, port=port, node=node, children=children, stop=stop)
+        lent = (["--net"] if net else []) if node else None
+        _run(base, host=host, port=port, lent=lent, children=children, stop=stop)
     except _Stopped:
         pass
     finally:
@@ -75,18 +77,19 @@ def up(
 
 
 def _run(
-    base: Path, *, host: str, port: int, node: bool, children: list[Child], stop: threading.Event
+    base: Path, *, host: str, port: int, lent: list[str] | None, children: list[Child], stop: threading.Event
 ) -> None:
+    """`lent`: options of this machine's node; None: it is not lent."""
     shown = host if ":" not in host else f"[{host}]"
     url = f"http://{_WILDCARDS.get(host, shown)}:{port}"
     ready = False
     with _status("Starting the hub") as status:
         words = _start_hub(base, host=host, port=port, children=children, stop=stop)
-        if node:  # at once: it tests its sandbox while the hub is still starting
-            _start_node(base, url=url, code=words["enrol_code"], children=children)
+        if lent is not None:  # at once: it tests its sandbox while the hub is still starting
+            _start_node(base, lent, url=url, code=words["enrol_code"], children=children)
         pool = _signed_in(url, words["key"])
         _until(lambda: _healthy(pool), children, stop=stop, timeout_s=HUB_START_S, what="The hub")
-        if node:
+        if lent is not None:
             _say(status, "Starting the node (its sandbox is tested first)")
             ready = _until(
                 lambda: any(n.online for n in pool.nodes.list(mine=True)),
@@ -135,9 +138,9 @@ def _start_hub(
     return words
 
 
-def _start_node(base: Path, *, url: str, code: str, children: list[Child]) -> None:
+def _start_node(base: Path, options: list[str], *, url: str, code: str, children: list[Child]) -> None:
     """The code goes by the environment: a command line can be read by everybody on the machine."""
-    arguments = ["node", "start", "--hub", url, "--data", str(base)]
+    arguments = ["node", "start", "--hub", url, "--data", str(base), *options]
     children.append(Child("node", arguments, log=base / "node.log", env={CODE_ENV: code}))
 
 

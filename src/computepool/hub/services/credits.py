@@ -14,6 +14,7 @@ from computepool.core.reputation import STRIKES_WINDOW_MS, TENURED_DAYS
 from computepool.hub.clock import new_id
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
+from computepool.hub.services.errands import POOL_ACCOUNT
 from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.statements import whose
 from computepool.hub.store import accounts as account_rows
@@ -211,6 +212,8 @@ def _board(connection: Connection, *, by: By, since_ms: int) -> LeaderboardView:
     since = ledger_rows.first_at(connection, since_ms)
     earned, paid = ledger_rows.credits_moved(connection, since=since)
     lent, borrowed = ledger_rows.time_used(connection, since_id=make_id("job", since_ms, bytes(10)))
+    for theirs in (paid, borrowed):  # who runs errands lends; the pool itself borrows nothing
+        theirs.pop(POOL_ACCOUNT, None)
     return LeaderboardView(
         since_ms=since_ms,
         by=by,

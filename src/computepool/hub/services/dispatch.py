@@ -88,7 +88,7 @@ class Dispatcher:
         for row in fresh:
             shape = Shape(
                 specs[row.spec_digest].requirements,
-                row.account_id,
+                row.shown_account,
                 row.avoid_node,
                 row.ceiling,
                 frozenset(filter(None, row.avoid_owners.split(","))),
@@ -325,7 +325,7 @@ class Dispatcher:
                 job_id=job.id,
                 lane=place.lane.id,
                 spec=job.spec_digest,
-                account_id=job.account_id,
+                account_id=job.shown_account,
                 payload=job.payload,
                 payload_artifact=job.payload_artifact,
                 item=job.item,

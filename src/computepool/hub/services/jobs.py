@@ -8,7 +8,16 @@ from typing import Any
 from computepool.core.errors import BadRequest, Conflict, NotFound
 from computepool.core.jobs import TERMINAL, JobState, Reason
 from computepool.hub.clock import new_ids
-from computepool.hub.services import access, holds, lifecycle, quotas, quotes, verification, views
+from computepool.hub.services import (
+    access,
+    aftermath,
+    holds,
+    lifecycle,
+    quotas,
+    quotes,
+    verification,
+    views,
+)
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
@@ -167,13 +176,16 @@ class _Submission:
         rows = job_rows.lock_jobs(tx, wanted) if wanted else {}
         for job_id in sorted(wanted):
             row = rows.get(job_id)
-            if row is None or (row.account_id != self.principal.account_id and not self.principal.is_admin):
+            if row is None or row.errand or not self._may_follow(row):
                 raise BadRequest(f"There is no job {job_id} of yours to wait for.", field="after")
             if JobState(row.state) in TERMINAL and row.state != JobState.SUCCEEDED:
                 raise Conflict(
                     f"Job {job_id} has {row.state}; what comes after it could never start.", field="after"
                 )
         return {job_id for job_id, row in rows.items() if row.state != JobState.SUCCEEDED}
+
+    def _may_follow(self, row: AnyRow) -> bool:
+        return self.principal.is_admin or bool(row.account_id == self.principal.account_id)
 
     def _check_artifacts(self, tx: Tx) -> None:
         """Every artifact a job needs is here, readable by its submitter, and kept for the job from now on."""
@@ -309,7 +321,7 @@ async def cancel(hub: Hub, principal: Principal, job_id: str) -> tuple[JobView, 
                 effects=effects,
             )
             row = job_rows.get_job(tx.connection, job_id) or row
-        return row, effects
+        return row, aftermath.follow(hub, tx, effects)
 
     row, effects = await hub.store.write(unit)
     return views.job_view(row, node_name=None, principal=principal), effects

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from computepool.core.jobs import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason
 from computepool.hub.registry import Session
-from computepool.hub.services import lifecycle, verification
+from computepool.hub.services import aftermath, lifecycle, verification
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import accounts
@@ -96,6 +96,7 @@ async def expire_overdue(hub: Hub) -> Effects:
     if stale:
         late = await hub.store.write(lambda tx: _expire_jobs(hub, tx, stale))
         effects.finished += late.finished
+        effects.requeued += late.requeued
     return effects
 
 
@@ -110,7 +111,7 @@ def end_attempts(hub: Hub, tx: Tx, attempt_ids: list[str], *, reason: Reason) ->
         if reason is Reason.LEASE_LOST and attempt.lease_until_ms >= tx.now_ms:
             continue  # renewed since it was read
         _end_attempt(hub, tx, attempt, job=job, reason=reason, effects=effects)
-    return effects
+    return aftermath.follow(hub, tx, effects)
 
 
 def _end_attempt(hub: Hub, tx: Tx, attempt: AnyRow, *, job: AnyRow, reason: Reason, effects: Effects) -> None:
@@ -152,7 +153,7 @@ def _expire_jobs(hub: Hub, tx: Tx, job_ids: list[str]) -> Effects:
             continue
         reason = Reason.NOT_CONFIRMED if job.results else Reason.QUEUED_TOO_LONG
         lifecycle.finish(tx, job, JobState.EXPIRED, actor="hub", reason=reason, effects=effects)
-    return effects
+    return aftermath.follow(hub, tx, effects)
 
 
 async def on_stop(hub: Hub) -> None:

@@ -28,6 +28,9 @@ class Effects:
     requeued: list[str] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
     ended: list[tuple[str, str]] = field(default_factory=list)  #: (node, attempt) that must stop
+    #: For aftermath.py, in the same transaction: errands that are over, and nodes whose result was proven wrong.
+    errands: list[str] = field(default_factory=list)
+    struck: list[str] = field(default_factory=list)
 
 
 def job_event(
@@ -70,6 +73,8 @@ def finish(
     job_event(tx, job, state, actor=actor, reason=reason)
     holds.release(tx, job)
     effects.finished.append(job.id)
+    if job.errand is not None:
+        effects.errands.append(job.id)
     _end_attempts(tx, job, effects)
     fail_dependents(tx, [job.id], effects)
     return True

@@ -171,7 +171,7 @@ def _adopt(hub: Hub, session: Session, live: Any, *, specs: dict[str, Any], hold
         if attempt.lane not in lanes:
             shape = Shape(
                 known.requirements,
-                attempt.account_id,
+                attempt.shown_account,
                 ceiling=attempt.ceiling,
                 avoid_owners=frozenset(filter(None, attempt.avoid_owners.split(","))),
             )
@@ -197,7 +197,7 @@ def grant_from_row(row: AnyRow) -> Grant:
         job_id=row.job_id,
         lane=row.lane,
         spec=row.spec_digest,
-        account_id=row.account_id,
+        account_id=row.shown_account,
         payload=row.payload,
         payload_artifact=row.payload_artifact,
         item=row.item,

@@ -20,7 +20,7 @@ from computepool.core.jobs import (
 )
 from computepool.core.reputation import FAULT_ACTION, cool_off_ms
 from computepool.core.verification import Ruling, parse
-from computepool.hub.services import holds, identity, lifecycle, logs, verification
+from computepool.hub.services import aftermath, holds, identity, lifecycle, logs, verification
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
@@ -117,6 +117,7 @@ class _Settling:
         if self.accepted:
             lifecycle.release_dependents(self.tx, [row["job"] for row in self.accepted], self.settled.effects)
         self._update_health()
+        aftermath.follow(self.hub, self.tx, self.settled.effects)
         return self.settled
 
     def _settle_one(
@@ -268,6 +269,8 @@ class _Settling:
         self.reported[-1]["cost"] = run.bill.charge
         self.accepted.append(run.accepted_row(job, why=why, verdict=believed, cost=run.bill.charge))
         self.settled.effects.finished.append(job.id)
+        if job.errand is not None:
+            self.settled.effects.errands.append(job.id)
         self.outputs += run.references(job)
         if late:
             self._supersede_others(job, attempt)

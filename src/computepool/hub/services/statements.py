@@ -104,7 +104,8 @@ def _within(row: AnyRow, wanted: Wanted) -> bool:
 
 def job_keys(job: AnyRow) -> tuple[str, str]:
     """Of what was set aside for it (with the other jobs of its submission), and of what became of that."""
-    return f"hold:{earlier_id(job.id, job.item)}", settle_key(job.id)
+    first = job.id if job.errand else earlier_id(job.id, job.item)
+    return f"hold:{first}", settle_key(job.id)
 
 
 def earlier_id(job_id: str, steps: int) -> str:

@@ -27,10 +27,12 @@ from computepool.hub.store.tables import (
 _HELD = [JobState.LEASED.value, JobState.RUNNING.value]
 _LIVE = [AttemptState.LEASED.value, AttemptState.RUNNING.value]
 
+#: To nodes, and for where it may run, an errand is a job of whoever it is about.
+_SHOWN_ACCOUNT = func.coalesce(jobs.c.behalf, jobs.c.account_id).label("shown_account")
 #: What the dispatcher needs of a queued job; the spec is looked up by digest and cached.
 _QUEUED = select(
     jobs.c.id,
-    jobs.c.account_id,
+    _SHOWN_ACCOUNT,
     jobs.c.spec_digest,
     jobs.c.priority,
     jobs.c.avoid_node,
@@ -63,7 +65,7 @@ def insert_jobs(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def count_open(connection: Connection, account_id: str) -> int:
-    statement = select(func.count()).where(IS_OPEN, jobs.c.account_id == account_id)
+    statement = select(func.count()).where(IS_OPEN, jobs.c.account_id == account_id, jobs.c.errand.is_(None))
     return connection.execute(statement).scalar_one()
 
 
@@ -120,8 +122,8 @@ def list_jobs(
     before: str | None,
     limit: int,
 ) -> Sequence[AnyRow]:
-    """Newest first; ids sort by time."""
-    statement = select(*_WITHOUT_BLOBS).order_by(jobs.c.id.desc()).limit(limit)
+    """Newest first; ids sort by time. Errands are the hub's own affair."""
+    statement = select(*_WITHOUT_BLOBS).where(jobs.c.errand.is_(None)).order_by(jobs.c.id.desc()).limit(limit)
     if account_id is not None:
         statement = statement.where(jobs.c.account_id == account_id)
     if state is not None:
@@ -198,6 +200,7 @@ def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
             jobs.c.id,
             jobs.c.attempt_no,
             jobs.c.account_id,
+            _SHOWN_ACCOUNT,
             jobs.c.group_id,
             jobs.c.spec_digest,
             jobs.c.payload,
@@ -311,7 +314,7 @@ def live_attempts(connection: Connection, *, node_id: str) -> Sequence[AnyRow]:
     statement = (
         select(
             attempts,
-            jobs.c.account_id,
+            _SHOWN_ACCOUNT,
             jobs.c.group_id,
             jobs.c.spec_digest,
             jobs.c.payload,

@@ -295,7 +295,7 @@ def run_times(
     """How long the account's last jobs of this spec (or name) ran, in ms, looking at no more than `among` jobs."""
     recent = (
         select(jobs.c.spec_digest, jobs.c.name, jobs.c.state, jobs.c.started_at_ms, jobs.c.finished_at_ms)
-        .where(jobs.c.account_id == account_id)
+        .where(jobs.c.account_id == account_id, jobs.c.errand.is_(None))
         .order_by(jobs.c.id.desc())
         .limit(among)
         .subquery()
@@ -322,7 +322,7 @@ def waits(
             (attempts.c.leased_at_ms - jobs.c.queued_at_ms).label("ms"),
         )
         .select_from(attempts.join(jobs, jobs.c.id == attempts.c.job_id))
-        .where(attempts.c.id >= since_id)
+        .where(attempts.c.id >= since_id, jobs.c.errand.is_(None))
         .order_by(attempts.c.id.desc())
         .limit(among)
         .subquery()

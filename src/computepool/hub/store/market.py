@@ -71,7 +71,11 @@ def sum_counts(connection: Connection, *, since: int, but: str = "") -> dict[Zon
 def waiting(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyRow]:
     """Jobs that could start now, by what makes them alike, of the `limit` oldest."""
     oldest = (
-        select(jobs.c.spec_digest, jobs.c.account_id, jobs.c.ceiling)
+        select(
+            jobs.c.spec_digest,
+            func.coalesce(jobs.c.behalf, jobs.c.account_id).label("account_id"),
+            jobs.c.ceiling,
+        )
         .where(
             IS_OPEN,
             jobs.c.state == JobState.QUEUED.value,

@@ -283,6 +283,10 @@ jobs = Table(
     Column("results", Integer, nullable=False, server_default="0"),  # reported, and not yet believed
     Column("avoid_owners", Text, nullable=False, server_default=text("''")),  # who has reported one already
     Column("verdict", Text),  # why the accepted result is believed
+    # errands: jobs that the hub runs about another job (hub/services/errands.py)
+    Column("errand", Text),  # <kind>:<job id>:<number>; empty: somebody's own job
+    Column("behalf", Text),  # whose job it is to nodes, where somebody else pays for it
+    Column("taken_back", BigInteger),  # of the charge, because the result was proven wrong afterwards
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
 )
@@ -290,6 +294,7 @@ Index("ix_jobs_account", jobs.c.account_id, jobs.c.id)
 Index("ix_jobs_group", jobs.c.group_id, jobs.c.id)
 Index("ix_jobs_open", jobs.c.state, jobs.c.queued_at_ms, jobs.c.id, **_where(_OPEN))
 Index("ix_jobs_ttl", jobs.c.expires_at_ms, **_where(_QUEUED))
+Index("ix_jobs_errand", jobs.c.errand, unique=True, **_where("errand IS NOT NULL"))
 #: SQLite uses a partial index only for a query that repeats its condition word by word, not as a parameter.
 IS_OPEN = text(f"jobs.{_OPEN}")
 IS_QUEUED = text(f"jobs.{_QUEUED}")

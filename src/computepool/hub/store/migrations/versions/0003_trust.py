@@ -116,6 +116,13 @@ def _verification() -> None:
     op.add_column("jobs", Column("results", Integer, nullable=False, server_default="0"))
     op.add_column("jobs", Column("avoid_owners", Text, nullable=False, server_default=empty))
     op.add_column("jobs", Column("verdict", Text))
+    op.add_column("jobs", Column("errand", Text))
+    op.add_column("jobs", Column("behalf", Text))
+    op.add_column("jobs", Column("taken_back", BigInteger))
+    given = text("errand IS NOT NULL")
+    op.create_index(
+        "ix_jobs_errand", "jobs", ["errand"], unique=True, sqlite_where=given, postgresql_where=given
+    )
     op.add_column("attempts", Column("charge", BigInteger))
     op.add_column("attempts", Column("outcome", Text))
     op.add_column("attempts", Column("streak", Integer, nullable=False, server_default="0"))

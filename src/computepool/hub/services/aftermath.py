@@ -1,0 +1,28 @@
+"""What follows, in the same transaction, from errands that are over and from results that were proven wrong.
+
+Called at the end of every unit that may end a job: what it does can end or begin others, so it goes on until nothing
+is left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from computepool.hub.services import errands
+from computepool.hub.services.context import Hub
+from computepool.hub.services.lifecycle import Effects
+from computepool.hub.store import jobs as job_rows
+from computepool.hub.store.session import AnyRow, Tx
+
+#: Is told of an errand that is over: its whole row, whatever became of it.
+Listener = Callable[[Hub, Tx, AnyRow, Effects], None]
+_LISTENERS: dict[str, Listener] = {}
+
+
+def follow(hub: Hub, tx: Tx, effects: Effects) -> Effects:
+    while effects.errands:
+        errand = job_rows.get_job_full(tx.connection, effects.errands.pop(0))
+        assert errand is not None
+        kind, _, _ = errands.parts(errand.errand)
+        _LISTENERS[kind](hub, tx, errand, effects)
+    return effects
