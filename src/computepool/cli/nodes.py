@@ -11,6 +11,7 @@ from computepool.cli import output
 from computepool.cli.children import watch_parent
 from computepool.cli.folders import data_folder, node_folder
 from computepool.cli.options import Json, Limit, accepts, open_pool, pairs
+from computepool.core.money import format_credits
 
 if TYPE_CHECKING:
     from computepool.agent.config import AgentConfig
@@ -321,6 +322,8 @@ def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
 def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
     last = "never" if known.changed_at_ms is None else output.ago(known.changed_at_ms)
     dues = f"{known.dues_paid} of {known.dues} verified jobs" if known.newcomer else "paid"
+    worth = None if known.exposure_cap is None else format_credits(known.exposure_cap)
+    cap = "jobs of any value" if worth is None else f"jobs worth {worth} credits at once"
     strikes = f"{known.strikes} ({known.strikes_lately} in the last 30 days)"
     return [
         ("reliability", f"{known.score:.3f}"),
@@ -329,6 +332,7 @@ def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
         ("last outcome", last),
         ("dues", dues),
         ("tenure", f"{known.tenure_days} days, {known.verified_days} of them verified"),
+        ("trusted with", cap),
         ("streak", f"{known.streak} verified in a row"),
         ("strikes", strikes if known.banned_at_ms is None else f"{strikes}: banned"),
     ]

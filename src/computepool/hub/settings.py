@@ -13,7 +13,7 @@ from computepool.core.leases import LeaseRules
 from computepool.core.money import CREDIT
 from computepool.core.payouts import ApprovalRules
 from computepool.core.pricing import Economy
-from computepool.core.reputation import DUES_SUCCESSES
+from computepool.core.reputation import DUES_SUCCESSES, EXPOSURE_BASE
 
 
 class Settings(BaseSettings):
@@ -144,6 +144,9 @@ class Settings(BaseSettings):
     )  #: submitters it takes against a good measurement; at most 2
     retier_shortest_ms: int = 50  #: shorter runs are not compared
     retier_keep_s: float = 7 * 24 * 3600  #: then the claim is tried again
+    exposure: int = Field(
+        default=EXPOSURE_BASE, ge=0
+    )  #: microcredits that jobs of others on a new owner's nodes may be worth together; 0: anything
     breaker_faults: int = 3  #: node faults in a row before a node cools off
     breaker_base_s: float = 300
     breaker_max_s: float = 24 * 3600

@@ -145,12 +145,23 @@ class Checks:
 
 def draw(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Checks:
     streak = hub.registry.fleet.streak(node_id)
-    chance = verification.check_chance(streak)
     known: dict[Shape, bool] = {}
     drawn = (
-        id_ for id_ in attempt_ids if _draw(hub, id_) < chance and _somebody_else(hub, node_id, id_, known)
+        id_
+        for id_ in attempt_ids
+        if _draw(hub, id_) < _chance(hub, node_id, id_, streak=streak)
+        and _somebody_else(hub, node_id, id_, known)
     )
     return Checks(streak, frozenset(drawn))
+
+
+def _chance(hub: Hub, node_id: str, attempt_id: str, *, streak: int) -> int:
+    session, fleet = hub.registry.get(node_id), hub.registry.fleet
+    attempt = session.attempts.get(attempt_id) if session is not None else None
+    row = fleet.row_of(node_id)
+    if attempt is None or row is None:
+        return verification.check_chance(streak)
+    return verification.check_chance(streak, value=attempt.lane.shape.value, cap=fleet.node_at(row).cap)
 
 
 def _draw(hub: Hub, attempt_id: str) -> int:
