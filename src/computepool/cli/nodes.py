@@ -71,6 +71,14 @@ def _row(node: NodeView) -> tuple[output.Cell, ...]:
 _Code = Annotated[
     str | None, typer.Option(metavar="CODE", envvar=CODE_ENV, help="One-time code, from `pool node code`.")
 ]
+_Gpus = Annotated[
+    bool | None,
+    typer.Option(
+        "--gpus/--no-gpus",
+        help="Lend the graphics cards to everybody, or to nobody; default: to you and accounts you trust.",
+        show_default=False,
+    ),
+]
 _Trust = Annotated[
     list[str] | None,
     typer.Option(metavar="ID", help="Account id whose jobs may run without a sandbox; * for all."),
@@ -113,14 +121,7 @@ def agent_config(
     ] = None,
     ram: Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")] = None,
     disk: Annotated[str | None, typer.Option(metavar="SIZE", help="How much disk to lend: 50, 50GB.")] = None,
-    gpus: Annotated[
-        bool | None,
-        typer.Option(
-            "--gpus/--no-gpus",
-            help="Lend the graphics cards to everybody, or to nobody; default: to you and accounts you trust.",
-            show_default=False,
-        ),
-    ] = None,
+    gpus: _Gpus = None,
     sandbox: Annotated[str, typer.Option(metavar="LEVEL", help="auto, namespace, gvisor, process.")] = "auto",
     trust: _Trust = None,
     net: _Net = False,
@@ -262,6 +263,28 @@ def drain(node: Node = None, *, data: Data = None, json: Json = False) -> None:
       pool node drain
     """
     _change("drain", node, data, json=json)
+
+
+@app.command()
+def rekey(*, data: Data = None, json: Json = False) -> None:
+    """Give this machine's node a new key; the old one signs it, and works for another day.
+
+    Where the key may have been stolen, this is not enough: `pool node revoke`, and enrol it again.
+
+    \b
+    Examples:
+      pool node rekey
+    """
+    from computepool.agent.control import call
+
+    reply = call(node_folder(data_folder(data)), "rekey")
+    if json:
+        output.print_json(reply)
+    else:
+        output.say(
+            f"{reply['node_id']} has a new key; the old one works until "
+            f"{output.moment(reply['old_accepted_until_ms'])}."
+        )
 
 
 @app.command()
