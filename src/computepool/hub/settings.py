@@ -129,6 +129,9 @@ class Settings(BaseSettings):
     verify_wait_s: float = (
         600  #: how long a result waits for somebody to confirm it, where none is insisted on
     )
+    compare_timeout_s: float = Field(
+        default=60, gt=0, le=600
+    )  #: how long a submitter's function may take to compare two results
     measure_every_s: float = Field(
         default=24 * 3600, ge=0
     )  #: between two measurements of a node, on average; 0: never
