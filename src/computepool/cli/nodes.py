@@ -15,7 +15,7 @@ from computepool.core.money import format_credits
 
 if TYPE_CHECKING:
     from computepool.agent.config import AgentConfig
-    from computepool.protocol.nodes import NodeView, ReputationView
+    from computepool.protocol.nodes import HardwareView, NodeView, ReputationView
 
 app = typer.Typer(no_args_is_help=True, help="Lend this machine, and look after the machines you lend.")
 CODE_ENV = "COMPUTEPOOL_CODE"
@@ -312,7 +312,7 @@ def doctor(*, json: Json = False, config: AgentConfig) -> None:
 
 @app.command()
 def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
-    """Show a node: what it has, what it does, and how far the pool relies on it.
+    """Show a node: what it has, what was measured of it, what it does, and how far the pool relies on it.
 
     \b
     Examples:
@@ -339,7 +339,29 @@ def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
     ]
     if known is not None:
         fields += _trust_fields(known)
+    if view.hardware is not None:
+        fields += _hardware_fields(view.hardware)
     output.print_fields(fields)
+
+
+def _hardware_fields(found: HardwareView) -> list[tuple[str, output.Cell]]:
+    scores = found.scores
+    units = {"core score": scores.cpu, "memory MB/s": scores.memory_mb_s, "disk MB/s": scores.disk_mb_s}
+    units |= {"network MB/s": scores.net_mb_s}
+    fields: list[tuple[str, output.Cell]] = [
+        ("claims", found.claimed),
+        ("hardware", f"{found.standing}: {found.sentence}"),
+        ("measured", "never" if found.measured_at_ms is None else output.ago(found.measured_at_ms)),
+    ]
+    fields += [(name, value) for name, value in units.items() if value is not None]
+    cards = [f"{gflops / 1000:.3g}" for gflops in scores.gflops if gflops is not None]
+    if cards:
+        fields.append(("GPU TFLOPS", ", ".join(cards)))
+    if found.slowdown is not None:
+        fields.append(
+            ("jobs take", f"{found.slowdown:.2f} times as long as on its peers ({found.compared_jobs} jobs)")
+        )
+    return fields
 
 
 def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
@@ -379,6 +401,8 @@ def why(node: Node = None, *, data: Data = None, json: Json = False) -> None:
     output.say(answer.sentence)
     if answer.reputation:
         output.say(answer.reputation)
+    if answer.hardware:
+        output.say(answer.hardware)
     rows = [(row.shape, row.queued, row.reason) for row in answer.rows]
     if rows:
         output.print_table(("JOBS THAT NEED", "WAITING", "WHY NOT HERE"), rows, empty="")

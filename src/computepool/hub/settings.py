@@ -113,6 +113,15 @@ class Settings(BaseSettings):
     enrol_code_life_s: float = 900
     signin_code_life_s: float = 900
     cookie_life_s: float = 7 * 24 * 3600
+    key_rotation_days: float = Field(
+        default=90, ge=0
+    )  #: how often the hub's signing key changes; 0: by hand alone
+    key_overlap_s: float = Field(
+        default=48 * 3600, ge=48 * 3600
+    )  #: how long the last one is accepted: the longest token's life, and a day
+    node_key_overlap_s: float = Field(
+        default=24 * 3600, ge=0
+    )  #: the same for a node's own, when it changes it
     idempotency_keep_s: float = 7 * 24 * 3600
     concurrency_max: int = 120_000  #: connections
     connections_pending_max: int = (
@@ -132,6 +141,9 @@ class Settings(BaseSettings):
     compare_timeout_s: float = Field(
         default=60, gt=0, le=600
     )  #: how long a submitter's function may take to compare two results
+    recheck_max: int = Field(
+        default=40, ge=0
+    )  #: unchecked results of a node that are run again when one of its results was wrong
     measure_every_s: float = Field(
         default=24 * 3600, ge=0
     )  #: between two measurements of a node, on average; 0: never
@@ -184,6 +196,10 @@ class Settings(BaseSettings):
     @property
     def address(self) -> str:
         return self.public_url or f"http://{self.host}:{self.port}"
+
+    @property
+    def holdback_ms(self) -> int:
+        return round(self.holdback_s * 1000)
 
     def lease_rules(self) -> LeaseRules:
         return LeaseRules(

@@ -144,6 +144,19 @@ class NextRequest(Request):
     profile: Profile | None = None  #: sent on the first poll of a boot and whenever it changed
 
 
+class RekeyRequest(Request):
+    """A node's new key, signed by itself and by the key that it replaces (see protocol/hubkeys.py)."""
+
+    public_key: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
+    proof: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
+    endorsement: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
+
+
+class RekeyReply(Reply):
+    node_id: str
+    old_accepted_until_ms: int
+
+
 class Grant(Reply):
     """One attempt given to a node. Grants of one lane share its reservation and run one after the other."""
 

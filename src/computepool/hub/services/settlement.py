@@ -30,7 +30,6 @@ from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.nodes import CompleteReply, CompleteRequest, Report, ReportAnswer
-from computepool.protocol.tokens import signed_by
 
 #: How long a job given back waits before it is offered again, doubling with every attempt.
 _GIVEN_BACK_MS = 10
@@ -54,7 +53,7 @@ class Settled:
 
 
 async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> tuple[CompleteReply, Settled]:
-    if not signed_by(identity.node_key(node), request.signature, request.signed_text()):
+    if not identity.signed_by_node(node, request.signature, request.signed_text()):
         raise Forbidden("The reports are not signed with this node's key.")
     jitter = hub.clock.entropy(1)[0] / 256
     ids = [report.attempt_id for report in request.reports]
@@ -213,7 +212,7 @@ class _Settling:
                 "value": None,
                 "artifact": None,
                 "files": None,
-                "shown": None,
+                "shown": report.printed,
             }
         )
 
@@ -313,7 +312,6 @@ class _Settling:
                 "value": run.result,
                 "artifact": run.result_artifact,
                 "files": json.dumps(run.files),
-                "shown": run.printed,
             }
             verification.keep(self.tx, job, run, newest=newest, **said, **changes)
             return
