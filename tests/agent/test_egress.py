@@ -17,6 +17,8 @@ import pytest
 from computepool.agent.config import AgentLimits
 from computepool.agent.egress import SOCKET, Egress, EgressProxy, near_networks
 from computepool.agent.egress_requests import Refused, parse_head
+from computepool.agent.sandbox.selftest import BACKENDS
+from computepool.core.isolation import Level
 from computepool.core.network import Address, parse_networks, parse_targets
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import STRANGER, FakeHub, Outcome, Reason, function, payload, script, until
@@ -24,6 +26,7 @@ from tests.agent.fake_hub import STRANGER, FakeHub, Outcome, Reason, function, p
 pytestmark = pytest.mark.anyio
 
 BODY = b"answered " * 10_000
+BOXED = sorted(backend.level.label for backend in BACKENDS if backend.level >= Level.NAMESPACE)
 LOOPBACK = ("127.0.0.0/8",)
 
 
@@ -347,7 +350,7 @@ def fetching() -> Callable[[str], int]:
     return fetch
 
 
-@pytest.mark.parametrize("level", ["namespace", "gvisor"])
+@pytest.mark.parametrize("level", BOXED)
 class TestJobs:
     async def test_a_job_reaches_its_hosts_and_no_others(
         self, hub: FakeHub, start_node: StartNode, level: str, host: Host

@@ -87,6 +87,7 @@ class PlainNode:
     floor: int | None = None
     dues: bool = False  #: one job of others at a time
     banned: bool = False  #: no job of others
+    kin: dict[str, PlainNode] = field(default_factory=dict)  #: all nodes, this one among them
     rules: Rules = field(default_factory=Rules)
     scores: dict[str, float] = field(default_factory=dict)  #: of submitters, by account
     prices: PlainPrices | None = None  #: None: there is no market
@@ -157,7 +158,12 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
             idle
             or not node.dues
             or profile.owner == shape.account
-            or not any(held.stranger for held in node.held)
+            or not any(
+                held.stranger
+                for other in node.kin.values()
+                if other.dues and other.profile.owner == profile.owner
+                for held in other.held
+            )
         ),
         "price": idle or node.prices is None or node.prices.accepts(node, shape),
     }
@@ -324,6 +330,7 @@ class Pair:
 
     def set_dues(self, node_id: str, owes: bool) -> None:
         self.nodes[node_id].dues = owes
+        self.nodes[node_id].kin = self.nodes
         self.fleet.set_dues(node_id, owes)
 
     def set_banned(self, node_id: str, banned: bool) -> None:

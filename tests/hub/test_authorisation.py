@@ -49,6 +49,8 @@ GET    /metrics                           200  200  200  200  200  200  200  200
 GET    /api/v1/openapi.json               200  200  200  200  200  200  200  200  200  200  200
 GET    /api/v1/hub                        200  200  200  200  200  200  200  200  200  200  200
 GET    /api/v1/hub/keys                   200  200  200  200  200  200  200  200  200  200  200
+POST   /api/v1/hub/keys/rotate            401  403  403  403  403  200  401  401  401  401  401
+POST   /api/v1/nodes/rekey                401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/signin                     200  200  200  200  200  200  200  200  200  200  200
 POST   /api/v1/nodes/register             201  201  201  201  201  201  201  201  201  201  201
 GET    /api/v1/me                         401  200  200  200  200  200  401  401  401  401  401
@@ -212,6 +214,7 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         ("POST", "/api/v1/payouts/{payout_id}/paid"): {"json": {"reference": f"utr{next(_numbers)}"}},
         ("POST", "/api/v1/payouts/{payout_id}/failed"): {"json": {"reason": "no"}},
         ("POST", "/api/v1/payouts/webhook/{provider}"): _signed_notice(),
+        ("POST", "/api/v1/nodes/rekey"): {"json": next(iter(examples.REKEY.values()))["value"]},
         ("POST", "/api/v1/next"): {"json": poll},
         ("POST", "/api/v1/heartbeat"): {"json": poll},
         ("POST", "/api/v1/logs"): {
@@ -237,6 +240,8 @@ async def status_and_code(cast: Cast, caller: str, method: str, path: str) -> tu
     if path.endswith("/stream"):
         async with opened(cast.hub.app, url, dict(client.headers)) as stream:
             return stream.status, "unauthenticated" if stream.status == 401 else None
+    if path == "/api/v1/nodes/rekey" and caller in ("node", "other_node"):
+        return (await (await cast.new_node(cast.pia)).rekey()).status_code, None
     if path == "/api/v1/complete" and caller in ("node", "other_node"):
         return await _report(cast, caller), None
     before = await events.newest(cast.hub.hub)

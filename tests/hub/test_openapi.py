@@ -177,6 +177,7 @@ async def test_the_hub_takes_its_own_examples(hub: HubDouble, document: dict[str
         ("complete", "example"): (403, "forbidden"),  # the signature
         ("complete", "failed"): (403, "forbidden"),
         ("register", "example"): (403, "forbidden"),  # the proof
+        ("rekey", "example"): (403, "forbidden"),  # the signatures
         ("sign_in", "example"): (422, "bad_request"),  # the code
     }
     assert len(answers) >= 17

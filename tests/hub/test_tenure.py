@@ -9,8 +9,10 @@ import httpx2
 import pytest
 
 from computepool.core.discounting import DAY_MS
-from computepool.core.reputation import NEWCOMER_SCORE, REFUTED_ACTION, VERIFIED_ACTION
+from computepool.core.money import CREDIT
+from computepool.core.reputation import EXPOSURE_BASE, NEWCOMER_SCORE, REFUTED_ACTION, VERIFIED_ACTION
 from computepool.hub.services import credits as credit_service
+from computepool.hub.services import verification
 from computepool.hub.store import reputations
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -121,3 +123,42 @@ async def test_earnings_of_a_proven_owner_mature_sooner_unless_a_result_was_wron
         assert await credit_service.mature(hub.hub) == 0
         clock.advance(4 * DAY_MS)
         assert await credit_service.mature(hub.hub) == 1
+
+
+async def test_a_new_owner_holds_few_jobs_of_others_at_once_and_more_with_every_verified_day(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    async with running_hub(tmp_path, clock=clock, exposure=EXPOSURE_BASE) as hub:
+        sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
+        nodes = [await hub.node(pia, cores=8), await hub.node(pia, cores=8)]
+        jobs = await submit(sam, items=9, spec=HOUR, needs={"cores": 1})  # each may cost 16 credits
+        grants = [await node.poll(wait_ms=50) for node in nodes]
+        assert sum(len(reply.grants) for reply in grants) == 3
+        why = await got(sam, f"/jobs/{jobs[-1]}/why")
+        assert "may not hold jobs worth 16" in why["sentence"]
+        why = await got(pia, f"/nodes/{nodes[0].node_id}/why")
+        assert "may hold jobs worth 50.00 credits, and has 48.00" in why["rows"][0]["reason"]
+        assert (await known(pia, nodes[0]))["exposure_cap"] == 50 * CREDIT
+        await judged(hub, nodes[1], VERIFIED_ACTION)
+        assert (await known(pia, nodes[1]))["exposure_cap"] == 100 * CREDIT
+        hub.dispatcher.kick()  # as after every report
+        grants = [await node.poll(wait_ms=50) for node in nodes]
+        assert sum(len(reply.grants) for reply in grants) == 3
+
+
+async def test_what_is_worth_more_than_a_node_may_hold_is_always_checked(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, exposure=EXPOSURE_BASE, verify="adaptive") as hub:
+        sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
+        node = await hub.node(pia, cores=8)
+        await submit(sam, spec=HOUR, needs={"cores": 4})  # 64 credits
+        [dear] = await node.take()
+        await hub.node(await hub.account("oda", "provider"), cores=8)
+        fleet = hub.hub.registry.fleet
+        fleet.set_integrity(node.node_id, streak=10**9, banned=False)
+        assert verification.draw(hub.hub, node.node_id, [dear.attempt_id]).drawn == {dear.attempt_id}
+        fleet.set_cap(node.node_id, 64 * CREDIT)
+        drawn = verification.draw(hub.hub, node.node_id, [dear.attempt_id]).drawn
+        assert drawn == (
+            {dear.attempt_id} if verification._draw(hub.hub, dear.attempt_id) < 50_000 else set()
+        )

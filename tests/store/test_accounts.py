@@ -178,7 +178,8 @@ async def test_hubs_that_start_together_share_their_secrets(
     loaded = await asyncio.gather(*(asyncio.to_thread(load_secrets, hub, clock) for hub in hubs))
     assert len({secrets.kid for secrets in loaded}) == 1
     assert len({secrets.digest("code") for secrets in loaded}) == 1
-    assert all(list(secrets.public_keys()) == [loaded[0].kid] for secrets in loaded)
+    assert all(secrets.published == loaded[0].published for secrets in loaded)
+    assert list(loaded[0].public_keys()) == [loaded[0].kid, loaded[0].published.next]
 
 
 async def test_a_hub_is_fresh_while_it_beats(store: Store, clock: FakeClock) -> None:

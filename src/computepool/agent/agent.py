@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from computepool.agent.functions import FunctionRunner
 from computepool.agent.gpus import Card, GpuMeter
 from computepool.agent.hub_client import HubClient
 from computepool.agent.identity import Identity
+from computepool.agent.keyring import Keyring
 from computepool.agent.logs import LogShipper
 from computepool.agent.loop import NodeLoop
 from computepool.agent.manifest import manifest
@@ -37,6 +39,7 @@ from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.surroundings import Surroundings
 from computepool.agent.sweeper import Sweeper
 from computepool.agent.worker_pool import WorkerPool
+from computepool.core.errors import ComputePoolError
 from computepool.core.network import parse_networks
 from computepool.core.resources import NodeState
 from computepool.protocol.nodes import Profile
@@ -113,6 +116,7 @@ class Agent:
             emptied=self._executor.emptied,
         )
         self.loop.on_measure = self.benchmark.want
+        self.loop.keyring = self._keyring = Keyring(identity, client, path=config.identity_path, clock=clock)
         self._control = ControlServer(config.data_dir, self.command)
 
     def _make_executor(self) -> Executor:
@@ -166,6 +170,7 @@ class Agent:
         helpers = [
             asyncio.create_task(part.run()) for part in (self._reporter, self._shipper, self.benchmark)
         ]
+        await self._keyring.resume()
         main = asyncio.create_task(self.loop.run())
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -190,7 +195,9 @@ class Agent:
             await self._client.close()
 
     # ------------------------------------------------------------ control
-    def command(self, word: str) -> dict[str, Any]:
+    def command(self, word: str) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+        if word == "rekey":
+            return self._rekey()
         if word == "pause":
             self.loop.set_local_state(NodeState.PAUSED)
         elif word == "resume":
@@ -198,6 +205,13 @@ class Agent:
         elif word == "drain":
             self.loop.set_local_state(NodeState.DRAINING)
         return self.status()
+
+    async def _rekey(self) -> dict[str, Any]:
+        try:
+            until_ms = await self._keyring.rekey()
+        except ComputePoolError as error:
+            return {"error": error.detail}
+        return {"node_id": self._identity.node_id, "old_accepted_until_ms": until_ms}
 
     def status(self) -> dict[str, Any]:
         now = self._clock.steady()

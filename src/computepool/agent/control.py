@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ from computepool.core.errors import BadRequest, Unavailable
 _log = logging.getLogger(__name__)
 
 SOCKET = "agent.sock"
-COMMANDS = ("status", "pause", "resume", "drain")
+COMMANDS = ("status", "pause", "resume", "drain", "rekey")
 _LINE_MAX = 1024 * 1024
 _TIMEOUT_S = 5.0
 
-Handler = Callable[[str], dict[str, Any]]
+Handler = Callable[[str], dict[str, Any] | Awaitable[dict[str, Any]]]
 
 
 class ControlServer:
@@ -51,14 +51,14 @@ class ControlServer:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 line = await reader.readline()
-                writer.write(json.dumps(self._answer(line)).encode() + b"\n")
+                writer.write(json.dumps(await self._answer(line)).encode() + b"\n")
                 await writer.drain()
         except (TimeoutError, OSError, ValueError) as error:
             _log.debug("control connection ended: %s", error)
         finally:
             writer.close()
 
-    def _answer(self, line: bytes) -> dict[str, Any]:
+    async def _answer(self, line: bytes) -> dict[str, Any]:
         try:
             request = json.loads(line)
             command = request["do"]
@@ -66,7 +66,8 @@ class ControlServer:
             return {"error": 'send one line of JSON: {"do": "status"}'}
         if command not in COMMANDS:
             return {"error": f"unknown command; choose one of {', '.join(COMMANDS)}"}
-        return self._handler(command)
+        answer = self._handler(command)
+        return answer if isinstance(answer, dict) else await answer
 
 
 def call(data_dir: Path, command: str) -> dict[str, Any]:

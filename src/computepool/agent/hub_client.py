@@ -20,6 +20,7 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.identity import Identity
 from computepool.core.errors import ERRORS_BY_CODE, BadRequest, ComputePoolError, Unauthenticated, Unavailable
 from computepool.protocol.accounts import Problem, UploadState
+from computepool.protocol.hubkeys import HubKeys
 from computepool.protocol.nodes import (
     CompleteReply,
     HardwareReport,
@@ -29,6 +30,8 @@ from computepool.protocol.nodes import (
     NextRequest,
     RegisterReply,
     RegisterRequest,
+    RekeyReply,
+    RekeyRequest,
 )
 from computepool.protocol.tokens import ISSUER, NODE_TOKEN_LIFE_S, sign_node_token
 
@@ -119,9 +122,21 @@ class HubClient:
             begin = self._clock.steady()
             await self._send("GET", "/hub/keys", signed=False, timeout_s=_PROBE_S)
             trips.append(self._clock.steady() - begin)
-        begin = self._clock.steady()
-        reply = await self._send("GET", "/openapi.json", signed=False, timeout_s=_PROBE_S)
-        return min(trips), len(reply.content), self._clock.steady() - begin
+        size, fetched = 0, []
+        for _ in range(2):  # the first one may have to be made there
+            begin = self._clock.steady()
+            reply = await self._send("GET", "/openapi.json", signed=False, timeout_s=_PROBE_S)
+            size = len(reply.content)
+            fetched.append(self._clock.steady() - begin)
+        return min(trips), size, min(fetched)
+
+    async def hub_keys(self) -> HubKeys:
+        """What the hub publishes; believed only as far as it follows from what is pinned."""
+        return _parsed(HubKeys, await self._send("GET", "/hub/keys", signed=False))
+
+    async def rekey(self, request: RekeyRequest) -> RekeyReply:
+        body = request.model_dump_json().encode()
+        return _parsed(RekeyReply, await self._send("POST", "/nodes/rekey", content=body))
 
     async def hub_time_ms(self) -> int:
         """For the doctor: reaches the hub without a token and says what time it is there."""

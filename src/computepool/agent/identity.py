@@ -19,13 +19,16 @@ from computepool.protocol.tokens import b64, public_key, public_text, unb64
 from computepool.protocol.version import PROTOCOL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Identity:
+    """One object, shared by all who sign and check; keyring.py alone changes it."""
+
     key: Ed25519PrivateKey
     node_id: str
     owner: str  #: account id
     hub_keys: Mapping[str, Ed25519PublicKey]  #: pinned: job tokens signed by anything else are refused
     hub_url: str  #: where it was enrolled
+    hub_keys_version: int = 0  #: of the hub's list they are from; an older list is not believed
 
     def sign(self, message: bytes) -> str:
         return b64(self.key.sign(message))
@@ -45,6 +48,7 @@ def load(path: Path) -> Identity | None:
             owner=data["owner"],
             hub_keys={kid: public_key(key) for kid, key in data["hub_keys"].items()},
             hub_url=data["hub_url"],
+            hub_keys_version=int(data.get("hub_keys_version", 0)),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadRequest(
@@ -58,6 +62,7 @@ def save(identity: Identity, path: Path) -> None:
         "owner": identity.owner,
         "hub_url": identity.hub_url,
         "hub_keys": {kid: public_text(key) for kid, key in identity.hub_keys.items()},
+        "hub_keys_version": identity.hub_keys_version,
         "private_key": b64(identity.key.private_bytes_raw()),
     }
     write_private(path, json.dumps(data, indent=2).encode())

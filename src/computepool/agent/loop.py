@@ -20,6 +20,7 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.endings import Ending, failed, returned
 from computepool.agent.executor import Executor
 from computepool.agent.hub_client import Backoff, HubClient
+from computepool.agent.keyring import Keyring
 from computepool.agent.manifest import manifest
 from computepool.agent.reporter import Reporter
 from computepool.core.errors import ComputePoolError, Unauthenticated
@@ -64,6 +65,7 @@ class NodeLoop:
     ) -> None:
         self._client = client
         self._gatekeeper = gatekeeper
+        self.keyring: Keyring | None = None
         self._profile = profile
         self._boot_id = boot_id
         self._clock = clock
@@ -88,6 +90,11 @@ class NodeLoop:
         self.hub_state = NodeState.ACTIVE
         self.last_contact: float | None = None
         self.last_error = ""
+
+    async def know_key(self, token: str | None) -> None:
+        """The hub may sign with a key that is new here; see keyring.py."""
+        if token is not None and self.keyring is not None:
+            await self.keyring.know(token)
 
     def attach(self, executor: Executor, reporter: Reporter) -> None:
         """The executor and the reporter call back into this loop, so they are made after it."""
@@ -197,6 +204,7 @@ class NodeLoop:
             self._backoff.reset()
             if request.profile is not None:
                 self._profile_due = False
+            await self.know_key(reply.token)
             self._handle(reply, asked_at)
             wait_ms = min(60_000, reply.interval_ms)
             await self._pace(reply, asked_at, wait_ms=request.wait_ms)

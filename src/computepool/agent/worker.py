@@ -82,7 +82,7 @@ class Worker:
             target = self._functions.get(spec)
             if target is None:
                 target = self._functions[spec] = _unpickled(function)
-            args, kwargs = ((), {}) if payload is None else _unpickled(payload)
+            args, kwargs = ((), {}) if payload is None else _arguments(payload, allow_pickle=allow_pickle)
             return RESULT, values.encode(target(*args, **kwargs), allow_pickle=allow_pickle)
         except MemoryError:
             return NO_MEMORY, "the function ran out of memory"
@@ -141,13 +141,25 @@ def _stream(fd: int) -> TextIO:
 
 
 def _unpickled(source: Any) -> Any:
+    return importlib.import_module("pickle").loads(_bytes(source))
+
+
+def _arguments(source: Any, *, allow_pickle: bool) -> Any:
+    """Pickled, or the arguments by position as one encoded list: who must not pickle can call functions too."""
+    data = _bytes(source)
+    if data[:1] == b"[":
+        return values.decode(data.decode(), allow_pickle=allow_pickle), {}
+    return importlib.import_module("pickle").loads(data)
+
+
+def _bytes(source: Any) -> bytes:
     """`source` is base64 text, or [name] of a file in the work folder that holds the same or the bytes."""
     data: Any = source
     if isinstance(source, list):
         data = Path(source[0]).read_bytes()
-    if isinstance(data, str) or data[:1] != b"\x80":
+    if isinstance(data, str) or data[:1] not in (b"\x80", b"["):
         data = base64.b64decode(data)
-    return importlib.import_module("pickle").loads(data)
+    return bytes(data)
 
 
 def _traceback(error: BaseException) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from computepool.hub.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Run a hub on this machine.")
+keys = typer.Typer(no_args_is_help=True, help="What the hub signs job tokens and receipts with.")
+app.add_typer(keys, name="keys")
 
 
 def hub_settings(
@@ -98,6 +100,51 @@ def check(*, json: Json = False, settings: Settings) -> None:
         output.say("\n".join(broken) or "Every rule holds.")
     if broken:
         raise typer.Exit(1)
+
+
+@keys.command("list")
+@accepts(settings=hub_settings)
+def list_hub_keys(*, json: Json = False, settings: Settings) -> None:
+    """List what the hub signs with: the current key, the next one, and those before.
+
+    \b
+    Examples:
+      pool hub keys list
+    """
+    _show_keys(_hub_module("main").list_keys(settings), json=json)
+
+
+@keys.command("rotate")
+@accepts(settings=hub_settings)
+def rotate_hub_key(*, json: Json = False, settings: Settings) -> None:
+    """Sign with the next key from now on; hubs that serve follow within seconds.
+
+    Nodes know the next key already and follow by themselves. The last one is accepted for another two days
+    (COMPUTEPOOL_KEY_OVERLAP_S), then its private half is deleted. By itself this happens every 90 days
+    (COMPUTEPOOL_KEY_ROTATION_DAYS).
+
+    \b
+    Examples:
+      pool hub keys rotate
+      DATABASE_URL=postgresql://pool@db/pool pool hub keys rotate
+    """
+    _show_keys(_hub_module("main").rotate_key(settings), json=json)
+
+
+def _show_keys(found: list[dict[str, Any]], *, json: bool) -> None:
+    if json:
+        output.print_json(found)
+        return
+
+    def when(at_ms: int | None) -> str:
+        return "" if at_ms is None else output.moment(at_ms)
+
+    rows = [
+        (k["kid"], k["state"], when(k["starts_at_ms"]), when(k["ends_at_ms"]), k["public_key"]) for k in found
+    ]
+    output.print_table(
+        ("KEY", "STATE", "SIGNS SINCE", "ACCEPTED UNTIL", "PUBLIC KEY"), rows, empty="No keys."
+    )
 
 
 def check_port(host: str, port: int) -> None:

@@ -11,10 +11,11 @@ from computepool.cli import output, runtimes
 from computepool.cli.children import watch_parent
 from computepool.cli.folders import data_folder, node_folder
 from computepool.cli.options import Json, Limit, accepts, open_pool, pairs
+from computepool.core.money import format_credits
 
 if TYPE_CHECKING:
     from computepool.agent.config import AgentConfig
-    from computepool.protocol.nodes import NodeView, ReputationView
+    from computepool.protocol.nodes import HardwareView, NodeView, ReputationView
 
 app = typer.Typer(no_args_is_help=True, help="Lend this machine, and look after the machines you lend.")
 app.add_typer(runtimes.app, name="runtime")
@@ -71,6 +72,14 @@ def _row(node: NodeView) -> tuple[output.Cell, ...]:
 _Code = Annotated[
     str | None, typer.Option(metavar="CODE", envvar=CODE_ENV, help="One-time code, from `pool node code`.")
 ]
+_Gpus = Annotated[
+    bool | None,
+    typer.Option(
+        "--gpus/--no-gpus",
+        help="Lend the graphics cards to everybody, or to nobody; default: to you and accounts you trust.",
+        show_default=False,
+    ),
+]
 _Sandbox = Annotated[str, typer.Option(metavar="LEVEL", help="auto, gvisor, container, namespace, process.")]
 _Trust = Annotated[
     list[str] | None,
@@ -114,14 +123,7 @@ def agent_config(
     ] = None,
     ram: Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")] = None,
     disk: Annotated[str | None, typer.Option(metavar="SIZE", help="How much disk to lend: 50, 50GB.")] = None,
-    gpus: Annotated[
-        bool | None,
-        typer.Option(
-            "--gpus/--no-gpus",
-            help="Lend the graphics cards to everybody, or to nobody; default: to you and accounts you trust.",
-            show_default=False,
-        ),
-    ] = None,
+    gpus: _Gpus = None,
     sandbox: _Sandbox = "auto",
     runtime_add: runtimes.Add = None,
     trust: _Trust = None,
@@ -268,6 +270,28 @@ def drain(node: Node = None, *, data: Data = None, json: Json = False) -> None:
 
 
 @app.command()
+def rekey(*, data: Data = None, json: Json = False) -> None:
+    """Give this machine's node a new key; the old one signs it, and works for another day.
+
+    Where the key may have been stolen, this is not enough: `pool node revoke`, and enrol it again.
+
+    \b
+    Examples:
+      pool node rekey
+    """
+    from computepool.agent.control import call
+
+    reply = call(node_folder(data_folder(data)), "rekey")
+    if json:
+        output.print_json(reply)
+    else:
+        output.say(
+            f"{reply['node_id']} has a new key; the old one works until "
+            f"{output.moment(reply['old_accepted_until_ms'])}."
+        )
+
+
+@app.command()
 @accepts(config=agent_config)
 def doctor(*, json: Json = False, config: AgentConfig) -> None:
     """Check what keeps this machine from being a good node, and say how to mend it.
@@ -292,7 +316,7 @@ def doctor(*, json: Json = False, config: AgentConfig) -> None:
 
 @app.command()
 def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
-    """Show a node: what it has, what it does, and how far the pool relies on it.
+    """Show a node: what it has, what was measured of it, what it does, and how far the pool relies on it.
 
     \b
     Examples:
@@ -321,12 +345,36 @@ def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
     ]
     if known is not None:
         fields += _trust_fields(known)
+    if view.hardware is not None:
+        fields += _hardware_fields(view.hardware)
     output.print_fields(fields)
+
+
+def _hardware_fields(found: HardwareView) -> list[tuple[str, output.Cell]]:
+    scores = found.scores
+    units = {"core score": scores.cpu, "memory MB/s": scores.memory_mb_s, "disk MB/s": scores.disk_mb_s}
+    units |= {"network MB/s": scores.net_mb_s}
+    fields: list[tuple[str, output.Cell]] = [
+        ("claims", found.claimed),
+        ("hardware", f"{found.standing}: {found.sentence}"),
+        ("measured", "never" if found.measured_at_ms is None else output.ago(found.measured_at_ms)),
+    ]
+    fields += [(name, value) for name, value in units.items() if value is not None]
+    cards = [f"{gflops / 1000:.3g}" for gflops in scores.gflops if gflops is not None]
+    if cards:
+        fields.append(("GPU TFLOPS", ", ".join(cards)))
+    if found.slowdown is not None:
+        fields.append(
+            ("jobs take", f"{found.slowdown:.2f} times as long as on its peers ({found.compared_jobs} jobs)")
+        )
+    return fields
 
 
 def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
     last = "never" if known.changed_at_ms is None else output.ago(known.changed_at_ms)
     dues = f"{known.dues_paid} of {known.dues} verified jobs" if known.newcomer else "paid"
+    worth = None if known.exposure_cap is None else format_credits(known.exposure_cap)
+    cap = "jobs of any value" if worth is None else f"jobs worth {worth} credits at once"
     strikes = f"{known.strikes} ({known.strikes_lately} in the last 30 days)"
     return [
         ("reliability", f"{known.score:.3f}"),
@@ -335,6 +383,7 @@ def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
         ("last outcome", last),
         ("dues", dues),
         ("tenure", f"{known.tenure_days} days, {known.verified_days} of them verified"),
+        ("trusted with", cap),
         ("streak", f"{known.streak} verified in a row"),
         ("strikes", strikes if known.banned_at_ms is None else f"{strikes}: banned"),
     ]
@@ -358,6 +407,8 @@ def why(node: Node = None, *, data: Data = None, json: Json = False) -> None:
     output.say(answer.sentence)
     if answer.reputation:
         output.say(answer.reputation)
+    if answer.hardware:
+        output.say(answer.hardware)
     rows = [(row.shape, row.queued, row.reason) for row in answer.rows]
     if rows:
         output.print_table(("JOBS THAT NEED", "WAITING", "WHY NOT HERE"), rows, empty="")

@@ -29,12 +29,13 @@ def receipt(
       pool jobs receipt job_01h… -o receipt.json
       pool jobs receipt job_01h… | pool verify -
     """
-    from computepool.sdk.config import save_hub_keys
+    from computepool.sdk.config import kept_hub_keys, save_hub_keys
 
     pool = open_pool()
     document = json_text.loads(pool.credits.receipt(job_id))
-    # The hub that gave it is the one asked now: what it signs with is kept for the check.
-    save_hub_keys(pool.transport.url, pool.accounts.hub_keys())
+    # What the hub signs with is kept for the check; once it is known, only what follows from it.
+    url = pool.transport.url
+    save_hub_keys(url, pool.accounts.hub_keys(pinned=kept_hub_keys(url)))
     text = json_text.dumps(document, indent=2) + "\n"
     if out is None or json:
         output.say(text.rstrip())

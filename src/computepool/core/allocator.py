@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from computepool.core.features import Mask, Rows
 from computepool.core.fleet import Fleet, Ranking
-from computepool.core.gates import avoided_row, could_run, has_room
+from computepool.core.gates import avoided_row, could_run, exposed, has_room
 from computepool.core.noderecord import Reservation, cards_needed
 from computepool.core.resources import Requirements, Shape
 
@@ -63,6 +63,8 @@ def eligible(fleet: Fleet, shape: Shape) -> Mask:
     """Which rows of the fleet (`fleet.node_at(row)`) may run the shape now. Hard gates only."""
     rows = slice(0, fleet.rows)
     mask = could_run(fleet, shape, rows) & has_room(fleet, shape, rows)
+    if (trusted := exposed(fleet, shape, could_run(fleet, shape, rows), rows)) is not None:
+        mask &= trusted
     if (avoided := avoided_row(fleet, shape)) is not None:
         mask[avoided] = False
     return mask
@@ -112,7 +114,7 @@ class Search:
         while self._candidates or self._next_candidates():
             row = self._candidates.popleft()
             node_id = fleet.node_at(row).profile.node_id
-            reservation = fleet.reserve(node_id, wanted, self._shape.account)
+            reservation = fleet.reserve(node_id, wanted, self._shape.account, value=self._shape.value)
             if reservation is None:
                 self._bands[row] = -1
                 continue
@@ -125,7 +127,10 @@ class Search:
     def _open_bands(self) -> NDArray[np.int16]:
         """The score band of every row that may run the shape now, -1 elsewhere."""
         fleet, ranking = self._fleet, self._ranking
-        room = has_room(fleet, self._shape, slice(0, fleet.rows))
+        rows = slice(0, fleet.rows)
+        room = has_room(fleet, self._shape, rows)
+        if (trusted := exposed(fleet, self._shape, ranking.bands >= 0, rows)) is not None:
+            room &= trusted
         avoided = fleet.row_of(self._shape.avoid_node) if self._shape.avoid_node else None
         if avoided is not None and not (ranking.passing == 1 and ranking.bands[avoided] >= 0):
             room[avoided] = False

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from computepool.core.features import Feature, Features
 from computepool.core.market import Market, largest_card_mb
 from computepool.core.noderecord import Free, NodeRecord, Reservation, cards_needed, cards_of
+from computepool.core.owners import Owners
 from computepool.core.pricing import MILLI, PriceTable, Zone, units_of
 from computepool.core.reputation import NEWCOMER_SCORE
 from computepool.core.resources import NodeProfile, Requirements
@@ -64,6 +65,7 @@ class Fleet:
         self.rulebook = RuleBook()
         self.words = Interner()
         self.accounts = Interner()
+        self.owners = Owners()  #: by their numbers as accounts
         self.rows = 0  #: rows ever used; the columns beyond are empty
         self.version = 0
         self.supply = 0
@@ -103,8 +105,10 @@ class Fleet:
             node = self._add(profile)
         else:
             self._unlink(node)
+            self.owners.leave(self._owner(node), node)
             node.renew(profile)
         self._link(node)
+        self.owners.join(self._owner(node), node)
         self._write_profile(node)
         self._write_price(node)
         self._write_free(node, cards=True)
@@ -118,6 +122,7 @@ class Fleet:
         if node is None:
             return False
         self._unlink(node)
+        self.owners.leave(self._owner(node), node)
         self.prices.floors -= node.floor is not None
         self.newcomers -= node.owes_dues
         self.banned -= node.banned
@@ -149,14 +154,28 @@ class Fleet:
             self._changed(node.row)
 
     def set_dues(self, node_id: str, owes: bool) -> None:
-        """Whether it is a newcomer, which may have one job of others at a time. Its owner's are not counted."""
+        """Whether it is a newcomer: those of one owner may have one job of others at a time, the owner's own not counted."""
         node = self._nodes.get(node_id)
         if node is None or node.owes_dues == owes:
             return
         self.newcomers += owes - node.owes_dues
-        node.owes_dues = owes
-        self.table.admits[node.row] = node.admits
+        self.owners.leave(self._owner(node), node)
+        node.owes_dues = self.table.newcomer[node.row] = owes
+        self.owners.join(self._owner(node), node)
         self.supply += not owes
+
+    def set_cap(self, node_id: str, cap: int | None) -> None:
+        """Microcredits that jobs of others on its owner's nodes may be worth together; the owner's best node counts."""
+        node = self._nodes.get(node_id)
+        if node is None or node.cap == cap:
+            return
+        self.owners.leave(self._owner(node), node)
+        node.cap = cap
+        self.owners.join(self._owner(node), node)
+        self.supply += 1
+
+    def _owner(self, node: NodeRecord) -> int:
+        return self.accounts.number(node.profile.owner)
 
     def set_integrity(self, node_id: str, *, streak: int, banned: bool) -> None:
         """Its results in a row that were compared and agreed, and whether wrong ones keep it from jobs of others."""
@@ -214,20 +233,26 @@ class Fleet:
         if self._judge_floors() or cheaper:
             self.supply += 1
 
-    def reserve(self, node_id: str, wanted: Requirements, account: str = "") -> Reservation | None:
-        """Set a job's share of a node aside; None if it does not fit. Checks capacity and dues only, and exactly.
+    def reserve(
+        self, node_id: str, wanted: Requirements, account: str = "", *, value: int = 0
+    ) -> Reservation | None:
+        """Set a job's share of a node aside; None if it does not fit. Checks capacity, dues and value only, and exactly.
 
         What the node's own owner (`account`) runs there is no part of the market.
         """
         node = self._nodes.get(node_id)
         if node is None or not node.fits(wanted):
             return None
-        if not node.admits and account != node.profile.owner:
-            return None
+        if account != node.profile.owner:
+            owner = self._owner(node)
+            if (node.owes_dues and self.owners.busy[owner]) or not self.owners.has_room(owner, value):
+                return None
         cards = node.pick_cards(wanted)
-        return None if cards is None else self._hold(node, wanted, cards, account=account)
+        return None if cards is None else self._hold(node, wanted, cards, account=account, value=value)
 
-    def adopt(self, node_id: str, wanted: Requirements, account: str = "") -> Reservation | None:
+    def adopt(
+        self, node_id: str, wanted: Requirements, account: str = "", *, value: int = 0
+    ) -> Reservation | None:
         """Count a job that runs there already, whether it fits or not; None if there is no such node.
 
         For a restarted hub, whose nodes come back with their jobs.
@@ -238,7 +263,7 @@ class Fleet:
         cards = node.pick_cards(wanted)
         if cards is None:
             cards = node.emptiest_cards(cards_needed(wanted))
-        return self._hold(node, wanted, cards, account=account)
+        return self._hold(node, wanted, cards, account=account, value=value)
 
     def release(self, node_id: str, reservation: Reservation) -> bool:
         """Give a share back. False, and no change, if it is not held: it was given back, or the node left."""
@@ -246,6 +271,7 @@ class Fleet:
         if node is None or not node.let_go(reservation):
             return False
         self._write_free(node, cards=bool(reservation.cards))
+        self._count(node, reservation, -1)
         self.supply += 1
         return True
 
@@ -295,8 +321,12 @@ class Fleet:
             return None
         return list(dict.fromkeys(self._journal[len(self._journal) - count :]))
 
+    def _count(self, node: NodeRecord, held: Reservation, sign: int) -> None:
+        if held.stranger:
+            self.owners.add(self._owner(node), jobs=sign * node.owes_dues, value=sign * held.value)
+
     def _hold(
-        self, node: NodeRecord, wanted: Requirements, cards: Sequence[int], *, account: str
+        self, node: NodeRecord, wanted: Requirements, cards: Sequence[int], *, account: str, value: int
     ) -> Reservation:
         self._reservations += 1
         stranger = account != node.profile.owner
@@ -309,8 +339,10 @@ class Fleet:
             vram_mb=wanted.vram_mb,
             units=self._units(node, wanted, cards) if stranger else 0,
             stranger=stranger,
+            value=value if stranger else 0,
         )
         node.hold(held)
+        self._count(node, held, 1)
         self._write_free(node, cards=bool(cards))
         self._uses += 1
         self.table.last_used[node.row] = self._uses
@@ -331,7 +363,7 @@ class Fleet:
         self.table.live[row] = True
         self.table.available[row] = True
         self.table.reliability[row] = _stepped(NEWCOMER_SCORE)
-        self.table.banned[row] = False
+        self.table.banned[row] = self.table.newcomer[row] = False
         self._joins += 1
         self.table.last_used[row] = _NEVER_USED + self._joins
         return node
@@ -415,7 +447,6 @@ class Fleet:
         table.ram_free[row] = min(max(-1, total.ram_mb - node.ram_mb), INT32_MAX)
         table.disk_free[row] = min(max(-1, total.disk_mb - node.disk_mb), INT32_MAX)
         table.cpu_busy[row] = node.cpu_busy
-        table.admits[row] = node.admits
         if cards:
             self._write_cards(node)
 

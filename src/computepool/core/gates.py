@@ -183,10 +183,33 @@ def _price(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
 
 
 def _dues(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """Newcomers pay their dues: one job of others at a time. What they run for their owners is nobody else's risk."""
+    """Newcomers pay their dues: those of one owner have one job of others at a time.
+
+    What they run for their owners is nobody else's risk.
+    """
     if not fleet.newcomers:
         return None
-    mask: Mask = fleet.table.admits[rows] | (fleet.table.owner[rows] == fleet.accounts.find(shape.account))
+    owners = fleet.table.owner[rows]
+    mask: Mask = ~fleet.table.newcomer[rows] | (fleet.owners.busy[owners] == 0)
+    mask |= owners == fleet.accounts.find(shape.account)
+    return mask
+
+
+def exposed(fleet: Fleet, shape: Shape, able: Mask, rows: Rows) -> Mask | None:
+    """Which rows may be trusted with what the job is worth, beside what their owners' nodes hold already.
+
+    A job that is worth more than any owner of an able row may hold goes to one who holds nothing else: a pool in which
+    everybody is new must be able to begin. `able`: the rows that could run it.
+    """
+    value, bounds = shape.value, fleet.owners
+    if not value or not bounds.capped:
+        return None
+    owners = fleet.table.owner[rows]
+    caps, held = bounds.caps[owners], bounds.held[owners]
+    mask: Mask = held + value <= caps
+    if not (able & (caps >= value)).any():
+        mask |= held == 0
+    mask |= owners == fleet.accounts.find(shape.account)
     return mask
 
 
@@ -208,8 +231,8 @@ def _other_owner(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     return mask
 
 
-#: In the order in which people read them. `avoid` (see `avoided_row`) is the one gate that is not here:
-#: whether it holds for a node depends on the others.
+#: In the order in which people read them. `avoid` (see `avoided_row`) and `exposure` (see `exposed`) are not here:
+#: whether they hold for a node depends on the others.
 GATES: tuple[Gate, ...] = (
     Gate("available", now=_available),
     Gate("cores", idle=_cores_total, now=_cores_free),
@@ -243,6 +266,7 @@ GATES: tuple[Gate, ...] = (
     Gate("price", now=_price),
 )
 AVOID = "avoid"
+EXPOSURE = "exposure"
 
 
 def could_run(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
@@ -297,6 +321,9 @@ def judge(fleet: Fleet, shape: Shape, rows: NDArray[np.intp] | None = None) -> V
             idle = gate.idle(fleet, shape, rows) if gate.idle and gate.now else passed
             verdicts.now[gate.name] = passed
             verdicts.idle[gate.name] = np.ones_like(passed) if idle is None or not gate.idle else idle
+    if (trusted := exposed(fleet, shape, could_run(fleet, shape, rows), rows)) is not None:
+        verdicts.now[EXPOSURE] = trusted
+        verdicts.idle[EXPOSURE] = np.ones(rows.size, np.bool_)
     if (avoided := avoided_row(fleet, shape)) is not None:
         verdicts.now[AVOID] = rows != avoided
         verdicts.idle[AVOID] = np.ones(rows.size, np.bool_)

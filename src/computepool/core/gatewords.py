@@ -253,6 +253,14 @@ RULE_WORDS: dict[str, GateWords] = {
         lambda *_: "do not take submitters of this account's score",
     ),
 }
+
+
+def _have_exposure(fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
+    owner = fleet.accounts.find(node.profile.owner)
+    cap, held = (format_credits(int(column[owner])) for column in (fleet.owners.caps, fleet.owners.held))
+    return f"its owner may hold jobs worth {cap} credits, and has {held}"
+
+
 WORDS: dict[str, GateWords] = {
     **RULE_WORDS,
     "available": GateWords(
@@ -353,11 +361,18 @@ WORDS: dict[str, GateWords] = {
         lambda *_: "belong to owners who have run it already",
     ),
     "dues": GateWords(
-        lambda _: "a node that is no newcomer, or a newcomer without a job of others",
-        lambda *_: "a newcomer that has its one job of others",
-        lambda *_: "are newcomers that have their one job of others",
+        lambda _: "a node that is no newcomer, or a newcomer whose owner has no other job of others",
+        lambda *_: "a newcomer whose owner has the one job of others that newcomers get",
+        lambda *_: "are newcomers whose owners have their one job of others",
     ),
     "price": GateWords(_need_price, _have_price, _fail_price),
+    "exposure": GateWords(
+        lambda s: f"an owner who may hold jobs worth {format_credits(hundredths(s.value))} credits more",
+        _have_exposure,
+        lambda s, _: (
+            f"belong to owners who may not hold jobs worth {format_credits(hundredths(s.value))} more yet"
+        ),
+    ),
     "avoid": GateWords(
         lambda _: "another node than the one that failed it",
         lambda *_: "failed this job last time",

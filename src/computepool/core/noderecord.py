@@ -27,6 +27,7 @@ class Reservation:
     vram_mb: int = 0  #: on each of the cards; 0 means that they are the job's alone
     units: int = 0  #: thousandths of what the market counts; none on the submitter's own node
     stranger: bool = False  #: the job is not the node owner's
+    value: int = 0  #: microcredits: what it may cost, if it is a stranger's
 
     @property
     def whole_cards(self) -> bool:
@@ -83,6 +84,10 @@ class NodeRecord:
     floor: int | None = None  #: net microcredits for a unit-hour of its tier that the owner wants at least
     owes_dues: bool = False  #: a newcomer: one job of others at a time
     strangers: int = 0  #: jobs of others that it holds
+    value: int = 0  #: what these may cost
+    cap: int | None = (
+        None  #: what the jobs of others that its owner's nodes hold may be worth; None: anything
+    )
     streak: int = 0  #: results in a row that were compared with other nodes' and agreed
     banned: bool = False  #: results proven wrong: it gets no jobs of others
     reservations: dict[int, Reservation] = field(default_factory=dict)
@@ -102,11 +107,6 @@ class NodeRecord:
             and total.ram_mb - self.ram_mb >= wanted.ram_mb
             and total.disk_mb - self.disk_mb >= wanted.disk_mb
         )
-
-    @property
-    def admits(self) -> bool:
-        """Whether its dues leave room for one more job of others."""
-        return not (self.owes_dues and self.strangers)
 
     def pick_cards(self, wanted: Requirements, *, idle: bool = False) -> list[int] | None:
         """The tightest cards that do, so that large ones stay whole; None if there are too few.
@@ -170,6 +170,7 @@ class NodeRecord:
         self.ram_mb += sign * held.ram_mb
         self.disk_mb += sign * held.disk_mb
         self.strangers += sign * held.stranger
+        self.value += sign * held.value
         if held.cards:
             self.gpu_busy += sign * held.units
         else:

@@ -110,3 +110,8 @@ class Shape:
     )  #: the node that failed this job last; never the same one twice in a row
     ceiling: int | None = None  #: microcredits per hour for the whole job; None: whatever it costs
     avoid_owners: frozenset[str] = frozenset()  #: whose nodes have run it: a check needs somebody else's
+
+    @property
+    def value(self) -> int:
+        """Microcredits: what one run of it may cost."""
+        return (self.ceiling or 0) * self.requirements.minutes // 60

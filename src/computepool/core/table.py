@@ -46,7 +46,7 @@ class Table:
         self.network = np.zeros(rows, np.bool_)  # its owner lets jobs reach the hosts they list
         self.rules = np.zeros(rows, np.int32)  # numbers in the rule book; 0 allows everything
         self.reliability = np.zeros(rows, np.float32)
-        self.admits = np.zeros(rows, np.bool_)  # one more job of others: false for a newcomer that has one
+        self.newcomer = np.zeros(rows, np.bool_)  # owes dues: one job of others at a time
         self.banned = np.zeros(rows, np.bool_)  # three wrong results: nothing of others
         self.last_used = np.zeros(rows, np.int64)
         # What jobs without and with a GPU cost there (numbers of classes, see rowprices.py), what the owner wants

@@ -13,13 +13,13 @@ import uvicorn
 from computepool.hub.app import build_hub, create_app, release_waiters
 from computepool.hub.clock import SystemClock, new_id
 from computepool.hub.receiving import protocol_for
-from computepool.hub.services import grants, identity, invariants
+from computepool.hub.services import grants, hubkeys, identity, invariants
 from computepool.hub.services.context import Hub
 from computepool.hub.services.secrets import make_key
 from computepool.hub.settings import Settings
-from computepool.hub.store import accounts, consistency
+from computepool.hub.store import accounts, consistency, signing
 from computepool.hub.store.dialect import HubLock
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Tx
 
 T = TypeVar("T")
 ADMIN = "admin"
@@ -95,6 +95,34 @@ def signin_link(settings: Settings) -> str:
         return f"{served or settings.address}/signin?code={code}"
 
     return _with_store(settings, effect)
+
+
+def rotate_key(settings: Settings) -> list[dict[str, object]]:
+    """Sign with the next key from now on; hubs that serve follow within seconds. What there is afterwards."""
+
+    def effect(hub: Hub, tx: Tx) -> list[dict[str, object]]:
+        hubkeys.rotate_in(tx, hub.clock, settings=settings, actor="operator")
+        return _keys(tx)
+
+    return _with_store(settings, effect)
+
+
+def list_keys(settings: Settings) -> list[dict[str, object]]:
+    return _with_store(settings, lambda _hub, tx: _keys(tx))
+
+
+def _keys(tx: Tx) -> list[dict[str, object]]:
+    """Never the private halves."""
+    shown = ("kid", "public_key", "created_at_ms", "starts_at_ms", "ends_at_ms", "endorsed_by")
+    rows = signing.list_keys(tx.connection)
+    current = [row.kid for row in rows if row.starts_at_ms is not None][-1]
+
+    def state(row: AnyRow) -> str:
+        if row.private_key is None:
+            return "retired"
+        return "next" if row.starts_at_ms is None else "current" if row.kid == current else "accepted"
+
+    return [{"state": state(row), **{name: getattr(row, name) for name in shown}} for row in rows]
 
 
 def _with_store(settings: Settings, effect: Callable[[Hub, Tx], T]) -> T:

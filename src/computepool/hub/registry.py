@@ -203,6 +203,6 @@ class Registry:
             node_id=node_id,
             owner=self.fleet.profile(node_id).owner,
             shape=shape,
-            reservation=self.fleet.adopt(node_id, shape.requirements, shape.account),
+            reservation=self.fleet.adopt(node_id, shape.requirements, shape.account, value=shape.value),
             since_ms=since_ms,
         )

@@ -13,7 +13,7 @@ from computepool.core.leases import LeaseRules
 from computepool.core.money import CREDIT
 from computepool.core.payouts import ApprovalRules
 from computepool.core.pricing import Economy
-from computepool.core.reputation import DUES_SUCCESSES
+from computepool.core.reputation import DUES_SUCCESSES, EXPOSURE_BASE
 
 
 class Settings(BaseSettings):
@@ -113,6 +113,15 @@ class Settings(BaseSettings):
     enrol_code_life_s: float = 900
     signin_code_life_s: float = 900
     cookie_life_s: float = 7 * 24 * 3600
+    key_rotation_days: float = Field(
+        default=90, ge=0
+    )  #: how often the hub's signing key changes; 0: by hand alone
+    key_overlap_s: float = Field(
+        default=48 * 3600, ge=48 * 3600
+    )  #: how long the last one is accepted: the longest token's life, and a day
+    node_key_overlap_s: float = Field(
+        default=24 * 3600, ge=0
+    )  #: the same for a node's own, when it changes it
     idempotency_keep_s: float = 7 * 24 * 3600
     concurrency_max: int = 120_000  #: connections
     connections_pending_max: int = (
@@ -129,6 +138,12 @@ class Settings(BaseSettings):
     verify_wait_s: float = (
         600  #: how long a result waits for somebody to confirm it, where none is insisted on
     )
+    compare_timeout_s: float = Field(
+        default=60, gt=0, le=600
+    )  #: how long a submitter's function may take to compare two results
+    recheck_max: int = Field(
+        default=40, ge=0
+    )  #: unchecked results of a node that are run again when one of its results was wrong
     measure_every_s: float = Field(
         default=24 * 3600, ge=0
     )  #: between two measurements of a node, on average; 0: never
@@ -144,6 +159,9 @@ class Settings(BaseSettings):
     )  #: submitters it takes against a good measurement; at most 2
     retier_shortest_ms: int = 50  #: shorter runs are not compared
     retier_keep_s: float = 7 * 24 * 3600  #: then the claim is tried again
+    exposure: int = Field(
+        default=EXPOSURE_BASE, ge=0
+    )  #: microcredits that jobs of others on a new owner's nodes may be worth together; 0: anything
     breaker_faults: int = 3  #: node faults in a row before a node cools off
     breaker_base_s: float = 300
     breaker_max_s: float = 24 * 3600
@@ -178,6 +196,10 @@ class Settings(BaseSettings):
     @property
     def address(self) -> str:
         return self.public_url or f"http://{self.host}:{self.port}"
+
+    @property
+    def holdback_ms(self) -> int:
+        return round(self.holdback_s * 1000)
 
     def lease_rules(self) -> LeaseRules:
         return LeaseRules(

@@ -10,6 +10,8 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
+from computepool.core import comparison
+from computepool.core.errors import BadRequest
 from computepool.core.isolation import Level
 from computepool.core.jobs import JobKind, JobState, Reason
 from computepool.core.network import TARGETS_MAX, parse_targets
@@ -45,6 +47,17 @@ VerifyText = Annotated[
     str, StringConstraints(pattern=r"^(none|adaptive|quorum:[2-5]|confidence:0\.\d{1,6})$")
 ]
 ShortText = Annotated[str, StringConstraints(max_length=16_384)]
+
+
+def _known_comparison(text: str) -> str:
+    try:
+        comparison.parse(text)
+    except BadRequest as error:
+        raise ValueError(error.detail) from None
+    return text
+
+
+CompareText = Annotated[str, StringConstraints(max_length=80), AfterValidator(_known_comparison)]
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -178,6 +191,22 @@ class Item(Request):
     payload_artifact: Digest | None = None
 
 
+class CompareFunction(Request):
+    """Of two results, a function of the submitter's: true when they are the same. It runs on a node, as a job does."""
+
+    function: str | None = Field(
+        default=None, max_length=SOURCE_MAX * 4 // 3 + 4
+    )  #: base64 of a pickled callable
+    function_artifact: Digest | None = None  #: the same, when larger than the inline limit
+    python: str | None = Field(default=None, pattern=r"^3\.\d{1,2}$")  #: that it was pickled with
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if bool(self.function) == bool(self.function_artifact):
+            raise ValueError("a comparison needs function or function_artifact, and not both")
+        return self
+
+
 class SubmitRequest(Request):
     """One spec, one job per item (default: a single job)."""
 
@@ -198,6 +227,16 @@ class SubmitRequest(Request):
         None  #: none, adaptive, quorum:K or confidence:P; default: what the hub's operator chose
     )
     confidence: float | None = Field(default=None, ge=0.5, lt=1)  #: shorthand for verify=confidence:P
+    compare: CompareText | None = (
+        None  #: exact (default), tolerance:REL or tolerance:REL,ABS; needs verification
+    )
+    compare_function: CompareFunction | None = None  #: in place of compare
+
+    @model_validator(mode="after")
+    def _one_comparison(self) -> Self:
+        if self.compare is not None and self.compare_function is not None:
+            raise ValueError("results are compared by compare or by compare_function, not by both")
+        return self
 
 
 class SubmitReply(Reply):

@@ -145,6 +145,19 @@ class NextRequest(Request):
     profile: Profile | None = None  #: sent on the first poll of a boot and whenever it changed
 
 
+class RekeyRequest(Request):
+    """A node's new key, signed by itself and by the key that it replaces (see protocol/hubkeys.py)."""
+
+    public_key: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
+    proof: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
+    endorsement: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
+
+
+class RekeyReply(Reply):
+    node_id: str
+    old_accepted_until_ms: int
+
+
 class Grant(Reply):
     """One attempt given to a node. Grants of one lane share its reservation and run one after the other."""
 
@@ -351,7 +364,7 @@ class ReputationView(Reply):
     tenure_days: int = 0  #: days on which it did a job of others well
     verified: int = 0  #: jobs of others whose results were compared with other nodes' and agreed, of all time
     verified_days: int = 0  #: days on which there was one
-    exposure_cap: int = 0  #: microcredits: what the jobs of others that it holds may be worth together
+    exposure_cap: int | None = None  #: microcredits that jobs of others on its owner's nodes may be worth; none: any
     streak: int = 0  #: verified results since the last one that was proven wrong
     strikes: int = 0  #: results proven wrong, of all time
     strikes_lately: int = 0  #: in the last 30 days; a third one bans

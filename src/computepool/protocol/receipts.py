@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field
 
-from computepool.protocol.base import Reply
 from computepool.protocol.tokens import b64, public_key, signed_by, unb64
 
 #: Amounts, times and numbers are never below zero, and always 64 bits.
@@ -104,12 +103,6 @@ class Receipt(ReceiptRun):
 class SignedReceipt(_Part):
     receipt: Receipt
     signature: str
-
-
-class HubKeys(Reply):
-    """The public keys that the hub signs with, by name."""
-
-    keys: dict[str, str]
 
 
 def canonical(receipt: dict[str, Any]) -> bytes:

@@ -27,6 +27,7 @@ TOKEN_MAX = 4_000_000  #: a reply may grant many attempts in one token
 NODE_TOKEN_MAX = 4_096
 _HEADERS = {JOB_TYPE: frozenset({"alg", "typ", "kid"}), NODE_TYPE: frozenset({"alg", "typ"})}
 _LONGEST = {JOB_TYPE: TOKEN_MAX, NODE_TYPE: NODE_TOKEN_MAX}
+_KID_MAX = 64
 _DAY_S = 24 * 3600
 JOB_TOKEN_LIFE_MAX_S = 2 * _DAY_S
 
@@ -77,6 +78,15 @@ def sign_job_token(token: JobToken, *, key: Ed25519PrivateKey, kid: str) -> str:
         "grants": dict(token.grants),
     }
     return jwt.encode(claims, key, algorithm="EdDSA", headers={"kid": kid, "typ": JOB_TYPE})
+
+
+def token_kid(text: str) -> str | None:
+    """The name of the key that a job token says it is signed with, unverified; None for what is no such token."""
+    try:
+        kid = _checked_header(text, typ=JOB_TYPE).get("kid")
+    except Unauthenticated:
+        return None
+    return kid if isinstance(kid, str) and len(kid) <= _KID_MAX else None
 
 
 def verify_job_token(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from computepool.core.errors import NotFound
@@ -21,7 +21,7 @@ from computepool.protocol.accounts import (
     SignInReply,
     SignInRequest,
 )
-from computepool.protocol.receipts import HubKeys
+from computepool.protocol.hubkeys import HubKeys, followed
 from computepool.sdk.options import validated
 from computepool.sdk.paging import pages
 from computepool.sdk.transport import Transport
@@ -41,9 +41,12 @@ class AccountApi:
     def hub(self) -> HubInfo:
         return self._transport.get("/hub", HubInfo)
 
-    def hub_keys(self) -> dict[str, str]:
-        """The hub's public keys, by name."""
-        return self._transport.get("/hub/keys", HubKeys).keys
+    def hub_keys(self, *, pinned: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The hub's public keys by name, retired ones too. With those that were kept: only what follows from them."""
+        published = self._transport.get("/hub/keys", HubKeys)
+        if pinned:
+            published = followed(pinned, published)
+        return {**(pinned or {}), **published.all()}
 
     def sign_in(self, code: str, *, name: str) -> SignInReply:
         """Exchange a one-time code for a key of one's own."""

@@ -41,6 +41,12 @@ def load_config() -> Config:
     return Config(hub=hub_now, key=os.environ.get(KEY_ENV) or own.key, hub_keys=own.hub_keys)
 
 
+def kept_hub_keys(hub: str) -> Mapping[str, str]:
+    """What the file has of this hub; nothing where it is for another one."""
+    stored = _read_file()
+    return stored.hub_keys if stored is not None and hub_url(stored.hub) == hub else {}
+
+
 def save_hub_keys(hub: str, keys: Mapping[str, str]) -> bool:
     """Keep them beside the key that the file has for this hub. False if the file is for another hub."""
     stored = _read_file() or Config(hub=hub)

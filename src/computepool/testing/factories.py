@@ -148,6 +148,7 @@ def reported(
         "value": None,
         "artifact": None,
         "files": None,
+        "shown": None,
     }
     return defaults | columns
 

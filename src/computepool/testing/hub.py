@@ -88,6 +88,7 @@ async def running_hub(
     chosen = {
         "signup_grant": RICH,
         "dues_successes": 0,
+        "exposure": 0,
         "verify": "none",
         "enrolments_per_day": 10_000,
         **settings,

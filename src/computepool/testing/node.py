@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from computepool.core.jobs import Outcome, Reason
 from computepool.hub.clock import Clock
 from computepool.hub.services.identity import HUB_AUDIENCE
+from computepool.protocol.hubkeys import rekey_text
 from computepool.protocol.nodes import (
     CompleteRequest,
     Grant,
@@ -66,6 +67,21 @@ class NodeDouble:
             self.node_id, key=self.key, hub=HUB_AUDIENCE, now_s=self.clock.now_ms() // 1000
         )
         self.client.headers["Authorization"] = f"Bearer {token}"
+
+    async def rekey(self, *, signer: Ed25519PrivateKey | None = None) -> httpx2.Response:
+        """Ask for a new key; taken when the hub does."""
+        new = Ed25519PrivateKey.generate()
+        text = rekey_text(self.node_id, public_text(new))
+        sent = {
+            "public_key": public_text(new),
+            "proof": b64(new.sign(text)),
+            "endorsement": b64((signer or self.key).sign(text)),
+        }
+        answer = await self.client.post("/nodes/rekey", json=sent)
+        if answer.is_success:
+            self.key = new
+            self.sign_in()
+        return answer
 
     def restart(self) -> None:
         """As if the agent was killed and started again: it knows nothing of what it held."""

@@ -27,7 +27,7 @@ from computepool.hub.api.deps import (
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import guessing
-from computepool.hub.services import conduct, events, identity, queries, quotas
+from computepool.hub.services import conduct, events, hubkeys, identity, queries, quotas
 from computepool.protocol.accounts import (
     AccountPage,
     AccountRequest,
@@ -39,6 +39,7 @@ from computepool.protocol.accounts import (
     SignInReply,
     SignInRequest,
 )
+from computepool.protocol.hubkeys import HubKeys
 from computepool.protocol.version import PROTOCOL
 
 router = APIRouter()
@@ -63,8 +64,18 @@ async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
 
 
 @router.get("/hub/keys", tags=["agent"], summary="The hub's public signing keys")
-async def hub_keys(hub: HubDep, _caller: Anyone) -> dict[str, dict[str, str]]:
-    return {"keys": hub.secrets.public_keys()}
+async def hub_keys(hub: HubDep, _caller: Anyone) -> HubKeys:
+    return hub.secrets.published
+
+
+@router.post(
+    "/hub/keys/rotate",
+    tags=["hub"],
+    summary="Sign with the next key from now on",
+    responses=refuses(409),
+)
+async def rotate_hub_key(admin: Admin, hub: HubDep) -> HubKeys:
+    return await hubkeys.rotate(hub, admin)
 
 
 @router.get("/me", tags=["accounts"], summary="The account of this key")

@@ -169,6 +169,14 @@ KEY = _one(
     {"name": "laptop", "expires_in_s": 2592000},
     that_may_only_submit={"name": "ci", "scopes": ["submit"], "expires_in_s": 2592000},
 )
+REKEY = _one(
+    "A new key, signed by the old one",
+    {
+        "public_key": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+        "proof": "A" * 86,
+        "endorsement": "A" * 86,
+    },
+)
 KEY_ROTATE = _one("The old one works for another day", {"overlap_s": 86400})
 SIGN_IN = _one(
     "The code of a sign-in link, for a key", {"code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24", "name": "laptop"}

@@ -20,6 +20,7 @@ from computepool.hub.api.deps import (
     Node,
     Provider,
     SignedIn,
+    get_authenticator,
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import guessing, registrations
@@ -42,6 +43,8 @@ from computepool.protocol.nodes import (
     NodeWhyView,
     RegisterReply,
     RegisterRequest,
+    RekeyReply,
+    RekeyRequest,
 )
 from computepool.protocol.rules import NodeRules, NodeRulesView
 
@@ -144,6 +147,23 @@ async def register(
     registrations(request).take()
     with guessing(request, body.code):
         return await enrolment.register(hub, body)
+
+
+@router.post(
+    "/nodes/rekey",
+    tags=["agent"],
+    summary="Replace the node's own key; the old one signs the new one",
+    responses=refuses(403, 409),
+)
+async def rekey(
+    request: Request,
+    body: Annotated[RekeyRequest, Body(openapi_examples=examples.REKEY)],
+    node: Node,
+    hub: HubDep,
+) -> RekeyReply:
+    reply = await enrolment.rekey(hub, node, body)
+    get_authenticator(request).forget()
+    return reply
 
 
 @router.post(

@@ -7,7 +7,16 @@ from collections.abc import Coroutine
 from typing import Any
 
 from computepool.hub.loops.runner import every
-from computepool.hub.services import conduct, leases, market, payout_rounds, reputation, upkeep, verification
+from computepool.hub.services import (
+    conduct,
+    hubkeys,
+    leases,
+    market,
+    payout_rounds,
+    reputation,
+    upkeep,
+    verification,
+)
 from computepool.hub.services import credits as credit_service
 from computepool.hub.services import hardware as hardware_service
 from computepool.hub.services.context import Hub
@@ -33,7 +42,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
         await leases.note_seen(hub)
 
     async def beat() -> None:
-        await asyncio.gather(leases.beat(hub), upkeep.note_key_use(hub, authenticator))
+        await asyncio.gather(leases.beat(hub), upkeep.note_key_use(hub, authenticator), hubkeys.tend(hub))
 
     async def prune() -> None:
         await upkeep.prune(hub)

@@ -58,6 +58,7 @@ class NodePrincipal:
     node_id: str
     owner: str
     public_key: str
+    previous_key: str | None = None  #: replaced, but accepted for a while
 
 
 _ROLE_FOR = {Action.SUBMIT: Role.SUBMITTER, Action.PROVIDE: Role.PROVIDER, Action.ADMIN: Role.ADMIN}

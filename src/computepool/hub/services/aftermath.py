@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from computepool.hub.services import errands
+from computepool.hub.services import comparing, errands, rechecks
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import jobs as job_rows
@@ -16,11 +16,17 @@ from computepool.hub.store.session import AnyRow, Tx
 
 #: Is told of an errand that is over: its whole row, whatever became of it.
 Listener = Callable[[Hub, Tx, AnyRow, Effects], None]
-_LISTENERS: dict[str, Listener] = {}
+_LISTENERS: dict[str, Listener] = {
+    comparing.KIND: comparing.answered,
+    rechecks.KIND: rechecks.ended,
+}
 
 
 def follow(hub: Hub, tx: Tx, effects: Effects) -> Effects:
-    while effects.errands:
+    while effects.errands or effects.struck:
+        if effects.struck:
+            rechecks.start(hub, tx, effects.struck.pop(0), effects)
+            continue
         errand = job_rows.get_job_full(tx.connection, effects.errands.pop(0))
         assert errand is not None
         kind, _, _ = errands.parts(errand.errand)

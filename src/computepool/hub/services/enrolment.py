@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from computepool.core.errors import BadRequest, Conflict, Forbidden, RateLimited
+from computepool.core.errors import BadRequest, Conflict, Forbidden, RateLimited, Unauthenticated
 from computepool.core.reputation import ENROLLED_ACTION, heir_of
 from computepool.core.resources import NodeState
 from computepool.hub.clock import new_id
 from computepool.hub.services import identity, reputation
-from computepool.hub.services.access import Principal, Role
+from computepool.hub.services.access import NodePrincipal, Principal, Role
 from computepool.hub.services.context import Hub
 from computepool.hub.store import accounts
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import Tx
-from computepool.protocol.nodes import EnrolCodeReply, RegisterReply, RegisterRequest
+from computepool.protocol.hubkeys import rekey_text
+from computepool.protocol.nodes import (
+    EnrolCodeReply,
+    RegisterReply,
+    RegisterRequest,
+    RekeyReply,
+    RekeyRequest,
+)
 from computepool.protocol.tokens import public_key, signed_by
 from computepool.protocol.version import PROTOCOL
 
@@ -90,6 +97,34 @@ def _check_rate(hub: Hub, tx: Tx, owner: str) -> None:
             f"An account may enrol {most} nodes a day; ask the hub's operator for more.",
             retry_after_s=max(1.0, (recent[-most] + _DAY_MS - tx.now_ms) / 1000) if most else 86400,
         )
+
+
+async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyReply:
+    """The node's new key in place of its old one, which signed it. Both are accepted for a while."""
+    text = rekey_text(node.node_id, request.public_key)
+    new = public_key(request.public_key)
+    if not signed_by(new, request.proof, text) or not identity.signed_by_node(
+        node, request.endorsement, text
+    ):
+        raise Forbidden("The new key must be signed by the old one, and by itself.")
+
+    def unit(tx: Tx) -> int:
+        row = node_rows.get_node(tx.connection, node.node_id)
+        if row is None or row.state == NodeState.REVOKED:
+            raise Unauthenticated("This node's key was revoked by its owner or the operator.")
+        if row.public_key == request.public_key:
+            return int(row.previous_key_until_ms or tx.now_ms)  # the first answer was lost on the way
+        if node_rows.find_node_by_key(tx.connection, request.public_key) is not None:
+            raise Conflict("This key belongs to a node already.", field="public_key")
+        if not signed_by(public_key(row.public_key), request.endorsement, text):
+            raise Forbidden("This key was replaced already; only the newest one names its successor.")
+        until_ms = tx.now_ms + round(hub.settings.node_key_overlap_s * 1000)
+        node_rows.set_key(tx, row, public_key=request.public_key, until_ms=until_ms)
+        tx.emit(actor=node.node_id, action="node.rekeyed", account_id=row.account_id, node_id=node.node_id)
+        tx.touch(identity.KEYS_TOPIC)
+        return until_ms
+
+    return RekeyReply(node_id=node.node_id, old_accepted_until_ms=await hub.store.write(unit))
 
 
 def _enrolled_before(hub: Hub, tx: Tx, request: RegisterRequest) -> tuple[str, str] | None:

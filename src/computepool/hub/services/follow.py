@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from computepool.hub.services import nodes, prices
+from computepool.hub.services import hubkeys, nodes, prices
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
+from computepool.hub.services.hubkeys import SIGNING_TOPIC
 from computepool.hub.services.identity import KEYS_TOPIC, Authenticator
 from computepool.hub.services.prices import PRICES_TOPIC
 from computepool.hub.services.quotas import QUOTAS_TOPIC
 
 _ANYTHING = "*"
 _NODE = "node:"
-_FOLLOWED = frozenset({"queue", PRICES_TOPIC, _ANYTHING})
+_FOLLOWED = frozenset({"queue", PRICES_TOPIC, SIGNING_TOPIC, _ANYTHING})
 
 
 def own_commit(hub: Hub, authenticator: Authenticator, topics: set[str]) -> None:
@@ -55,6 +56,8 @@ class OtherHubs:
     async def _catch_up(self, topics: set[str]) -> None:
         if PRICES_TOPIC in topics or _ANYTHING in topics:
             await prices.reload(self._hub)
+        if SIGNING_TOPIC in topics or _ANYTHING in topics:
+            await hubkeys.reload(self._hub)
         if "queue" in topics or _ANYTHING in topics:
             await self._dispatcher.load()
         here = {session.node_id for session in self._hub.registry.sessions}

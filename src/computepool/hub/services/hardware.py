@@ -21,7 +21,6 @@ from computepool.hub.services.context import Hub
 from computepool.hub.store import hardware as hardware_rows
 from computepool.hub.store.session import Tx
 from computepool.protocol.nodes import HardwareReport, HardwareView, Profile, Report
-from computepool.protocol.tokens import signed_by
 
 RETIERED = "node.retiered"
 #: Runs that wait to be compared. What comes on top is left out: it is a sample anyway.
@@ -85,7 +84,7 @@ def next_due_ms(hub: Hub) -> int:
 
 
 async def receive(hub: Hub, node: NodePrincipal, report: HardwareReport) -> HardwareView:
-    if not signed_by(identity.node_key(node), report.signature, report.signed_text()):
+    if not identity.signed_by_node(node, report.signature, report.signed_text()):
         raise Forbidden("The measurement is not signed with this node's key.")
     session = hub.registry.get(node.node_id)
     if session is None or not session.measure or report.id != session.measure:

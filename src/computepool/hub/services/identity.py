@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from computepool.core.errors import BadRequest, Conflict, NotFound, Unauthenticated
 from computepool.core.resources import NodeState
 from computepool.hub.clock import new_id
@@ -25,7 +23,7 @@ from computepool.protocol.accounts import (
     SignInReply,
     SignInRequest,
 )
-from computepool.protocol.tokens import node_token_subject, public_key, verify_node_token
+from computepool.protocol.tokens import node_token_subject, public_key, signed_by, verify_node_token
 
 HUB_AUDIENCE = "computepool"
 _CACHE_MS = 10_000
@@ -119,13 +117,15 @@ class Authenticator:
                 "This node is not enrolled here; enrol it with a code from `pool node code`."
             )
         now_ms = self._hub.now_ms()
-        expires_s = verify_node_token(
-            token, key=public_key(row.public_key), hub=HUB_AUDIENCE, now_s=now_ms // 1000
-        )
+        previous = row.previous_key if (row.previous_key_until_ms or 0) > now_ms else None
+        expires_s = _verified(token, row.public_key, previous, now_s=now_ms // 1000)
         if row.state == NodeState.REVOKED:
             raise Unauthenticated("This node's key was revoked by its owner or the operator.")
-        principal = NodePrincipal(node_id=node_id, owner=row.account_id, public_key=row.public_key)
-        self._remember(token, _Known(principal, expires_s * 1000), forgotten)
+        principal = NodePrincipal(
+            node_id=node_id, owner=row.account_id, public_key=row.public_key, previous_key=previous
+        )
+        until_ms = expires_s * 1000 if previous is None else min(expires_s * 1000, row.previous_key_until_ms)
+        self._remember(token, _Known(principal, until_ms), forgotten)
         return principal
 
     def _remember(self, credential: str, known: _Known, forgotten: int) -> None:
@@ -136,8 +136,19 @@ class Authenticator:
         self._known[credential] = known
 
 
-def node_key(principal: NodePrincipal) -> Ed25519PublicKey:
-    return public_key(principal.public_key)
+def _verified(token: str, key: str, previous: str | None, *, now_s: int) -> int:
+    """When the token ends; signed with the node's key, or with the one before it while that is accepted."""
+    try:
+        return verify_node_token(token, key=public_key(key), hub=HUB_AUDIENCE, now_s=now_s)
+    except Unauthenticated:
+        if previous is None:
+            raise
+        return verify_node_token(token, key=public_key(previous), hub=HUB_AUDIENCE, now_s=now_s)
+
+
+def signed_by_node(principal: NodePrincipal, signature: str, message: bytes) -> bool:
+    keys = (principal.public_key, principal.previous_key)
+    return any(signed_by(public_key(key), signature, message) for key in keys if key is not None)
 
 
 # accounts

@@ -11,6 +11,7 @@ from computepool.hub.clock import new_ids
 from computepool.hub.services import (
     access,
     aftermath,
+    comparison,
     holds,
     lifecycle,
     quotas,
@@ -19,6 +20,7 @@ from computepool.hub.services import (
     views,
 )
 from computepool.hub.services.access import Principal
+from computepool.hub.services.comparison import Asked
 from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.lifecycle import Effects
@@ -49,6 +51,7 @@ async def submit(
     known = hub.specs.add(digest, body, request.spec)
     job_ids = new_ids(hub.clock, "job", len(request.items))
     policy = verification.policy_of(hub, request.verify, request.confidence)
+    asked = comparison.asked_by(hub, request, policy)
     terms = quotes.terms(
         hub,
         known.requirements,
@@ -59,7 +62,9 @@ async def submit(
         budget=request.budget,
         policy=policy,
     )
-    submission = _Submission(hub, principal, request, digest=digest, body=body, job_ids=job_ids, terms=terms)
+    submission = _Submission(
+        hub, principal, request, digest=digest, body=body, job_ids=job_ids, terms=terms, compare=asked
+    )
     used = {"jobs": len(job_ids), "cost": terms.hold_total}
     await quotas.reserve(hub, principal.account_id, **used)
     fresh = False
@@ -87,9 +92,11 @@ class _Submission:
         body: str,
         job_ids: list[str],
         terms: Terms,
+        compare: Asked,
     ) -> None:
         self.hub, self.principal, self.request = hub, principal, request
         self.digest, self.body, self.job_ids, self.terms = digest, body, job_ids, terms
+        self.compare = compare
 
     def insert(self, tx: Tx) -> SubmitReply:
         request, account = self.request, self.principal.account_id
@@ -98,6 +105,8 @@ class _Submission:
         self._check_artifacts(tx)
         earned = holds.place(tx, account, self.job_ids, each=self.terms.hold_each)
         job_rows.insert_spec(tx, digest=self.digest, body=self.body)
+        if (spec := self.compare.spec) is not None:
+            job_rows.insert_spec(tx, digest=spec_digest(spec.body()), body=spec.body())
         job_rows.insert_jobs(tx, self._rows(tx, pending=len(pending), earned=earned))
         dependencies.insert(
             tx,
@@ -149,6 +158,7 @@ class _Submission:
             "longest_ms": math.ceil(request.spec.timeout_s * 1000),
             "verify": str(self.terms.policy),
             "runs": self.terms.policy.runs,
+            "compare": self.compare.wish.row(),
         }
         return [
             shared
@@ -194,11 +204,9 @@ class _Submission:
             for file in self.request.spec.inputs
             for job_id in self.job_ids
         ]
-        if self.request.spec.function_artifact:
-            needed += [
-                ("function", "function", self.request.spec.function_artifact, job_id)
-                for job_id in self.job_ids
-            ]
+        for name, spec in (("function", self.request.spec), ("compare", self.compare.spec)):
+            if spec is not None and spec.function_artifact:
+                needed += [("function", name, spec.function_artifact, job_id) for job_id in self.job_ids]
         for job_id, item in zip(self.job_ids, self.request.items, strict=True):
             if item.payload_artifact:
                 needed.append(("payload", "payload", item.payload_artifact, job_id))

@@ -8,7 +8,7 @@ from typing import Any
 
 from computepool.core import explain
 from computepool.core import hardware as rules
-from computepool.core.errors import Conflict, NotFound
+from computepool.core.errors import Conflict, NotFound, Unauthenticated
 from computepool.core.hardware import Truth
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.pricing import affordable_ms
@@ -67,6 +67,8 @@ async def next_(
     await _note_running(hub, session, request)
     if poll and request.wait_ms and not effects and not _has_news(session) and not hub.stopping:
         await _park(hub, session, request.wait_ms)
+        if session.state is NodeState.REVOKED:
+            raise Unauthenticated("This node's key was revoked by its owner or the operator.")
     return permissions.told(_reply(hub, session, deliver=poll), session, request), effects
 
 

@@ -26,11 +26,13 @@ _DIGITS = 4
 
 def follow(hub: Hub, changed: Mapping[str, Reputation]) -> None:
     """Into the registry, for placements from now on. Nodes that are not here are asked about when they come."""
-    now_ms, needed, fleet = hub.now_ms(), hub.settings.dues_successes, hub.registry.fleet
+    now_ms, fleet = hub.now_ms(), hub.registry.fleet
+    needed, base = hub.settings.dues_successes, hub.settings.exposure
     for node_id, reputation in changed.items():
         if node_id in fleet:
             fleet.set_reliability(node_id, reputation.score(now_ms))
             fleet.set_dues(node_id, owes_dues(reputation, needed))
+            fleet.set_cap(node_id, exposure_cap(reputation, base) if base else None)
             fleet.set_integrity(node_id, streak=reputation.streak, banned=reputation.banned(now_ms))
 
 
@@ -79,7 +81,7 @@ def view(hub: Hub, reputation: Reputation) -> ReputationView:
         tenure_days=reputation.tenure_days,
         verified=reputation.verified,
         verified_days=reputation.verified_days,
-        exposure_cap=exposure_cap(reputation),
+        exposure_cap=exposure_cap(reputation, hub.settings.exposure) if hub.settings.exposure else None,
         streak=reputation.streak,
         strikes=reputation.strikes,
         strikes_lately=reputation.strikes_lately(now_ms),

@@ -5,34 +5,38 @@ from __future__ import annotations
 import hashlib
 import hmac
 import zlib
+from collections.abc import Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from computepool.hub.clock import Clock
-from computepool.hub.store import accounts
-from computepool.hub.store.session import Store, Tx
+from computepool.hub.store import accounts, signing
+from computepool.hub.store.session import AnyRow, Store, Tx
+from computepool.protocol.hubkeys import Endorsement, HubKeys, endorsed_text
 from computepool.protocol.tokens import b64, public_text, unb64
 
-_KEY_PREFIX = "key:"
+_OLD_PREFIX = "key:"  #: how the one signing key was kept before there was a table of them
 
 
 class Secrets:
-    def __init__(self, values: dict[str, str]) -> None:
-        self._pepper = unb64(values["pepper"])
-        keys = {
-            name.removeprefix(_KEY_PREFIX): value
-            for name, value in values.items()
-            if name.startswith(_KEY_PREFIX)
-        }
-        self._keys = {kid: Ed25519PrivateKey.from_private_bytes(unb64(value)) for kid, value in keys.items()}
-        self.kid = list(self._keys)[-1]  #: newest last; it signs
+    """What this hub knows of them; `adopt` brings it up to date."""
 
-    @property
-    def signing_key(self) -> Ed25519PrivateKey:
-        return self._keys[self.kid]
+    def __init__(self, pepper: str, rows: Sequence[AnyRow]) -> None:
+        self._pepper = unb64(pepper)
+        self.adopt(rows)
+
+    def adopt(self, rows: Sequence[AnyRow]) -> None:
+        """All signing keys, in their order."""
+        current = [row for row in rows if row.starts_at_ms is not None][-1]
+        assert current.private_key is not None
+        self.kid: str = current.kid  #: it signs
+        self.since_ms: int = current.starts_at_ms
+        self.signing_key = Ed25519PrivateKey.from_private_bytes(unb64(current.private_key))
+        self.published = _published(rows, self.signing_key, kid=self.kid)
 
     def public_keys(self) -> dict[str, str]:
-        return {kid: public_text(key) for kid, key in self._keys.items()}
+        """Those that are accepted."""
+        return dict(self.published.keys)
 
     def digest(self, secret: str) -> str:
         """What is stored of a key or code: a leaked table gives nobody access."""
@@ -42,21 +46,80 @@ class Secrets:
         return hmac.compare_digest(self.digest(secret), digest)
 
 
+def _published(rows: Sequence[AnyRow], key: Ed25519PrivateKey, *, kid: str) -> HubKeys:
+    """Signed once for each change, not for each who asks."""
+    coming = [row.kid for row in rows if row.starts_at_ms is None]
+    retired = [row for row in rows if row.private_key is None]
+    said = HubKeys(
+        keys={row.kid: row.public_key for row in rows if row.private_key is not None},
+        current=kid,
+        next=coming[0] if coming else None,
+        retired={row.kid: row.public_key for row in retired},
+        endorsements=[
+            Endorsement(kid=row.kid, key=row.public_key, by=row.endorsed_by, signature=row.endorsement)
+            for row in rows
+            if row.endorsed_by is not None
+        ],
+        # Every key passes three stages: it is there, it signs, it is retired.
+        version=len(rows) + sum(row.starts_at_ms is not None for row in rows) + len(retired),
+    )
+    return said.model_copy(update={"signature": b64(key.sign(said.signed_text()))})
+
+
 def load_secrets(store: Store, clock: Clock) -> Secrets:
     """Reads them, making them on the first start."""
+    rows = store.read_now(signing.list_keys)
     values = store.read_now(accounts.get_secrets)
-    if "pepper" not in values or not any(name.startswith(_KEY_PREFIX) for name in values):
-        kid = clock.entropy(4).hex()
-
-        def create(tx: Tx) -> None:
-            accounts.insert_secret(tx, name="pepper", value=b64(clock.entropy(32)))
-            # One fixed name decides which of two hubs starting together made the first key.
-            if not any(name.startswith(_KEY_PREFIX) for name in accounts.get_secrets(tx.connection)):
-                accounts.insert_secret(tx, name=f"{_KEY_PREFIX}{kid}", value=b64(clock.entropy(32)))
-
-        store.write_now(create)
+    if "pepper" not in values or not any(row.starts_at_ms is None for row in rows):
+        store.write_now(lambda tx: _create(tx, clock))
+        rows = store.read_now(signing.list_keys)
         values = store.read_now(accounts.get_secrets)
-    return Secrets(values)
+    return Secrets(values["pepper"], rows)
+
+
+def _create(tx: Tx, clock: Clock) -> None:
+    """Names and numbers decide which of the hubs that start together made them."""
+    accounts.insert_secret(tx, name="pepper", value=b64(clock.entropy(32)))
+    rows = signing.list_keys(tx.connection)
+    if not rows:
+        kid, private = _first(tx, clock)
+        signing.insert_key(
+            tx,
+            kid=kid,
+            number=1,
+            public_key=public_text(Ed25519PrivateKey.from_private_bytes(unb64(private))),
+            private_key=private,
+            starts_at_ms=tx.now_ms,
+        )
+        rows = signing.list_keys(tx.connection)
+    if not any(row.starts_at_ms is None for row in rows):
+        add_next(tx, clock, after=rows[-1])
+
+
+def _first(tx: Tx, clock: Clock) -> tuple[str, str]:
+    """The one from before there was a table of them: nodes have pinned it."""
+    kept = {
+        name.removeprefix(_OLD_PREFIX): value
+        for name, value in accounts.get_secrets(tx.connection).items()
+        if name.startswith(_OLD_PREFIX)
+    }
+    return list(kept.items())[-1] if kept else (clock.entropy(4).hex(), b64(clock.entropy(32)))
+
+
+def add_next(tx: Tx, clock: Clock, *, after: AnyRow) -> None:
+    """A key for later, endorsed by the one before it while that one's private half is there."""
+    private = Ed25519PrivateKey.from_private_bytes(clock.entropy(32))
+    kid, public = clock.entropy(4).hex(), public_text(private)
+    signer = Ed25519PrivateKey.from_private_bytes(unb64(after.private_key))
+    signing.insert_key(
+        tx,
+        kid=kid,
+        number=after.number + 1,
+        public_key=public,
+        private_key=b64(private.private_bytes_raw()),
+        endorsed_by=after.kid,
+        endorsement=b64(signer.sign(endorsed_text(kid, public))),
+    )
 
 
 def make_key(key_id: str, secret: bytes) -> str:

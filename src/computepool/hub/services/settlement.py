@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from computepool.core.jobs import (
 )
 from computepool.core.reputation import FAULT_ACTION, cool_off_ms
 from computepool.core.verification import Ruling, parse
-from computepool.hub.services import aftermath, holds, identity, lifecycle, logs, verification
+from computepool.hub.services import aftermath, comparing, holds, identity, lifecycle, logs, verification
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
@@ -30,7 +30,6 @@ from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.nodes import CompleteReply, CompleteRequest, Report, ReportAnswer
-from computepool.protocol.tokens import signed_by
 
 #: How long a job given back waits before it is offered again, doubling with every attempt.
 _GIVEN_BACK_MS = 10
@@ -54,14 +53,15 @@ class Settled:
 
 
 async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> tuple[CompleteReply, Settled]:
-    if not signed_by(identity.node_key(node), request.signature, request.signed_text()):
+    if not identity.signed_by_node(node, request.signature, request.signed_text()):
         raise Forbidden("The reports are not signed with this node's key.")
     jitter = hub.clock.entropy(1)[0] / 256
     ids = [report.attempt_id for report in request.reports]
     checks = verification.draw(hub, node.node_id, ids)
 
     def unit(tx: Tx) -> Settled:
-        settled = _Settling(hub, tx, node, jitter=jitter, checks=checks).run(request.reports)
+        settling = _Settling(hub, tx, node, jitter=jitter, checks=checks, printed=_printed(request))
+        settled = settling.run(request.reports)
         again = {said.attempt_id for said in settled.answers if said.verdict is Verdict.REPLAY}
         fresh = [text for text in request.logs if text.attempt_id not in again]
         logs.append(hub, tx, fresh, node_id=node.node_id)
@@ -82,8 +82,18 @@ class _Lane:
 class _Settling:
     """One batch inside one transaction. Collects rows per statement, so that a thousand reports cost a few statements."""
 
-    def __init__(self, hub: Hub, tx: Tx, node: NodePrincipal, *, jitter: float, checks: Checks) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        tx: Tx,
+        node: NodePrincipal,
+        *,
+        jitter: float,
+        checks: Checks,
+        printed: Mapping[str, str],
+    ) -> None:
         self.hub, self.tx, self.node, self.jitter, self.checks = hub, tx, node, jitter, checks
+        self.printed = printed
         self.settled = Settled()
         self.reported: list[dict[str, Any]] = []
         self.accepted: list[dict[str, Any]] = []
@@ -202,6 +212,7 @@ class _Settling:
                 "value": None,
                 "artifact": None,
                 "files": None,
+                "shown": report.printed,
             }
         )
 
@@ -286,15 +297,23 @@ class _Settling:
             if newest:
                 verification.wait_for_another(self.tx, job, attempt_no=attempt.number, **said)
             return
-        runs = [*earlier, run]
-        decision = verification.decide(job, runs)
+        runs = sorted([*earlier, run], key=lambda known: known.number)
+        decision, changes = comparing.decide(
+            self.hub,
+            self.tx,
+            job,
+            runs=runs,
+            unstored=self.printed,
+            may_ask=newest,
+            effects=self.settled.effects,
+        )
         if decision.ruling is Ruling.MORE:
             self.reported[-1] |= {
                 "value": run.result,
                 "artifact": run.result_artifact,
                 "files": json.dumps(run.files),
             }
-            verification.keep(self.tx, job, run, newest=newest, **said)
+            verification.keep(self.tx, job, run, newest=newest, **said, **changes)
             return
         if decision.ruling is Ruling.DIFFER and parse(job.verify).strict:
             self.differing.append((job, runs))
@@ -374,6 +393,15 @@ class _Settling:
         self.tx.emit(
             actor=self.node.node_id, action=action, node_id=self.node.node_id, attempt_id=report.attempt_id
         )
+
+
+def _printed(request: CompleteRequest) -> dict[str, str]:
+    """By attempt, the standard output that came with its report: it is kept only after the reports are settled."""
+    texts: dict[str, str] = {}
+    for chunk in request.logs:
+        if chunk.stream == "stdout":
+            texts[chunk.attempt_id] = texts.get(chunk.attempt_id, "") + chunk.text
+    return texts
 
 
 def _named_artifacts(report: Report) -> list[str]:

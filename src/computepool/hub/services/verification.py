@@ -19,7 +19,7 @@ from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.pricing import charge_of
 from computepool.core.reputation import REFUTED_ACTION, VERIFIED_ACTION
 from computepool.core.resources import Shape
-from computepool.core.verification import PPM, Decision, Mode, Policy, Result, Ruling, parse
+from computepool.core.verification import PPM, Decision, Mode, Policy, Ruling, parse
 from computepool.hub.services import holds, lifecycle
 from computepool.hub.services.context import Hub
 from computepool.hub.services.holds import Bill
@@ -42,6 +42,7 @@ class Verdict(StrEnum):
     CONFIRMED = "confirmed"  #: several owners' nodes came to the same
     ALONE = "alone"  #: it was to be checked, and there was nobody who could
     VARIES = "varies"  #: every run came to something else
+    REFUTED = "refuted"  #: it was believed unchecked, and proven wrong afterwards (rechecks.py)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +60,7 @@ class Run:
     exit_code: int | None
     result: str | None
     result_artifact: str | None
+    printed: str | None  #: digest of the standard output, of a script or command
     files: dict[str, str]  #: name to digest
     waited: bool = True  #: it is on its attempt's row already; else the caller writes that
 
@@ -101,6 +103,7 @@ def run_of(report: Report, attempt: AnyRow, *, bill: Bill, times: Mapping[str, A
         exit_code=report.exit_code,
         result=report.result,
         result_artifact=report.result_artifact,
+        printed=report.printed,
         files={output.name: output.digest for output in report.outputs},
         waited=False,
     )
@@ -124,6 +127,7 @@ def _run_from(row: AnyRow) -> Run:
         exit_code=row.exit_code,
         result=row.result,
         result_artifact=row.result_artifact,
+        printed=row.printed,
         files=json.loads(row.outputs or "{}"),
     )
 
@@ -145,12 +149,23 @@ class Checks:
 
 def draw(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Checks:
     streak = hub.registry.fleet.streak(node_id)
-    chance = verification.check_chance(streak)
     known: dict[Shape, bool] = {}
     drawn = (
-        id_ for id_ in attempt_ids if _draw(hub, id_) < chance and _somebody_else(hub, node_id, id_, known)
+        id_
+        for id_ in attempt_ids
+        if _draw(hub, id_) < _chance(hub, node_id, id_, streak=streak)
+        and _somebody_else(hub, node_id, id_, known)
     )
     return Checks(streak, frozenset(drawn))
+
+
+def _chance(hub: Hub, node_id: str, attempt_id: str, *, streak: int) -> int:
+    session, fleet = hub.registry.get(node_id), hub.registry.fleet
+    attempt = session.attempts.get(attempt_id) if session is not None else None
+    row = fleet.row_of(node_id)
+    if attempt is None or row is None:
+        return verification.check_chance(streak)
+    return verification.check_chance(streak, value=attempt.lane.shape.value, cap=fleet.node_at(row).cap)
 
 
 def _draw(hub: Hub, attempt_id: str) -> int:
@@ -196,20 +211,17 @@ def needs_no_other(hub: Hub, job: AnyRow, attempt: AnyRow, *, drawn: bool) -> Ve
 # what follows from several
 
 
-def decide(job: AnyRow, runs: Sequence[Run]) -> Decision:
-    policy = parse(job.verify)
-    return verification.judge(policy, [Result(kind=run.outcome, streak=run.streak) for run in runs])
-
-
-def keep(tx: Tx, job: AnyRow, run: Run, *, actor: str, newest: bool, effects: Effects) -> None:
-    """The result stays on its attempt's row, and the job waits for another owner's node."""
+def keep(
+    tx: Tx, job: AnyRow, run: Run, *, actor: str, newest: bool, effects: Effects, **changes: Any
+) -> None:
+    """The result stays on its attempt's row, and the job waits for another owner's node, or for a comparison."""
     owners = ",".join(sorted({*filter(None, job.avoid_owners.split(",")), run.bill.owner_id}))
     counted = {"results": job.results + 1, "avoid_owners": owners}
     _keep_files(tx, job, run)
     if not newest:  # a late one: another attempt has the job, or it waits already
         results.count(tx, job.id, **counted)
         return
-    wait_for_another(tx, job, attempt_no=run.number, actor=actor, effects=effects, **counted)
+    wait_for_another(tx, job, attempt_no=run.number, actor=actor, effects=effects, **counted, **changes)
 
 
 def wait_for_another(
@@ -259,6 +271,7 @@ def conclude(
             _say(tx, job, runs[place], action=VERIFIED_ACTION)
     for place in decision.wrong:
         _say(tx, job, runs[place], action=REFUTED_ACTION)
+        effects.struck.append(runs[place].node_id)
     if verdict is Verdict.VARIES:
         results.mark_varying(tx, job.spec_digest)
         hub.varying.add(job.spec_digest)

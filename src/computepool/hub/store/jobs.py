@@ -159,6 +159,7 @@ def list_queued(connection: Connection, *, since_ms: int, limit: int) -> Sequenc
             IS_OPEN,
             jobs.c.state == JobState.QUEUED.value,
             jobs.c.deps_pending == 0,
+            jobs.c.comparing.is_(None),
             jobs.c.queued_at_ms >= since_ms,
         )
         .order_by(jobs.c.queued_at_ms, jobs.c.id)
@@ -173,6 +174,7 @@ def get_queued(connection: Connection, job_ids: Sequence[str]) -> Sequence[AnyRo
         dialect.among(connection, jobs.c.id, job_ids),
         jobs.c.state == JobState.QUEUED.value,
         jobs.c.deps_pending == 0,
+        jobs.c.comparing.is_(None),
     )
     return connection.execute(statement).all()
 
@@ -187,7 +189,9 @@ def lease_jobs(tx: Tx, job_ids: Sequence[str]) -> dict[str, AnyRow]:
 @cache
 def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
     queued = jobs.c.state == JobState.QUEUED.value
-    wanted = select(jobs.c.id).where(dialect.among_ids(name, jobs.c.id), queued, jobs.c.deps_pending == 0)
+    wanted = select(jobs.c.id).where(
+        dialect.among_ids(name, jobs.c.id), queued, jobs.c.deps_pending == 0, jobs.c.comparing.is_(None)
+    )
     return (
         update(jobs)
         .where(jobs.c.id.in_(dialect.skip_locked(name, wanted)), queued)
@@ -358,6 +362,7 @@ _REPORT = (
         result=bindparam("value"),
         result_artifact=bindparam("artifact"),
         outputs=bindparam("files"),
+        printed=bindparam("shown"),
     )
 )
 

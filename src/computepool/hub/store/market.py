@@ -80,6 +80,7 @@ def waiting(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyR
             IS_OPEN,
             jobs.c.state == JobState.QUEUED.value,
             jobs.c.deps_pending == 0,
+            jobs.c.comparing.is_(None),
             jobs.c.ready_at_ms <= now_ms,
         )
         .order_by(jobs.c.queued_at_ms, jobs.c.id)

@@ -36,6 +36,14 @@ def lock_node(tx: Tx, node_id: str) -> None:
 _LOCKED = select(nodes.c.id).where(nodes.c.id == bindparam("node")).with_for_update(key_share=True)
 
 
+def set_key(tx: Tx, row: AnyRow, *, public_key: str, until_ms: int) -> None:
+    tx.connection.execute(
+        update(nodes)
+        .where(nodes.c.id == row.id, nodes.c.public_key == row.public_key)
+        .values(public_key=public_key, previous_key=row.public_key, previous_key_until_ms=until_ms)
+    )
+
+
 def enrolled_since(connection: Connection, *, account_id: str, since_ms: int) -> list[int]:
     """When the account enrolled its nodes, oldest first; those that are gone count too."""
     statement = (

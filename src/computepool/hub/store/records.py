@@ -122,6 +122,20 @@ def list_logs(connection: Connection, *, job_id: str, after: int, limit: int) ->
     return connection.execute(statement).all()
 
 
+def stdout_of(connection: Connection, *, job_id: str, attempt_id: str, chars_max: int) -> str:
+    """What is kept of an attempt's standard output; nothing where that is longer."""
+    own = (
+        log_chunks.c.job_id == job_id,
+        log_chunks.c.attempt_id == attempt_id,
+        log_chunks.c.stream == "stdout",
+    )
+    size = connection.execute(select(func.sum(func.length(log_chunks.c.text))).where(*own)).scalar_one()
+    if size is None or size > chars_max:
+        return ""
+    texts = connection.execute(select(log_chunks.c.text).where(*own).order_by(log_chunks.c.seq))
+    return "".join(texts.scalars())
+
+
 # artifacts
 
 

@@ -31,7 +31,7 @@ def waiting(connection: Connection, job_id: str) -> Sequence[AnyRow]:
 _CONCLUDE = (
     update(attempts)
     .where(attempts.c.id == bindparam("attempt"))
-    .values(state=bindparam("new_state"), charge=bindparam("cost"), result=None, outputs=None)
+    .values(state=bindparam("new_state"), charge=bindparam("cost"), result=None, outputs=None, printed=None)
 )
 
 
@@ -47,6 +47,12 @@ def count(tx: Tx, job_id: str, *, results: int, avoid_owners: str) -> None:
     tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(**values))
 
 
+def go_on(tx: Tx, job_id: str, **changes: Any) -> None:
+    """A comparison is over, and there is no decision yet: it waits for another one, or for somebody to run it."""
+    values = {"queued_at_ms": tx.now_ms, "ready_at_ms": tx.now_ms, **changes}
+    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(**values))
+
+
 def unconfirmed(connection: Connection, *, before_ms: int, limit: int) -> list[str]:
     """Jobs with a result that nobody confirmed since then, and that need not be confirmed."""
     statement = (
@@ -56,6 +62,7 @@ def unconfirmed(connection: Connection, *, before_ms: int, limit: int) -> list[s
             jobs.c.state == JobState.QUEUED.value,
             jobs.c.results > 0,
             jobs.c.verify == Mode.ADAPTIVE.value,
+            jobs.c.comparing.is_(None),
             jobs.c.queued_at_ms <= before_ms,
         )
         .order_by(jobs.c.id)

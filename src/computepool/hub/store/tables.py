@@ -278,7 +278,8 @@ jobs = Table(
     Column("charge", BigInteger),  # what it cost; known when it is finished
     # verification (core/verification.py)
     Column("verify", Text, nullable=False, server_default=text("'none'")),
-    Column("compare", Text),  # how results are compared; empty: by digest
+    Column("compare", Text),  # JSON, how results are compared; empty: by digest (hub/services/comparison.py)
+    Column("comparing", Text),  # the errand whose answer it waits for; until then nobody may run it
     Column("runs", Integer, nullable=False, server_default="1"),  # that the hold can pay for
     Column("results", Integer, nullable=False, server_default="0"),  # reported, and not yet believed
     Column("avoid_owners", Text, nullable=False, server_default=text("''")),  # who has reported one already
@@ -342,6 +343,7 @@ attempts = Table(
     Column("result", FreeText),
     Column("result_artifact", Text),
     Column("outputs", FreeText),  # JSON: name to digest
+    Column("printed", Text),  # digest
     # A lane runs its attempts one after the other: when it was opened, and what all of it has been paid for so far.
     Column("lane_since_ms", BigInteger, nullable=False, server_default="0"),
     Column("lane_billed_ms", BigInteger),
@@ -349,6 +351,9 @@ attempts = Table(
 )
 Index("ix_attempts_live", attempts.c.node_id, **_where(_LIVE))
 Index("ix_attempts_lease", attempts.c.lease_until_ms, **_where(_LIVE))
+Index(
+    "ix_attempts_results", attempts.c.node_id, attempts.c.finished_at_ms, **_where("outcome IS NOT NULL")
+)
 Index("ix_attempts_lane", attempts.c.lane, attempts.c.lane_billed_ms, **_where("lane_billed_ms IS NOT NULL"))
 IS_LIVE = text(f"attempts.{_LIVE}")
 IS_BILLED = text("attempts.lane_billed_ms IS NOT NULL")

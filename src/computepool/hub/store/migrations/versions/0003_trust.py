@@ -112,6 +112,7 @@ def _verification() -> None:
     op.add_column("specs", Column("varies", Boolean, nullable=False, server_default=false()))
     op.add_column("jobs", Column("verify", Text, nullable=False, server_default=text("'none'")))
     op.add_column("jobs", Column("compare", Text))
+    op.add_column("jobs", Column("comparing", Text))
     op.add_column("jobs", Column("runs", Integer, nullable=False, server_default="1"))
     op.add_column("jobs", Column("results", Integer, nullable=False, server_default="0"))
     op.add_column("jobs", Column("avoid_owners", Text, nullable=False, server_default=empty))
@@ -129,6 +130,15 @@ def _verification() -> None:
     op.add_column("attempts", Column("result", Text))
     op.add_column("attempts", Column("result_artifact", Text))
     op.add_column("attempts", Column("outputs", Text))
+    op.add_column("attempts", Column("printed", Text))
+    said = text("outcome IS NOT NULL")
+    op.create_index(
+        "ix_attempts_results",
+        "attempts",
+        ["node_id", "finished_at_ms"],
+        sqlite_where=said,
+        postgresql_where=said,
+    )
     # Until now one attempt of a job was paid for, the accepted one.
     op.execute(
         "UPDATE attempts SET charge = (SELECT jobs.charge FROM jobs WHERE jobs.id = attempts.job_id) WHERE EXISTS "

@@ -1,0 +1,92 @@
+"""The hub's public keys as it publishes them, and how somebody who knows one of them follows it to the next.
+
+Each key is endorsed by the one before it, and the whole set is signed by the one in use. So who pinned a key once accepts
+exactly what its owner published later, and nobody on the way can add a key, take one away, or bring an old one back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from computepool.core.errors import Unauthenticated
+from computepool.protocol.base import Reply
+from computepool.protocol.tokens import public_key, signed_by
+
+_KEY_FORMAT = "computepool-hub-key-1"
+_SET_FORMAT = "computepool-hub-keys-1"
+_NODE_FORMAT = "computepool-node-key-1"
+ENDORSEMENTS_MAX = 1_000
+
+
+class Endorsement(Reply):
+    """A key, signed by the one before it."""
+
+    kid: str
+    key: str
+    by: str
+    signature: str
+
+
+class HubKeys(Reply):
+    """The public keys that the hub signs with, by name."""
+
+    keys: dict[
+        str, str
+    ]  #: accepted now: the one that signs, the next, and those before until their overlap ends
+    current: str = ""  #: the one that signs
+    next: str | None = None
+    retired: dict[str, str] = {}  #: sign nothing any more; receipts made with them stay good
+    endorsements: list[Endorsement] = Field(default=[], max_length=ENDORSEMENTS_MAX)
+    version: int = 0  #: grows with every change
+    signature: str = ""  #: of all this, by the current key
+
+    def signed_text(self) -> bytes:
+        said = self.model_dump(mode="json", include={"keys", "current", "next", "retired", "version"})
+        return json.dumps(said | {"format": _SET_FORMAT}, sort_keys=True, separators=(",", ":")).encode()
+
+    def all(self) -> dict[str, str]:
+        return {**self.retired, **self.keys}
+
+
+def endorsed_text(kid: str, key: str) -> bytes:
+    return f"{_KEY_FORMAT}\n{kid}\n{key}".encode()
+
+
+def rekey_text(node_id: str, key: str) -> bytes:
+    """What a node signs with its old key and with its new one, to put the new one in the old one's place."""
+    return f"{_NODE_FORMAT}\n{node_id}\n{key}".encode()
+
+
+def followed(pinned: Mapping[str, str], published: HubKeys, *, seen: int = 0) -> HubKeys:
+    """The published set, if whoever made it has the keys that were pinned; else Unauthenticated says what is wrong."""
+    trusted = _chained(pinned, published.endorsements)
+    signer = trusted.get(published.current)
+    if signer is None:
+        raise Unauthenticated("The hub's new key is not signed by one that is known here.")
+    if not signed_by(public_key(signer), published.signature, published.signed_text()):
+        raise Unauthenticated("The hub's list of keys is not signed by the hub.")
+    if any(trusted.get(kid) != key for kid, key in published.keys.items()):
+        raise Unauthenticated("The hub's list holds a key that no known key has signed.")
+    if published.version < seen:
+        raise Unauthenticated("The hub's list of keys is older than the one known here.")
+    return published
+
+
+def _chained(pinned: Mapping[str, str], endorsements: list[Endorsement]) -> dict[str, str]:
+    """What is pinned, and what follows from it, link by link."""
+    trusted = dict(pinned)
+    waiting = list(endorsements)
+    while True:
+        good = [link for link in waiting if link.by in trusted and _holds(link, trusted[link.by])]
+        if not good:
+            return trusted
+        for link in good:
+            trusted.setdefault(link.kid, link.key)  # a name means one key, for ever
+        waiting = [link for link in waiting if link not in good]
+
+
+def _holds(link: Endorsement, signer: str) -> bool:
+    return signed_by(public_key(signer), link.signature, endorsed_text(link.kid, link.key))

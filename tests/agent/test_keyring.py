@@ -1,0 +1,201 @@
+"""An agent follows the hub's keys from the ones it pinned, believes nobody else, and changes its own key safely."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from computepool.agent import identity as identities
+from computepool.agent.identity import Identity
+from computepool.agent.keyring import ASK_S, Keyring
+from computepool.core.errors import Unauthenticated, Unavailable
+from computepool.protocol.hubkeys import Endorsement, HubKeys, endorsed_text, rekey_text
+from computepool.protocol.nodes import RekeyReply, RekeyRequest
+from computepool.protocol.tokens import JobToken, b64, public_key, public_text, sign_job_token, signed_by
+
+pytestmark = pytest.mark.anyio
+
+
+class Chain:
+    """A hub's keys, one after the other."""
+
+    def __init__(self, length: int) -> None:
+        self.keys = [Ed25519PrivateKey.generate() for _ in range(length)]
+
+    def published(self, current: int, *, version: int | None = None) -> HubKeys:
+        names = {f"k{n}": public_text(key) for n, key in enumerate(self.keys)}
+        links = [
+            Endorsement(
+                kid=f"k{n}",
+                key=names[f"k{n}"],
+                by=f"k{n - 1}",
+                signature=b64(self.keys[n - 1].sign(endorsed_text(f"k{n}", names[f"k{n}"]))),
+            )
+            for n in range(1, len(self.keys))
+        ]
+        live = {f"k{n}": names[f"k{n}"] for n in range(current, len(self.keys))}
+        said = HubKeys(
+            keys=live,
+            current=f"k{current}",
+            endorsements=links,
+            version=current if version is None else version,
+        )
+        return said.model_copy(update={"signature": b64(self.keys[current].sign(said.signed_text()))})
+
+    def token(self, number: int) -> str:
+        claims = JobToken(node_id="node_0", grants={}, issued_s=0, expires_s=60)
+        return sign_job_token(claims, key=self.keys[number], kid=f"k{number}")
+
+
+class Wire:
+    """The client as the keyring uses it; the other end does what the test says."""
+
+    def __init__(self, published: HubKeys | None) -> None:
+        self.published = published
+        self.asked = 0
+        self.rekeyed: list[RekeyRequest] = []
+        self.fails: Exception | None = None
+        self.identified = 0
+
+    async def hub_keys(self) -> HubKeys:
+        self.asked += 1
+        if self.published is None:
+            raise Unavailable("The hub cannot be reached.")
+        return self.published
+
+    async def rekey(self, request: RekeyRequest) -> RekeyReply:
+        self.rekeyed.append(request)
+        if self.fails is not None:
+            raise self.fails
+        return RekeyReply(node_id="node_0", old_accepted_until_ms=7)
+
+    def identify(self, _identity: Identity) -> None:
+        self.identified += 1
+
+
+class Steady:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def steady(self) -> float:
+        return self.now
+
+
+CHAIN = Chain(4)
+
+
+@pytest.fixture
+def identity() -> Identity:
+    return Identity(
+        key=Ed25519PrivateKey.generate(),
+        node_id="node_0",
+        owner="acc",
+        hub_keys={"k0": CHAIN.keys[0].public_key()},
+        hub_url="http://h",
+    )
+
+
+def keyring(identity: Identity, wire: Wire, path: Path, clock: Steady | None = None) -> Keyring:
+    return Keyring(identity, wire, path=path / "identity.json", clock=clock or Steady())  # type: ignore[arg-type]
+
+
+async def test_an_unknown_key_is_followed_and_kept(identity: Identity, tmp_path: Path) -> None:
+    wire = Wire(CHAIN.published(2))
+    await keyring(identity, wire, tmp_path).know(CHAIN.token(2))
+    assert set(identity.hub_keys) == {"k2", "k3"}
+    loaded = identities.load(tmp_path / "identity.json")
+    assert loaded is not None
+    assert (set(loaded.hub_keys), loaded.hub_keys_version) == ({"k2", "k3"}, 2)
+
+
+async def test_a_known_key_asks_nobody(identity: Identity, tmp_path: Path) -> None:
+    wire = Wire(None)
+    ring = keyring(identity, wire, tmp_path)
+    for token in (CHAIN.token(0), None, "", "nonsense", "a.b.c"):
+        await ring.know(token)
+    assert wire.asked == 0
+
+
+async def test_it_asks_once_a_minute_whatever_comes_and_keeps_what_it_knows(
+    identity: Identity, tmp_path: Path
+) -> None:
+    clock, wire = Steady(), Wire(None)
+    ring = keyring(identity, wire, tmp_path, clock)
+    for _ in range(50):
+        await ring.know(CHAIN.token(1))
+    assert (wire.asked, set(identity.hub_keys)) == (1, {"k0"})
+    clock.now += ASK_S
+    wire.published = CHAIN.published(1)
+    await ring.know(CHAIN.token(1))
+    assert (wire.asked, set(identity.hub_keys)) == (2, {"k1", "k2", "k3"})
+
+
+async def test_a_man_in_the_middle_introduces_nothing(identity: Identity, tmp_path: Path) -> None:
+    evil = Chain(2)
+    for published in (
+        evil.published(0),
+        evil.published(1),
+        CHAIN.published(1).model_copy(update={"signature": "A" * 86}),
+    ):
+        wire = Wire(published)
+        ring = keyring(identity, wire, tmp_path)
+        await ring.know(evil.token(1))
+        with pytest.raises(Unauthenticated):
+            await ring.follow()
+        assert set(identity.hub_keys) == {"k0"}
+    assert not (tmp_path / "identity.json").exists()
+
+
+async def test_an_old_list_is_not_believed_again(identity: Identity, tmp_path: Path) -> None:
+    wire = Wire(CHAIN.published(2))
+    ring = keyring(identity, wire, tmp_path)
+    await ring.follow()
+    wire.published = CHAIN.published(2, version=1)
+    with pytest.raises(Unauthenticated, match="older"):
+        await ring.follow()
+    wire.published = CHAIN.published(0)
+    with pytest.raises(Unauthenticated):
+        await ring.follow()
+    assert set(identity.hub_keys) == {"k2", "k3"}
+
+
+async def test_a_new_key_of_its_own_is_signed_by_the_old_one_and_kept(
+    identity: Identity, tmp_path: Path
+) -> None:
+    wire, old = Wire(None), identity.key
+    assert await keyring(identity, wire, tmp_path).rekey() == 7
+    [sent] = wire.rekeyed
+    text = rekey_text("node_0", sent.public_key)
+    assert signed_by(old.public_key(), sent.endorsement, text)
+    assert signed_by(public_key(sent.public_key), sent.proof, text)
+    assert public_text(identity.key) == sent.public_key
+    assert wire.identified == 1
+    kept = json.loads((tmp_path / "identity.json").read_text())
+    assert kept["private_key"] == b64(identity.key.private_bytes_raw())
+    assert [path.name for path in tmp_path.iterdir()] == ["identity.json"]
+
+
+async def test_a_lost_answer_leads_to_the_same_key_again(identity: Identity, tmp_path: Path) -> None:
+    wire, old = Wire(None), identity.key
+    ring = keyring(identity, wire, tmp_path)
+    wire.fails = Unavailable("The hub cannot be reached.")
+    with pytest.raises(Unavailable):
+        await ring.rekey()
+    assert identity.key is old
+    wire.fails = None
+    await keyring(identity, wire, tmp_path).resume()  # after a restart
+    first, second = wire.rekeyed
+    assert first.public_key == second.public_key == public_text(identity.key)
+
+
+async def test_an_answer_lost_for_longer_than_the_overlap(identity: Identity, tmp_path: Path) -> None:
+    """The hub knows the new key alone by now: the old one is refused."""
+    wire = Wire(None)
+    wire.fails = Unauthenticated("The token was refused.")
+    new = identities.load_key(tmp_path / "node.next.key")
+    await keyring(identity, wire, tmp_path).resume()
+    assert public_text(identity.key) == public_text(new)
+    assert not (tmp_path / "node.next.key").exists()
