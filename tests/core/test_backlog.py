@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -238,9 +239,9 @@ def test_a_round_looks_at_the_fleet_a_bounded_number_of_times(monkeypatch: pytes
     looks = []
 
     class CountedSearch(Search):
-        def __init__(self, fleet: Fleet, shape: Shape, expected: int) -> None:
+        def __init__(self, fleet: Fleet, shape: Shape, expected: int, **options: Any) -> None:
             looks.append(shape)
-            super().__init__(fleet, shape, expected)
+            super().__init__(fleet, shape, expected, **options)
 
     monkeypatch.setattr(backlog_module, "Search", CountedSearch)
     backlog = Backlog()

@@ -75,6 +75,12 @@ def test_a_bound_that_only_others_could_meet_keeps_nobody_waiting() -> None:
     assert chosen(fleet, worth(60, gpus=1), 2) == ["new"]
 
 
+def test_a_node_of_ones_own_keeps_nobody_waiting_for_it() -> None:
+    fleet = fleet_of(node("mine", "sam"), node("new", "ann"), sam=5_000, ann=50)
+    fleet.set_available("mine", False)
+    assert chosen(fleet, worth(60), 2) == ["new"]
+
+
 def test_newcomers_of_one_owner_have_one_job_of_others_together() -> None:
     fleet = fleet_of(node("a1", "ann"), node("a2", "ann"), node("b1", "bob"), ann=50, bob=50)
     for node_id in ("a1", "a2"):

@@ -19,7 +19,7 @@ def choose(reports: Sequence[LevelReport], wanted: str, *, cards: bool = False) 
         passed = [report for report in passed if report.level is Level.parse(wanted)]
     elif cards:
         # A level is the node's, and few drivers can be passed into gvisor: lending cards is what they are there for.
-        passed = [report for report in passed if report.level not in (Level.CONTAINER, Level.GVISOR)]
+        passed = [report for report in passed if report.level <= Level.NAMESPACE]
     if passed:
         return max(passed, key=_preference)
     failed = [report for report in reports if wanted in ("auto", report.level.label)]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from computepool.core.exploring import Explorer
 from computepool.core.features import Mask, Rows
 from computepool.core.fleet import Fleet, Ranking
 from computepool.core.gates import avoided_row, could_run, exposed, has_room
@@ -63,7 +64,7 @@ def eligible(fleet: Fleet, shape: Shape) -> Mask:
     """Which rows of the fleet (`fleet.node_at(row)`) may run the shape now. Hard gates only."""
     rows = slice(0, fleet.rows)
     mask = could_run(fleet, shape, rows) & has_room(fleet, shape, rows)
-    if (trusted := exposed(fleet, shape, could_run(fleet, shape, rows), rows)) is not None:
+    if (trusted := exposed(fleet, shape, rows, able=could_run(fleet, shape, rows))) is not None:
         mask &= trusted
     if (avoided := avoided_row(fleet, shape)) is not None:
         mask[avoided] = False
@@ -99,7 +100,10 @@ class Search:
     Valid while capacity is only taken (several searches may take turns) and not given back: for one round.
     """
 
-    def __init__(self, fleet: Fleet, shape: Shape, expected: int) -> None:
+    def __init__(
+        self, fleet: Fleet, shape: Shape, expected: int, *, explorer: Explorer | None = None
+    ) -> None:
+        self._explorer = explorer
         self._fleet = fleet
         self._shape = shape
         self._expected = max(1, expected)  # a guess: so many candidates are prepared, then twice as many
@@ -110,26 +114,34 @@ class Search:
 
     def place(self) -> Placement | None:
         """The next job's place, or None: nothing more fits."""
-        fleet, wanted = self._fleet, self._shape.requirements
+        if self._explorer is not None and self._explorer.wants(self._shape):
+            row = self._explorer.choose(self._fleet, np.flatnonzero(self._bands >= 0))
+            if row is not None and (placement := self._place_at(row)) is not None:
+                return placement
         while self._candidates or self._next_candidates():
             row = self._candidates.popleft()
-            node_id = fleet.node_at(row).profile.node_id
-            reservation = fleet.reserve(node_id, wanted, self._shape.account, value=self._shape.value)
-            if reservation is None:
+            if (placement := self._place_at(row)) is None:
                 self._bands[row] = -1
                 continue
             if self._take_turns:
                 self._candidates.append(row)
-            total, terms = self._score_of(row)
-            return Placement(node_id, reservation, total, dict(terms))
+            return placement
         return None
+
+    def _place_at(self, row: int) -> Placement | None:
+        node_id, shape = self._fleet.node_at(row).profile.node_id, self._shape
+        reservation = self._fleet.reserve(node_id, shape.requirements, shape.account, value=shape.value)
+        if reservation is None:
+            return None
+        total, terms = self._score_of(row)
+        return Placement(node_id, reservation, total, dict(terms))
 
     def _open_bands(self) -> NDArray[np.int16]:
         """The score band of every row that may run the shape now, -1 elsewhere."""
         fleet, ranking = self._fleet, self._ranking
         rows = slice(0, fleet.rows)
         room = has_room(fleet, self._shape, rows)
-        if (trusted := exposed(fleet, self._shape, ranking.bands >= 0, rows)) is not None:
+        if (trusted := exposed(fleet, self._shape, rows, able=ranking.bands >= 0)) is not None:
             room &= trusted
         avoided = fleet.row_of(self._shape.avoid_node) if self._shape.avoid_node else None
         if avoided is not None and not (ranking.passing == 1 and ranking.bands[avoided] >= 0):

@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from computepool.core.allocator import Placement, Search
+from computepool.core.exploring import Explorer
 from computepool.core.fleet import Fleet
 from computepool.core.lines import Bin, Job, Lines, ShapeBins
 from computepool.core.resources import Shape
@@ -103,8 +104,11 @@ class Backlog:
             heappop(self._due)  # removed, or delayed anew
         return None
 
-    def take(self, fleet: Fleet, limit: int) -> list[tuple[str, Placement]]:
-        """Place up to `limit` jobs in order, reserving as it goes. They leave the backlog; `restore` brings one back."""
+    def take(self, fleet: Fleet, limit: int, explorer: Explorer | None = None) -> list[tuple[str, Placement]]:
+        """Place up to `limit` jobs in order, reserving as it goes. They leave the backlog; `restore` brings one back.
+
+        With an explorer, some of them are placed by chance.
+        """
         self._retry_parked(fleet)
         searches: dict[ShapeBins, Search] = {}
         taken: list[tuple[str, Placement]] = []
@@ -113,7 +117,8 @@ class Backlog:
             search = searches.get(box.shape)
             if search is None:
                 expected = min(limit - len(taken), box.shape.count, EXPECTED_MAX)
-                search = searches[box.shape] = Search(fleet, box.shape.shape, expected)
+                search = Search(fleet, box.shape.shape, expected, explorer=explorer)
+                searches[box.shape] = search
             if placement := search.place():
                 taken.append((self._take(box), placement))
             else:

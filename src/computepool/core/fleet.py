@@ -143,11 +143,12 @@ class Fleet:
         self.table.available[node.row] = available
         self.supply += available
 
-    def set_reliability(self, node_id: str, value: float) -> None:
-        """How far to rely on it, from 0 to 1."""
+    def set_reliability(self, node_id: str, value: float, evidence: tuple[float, float] = (0.0, 0.0)) -> None:
+        """How far to rely on it, from 0 to 1, and from how much."""
         node = self._nodes.get(node_id)
         if node is None:
             return
+        node.evidence = evidence
         stepped = _stepped(value)
         if self.table.reliability[node.row] != stepped:
             self.table.reliability[node.row] = stepped

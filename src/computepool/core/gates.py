@@ -195,7 +195,7 @@ def _dues(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     return mask
 
 
-def exposed(fleet: Fleet, shape: Shape, able: Mask, rows: Rows) -> Mask | None:
+def exposed(fleet: Fleet, shape: Shape, rows: Rows, *, able: Mask) -> Mask | None:
     """Which rows may be trusted with what the job is worth, beside what their owners' nodes hold already.
 
     A job that is worth more than any owner of an able row may hold goes to one who holds nothing else: a pool in which
@@ -204,12 +204,15 @@ def exposed(fleet: Fleet, shape: Shape, able: Mask, rows: Rows) -> Mask | None:
     value, bounds = shape.value, fleet.owners
     if not value or not bounds.capped:
         return None
+    # By owner first: there are fewer of them than nodes, and mostly all have room.
+    room = bounds.held + value <= bounds.caps
+    if room.all():
+        return None
     owners = fleet.table.owner[rows]
-    caps, held = bounds.caps[owners], bounds.held[owners]
-    mask: Mask = held + value <= caps
-    if not (able & (caps >= value)).any():
-        mask |= held == 0
-    mask |= owners == fleet.accounts.find(shape.account)
+    own = owners == fleet.accounts.find(shape.account)
+    if not (able & (bounds.caps >= value)[owners] & ~own).any():
+        room |= bounds.held == 0
+    mask: Mask = room[owners] | own
     return mask
 
 
@@ -321,7 +324,7 @@ def judge(fleet: Fleet, shape: Shape, rows: NDArray[np.intp] | None = None) -> V
             idle = gate.idle(fleet, shape, rows) if gate.idle and gate.now else passed
             verdicts.now[gate.name] = passed
             verdicts.idle[gate.name] = np.ones_like(passed) if idle is None or not gate.idle else idle
-    if (trusted := exposed(fleet, shape, could_run(fleet, shape, rows), rows)) is not None:
+    if (trusted := exposed(fleet, shape, rows, able=could_run(fleet, shape, rows))) is not None:
         verdicts.now[EXPOSURE] = trusted
         verdicts.idle[EXPOSURE] = np.ones(rows.size, np.bool_)
     if (avoided := avoided_row(fleet, shape)) is not None:

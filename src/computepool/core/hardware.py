@@ -34,7 +34,7 @@ GFLOPS_BOUND = 2
 #: They are as far apart as two measurements of one machine that are off by 20 % each way: nothing flaps.
 KEEP, REACH = 40, 60
 #: Scores from which a core belongs to the class; what is below all of them is the last one.
-CPU_CLASSES: tuple[tuple[str, int], ...] = ((CPU_TIER, 660), ("cpu-slow", 200), ("cpu-tiny", 0))
+CPU_CLASSES: tuple[tuple[str, int], ...] = ((CPU_TIER, 500), ("cpu-slow", 150), ("cpu-tiny", 0))
 
 
 class Standing(StrEnum):

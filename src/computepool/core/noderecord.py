@@ -88,6 +88,7 @@ class NodeRecord:
     cap: int | None = (
         None  #: what the jobs of others that its owner's nodes hold may be worth; None: anything
     )
+    evidence: tuple[float, float] = (0.0, 0.0)  #: what its successes and failures weigh
     streak: int = 0  #: results in a row that were compared with other nodes' and agreed
     banned: bool = False  #: results proven wrong: it gets no jobs of others
     reservations: dict[int, Reservation] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from computepool.core.exploring import EXPLORE_SHARE
 from computepool.core.jobs import RetryLimits
 from computepool.core.leases import LeaseRules
 from computepool.core.money import CREDIT
@@ -162,6 +163,9 @@ class Settings(BaseSettings):
     exposure: int = Field(
         default=EXPOSURE_BASE, ge=0
     )  #: microcredits that jobs of others on a new owner's nodes may be worth together; 0: anything
+    explore_share: float = Field(
+        default=EXPLORE_SHARE, ge=0, le=1
+    )  #: of cheap jobs that are given by chance, so that more gets known of nodes
     breaker_faults: int = 3  #: node faults in a row before a node cools off
     breaker_base_s: float = 300
     breaker_max_s: float = 24 * 3600

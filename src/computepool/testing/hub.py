@@ -89,6 +89,7 @@ async def running_hub(
         "signup_grant": RICH,
         "dues_successes": 0,
         "exposure": 0,
+        "explore_share": 0,
         "verify": "none",
         "enrolments_per_day": 10_000,
         **settings,

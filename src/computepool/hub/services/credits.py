@@ -45,7 +45,7 @@ async def show(hub: Hub, principal: Principal, account_id: str | None) -> Credit
 
     balances, upcoming, tenured = await hub.store.read(load)
     user, held, maturing, earned = (balances[name] for name in ledger_rows.purses(owner))
-    economy, holdback_ms = hub.market.table.economy, round(_holdback_s(hub, tenured=tenured) * 1000)
+    economy, holdback_ms = hub.market.table.economy, _holdback_ms(hub, tenured=tenured)
     return CreditsView(
         account_id=owner,
         economy=economy.value,
@@ -59,9 +59,9 @@ async def show(hub: Hub, principal: Principal, account_id: str | None) -> Credit
     )
 
 
-def _holdback_s(hub: Hub, *, tenured: bool) -> float:
-    usual = hub.settings.holdback_s
-    return min(usual, hub.settings.holdback_tenured_s) if tenured else usual
+def _holdback_ms(hub: Hub, *, tenured: bool) -> int:
+    usual_ms = round(hub.settings.holdback_s * 1000)
+    return min(usual_ms, round(hub.settings.holdback_tenured_s * 1000)) if tenured else usual_ms
 
 
 # credits from the operator

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
+from computepool.core.exploring import Explorer
 from computepool.core.gates import GATES, could_run
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.market import Offer
@@ -54,6 +56,9 @@ class Dispatcher:
         self._lanes: dict[str, Lane] = {}  #: short-job lanes that may be topped up
         self._synced_ms = 0
         self._loads = 0
+        share = hub.settings.explore_share
+        seed = int.from_bytes(hub.clock.entropy(8), "big")
+        self._explorer = Explorer(Random(seed), share) if share else None
         self.wanted = asyncio.Event()
 
     def kick(self) -> None:
@@ -187,7 +192,7 @@ class Dispatcher:
     def _new_lanes(self) -> list[_Place]:
         places: list[_Place] = []
         for job_id, placement in self._hub.backlog.take(
-            self._hub.registry.fleet, self._hub.settings.dispatch_batch_max
+            self._hub.registry.fleet, self._hub.settings.dispatch_batch_max, self._explorer
         ):
             lane = Lane(
                 id=f"{self._hub.hub_id}-{next(self._hub.registry.lane_numbers)}",

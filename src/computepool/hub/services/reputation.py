@@ -30,7 +30,8 @@ def follow(hub: Hub, changed: Mapping[str, Reputation]) -> None:
     needed, base = hub.settings.dues_successes, hub.settings.exposure
     for node_id, reputation in changed.items():
         if node_id in fleet:
-            fleet.set_reliability(node_id, reputation.score(now_ms))
+            success, failure = reputation.faded(now_ms)
+            fleet.set_reliability(node_id, reputation.score(now_ms), (success / ONE, failure / ONE))
             fleet.set_dues(node_id, owes_dues(reputation, needed))
             fleet.set_cap(node_id, exposure_cap(reputation, base) if base else None)
             fleet.set_integrity(node_id, streak=reputation.streak, banned=reputation.banned(now_ms))

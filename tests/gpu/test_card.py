@@ -1,0 +1,122 @@
+"""A real card through the whole of it: a stranger's job in the sandbox, the opt-in, what is measured."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computepool.agent import benchmark, cardtest, driver, gpus
+from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.surroundings import prepare_runtime
+from computepool.core.tiers import tier_of
+from computepool.sdk.pool import Pool, connect
+from computepool.testing.processes import RealPool, wait_until
+
+JOB = Path(__file__).with_name("cuda_job.py")
+NEEDS: dict[str, Any] = {"gpus": 1, "ram": "4GB", "verify": "none"}
+MEASURING: dict[str, Any] = {"measure_every_s": 3600, "measure_first_s": 0, "retier_round_s": 0.1}
+CARDS = gpus.find_cards()
+
+
+@pytest.fixture(scope="module")
+def ground() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="computepool-gpu-", dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    remove_tree(folder)
+
+
+@pytest.fixture(scope="module")
+def runtime(ground: Path) -> Runtime:
+    (ground / "cache").mkdir(mode=0o755)
+    return prepare_runtime(ground / "cache")
+
+
+@pytest.fixture
+def real(ground: Path, runtime: Runtime) -> Iterator[RealPool]:
+    with RealPool(cache=ground / "cache", **MEASURING) as pool:
+        pool.start_hub()
+        yield pool
+
+
+def stranger(real: RealPool) -> Pool:
+    admin = real.client()
+    account = admin.accounts.create("sam", roles=["submitter"])
+    key = admin.keys.create("test", account_id=account.id).key
+    return connect(real.hubs[0].url, key, patience_s=60)
+
+
+def answer(outcome: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(outcome.output)
+    print(found)
+    return found
+
+
+def test_a_stranger_computes_on_the_card_where_the_owner_lends_it(real: RealPool) -> None:
+    real.start_agent(sandbox="namespace", gpus=True, cores=4)
+    found = answer(stranger(real).run(JOB, **NEEDS))
+    assert found["cuInit"] == 0
+    assert found["added"] is True
+    assert found["count"] == 1
+    assert found["name"] == CARDS[0].name
+    assert found["visible"] == CARDS[0].ident
+    assert found["uid"] == 65534
+    card = CARDS[0].nodes[0]
+    assert found["nodes"] == sorted([card, "/dev/nvidiactl", "/dev/nvidia-uvm"])
+    assert set(found["sys"]) <= {"devices", "module"}
+
+
+def test_a_job_without_a_card_finds_none(real: RealPool) -> None:
+    real.start_agent(sandbox="namespace", gpus=True, cores=4)
+    found = answer(stranger(real).run(JOB, verify="none"))
+    assert found["nodes"] == []
+    assert found.get("cuInit") != 0
+
+
+def test_without_the_opt_in_strangers_wait_and_the_owner_computes(real: RealPool) -> None:
+    real.start_agent(sandbox="namespace", cores=4)
+    waiting = stranger(real).run(JOB, wait=False, **NEEDS)
+    assert answer(real.client().run(JOB, **NEEDS))["added"] is True
+    why = waiting.why()
+    assert "owner and trusted accounts only" in why.sentence
+    waiting.cancel()
+
+
+def test_the_claim_is_confirmed_by_measuring(real: RealPool) -> None:
+    real.start_agent(sandbox="namespace", gpus=True, cores=4)
+    client = real.client()
+
+    def known() -> Any:
+        found = client.nodes.list()
+        return found and found[0].hardware is not None and found[0].hardware.measured_at_ms
+
+    wait_until(known, 60, "a measurement")
+    hardware = client.nodes.list()[0].hardware
+    assert hardware is not None
+    print(hardware)
+    assert hardware.standing == ("confirmed" if driver.cublas() else "claimed")
+    assert hardware.tier == tier_of(CARDS[0].name)
+
+
+def test_the_test_before_lending_agrees(ground: Path, runtime: Runtime) -> None:
+    sandbox = BubblewrapSandbox(SandboxConfig(cache_dir=ground / "cache", runtime=runtime))
+    work = ground / "work"
+    work.mkdir(mode=0o755)
+    try:
+        assert cardtest.reason_against(sandbox, runtime, CARDS, work_dir=work) == ""
+    finally:
+        sandbox.close()
+
+
+def test_the_doctors_measurement(tmp_path: Path) -> None:
+    found = benchmark.measure_here(tmp_path, cards=len(CARDS))
+    print(found)
+    assert found["cpu"] > 0
