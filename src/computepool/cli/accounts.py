@@ -159,7 +159,7 @@ def revoke_key(
 
 @accounts.command("list")
 def list_accounts(*, limit: Limit = 100, json: Json = False) -> None:
-    """List accounts.
+    """List accounts, with the conduct of their jobs on nodes of others: from 0 to 1, 0.71 while nothing is known.
 
     \b
     Examples:
@@ -169,8 +169,15 @@ def list_accounts(*, limit: Limit = 100, json: Json = False) -> None:
     if json:
         output.print_json(found)
         return
-    rows = [(a.id, a.name, ", ".join(a.roles), output.ago(a.created_at_ms)) for a in found]
-    output.print_table(("ID", "NAME", "ROLES", "CREATED"), rows, empty="No accounts.")
+    rows = [(a.id, a.name, ", ".join(a.roles), _conduct(a), output.ago(a.created_at_ms)) for a in found]
+    output.print_table(("ID", "NAME", "ROLES", "CONDUCT", "CREATED"), rows, empty="No accounts.")
+
+
+def _conduct(account: AccountView) -> str:
+    known = account.conduct
+    if known is None or known.changed_at_ms is None:
+        return ""
+    return f"{known.score:.2f} ({known.completed} done, {known.harmful} stopped at a limit)"
 
 
 @accounts.command("quota")
