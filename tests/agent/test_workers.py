@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from computepool.agent.worker import _arguments
 from computepool.agent.workers import _parse
+from computepool.protocol.values import encode
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, until
 
@@ -44,6 +48,17 @@ def test_an_answer_is_taken() -> None:
         b"[" * 100_000,
     ):
         assert _parse(bad) is None, bad[:60]
+
+
+def test_arguments_may_be_an_encoded_list(tmp_path: Path) -> None:
+    text = encode([1, (2.5, None)])
+    for data in (b64encode(text.encode()).decode(), [str(tmp_path / "payload")]):
+        (tmp_path / "payload").write_text(text)
+        assert _arguments(data, allow_pickle=False) == ([1, (2.5, None)], {})
+    pickled = b64encode(f"[{encode(object, allow_pickle=True)}]".encode()).decode()
+    with pytest.raises(ValueError, match="pickled"):
+        _arguments(pickled, allow_pickle=False)
+    assert _arguments(pickled, allow_pickle=True) == ([object], {})
 
 
 def saying(message: bytes) -> Callable[[], str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import runpy
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
@@ -150,12 +151,19 @@ def terms(
         float | None,
         typer.Option(metavar="P", help="Instead of --verify: how sure to be of the result, such as 0.999."),
     ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="When two results are the same: exact, tolerance:1e-9, or FILE.py:NAME, a function of two results.",
+        ),
+    ] = None,
 ) -> JobOptions:
     given: dict[str, Any] = {
         "name": name, "priority": priority, "timeout": timeout, "ttl": ttl, "retries": retries,
         "inputs": inputs(input_), "env": environment(env), "dependencies": dep, "after": after,
         "type": type_, "max_price": max_price, "budget": budget, "verify": verify,
-        "confidence": confidence,
+        "confidence": confidence, "compare": comparison(compare),
     }  # fmt: skip
     return only_given(given)
 
@@ -228,6 +236,21 @@ def environment(given: list[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"{name!r} is not set here: write {name}=VALUE.", param_hint="--env")
         found[name] = value if separator else os.environ[name]
     return found
+
+
+def comparison(given: str | None) -> str | Callable[..., Any] | None:
+    """As it stands, or the function NAME of FILE.py, which is run for that, here."""
+    path, separator, name = (given or "").rpartition(":")
+    if given is None or not separator or not path.endswith(".py"):
+        return given
+    try:
+        found = runpy.run_path(path, run_name="__compare__")
+    except Exception as error:  # noqa: BLE001 - it is the person's own file, and may raise what it likes
+        raise typer.BadParameter(f"{path}: {type(error).__name__}: {error}", param_hint="--compare") from None
+    function = found.get(name)
+    if not callable(function):
+        raise typer.BadParameter(f"there is no function {name!r} in {path}.", param_hint="--compare")
+    return cast("Callable[..., Any]", function)
 
 
 def inputs(given: list[str] | None) -> dict[str, str] | list[str]:

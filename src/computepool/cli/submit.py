@@ -66,6 +66,7 @@ def submit(
       pool submit render.py --slices 100 --retries 2 --tag studio --budget 50
       pool submit train.py --type ml --max-price 40 --quote
       pool submit prove.py --verify quorum:3 --wait
+      pool submit fit.py --verify quorum:2 --compare tolerance:1e-9
     """
     pool, rest = open_pool(), ctx.meta.get(REST, [])
     work = pool.options(**merged(needs, more))

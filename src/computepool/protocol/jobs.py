@@ -310,6 +310,7 @@ class JobView(Reply):
     hold: int = 0  #: set aside at submission
     charge: int | None = None  #: what it cost; null until it is finished
     verify: str = "none"  #: how its result is checked
+    compare: str = "exact"  #: when two results are the same: exact, tolerance:REL,ABS or function
     verdict: str | None = None  #: why its result is believed: unchecked, own, confirmed, alone or varies
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -62,6 +62,7 @@ class JobOptions(TypedDict, total=False):
     budget: Credits  #: credits for all jobs of one call together; each stops when its share is spent
     verify: str  #: none, adaptive or quorum:K: on how many owners' nodes results must agree
     confidence: float  #: instead: how sure to be of a result, for example 0.999
+    compare: str | Callable[[Any, Any], bool]  #: "exact", "tolerance:1e-6", or a function of two results
     allow_pickle: bool  #: accept results that need pickle: only from nodes you trust
 
 
@@ -153,6 +154,8 @@ def terms(options: JobOptions) -> dict[str, Any]:
     plain: Mapping[str, Any] = options
     same = ("priority", "retries", "verify", "confidence")
     fields = {word: plain[word] for word in same if word in plain}
+    if isinstance(plain.get("compare"), str):
+        fields["compare"] = plain["compare"]  # a function is pickled by the submitter
     if "ttl" in plain:
         fields["ttl_s"] = seconds(plain["ttl"], what="ttl")
     fields |= {

@@ -40,7 +40,8 @@ from computepool.sdk.transport import PATIENCE_S, WAIT_MS, Transport
 
 #: Combinations of options remembered, so that a loop of `pool.submit(fn, x, vram=16)` builds its spec once.
 SUBMITTERS_MAX = 64
-#: Options whose meaning may change between two calls: files change, and futures get their ids.
+#: Options whose meaning may change between two calls: files change, and futures get their ids. So may what a function
+#: refers to.
 _NEVER_REMEMBERED = frozenset({"inputs", "after"})
 
 
@@ -302,7 +303,7 @@ def _frozen(given: JobOptions) -> object | None:
     """The options as a key, or None where they must be looked at anew."""
     if not given:
         return ()
-    if _NEVER_REMEMBERED & given.keys():
+    if _NEVER_REMEMBERED & given.keys() or callable(given.get("compare")):
         return None
     return repr(sorted(given.items()))
 

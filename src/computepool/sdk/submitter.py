@@ -126,9 +126,9 @@ class Submitter:
         """`exact`: the spec is the one that would be submitted, so history may be asked by its digest."""
         spec = self._quoted(what, args)
         money: dict[str, Any] = {
-            word: self.terms[word]
-            for word in ("max_price", "budget", "verify", "confidence")
-            if word in self.terms
+            word: value
+            for word, value in options.terms(self._given).items()
+            if word in ("max_price", "budget", "verify", "confidence")
         }
         asked: dict[str, Any] = {
             "needs": self.needs,
@@ -217,7 +217,12 @@ class Submitter:
 
     @cached_property
     def terms(self) -> dict[str, Any]:
-        return options.terms(self._given)
+        """The fields of a submission beside spec, items and group; a function that compares is pickled, once."""
+        compare = self._given.get("compare")
+        if compare is None or isinstance(compare, str):
+            return options.terms(self._given)
+        sent = self._sent_function(self._pool.functions.pickled(compare))
+        return {**options.terms(self._given), "compare_function": {**sent, "python": PYTHON}}
 
     @property
     def allow_pickle(self) -> bool:
@@ -235,10 +240,13 @@ class Submitter:
         return self._pool.new_session(options.validated(GroupRequest, name=name, kind=kind))
 
     def _function_spec(self, pickled: bytes, name: str) -> JobSpec:
+        return self._spec(name, kind=JobKind.FUNCTION, python=PYTHON, **self._sent_function(pickled))
+
+    def _sent_function(self, pickled: bytes) -> dict[str, str]:
         if len(pickled) <= SOURCE_MAX:
-            return self._spec(name, kind=JobKind.FUNCTION, function=functions.text(pickled), python=PYTHON)
+            return {"function": functions.text(pickled)}
         stored = self._pool.artifacts.put_bytes(pickled, name="function.pickle")
-        return self._spec(name, kind=JobKind.FUNCTION, function_artifact=stored.digest, python=PYTHON)
+        return {"function_artifact": stored.digest}
 
     def _spec(self, name: str, **what: Any) -> JobSpec:
         given: JobOptions = {"name": name, **self._given}

@@ -49,7 +49,7 @@ def decide(
     wish = wish or comparison.wish_of(job)
     changes: dict[str, Any] = {}
     while True:
-        comparer = Comparer(tx=tx, job_id=job.id, wish=wish, unstored=unstored or {})
+        comparer = Comparer(tx=tx, wish=wish, unstored=unstored or {})
         kinds = comparer.classes(runs)
         if isinstance(kinds, list):
             found = [Result(kind=kind, streak=run.streak) for kind, run in zip(kinds, runs, strict=True)]

@@ -19,6 +19,7 @@ from computepool.core.errors import BadRequest
 from computepool.core.jobs import JobKind
 from computepool.core.verification import Mode, Policy
 from computepool.hub.services.context import Hub
+from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.jobs import PAYLOAD_MAX, JobSpec, Needs, SubmitRequest, spec_digest
@@ -36,6 +37,11 @@ class Wish:
     longest_ms: int = 0  #: of such a call
     answers: Mapping[str, bool] = field(default_factory=dict)  #: by the two results
     asked: str = ""  #: the two that it is being called with
+
+    def __str__(self) -> str:
+        if self.within is not None:
+            return str(self.within)
+        return "exact" if self.function is None else "function"
 
     def row(self) -> str | None:
         if self.within is not None:
@@ -128,9 +134,8 @@ class Comparer:
     """`unstored`: by attempt, what is printed in the very request that reports it."""
 
     tx: Tx
-    job_id: str
     wish: Wish
-    unstored: Mapping[str, str]
+    unstored: Mapping[str, str] = field(default_factory=dict)
 
     def classes(self, runs: Sequence[Reported]) -> list[int] | tuple[int, int]:
         """Of each run; or the places of two that the function has to be asked about."""
@@ -177,8 +182,9 @@ class Comparer:
         """The whole text, if all of it was kept, and nothing else."""
         if run.printed is None:
             return None
+        job_id = run.attempt_id.rpartition("-")[0]
         kept = records.stdout_of(
-            self.tx.connection, job_id=self.job_id, attempt_id=run.attempt_id, chars_max=PRINTED_MAX
+            self.tx.connection, job_id=job_id, attempt_id=run.attempt_id, chars_max=PRINTED_MAX
         )
         text = kept + self.unstored.get(run.attempt_id, "")
         return text if hashlib.sha256(text.encode()).hexdigest() == run.printed else None
@@ -187,3 +193,44 @@ class Comparer:
 def pair_of(a: Reported, b: Reported) -> str:
     """Two results, whoever reported them: nothing is asked twice."""
     return f"{a.outcome[:_NAME]} {b.outcome[:_NAME]}"
+
+
+# results that were believed, and those of errands that check them
+
+
+@dataclass(slots=True, kw_only=True)
+class _Accepted:
+    attempt_id: str
+    outcome: str
+    exit_code: int | None
+    result: str | None
+    result_artifact: str | None
+    printed: str | None
+    files: dict[str, str]
+
+
+def of_accepted(tx: Tx, job: AnyRow, words: Sequence[tuple[AnyRow, AnyRow]]) -> Sequence[int | str] | None:
+    """The classes of results that jobs have already, each with its attempt; None where only the function could tell.
+
+    `job`: the one whose submitter wished how.
+    """
+    if job.compare is None:
+        return [attempt.outcome for _, attempt in words]
+    files = records.outputs_of(tx.connection, [word.id for word, _ in words])
+    runs = [_accepted(tx, word, attempt, files=files.get(word.id, [])) for word, attempt in words]
+    kinds = Comparer(tx=tx, wish=wish_of(job)).classes(runs)
+    return kinds if isinstance(kinds, list) else None
+
+
+def _accepted(tx: Tx, job: AnyRow, attempt: AnyRow, *, files: Sequence[AnyRow]) -> _Accepted:
+    full = job_rows.get_job_full(tx.connection, job.id)
+    assert full is not None
+    return _Accepted(
+        attempt_id=attempt.id,
+        outcome=attempt.outcome,
+        exit_code=full.exit_code,
+        result=full.result,
+        result_artifact=full.result_artifact,
+        printed=attempt.printed,
+        files={file.name: file.digest for file in files},
+    )

@@ -6,7 +6,7 @@ from computepool.core import explain
 from computepool.core.jobs import JobState
 from computepool.core.resources import Shape
 from computepool.hub.registry import Session
-from computepool.hub.services import jobs
+from computepool.hub.services import jobs, views
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.protocol.jobs import (
@@ -32,6 +32,8 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
         return _plain(
             hub, job, f"Waiting for {len(pending)} job(s) it comes after: {', '.join(pending[:5])}."
         )
+    if job.status == views.COMPARING:
+        return _plain(hub, job, job.status)
     ready_at_ms = hub.backlog.ready_at_ms(job_id)
     if ready_at_ms is not None and ready_at_ms > hub.now_ms():
         wait_s = (ready_at_ms - hub.now_ms()) / 1000

@@ -290,7 +290,11 @@ async def _save_paces(hub: Hub, touched: Iterable[str]) -> None:
 async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
     """What the store says now: another hub decided something about these nodes."""
     found = await hub.store.read(lambda connection: hardware_rows.load(connection, node_ids))
-    for node_id, truth in found.items():
+    for node_id, stored in found.items():
         session = hub.registry.get(node_id)
-        if session is not None and truth.measured_at_ms >= session.truth.measured_at_ms:
-            follow(hub, session, rules.decide(truth, session.claimed, now_ms=hub.now_ms()))
+        if session is None or stored.measured_at_ms < session.truth.measured_at_ms:
+            continue
+        # Run times are counted here, where it polls, and stored only now and then.
+        mine = session.truth
+        truth = dataclasses.replace(stored, cpu_pace=mine.cpu_pace, gpu_pace=mine.gpu_pace)
+        follow(hub, session, rules.decide(truth, session.claimed, now_ms=hub.now_ms()))

@@ -25,6 +25,7 @@ POOL_RULES: dict[str, Finder] = {
     "a job has a time of ending exactly when it is finished": consistency.finished_without_time,
     "a job counts the unfinished jobs it waits for": consistency.wrong_dependency_count,
     "no queued job waits for one that failed": consistency.waits_for_the_dead,
+    "a job whose results are compared waits for an answer": consistency.waits_for_no_answer,
     "a job's events follow each other without a gap": consistency.broken_histories,
     "a job's last event says its state": consistency.last_event_differs,
     "a finished job has one final event, an unfinished one none": consistency.not_one_final_event,

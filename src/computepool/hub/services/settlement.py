@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from computepool.core.errors import Forbidden
@@ -29,7 +30,7 @@ from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Tx
-from computepool.protocol.nodes import CompleteReply, CompleteRequest, Report, ReportAnswer
+from computepool.protocol.nodes import CompleteReply, CompleteRequest, LogText, Report, ReportAnswer
 
 #: How long a job given back waits before it is offered again, doubling with every attempt.
 _GIVEN_BACK_MS = 10
@@ -60,12 +61,8 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> t
     checks = verification.draw(hub, node.node_id, ids)
 
     def unit(tx: Tx) -> Settled:
-        settling = _Settling(hub, tx, node, jitter=jitter, checks=checks, printed=_printed(request))
-        settled = settling.run(request.reports)
-        again = {said.attempt_id for said in settled.answers if said.verdict is Verdict.REPLAY}
-        fresh = [text for text in request.logs if text.attempt_id not in again]
-        logs.append(hub, tx, fresh, node_id=node.node_id)
-        return settled
+        settling = _Settling(hub, tx, node, jitter=jitter, checks=checks, logs=request.logs)
+        return settling.run(request.reports)
 
     settled = await hub.store.write(unit)
     return CompleteReply(answers=settled.answers), settled
@@ -90,10 +87,10 @@ class _Settling:
         *,
         jitter: float,
         checks: Checks,
-        printed: Mapping[str, str],
+        logs: Sequence[LogText],
     ) -> None:
         self.hub, self.tx, self.node, self.jitter, self.checks = hub, tx, node, jitter, checks
-        self.printed = printed
+        self.logs = logs
         self.settled = Settled()
         self.reported: list[dict[str, Any]] = []
         self.accepted: list[dict[str, Any]] = []
@@ -127,6 +124,7 @@ class _Settling:
         if self.accepted:
             lifecycle.release_dependents(self.tx, [row["job"] for row in self.accepted], self.settled.effects)
         self._update_health()
+        self._keep_logs()
         aftermath.follow(self.hub, self.tx, self.settled.effects)
         return self.settled
 
@@ -303,7 +301,7 @@ class _Settling:
             self.tx,
             job,
             runs=runs,
-            unstored=self.printed,
+            unstored=self._printed,
             may_ask=newest,
             effects=self.settled.effects,
         )
@@ -331,6 +329,20 @@ class _Settling:
         self.reported[-1] |= {"new_state": state.value, "cost": cost}
         if late:
             self._supersede_others(job, attempt)
+
+    @cached_property
+    def _printed(self) -> dict[str, str]:
+        """By attempt, the standard output that came with its report: it is not kept yet."""
+        texts: dict[str, str] = {}
+        for chunk in self.logs:
+            if chunk.stream == "stdout":
+                texts[chunk.attempt_id] = texts.get(chunk.attempt_id, "") + chunk.text
+        return texts
+
+    def _keep_logs(self) -> None:
+        again = {said.attempt_id for said in self.settled.answers if said.verdict is Verdict.REPLAY}
+        fresh = [text for text in self.logs if text.attempt_id not in again]
+        logs.append(self.hub, self.tx, fresh, node_id=self.node.node_id)
 
     def _supersede_others(self, job: AnyRow, attempt: AnyRow) -> None:
         for other in job_rows.live_attempts_of_job(self.tx.connection, job.id):
@@ -393,15 +405,6 @@ class _Settling:
         self.tx.emit(
             actor=self.node.node_id, action=action, node_id=self.node.node_id, attempt_id=report.attempt_id
         )
-
-
-def _printed(request: CompleteRequest) -> dict[str, str]:
-    """By attempt, the standard output that came with its report: it is kept only after the reports are settled."""
-    texts: dict[str, str] = {}
-    for chunk in request.logs:
-        if chunk.stream == "stdout":
-            texts[chunk.attempt_id] = texts.get(chunk.attempt_id, "") + chunk.text
-    return texts
 
 
 def _named_artifacts(report: Report) -> list[str]:

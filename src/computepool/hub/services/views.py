@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from computepool.core.jobs import TERMINAL, JobKind, JobState, Reason
+from computepool.hub.services import comparison
 from computepool.hub.services.access import Principal, may_manage
 from computepool.hub.store.session import AnyRow
 from computepool.protocol.accounts import EventView
@@ -47,6 +48,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.QUEUED_TOO_LONG: "no node could take it before its time to live ended",
     Reason.SUPERSEDED: "another attempt finished first",
 }
+COMPARING = "results are there, and a node that reported none of them runs your function to compare them"
 _WAITING_AGAIN = "waiting for a node again: {sentence} (try {tries})"
 
 
@@ -55,6 +57,12 @@ def sentence(state: JobState, reason: Reason, *, node: str | None, code: int | N
     if state is JobState.QUEUED and tries and reason is not Reason.VERIFYING:
         return _WAITING_AGAIN.format(sentence=text, tries=tries + 1)
     return text
+
+
+def _status(row: AnyRow, state: JobState, reason: Reason, *, node: str | None) -> str:
+    if row.comparing is not None and state is JobState.QUEUED:
+        return COMPARING
+    return sentence(state, reason, node=node, code=row.exit_code, tries=row.attempt_no)
 
 
 def job_view(row: AnyRow, *, node_name: str | None, principal: Principal | None) -> JobView:
@@ -69,7 +77,7 @@ def _job_fields(row: AnyRow, *, node_name: str | None, principal: Principal | No
         "kind": JobKind(row.kind),
         "state": state,
         "reason": reason,
-        "status": sentence(state, reason, node=node_name, code=row.exit_code, tries=row.attempt_no),
+        "status": _status(row, state, reason, node=node_name),
         "account_id": row.account_id,
         "group_id": row.group_id,
         "key": row.key,
@@ -91,6 +99,7 @@ def _job_fields(row: AnyRow, *, node_name: str | None, principal: Principal | No
         "hold": row.hold,
         "charge": row.charge,
         "verify": row.verify,
+        "compare": str(comparison.wish_of(row)),
         "verdict": row.verdict,
     }
 

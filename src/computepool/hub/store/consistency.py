@@ -178,6 +178,14 @@ def waits_for_the_dead(connection: Connection) -> list[str]:
     return _jobs(connection, jobs.c.state == JobState.QUEUED.value, dead)
 
 
+def waits_for_no_answer(connection: Connection) -> list[str]:
+    """Who waits for a comparison has one that is under way."""
+    asked = jobs.alias("asked")
+    under_way = exists().where(asked.c.id == jobs.c.comparing, asked.c.state.not_in(_TERMINAL))
+    waiting = and_(jobs.c.comparing.is_not(None), jobs.c.state.not_in(_TERMINAL))
+    return _jobs(connection, waiting, or_(jobs.c.state != JobState.QUEUED.value, ~under_way))
+
+
 # events
 
 

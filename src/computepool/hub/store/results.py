@@ -31,7 +31,7 @@ def waiting(connection: Connection, job_id: str) -> Sequence[AnyRow]:
 _CONCLUDE = (
     update(attempts)
     .where(attempts.c.id == bindparam("attempt"))
-    .values(state=bindparam("new_state"), charge=bindparam("cost"), result=None, outputs=None, printed=None)
+    .values(state=bindparam("new_state"), charge=bindparam("cost"), result=None, outputs=None)
 )
 
 
