@@ -21,6 +21,7 @@ _KINDS = (
     "pay",
     "fee",
     "refund",
+    "take_back",
     "mature",
     "grant",
     "top_up",

@@ -12,7 +12,7 @@ from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, Limit, accepts, open_pool, requirements
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs import JobDetail, JobView, NodeVerdictView, Usage, WhyView
+    from computepool.protocol.jobs import CorrectedResult, JobDetail, JobView, NodeVerdictView, Usage, WhyView
     from computepool.sdk import JobOptions
 
 app = typer.Typer(no_args_is_help=True, help="Look at jobs, follow, explain and cancel them.")
@@ -103,6 +103,18 @@ def show(job_id: JobId, *, json: Json = False) -> None:
     if job.outputs:
         rows_out = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
         output.print_table(("OUTPUT", "SIZE", "DIGEST"), rows_out, empty="")
+    if job.corrected is not None:
+        _show_corrected(job.corrected)
+
+
+def _show_corrected(right: CorrectedResult) -> None:
+    rows = [(item.name, output.size(item.size), item.digest) for item in right.outputs]
+    if right.result_artifact is not None:
+        rows.append(("the result", "", right.result_artifact))
+    if right.result is not None:
+        output.print_table(("THE RIGHT RESULT",), [(right.result,)], empty="")
+    if rows:
+        output.print_table(("THE RIGHT OUTPUT", "SIZE", "DIGEST"), rows, empty="")
 
 
 def _cost(job: JobDetail) -> str | None:
@@ -110,7 +122,10 @@ def _cost(job: JobDetail) -> str | None:
 
     if job.charge is None:
         return f"at most {format_credits(job.hold)}, set aside" if job.hold else None
-    return f"{format_credits(job.charge)}, of {format_credits(job.hold)} set aside" if job.hold else None
+    back = f"; {format_credits(job.taken_back)} came back" if job.taken_back else ""
+    return (
+        f"{format_credits(job.charge)}, of {format_credits(job.hold)} set aside{back}" if job.hold else None
+    )
 
 
 _VERDICTS = {
@@ -119,6 +134,7 @@ _VERDICTS = {
     "confirmed": "yes: several owners' nodes came to the same result",
     "alone": "no: nobody else could run it in time",
     "varies": "every run came to another result; this is the first",
+    "refuted": "yes, afterwards, and it is WRONG: two other owners' nodes came to another result",
 }
 
 

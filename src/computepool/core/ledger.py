@@ -33,6 +33,7 @@ class Kind(StrEnum):
     PAY = "pay"
     FEE = "fee"
     REFUND = "refund"
+    TAKE_BACK = "take_back"  #: pay and fee of a result that was proven wrong while they were held back
     MATURE = "mature"
     GRANT = "grant"  #: at sign-up, from platform:promo
     TOP_UP = "top_up"  #: by an operator: paid in (ext:bank) or given (platform:promo)
@@ -139,6 +140,14 @@ def settle(
 def release(account_id: str, *, amount: int, earned: int) -> list[Leg]:
     """Resolve a hold without a charge."""
     return settle(account_id, owner_id=account_id, parts=Split(pay=0, fee=0, refund=amount), earned=earned)
+
+
+def take_back(account_id: str, *, owner_id: str, pay: int, fee: int) -> list[Leg]:
+    """What a result cost that was wrong, from where it lies to who paid it. Only what has not matured is there."""
+    return _legs(
+        Leg(earn(owner_id), user(account_id), pay, Kind.TAKE_BACK),
+        Leg(FEES, user(account_id), fee, Kind.TAKE_BACK),
+    )
 
 
 def mature(account_id: str, amount: int) -> list[Leg]:

@@ -147,7 +147,8 @@ def _served(before: Reputation, outcome: Outcome, *, fresh: bool) -> Reputation:
         verified=before.verified + compared,
         verified_days=before.verified_days + (compared and day > before.verified_day),
         verified_day=max(day, before.verified_day) if compared else before.verified_day,
-        streak=before.streak + compared,
+        # What was right before a strike says nothing about what comes after it: trust begins anew.
+        streak=before.streak + (compared and (fresh or not before.struck_at_ms)),
     )
 
 

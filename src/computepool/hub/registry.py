@@ -44,6 +44,7 @@ class LiveAttempt:
     lane: Lane
     grant: Grant
     since_ms: int  #: when it was leased
+    errand: bool = False
     running: bool = False
     delivered: bool = False
 
@@ -153,6 +154,7 @@ class Registry:
         grant: Grant,
         *,
         since_ms: int,
+        errand: bool = False,
         delivered: bool = False,
         running: bool = False,
     ) -> None:
@@ -163,6 +165,7 @@ class Registry:
             lane=lane,
             grant=grant,
             since_ms=since_ms,
+            errand=errand,
             delivered=delivered,
             running=running,
         )

@@ -311,7 +311,18 @@ class JobView(Reply):
     charge: int | None = None  #: what it cost; null until it is finished
     verify: str = "none"  #: how its result is checked
     compare: str = "exact"  #: when two results are the same: exact, tolerance:REL,ABS or function
-    verdict: str | None = None  #: why its result is believed: unchecked, own, confirmed, alone or varies
+    verdict: str | None = (
+        None  #: why its result is believed: unchecked, own, confirmed, alone or varies; or refuted: it is wrong
+    )
+    taken_back: int | None = None  #: of the charge, because the result was proven wrong afterwards
+
+
+class CorrectedResult(Reply):
+    """What two other owners' nodes came to, where the result that was believed is wrong."""
+
+    result: str | None = None
+    result_artifact: str | None = None
+    outputs: list[OutputFile] = []
 
 
 class JobDetail(JobView):
@@ -319,6 +330,7 @@ class JobDetail(JobView):
     after: list[str] = []
     tries: list[AttemptView] = []
     outputs: list[OutputFile] = []
+    corrected: CorrectedResult | None = None  #: only where the verdict is refuted
 
 
 class JobResult(Reply):

@@ -162,6 +162,7 @@ def _tenured(connection: Connection, names: list[str], now_ms: int) -> set[str]:
 
 
 def _mature(hub: Hub, tx: Tx, names: list[str], *, soon: bool = False) -> int:
+    account_rows.lock_accounts(tx, names)  # what another hub takes back now must not mature here
     before, count = _ripe_by(hub, tx.connection, tx.now_ms, soon=soon), 0
     for name in names:
         amount, last, after = _ripe(tx.connection, name, before=before)

@@ -346,7 +346,7 @@ class Dispatcher:
                 price=place.offer.price,
                 paid_ms=affordable_ms(place.offer.price, for_one_run(job)),
             )
-            registry.hold(session, place.lane, grant, since_ms=now_ms)
+            registry.hold(session, place.lane, grant, since_ms=now_ms, errand=job.errand is not None)
             woken.add(session.node_id)
         self._close_unused(places)
         for node_id in woken:

@@ -125,7 +125,7 @@ def _queue_row(hub: Hub, session: Session, principal: Principal) -> QueueRow:
     visible = [
         attempt.job_id
         for attempt in session.attempts.values()
-        if principal.is_admin or attempt.grant.account_id == principal.account_id
+        if principal.is_admin or (attempt.grant.account_id == principal.account_id and not attempt.errand)
     ]
     return QueueRow(
         node_id=session.node_id,

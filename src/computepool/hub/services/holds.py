@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from computepool.core import ledger, pricing
 from computepool.core.errors import InsufficientCredits, InvariantViolation
+from computepool.core.ledger import Kind
 from computepool.core.money import format_credits
 from computepool.core.pricing import PriceTable
 from computepool.hub.services.context import Hub
-from computepool.hub.store import prices
+from computepool.hub.store import accounts, prices, rechecks
+from computepool.hub.store import ledger as ledger_rows
 from computepool.hub.store.session import AnyRow, Tx
 
 
@@ -97,6 +99,33 @@ def release(tx: Tx, job: AnyRow) -> None:
     if job.hold:
         legs = ledger.release(job.account_id, amount=job.hold, earned=job.hold_earned)
         tx.post(settle_key(job.id), legs, job_id=job.id)
+
+
+def take_back(tx: Tx, job: AnyRow, *, attempt: AnyRow) -> int:
+    """The accepted result was wrong: what it cost goes back to who paid, if it has not matured. Returns how much."""
+    # Earnings of this owner do not mature meanwhile, on whichever hub.
+    accounts.lock_accounts(tx, [attempt.owner_id])
+    parts = ledger_rows.by_keys(tx.connection, [settle_key(job.id)])
+    purse = ledger.earn(attempt.owner_id)
+    pay = next((row for row in parts if row.kind == Kind.PAY and row.credit == purse), None)
+    if pay is None or _has_matured(tx, pay, owner_id=attempt.owner_id):
+        return 0
+    fee = sum(row.amount for row in parts if row.kind == Kind.FEE)
+    legs = ledger.take_back(job.account_id, owner_id=attempt.owner_id, pay=pay.amount, fee=fee)
+    tx.post(take_back_key(job.id), legs, job_id=job.id, ref=attempt.id)
+    rechecks.set_taken_back(tx, job.id, pay.amount + fee)
+    return int(pay.amount + fee)
+
+
+def _has_matured(tx: Tx, pay: AnyRow, *, owner_id: str) -> bool:
+    """Or is about to, by a unit before this one in the same transaction."""
+    purse = ledger.earn(owner_id)
+    maturing = any(row["kind"] == Kind.MATURE and row["debit"] == purse for row in tx.posted_before)
+    return maturing or bool(pay.seq <= ledger_rows.matured_up_to(tx.connection, owner_id))
+
+
+def take_back_key(job_id: str) -> str:
+    return f"takeback:{job_id}"
 
 
 def settle_key(job_id: str) -> str:

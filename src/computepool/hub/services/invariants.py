@@ -52,6 +52,7 @@ MONEY_RULES: dict[str, Finder] = {
     "what lies in escrow is what unfinished jobs hold": money.wrong_escrow,
     "a charge is price by time, and its parts add up": money.wrong_charges,
     "nobody pays above their ceiling": money.above_the_ceiling,
+    "what was taken back was paid for a result that was wrong": money.wrong_take_backs,
     "what has matured was earned before": money.matured_unearned,
     "a payout is reserved once, and paid or returned once": money.wrong_payouts,
     "a payout's account holds its amount until it is decided": money.payouts_in_flight,

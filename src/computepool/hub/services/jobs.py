@@ -16,6 +16,7 @@ from computepool.hub.services import (
     lifecycle,
     quotas,
     quotes,
+    rechecks,
     verification,
     views,
 )
@@ -255,12 +256,19 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
             dependencies.get(connection, job_id),
             job_rows.get_attempts(connection, job_id),
             records.outputs_of(connection, [job_id]).get(job_id, []),
+            rechecks.corrected(connection, row) if row is not None else None,
         )
 
-    row, after, attempts, outputs = await hub.store.read(load)
+    row, after, attempts, outputs, corrected = await hub.store.read(load)
     known = (await hub.specs.load([row.spec_digest]))[row.spec_digest]
     return views.job_detail(
-        row, spec=known.spec, after=after, attempts=attempts, outputs=outputs, principal=principal
+        row,
+        spec=known.spec,
+        after=after,
+        attempts=attempts,
+        outputs=outputs,
+        corrected=corrected,
+        principal=principal,
     )
 
 

@@ -186,6 +186,7 @@ def _adopt(hub: Hub, session: Session, live: Any, *, specs: dict[str, Any], hold
             lanes[attempt.lane],
             grant_from_row(attempt),
             since_ms=attempt.leased_at_ms,
+            errand=attempt.errand is not None,
             delivered=attempt.id in holding,
             running=attempt.state == AttemptState.RUNNING,
         )

@@ -14,7 +14,7 @@ from computepool.core.money import CREDIT
 from computepool.hub.services import access
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
-from computepool.hub.services.holds import settle_key
+from computepool.hub.services.holds import settle_key, take_back_key
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import ledger as ledger_rows
 from computepool.hub.store.ledger import Filter
@@ -90,7 +90,7 @@ def _of_job(connection: Connection, owner: str, wanted: Wanted) -> list[AnyRow]:
     if job is None:
         return []
     mine = set(ledger_rows.purses(owner))
-    rows = ledger_rows.by_keys(connection, job_keys(job))
+    rows = ledger_rows.by_keys(connection, [*job_keys(job), take_back_key(job.id)])
     return [row for row in reversed(rows) if {row.debit, row.credit} & mine and _within(row, wanted)]
 
 
@@ -159,6 +159,7 @@ def _words(row: AnyRow, mine: tuple[str, ...]) -> str:
         Kind.PAY: f"Earned by{job}" if row.credit in mine else f"Paid to the owner of the node that did{job}",
         Kind.FEE: f"The platform's fee for{job}",
         Kind.REFUND: f"Set aside and not used by{job}",
+        Kind.TAKE_BACK: f"{'Came' if row.credit in mine else 'Taken'} back: the result of{job} was wrong",
         Kind.MATURE: "Earnings that matured: yours to spend",
         Kind.GRANT: "Credits to begin with",
         Kind.TOP_UP: ("Paid in" if row.debit == ledger.BANK else "Given by the operator") + note,

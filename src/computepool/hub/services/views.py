@@ -7,11 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from computepool.core.jobs import TERMINAL, JobKind, JobState, Reason
+from computepool.core.money import format_credits
 from computepool.hub.services import comparison
 from computepool.hub.services.access import Principal, may_manage
 from computepool.hub.store.session import AnyRow
 from computepool.protocol.accounts import EventView
-from computepool.protocol.jobs import AttemptView, JobDetail, JobResult, JobSpec, JobView, OutputFile, Usage
+from computepool.protocol.jobs import (
+    AttemptView,
+    CorrectedResult,
+    JobDetail,
+    JobResult,
+    JobSpec,
+    JobView,
+    OutputFile,
+    Usage,
+)
 
 _SENTENCES: dict[Reason, str] = {
     Reason.SUBMITTED: "waiting for a node",
@@ -59,7 +69,16 @@ def sentence(state: JobState, reason: Reason, *, node: str | None, code: int | N
     return text
 
 
+def wrong_sentence(back: int) -> str:
+    money = (
+        f"the {format_credits(back)} credits that it cost came back" if back else "nothing came back for it"
+    )
+    return f"done, but the result was wrong: two other owners' nodes came to another one; {money}"
+
+
 def _status(row: AnyRow, state: JobState, reason: Reason, *, node: str | None) -> str:
+    if row.verdict == "refuted":
+        return wrong_sentence(row.taken_back or 0)
     if row.comparing is not None and state is JobState.QUEUED:
         return COMPARING
     return sentence(state, reason, node=node, code=row.exit_code, tries=row.attempt_no)
@@ -101,6 +120,7 @@ def _job_fields(row: AnyRow, *, node_name: str | None, principal: Principal | No
         "verify": row.verify,
         "compare": str(comparison.wish_of(row)),
         "verdict": row.verdict,
+        "taken_back": row.taken_back,
     }
 
 
@@ -111,6 +131,7 @@ def job_detail(
     after: Sequence[str],
     attempts: Sequence[AnyRow],
     outputs: Sequence[AnyRow],
+    corrected: tuple[AnyRow, Sequence[AnyRow]] | None,
     principal: Principal | None,
 ) -> JobDetail:
     names = {attempt.node_id: attempt.node_name for attempt in attempts}
@@ -121,6 +142,13 @@ def job_detail(
         after=list(after),
         tries=[attempt_view(attempt) for attempt in attempts],
         outputs=output_files(outputs),
+        corrected=None if corrected is None else _corrected(*corrected),
+    )
+
+
+def _corrected(row: AnyRow, outputs: Sequence[AnyRow]) -> CorrectedResult:
+    return CorrectedResult(
+        result=row.result, result_artifact=row.result_artifact, outputs=output_files(outputs)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, or_, select, update
@@ -22,6 +22,14 @@ def insert_account(tx: Tx, *, account_id: str, name: str, roles: Sequence[str]) 
 
 def get_account(connection: Connection, account_id: str) -> AnyRow | None:
     return connection.execute(select(accounts).where(accounts.c.id == account_id)).first()
+
+
+def lock_accounts(tx: Tx, account_ids: Iterable[str]) -> None:
+    """Whoever else locks them waits until this transaction ends. Referring to them stays possible."""
+    wanted = select(accounts.c.id).where(
+        dialect.among(tx.connection, accounts.c.id, sorted(set(account_ids)))
+    )
+    tx.connection.execute(dialect.for_update(tx.connection.dialect.name, wanted.order_by(accounts.c.id)))
 
 
 def set_quotas(tx: Tx, account_id: str, **quotas: int | None) -> bool:

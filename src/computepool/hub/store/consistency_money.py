@@ -43,6 +43,7 @@ _TERMINAL = sorted(state.value for state in TERMINAL)
 _STREAMED = 5_000
 #: Hubs' clocks may differ by this much when one changes prices and another takes a request.
 _SKEW_MS = 60_000
+_PARTIES = (transfers.c.debit, transfers.c.credit)
 _RESOLVING = [Kind.PAY.value, Kind.FEE.value, Kind.REFUND.value]
 #: Which accounts each kind of transfer goes between; a colon at the end stands for any of that sort. The last word:
 #: whether both sides must be of one owner.
@@ -54,6 +55,8 @@ _SIDES: tuple[_Sides, ...] = (
     (Kind.FEE, "escrow:", FEES, False),
     (Kind.REFUND, "escrow:", "user:", True),
     (Kind.REFUND, "escrow:", "owner:", True),
+    (Kind.TAKE_BACK, "earn:", "user:", False),
+    (Kind.TAKE_BACK, FEES, "user:", False),
     (Kind.MATURE, "earn:", "owner:", True),
     (Kind.GRANT, PROMO, "user:", False),
     (Kind.TOP_UP, PROMO, "user:", False),
@@ -188,8 +191,14 @@ def strays(connection: Connection) -> list[str]:
         transfers.c.tx_key == _named("settle:", jobs.c.id),
         transfers.c.debit == _named("escrow:", jobs.c.account_id),
     )
+    back = exists().where(
+        transfers.c.job_id == jobs.c.id,
+        transfers.c.tx_key == _named("takeback:", jobs.c.id),
+        transfers.c.credit == _named("user:", jobs.c.account_id),
+    )
     holds, uses = transfers.c.kind == Kind.HOLD.value, transfers.c.kind.in_(_RESOLVING)
-    return _transfers(connection, or_(and_(holds, ~held), and_(uses, ~used)))
+    backs = transfers.c.kind == Kind.TAKE_BACK.value
+    return _transfers(connection, or_(and_(holds, ~held), and_(uses, ~used), and_(backs, ~back)))
 
 
 def paid_to_others(connection: Connection) -> list[str]:
@@ -331,20 +340,62 @@ def above_the_ceiling(connection: Connection) -> list[str]:
     return _found(connection, over.where(attempts.c.price > jobs.c.ceiling))
 
 
+# what was taken back
+
+
+def wrong_take_backs(connection: Connection) -> list[str]:
+    """All that was paid for a result that was proven wrong, and the fee, from those who got it; and the job says so."""
+    used, back = _used(), _taken_back()
+    joined = jobs.outerjoin(back, back.c.job_id == jobs.c.id).outerjoin(used, used.c.job_id == jobs.c.id)
+    differs = func.coalesce(back.c.pay + back.c.fee, -1) != func.coalesce(jobs.c.taken_back, -1)
+    unpaid = or_(back.c.pay != func.coalesce(used.c.pay, 0), back.c.fee != func.coalesce(used.c.fee, 0))
+    unproven = and_(back.c.job_id.is_not(None), func.coalesce(jobs.c.verdict, "") != "refuted")
+    jobs_found = select(jobs.c.id).select_from(joined).where(or_(differs, unpaid, unproven))
+    earned = exists().where(
+        attempts.c.job_id == transfers.c.job_id,
+        attempts.c.charge > 0,
+        transfers.c.debit == _named("earn:", attempts.c.owner_id),
+    )
+    from_others = transfers.c.kind == Kind.TAKE_BACK.value, transfers.c.debit != FEES, ~earned
+    return _found(connection, jobs_found) + _transfers(connection, *from_others)
+
+
+@cache
+def _taken_back() -> Subquery:
+    def total(what: ColumnElement[bool]) -> ColumnElement[int]:
+        return func.sum(case((what, transfers.c.amount), else_=0))
+
+    return (
+        select(
+            transfers.c.job_id,
+            total(transfers.c.debit != FEES).label("pay"),
+            total(transfers.c.debit == FEES).label("fee"),
+        )
+        .where(transfers.c.kind == Kind.TAKE_BACK.value)
+        .group_by(transfers.c.job_id)
+        .subquery()
+    )
+
+
 # earnings
 
 
 def matured_unearned(connection: Connection) -> list[str]:
-    """What has matured is all that was earned up to the transfer that the newest maturing names, and nothing else."""
-    columns = (transfers.c.debit, transfers.c.credit, transfers.c.seq, transfers.c.amount, transfers.c.ref)
+    """What has matured is all that was earned up to the transfer that the newest maturing names, and nothing else.
+
+    What was taken back never matures.
+    """
+    columns = (*_PARTIES, transfers.c.seq, transfers.c.amount, transfers.c.ref, transfers.c.job_id)
     left: Counter[str] = Counter()
+    taken_back = select(*_PARTIES, transfers.c.job_id).where(transfers.c.kind == Kind.TAKE_BACK.value)
+    gone = {(row.job_id, row.debit) for row in _stream(connection, taken_back)}
     up_to: dict[str, int] = {}
     of_kind = select(*columns).order_by(transfers.c.seq)
     for row in _stream(connection, of_kind.where(transfers.c.kind == Kind.MATURE.value)):
         left[row.debit] += row.amount
         up_to[row.debit] = int(row.ref) if row.ref and row.ref.isdecimal() else 0
     for row in _stream(connection, of_kind.where(transfers.c.kind == Kind.PAY.value)):
-        if row.seq <= up_to.get(row.credit, 0):
+        if row.seq <= up_to.get(row.credit, 0) and (row.job_id, row.credit) not in gone:
             left[row.credit] -= row.amount
     return sorted(account for account, amount in left.items() if amount)
 

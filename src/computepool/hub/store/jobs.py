@@ -205,6 +205,7 @@ def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
             jobs.c.attempt_no,
             jobs.c.account_id,
             _SHOWN_ACCOUNT,
+            jobs.c.errand,
             jobs.c.group_id,
             jobs.c.spec_digest,
             jobs.c.payload,
@@ -319,6 +320,7 @@ def live_attempts(connection: Connection, *, node_id: str) -> Sequence[AnyRow]:
         select(
             attempts,
             _SHOWN_ACCOUNT,
+            jobs.c.errand,
             jobs.c.group_id,
             jobs.c.spec_digest,
             jobs.c.payload,

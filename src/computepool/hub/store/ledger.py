@@ -19,7 +19,9 @@ from sqlalchemy import (
     Subquery,
     bindparam,
     case,
+    exists,
     func,
+    literal,
     or_,
     select,
     union_all,
@@ -34,7 +36,7 @@ from computepool.hub.store.session import AnyRow
 from computepool.hub.store.tables import accounts, attempts, jobs
 
 _COLUMNS = tuple(transfers.columns)
-_MATURE, _PAY, _FEE = (kind.value for kind in (Kind.MATURE, Kind.PAY, Kind.FEE))
+_MATURE, _PAY, _FEE, _TAKE_BACK = (kind.value for kind in (Kind.MATURE, Kind.PAY, Kind.FEE, Kind.TAKE_BACK))
 
 
 def purses(account_id: str) -> tuple[str, str, str, str]:
@@ -210,8 +212,10 @@ def next_earned(connection: Connection, account_id: str, *, after: int) -> AnyRo
 
 
 def _pays(account_id: str) -> Select[Any]:
+    """Without those that were taken back. The job says so before the transfer does, in the same transaction."""
+    taken_back = exists().where(jobs.c.id == transfers.c.job_id, jobs.c.taken_back.is_not(None))
     return select(transfers.c.seq, transfers.c.amount, transfers.c.at_ms).where(
-        transfers.c.credit == ledger.earn(account_id), transfers.c.kind == _PAY
+        transfers.c.credit == ledger.earn(account_id), transfers.c.kind == _PAY, ~taken_back
     )
 
 
@@ -219,17 +223,20 @@ def _pays(account_id: str) -> Select[Any]:
 
 
 def credits_moved(connection: Connection, *, since: int) -> tuple[dict[str, int], dict[str, int]]:
-    """By account, since that transfer: what was earned, and what was paid (the fee included)."""
-    total = func.sum(transfers.c.amount, type_=BigInteger).label("amount")
+    """By account, since that transfer: what was earned, and what was paid (the fee included), less what went back."""
+    back = transfers.c.kind == _TAKE_BACK
+    signed = case((back, -transfers.c.amount), else_=transfers.c.amount)
+    total = func.sum(signed, type_=BigInteger).label("amount")
     # Grouped by an expression, not by the column: SQLite would walk that column's index, through all of history.
-    lender = func.coalesce(transfers.c.credit, "").label("name")
-    borrower = func.coalesce(transfers.c.debit, "").label("name")
+    lender = case((back, transfers.c.debit), else_=transfers.c.credit).label("name")
+    payer = func.substr(transfers.c.credit, len(ledger.user("")) + 1)
+    borrower = case((back, literal(ledger.escrow("")) + payer), else_=transfers.c.debit).label("name")
     recent = transfers.c.seq >= since
-    earned = select(lender, total).where(recent, transfers.c.kind == _PAY).group_by(lender)
-    paid = select(borrower, total).where(recent, transfers.c.kind.in_((_PAY, _FEE))).group_by(borrower)
+    earned = select(lender, total).where(recent, transfers.c.kind.in_((_PAY, _TAKE_BACK)))
+    paid = select(borrower, total).where(recent, transfers.c.kind.in_((_PAY, _FEE, _TAKE_BACK)))
     return (
-        _by_account(connection, earned, ledger.earn("")),
-        _by_account(connection, paid, ledger.escrow("")),
+        _by_account(connection, earned.group_by("name"), ledger.earn("")),
+        _by_account(connection, paid.group_by("name"), ledger.escrow("")),
     )
 
 

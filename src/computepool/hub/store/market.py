@@ -203,9 +203,10 @@ def floors(connection: Connection, node_ids: Iterable[str]) -> dict[str, int | N
 
 def earned(connection: Connection, *, owner_id: str, node_id: str, first: int) -> tuple[int, int]:
     """How much the node's accepted attempts were paid by the transfers from `first` on, and how many they were."""
-    amount, jobs = connection.execute(
+    kept = (jobs.c.id == attempts.c.job_id) & jobs.c.taken_back.is_(None)
+    amount, count = connection.execute(
         select(func.sum(transfers.c.amount, type_=BigInteger), func.count())
-        .select_from(transfers.join(attempts, attempts.c.id == transfers.c.ref))
+        .select_from(transfers.join(attempts, attempts.c.id == transfers.c.ref).join(jobs, kept))
         .where(
             transfers.c.credit == ledger.earn(owner_id),
             transfers.c.seq >= first,
@@ -213,4 +214,4 @@ def earned(connection: Connection, *, owner_id: str, node_id: str, first: int) -
             attempts.c.node_id == node_id,
         )
     ).one()
-    return int(amount or 0), int(jobs)
+    return int(amount or 0), int(count)

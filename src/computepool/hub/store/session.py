@@ -51,6 +51,7 @@ class Tx:
     transfers: list[dict[str, Any]] = field(default_factory=list)
     changes: dict[str, int] = field(default_factory=dict)  #: of balances, by this unit
     changed_before: dict[str, int] = field(default_factory=dict)  #: by units before it in the transaction
+    posted_before: Sequence[dict[str, Any]] = ()  #: transfers of theirs, not written yet
 
     def emit(self, *, actor: str, action: str, final: bool = False, **columns: Any) -> None:
         """Record a state transition; it is written with the rows it describes, in the same transaction."""
@@ -223,14 +224,16 @@ class Store:
         try:
             with self._writer.begin() as connection:
                 changes: dict[str, int] = {}
+                posted: list[dict[str, Any]] = []
                 for job in batch:
                     job.result = job.error = None
-                    tx = Tx(connection, now_ms, changed_before=changes)
+                    tx = Tx(connection, now_ms, changed_before=changes, posted_before=posted)
                     if isolated and not _run_isolated(job, tx):
                         continue
                     if not isolated:
                         job.result = job.unit(tx)
                     done.append(tx)
+                    posted += tx.transfers
                     for account, delta in tx.changes.items():
                         changes[account] = changes.get(account, 0) + delta
                 topics = topics.union(*(tx.topics for tx in done))

@@ -1,0 +1,172 @@
+"""When a node was wrong: what it said before, and nobody checked, is run again elsewhere; what was wrong is taken back.
+
+A result is wrong when two other owners' nodes came to one and the same other result. Everything happens in the
+transaction of the report that decides it. A job is checked so once, ever.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from computepool.core import verification as rules
+from computepool.core.jobs import AttemptState, JobState
+from computepool.core.reputation import RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
+from computepool.core.verification import Mode, Policy, Result, Ruling
+from computepool.hub.services import comparison, errands, holds, views
+from computepool.hub.services.context import Hub
+from computepool.hub.services.lifecycle import Effects
+from computepool.hub.services.verification import Verdict
+from computepool.hub.store import jobs as job_rows
+from computepool.hub.store import rechecks as recheck_rows
+from computepool.hub.store import records
+from computepool.hub.store.session import AnyRow, Connection, Tx
+
+KIND = "recheck"
+REFUTED_RESULT_ACTION = "result.refuted"
+#: After so many errands without agreement it stays as it is: nobody can tell who was wrong.
+_ERRANDS_MAX = 2
+_BELIEVED = (Verdict.UNCHECKED.value, Verdict.ALONE.value)
+_POLICY = Policy(Mode.ADAPTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """What one owner's node came to, for the job itself or for an errand about it."""
+
+    job: AnyRow
+    attempt: AnyRow
+
+
+def start(hub: Hub, tx: Tx, node_id: str, effects: Effects) -> None:
+    """A result of this node was proven wrong: check those that were believed, as long as their pay is held back."""
+    if not _unchecked(hub, tx, node_id):
+        return
+    # Another hub may be about to do the same for another strike: each job is looked at by one after the other.
+    jobs = job_rows.lock_jobs(tx, [row.id for row in _unchecked(hub, tx, node_id)])
+    for row in _unchecked(hub, tx, node_id):
+        if row.id in jobs:
+            _send(hub, tx, jobs[row.id], number=1, avoid_owners=[row.owner_id], effects=effects)
+
+
+def _unchecked(hub: Hub, tx: Tx, node_id: str) -> Sequence[AnyRow]:
+    return recheck_rows.unchecked(
+        tx.connection,
+        node_id,
+        kind=KIND,
+        verdicts=_BELIEVED,
+        since_ms=tx.now_ms - hub.settings.holdback_ms,
+        limit=hub.settings.recheck_max,
+    )
+
+
+def _send(
+    hub: Hub, tx: Tx, job: AnyRow, *, number: int, avoid_owners: Sequence[str], effects: Effects
+) -> None:
+    errands.start(
+        hub,
+        tx,
+        job,
+        kind=KIND,
+        number=number,
+        payer=errands.POOL_ACCOUNT,
+        avoid_owners=avoid_owners,
+        ttl_ms=hub.settings.holdback_ms,
+        effects=effects,
+    )
+
+
+def ended(hub: Hub, tx: Tx, errand: AnyRow, effects: Effects) -> None:
+    """One that did not succeed says nothing about the result that it was to check."""
+    _, job_id, number = errands.parts(errand.errand)
+    job = job_rows.lock_jobs(tx, [job_id])[job_id]
+    if errand.state != JobState.SUCCEEDED or job.verdict not in _BELIEVED:
+        return
+    words = _words(tx.connection, job, number)
+    kinds = comparison.of_accepted(tx, job, [(word.job, word.attempt) for word in words])
+    if kinds is None:
+        return
+    results = [Result(kind=kind, streak=word.attempt.streak) for kind, word in zip(kinds, words, strict=True)]
+    decision = rules.judge(_POLICY, results)
+    if decision.ruling is not Ruling.ACCEPT:
+        if number < _ERRANDS_MAX:
+            owners = [word.attempt.owner_id for word in words]
+            _send(hub, tx, job, number=number + 1, avoid_owners=owners, effects=effects)
+        return
+    for place in decision.agreeing:
+        _confirm(tx, words[place])
+    for place in decision.wrong:
+        _refute(hub, tx, words[place], right=words[decision.agreeing[0]].job, effects=effects)
+
+
+def _words(connection: Connection, job: AnyRow, number: int) -> list[_Word]:
+    said = [job]
+    for each in range(1, number + 1):
+        errand = recheck_rows.find_errand(connection, f"{KIND}:{job.id}:{each}")
+        assert errand is not None
+        said.append(errand)
+    return [_Word(row, recheck_rows.accepted_attempt(connection, row)) for row in said]
+
+
+def _confirm(tx: Tx, word: _Word) -> None:
+    recheck_rows.change_verdict(tx, word.job.id, before=_BELIEVED, after=Verdict.CONFIRMED.value)
+    _say(tx, word, action=VERIFIED_ACTION, after=AttemptState.SUCCEEDED, reason=RECHECKED)
+
+
+def _refute(hub: Hub, tx: Tx, word: _Word, *, right: AnyRow, effects: Effects) -> None:
+    """A strike, the money back, and a word to whom the result was given. `right`: a job with the right one."""
+    job = word.job
+    recheck_rows.change_verdict(tx, job.id, before=_BELIEVED, after=Verdict.REFUTED.value)
+    back = holds.take_back(tx, job, attempt=word.attempt)
+    _say(tx, word, action=REFUTED_ACTION, after=AttemptState.REFUTED, reason=RECHECKED)
+    effects.struck.append(word.attempt.node_id)
+    if job.errand is not None:
+        return
+    _hand_over(tx, job, right)
+    tx.emit(
+        actor="hub",
+        action=REFUTED_RESULT_ACTION,
+        account_id=job.account_id,
+        job_id=job.id,
+        attempt_id=word.attempt.id,
+        node_id=word.attempt.node_id,
+        data=json.dumps({"sentence": views.wrong_sentence(back), "taken_back": back}),
+    )
+    tx.touch(f"job:{job.id}", "events")
+
+
+def _say(tx: Tx, word: _Word, *, action: str, after: AttemptState, reason: str) -> None:
+    tx.emit(
+        actor="hub",
+        action=action,
+        account_id=word.job.account_id,
+        job_id=word.job.id,
+        attempt_id=word.attempt.id,
+        node_id=word.attempt.node_id,
+        before=AttemptState.SUCCEEDED.value,
+        after=after.value,
+        reason=reason,
+    )
+
+
+# the right result
+
+
+def _hand_over(tx: Tx, job: AnyRow, right: AnyRow) -> None:
+    """Its files may be read by the submitter from now on."""
+    files = {row.name: row.digest for row in records.outputs_of(tx.connection, [right.id]).get(right.id, [])}
+    if right.result_artifact is not None:
+        files["result"] = right.result_artifact
+    owner = {"account_id": job.account_id, "job_id": job.id, "role": "corrected"}
+    records.refer(tx, [owner | {"name": name, "digest": digest} for name, digest in files.items()])
+
+
+def corrected(connection: Connection, job: AnyRow) -> tuple[AnyRow, Sequence[AnyRow]] | None:
+    """The errand with the right result of a job whose own was wrong, and its files."""
+    if job.verdict != Verdict.REFUTED or job.errand is not None:
+        return None
+    right = recheck_rows.find_errand(connection, f"{KIND}:{job.id}:{_ERRANDS_MAX}")
+    if right is None:
+        return None
+    return right, records.outputs_of(connection, [right.id]).get(right.id, [])
