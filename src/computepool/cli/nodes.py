@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from computepool.cli import output
+from computepool.cli import output, runtimes
 from computepool.cli.children import watch_parent
 from computepool.cli.folders import data_folder, node_folder
 from computepool.cli.options import Json, Limit, accepts, open_pool, pairs
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from computepool.protocol.nodes import HardwareView, NodeView, ReputationView
 
 app = typer.Typer(no_args_is_help=True, help="Lend this machine, and look after the machines you lend.")
+app.add_typer(runtimes.app, name="runtime")
 CODE_ENV = "COMPUTEPOOL_CODE"
 Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Base folder for data.")]
 Node = Annotated[str | None, typer.Argument(help="A node's id or name; default: the one on this machine.")]
@@ -79,6 +80,7 @@ _Gpus = Annotated[
         show_default=False,
     ),
 ]
+_Sandbox = Annotated[str, typer.Option(metavar="LEVEL", help="auto, gvisor, container, namespace, process.")]
 _Trust = Annotated[
     list[str] | None,
     typer.Option(metavar="ID", help="Account id whose jobs may run without a sandbox; * for all."),
@@ -122,7 +124,8 @@ def agent_config(
     ram: Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")] = None,
     disk: Annotated[str | None, typer.Option(metavar="SIZE", help="How much disk to lend: 50, 50GB.")] = None,
     gpus: _Gpus = None,
-    sandbox: Annotated[str, typer.Option(metavar="LEVEL", help="auto, namespace, gvisor, process.")] = "auto",
+    sandbox: _Sandbox = "auto",
+    runtime_add: runtimes.Add = None,
     trust: _Trust = None,
     net: _Net = False,
     net_allow_private: _Private = None,
@@ -146,6 +149,7 @@ def agent_config(
         disk_mb=None if disk is None else megabytes(disk, what="disk"),
         gpus=gpus,
         sandbox=sandbox,
+        runtime_add=tuple(runtime_add or ()),
         trusted=tuple(trust or ()),
         network=net,
         net_private=tuple(net_allow_private or ()),
@@ -333,6 +337,8 @@ def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
         ("tier", view.tier),
         ("cores", f"{profile.cores:g}"),
         ("ram", output.memory(profile.ram_mb)),
+        ("isolation", profile.isolation),
+        ("runtime", profile.runtime),
         ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
         ("running", view.running),
         ("faults in a row", view.consecutive_faults),
