@@ -34,7 +34,7 @@ GOOD, BAD = Evidence.VERIFIED, Evidence.NODE_FAULT
 NOTHING = [
     evidence
     for evidence, weight in WEIGHTS.items()
-    if not weight.quarters and evidence is not Evidence.REFUTED
+    if not weight.quarters and evidence not in (Evidence.REFUTED, Evidence.PARDONED)
 ]
 
 
@@ -270,6 +270,7 @@ def event(action: str, **columns: Any) -> dict[str, Any]:
         (event("attempt.verified", reason="verified"), ("n", Evidence.VERIFIED, False)),
         (event("attempt.verified", reason="rechecked"), ("n", Evidence.CONFIRMED, False)),
         (event("attempt.refuted"), ("n", Evidence.REFUTED, False)),
+        (event("node.pardoned"), ("n", Evidence.PARDONED, False)),
         (event("job.failed", reason="node_error"), None),
         (event("job.cancelled"), None),
         (event("node.online"), None),

@@ -82,6 +82,7 @@ POST   /api/v1/nodes/codes                401  403  403  201  201  201  401  401
 GET    /api/v1/nodes/{node_id}            401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/nodes/{node_id}/why        401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/state      401  404  404  200  404  200  401  401  401  401  401
+POST   /api/v1/nodes/{node_id}/pardon     401  403  403  403  403  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/revoke     401  404  404  200  404  200  401  401  401  401  401
 GET    /api/v1/nodes/{node_id}/rules      401  404  404  200  404  200  401  401  401  401  401
 PUT    /api/v1/nodes/{node_id}/rules      401  404  404  200  404  200  401  401  401  401  401

@@ -17,6 +17,7 @@ from computepool.cli import (
     hub,
     jobs,
     market,
+    nodepardon,
     noderules,
     nodes,
     output,
@@ -58,6 +59,7 @@ app.command("nodes")(nodes.list_nodes)
 nodes.app.command("earnings")(market.earnings)
 nodes.app.command("rules")(noderules.rules)
 nodes.app.command("jobs")(noderules.jobs)
+nodes.app.command("pardon")(nodepardon.pardon)
 app.add_typer(nodes.app, name="node")
 app.add_typer(market.app, name="market")
 app.add_typer(artifacts.app, name="artifacts")

@@ -40,6 +40,7 @@ class Evidence(StrEnum):
         "confirmed"  #: an unverified success, counted as such before, was compared afterwards, and agreed
     )
     REFUTED = "refuted"  #: the result was proven wrong: a matter of integrity, not of reliability
+    PARDONED = "pardoned"  #: the operator says that its wrong results were no ill will
     NODE_FAULT = "node_fault"  #: sandbox, agent or staging failed
     LEASE_LOST = "lease_lost"  #: the node went silent, or restarted, with the job
     JOB_FAULT = "job_fault"  #: the job's own failure says nothing about the node
@@ -53,6 +54,7 @@ WEIGHTS: Final[Mapping[Evidence, Weight]] = {
     Evidence.UNVERIFIED: Weight(1, success=True),
     Evidence.CONFIRMED: Weight(3, success=True),
     Evidence.REFUTED: Weight(0, success=False),
+    Evidence.PARDONED: Weight(0, success=False),
     Evidence.NODE_FAULT: Weight(4, success=False),
     Evidence.LEASE_LOST: Weight(4, success=False),
     Evidence.JOB_FAULT: Weight(0, success=False),
@@ -114,6 +116,8 @@ def update(before: Reputation, outcome: Outcome) -> Reputation:
     """The rule. An outcome without weight changes nothing, not even the time from which silence is counted."""
     if outcome.evidence is Evidence.REFUTED:
         return _struck(before, outcome.at_ms)
+    if outcome.evidence is Evidence.PARDONED:
+        return replace(before, streak=0, struck_at_ms=0, struck_before_ms=0, banned_at_ms=0)
     weight, at_ms = WEIGHTS[outcome.evidence], outcome.at_ms
     lost = outcome.evidence is Evidence.LEASE_LOST
     # A node that goes away loses all that it held at once: that is one failure, however many short jobs waited in its
@@ -239,6 +243,7 @@ FAULT_ACTION: Final = "attempt.failed"
 #: A result agreed with other nodes' (before the job's success is told, in the same transaction), or was proven wrong.
 VERIFIED_ACTION: Final = "attempt.verified"
 REFUTED_ACTION: Final = "attempt.refuted"
+PARDONED_ACTION: Final = "node.pardoned"
 #: The reason of a VERIFIED_ACTION about a result that was accepted, and counted, earlier.
 RECHECKED: Final = "rechecked"
 #: A node was enrolled; its data may name the node of the same owner from which it inherits.
@@ -246,7 +251,15 @@ ENROLLED_ACTION: Final = "node.enrolled"
 _INHERITS = "inherits"
 #: The events that say something about a node.
 ACTIONS: Final = frozenset(
-    {_SUCCEEDED, _EXPIRED, FAULT_ACTION, VERIFIED_ACTION, REFUTED_ACTION, ENROLLED_ACTION}
+    {
+        _SUCCEEDED,
+        _EXPIRED,
+        FAULT_ACTION,
+        VERIFIED_ACTION,
+        REFUTED_ACTION,
+        PARDONED_ACTION,
+        ENROLLED_ACTION,
+    }
 )
 _FAULT_REASONS: Final = frozenset(reason.value for reason in NODE_FAULTS)
 
@@ -306,8 +319,8 @@ def _evidence(action: str, reason: str) -> Evidence:
         return Evidence.UNVERIFIED
     if action == VERIFIED_ACTION:
         return Evidence.CONFIRMED if reason == RECHECKED else Evidence.VERIFIED
-    if action == REFUTED_ACTION:
-        return Evidence.REFUTED
+    if action in (REFUTED_ACTION, PARDONED_ACTION):
+        return Evidence.REFUTED if action == REFUTED_ACTION else Evidence.PARDONED
     if reason not in _FAULT_REASONS:
         return Evidence.JOB_FAULT
     return Evidence.LEASE_LOST if action == _EXPIRED else Evidence.NODE_FAULT

@@ -66,6 +66,10 @@ class NodeApi:
         """Its key is no longer accepted."""
         return self._transport.post(f"/nodes/{node_id}/revoke", NodeView)
 
+    def pardon(self, node_id: str) -> NodeView:
+        """Take its ban and strikes back; for administrators."""
+        return self._transport.post(f"/nodes/{node_id}/pardon", NodeView)
+
     def code(self) -> EnrolCodeReply:
         """A one-time code for a new machine."""
         return self._transport.post("/nodes/codes", EnrolCodeReply)

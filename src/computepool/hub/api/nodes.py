@@ -9,6 +9,7 @@ from fastapi import APIRouter, Body, Query, Request
 from computepool.core.resources import NodeState
 from computepool.hub.api import examples
 from computepool.hub.api.deps import (
+    Admin,
     Anyone,
     Cursor,
     DispatcherDep,
@@ -24,7 +25,7 @@ from computepool.hub.api.deps import (
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import guessing, registrations
-from computepool.hub.services import enrolment, hardware, logs, nodes, permissions, settlement
+from computepool.hub.services import enrolment, hardware, logs, nodes, permissions, reputation, settlement
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
@@ -255,3 +256,15 @@ async def revoke_node(
     view, effects = await nodes.revoke(hub, principal, node_id)
     await dispatcher.follow(effects)
     return view
+
+
+@router.post(
+    "/nodes/{node_id}/pardon",
+    tags=["nodes"],
+    summary="Take back a node's ban and strikes for wrong results",
+    responses=refuses(404),
+)
+async def pardon_node(node_id: IdPath, admin: Admin, hub: HubDep, dispatcher: DispatcherDep) -> NodeView:
+    await reputation.pardon(hub, admin, node_id)
+    dispatcher.kick()
+    return await nodes.get(hub, admin, node_id)

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from computepool.core.discounting import ONE
+from computepool.core.errors import NotFound
 from computepool.core.reputation import (
     NEWCOMER,
+    PARDONED_ACTION,
     STRIKES_MAX,
     Reputation,
     dues_paid,
@@ -15,7 +17,9 @@ from computepool.core.reputation import (
     owes_dues,
 )
 from computepool.core.resources import NodeState
+from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
+from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import reputations as reputation_rows
 from computepool.hub.store.session import Tx
 from computepool.protocol.nodes import ReputationView
@@ -64,6 +68,23 @@ def predecessor(hub: Hub, tx: Tx, owner: str) -> str | None:
         if row.state == NodeState.REVOKED or (row.last_seen_ms or 0) < silent_ms or known.banned(now_ms)
     ]
     return max(gone)[3] if gone else None
+
+
+async def pardon(hub: Hub, admin: Principal, node_id: str) -> None:
+    """The operator takes a node's ban and its strikes back; its streak begins anew. Nothing to pardon: nothing happens."""
+
+    def unit(tx: Tx) -> None:
+        row = node_rows.get_node(tx.connection, node_id)
+        if row is None:
+            raise NotFound("There is no such node.")
+        known = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
+        if known.banned_at_ms or known.struck_at_ms:
+            tx.emit(
+                actor=admin.account_id, action=PARDONED_ACTION, account_id=row.account_id, node_id=node_id
+            )
+            tx.touch(f"node:{node_id}", "events")
+
+    await hub.store.write(unit)
 
 
 def view(hub: Hub, reputation: Reputation) -> ReputationView:
