@@ -29,8 +29,8 @@ from computepool.core.isolation import Level
 STARTS = 30
 #: Programs started at each level, in turns, and turns of the loop in each of them.
 COMPUTATIONS = 7
-TURNS = 40
-ROUNDS = 200_000
+TURNS = 200
+ROUNDS = 40_000
 
 TRUE = "/bin/true"
 #: What the issue of the sandboxes asks for, in milliseconds.
