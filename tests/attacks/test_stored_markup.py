@@ -104,6 +104,8 @@ class Attack:
             body = {**body, **{name: fresh[name] for name in ("code", "public_key", "proof")}}
         if "{payout_id}" in path:
             path = path.replace("{payout_id}", await self.cast.new_payout(listed="reject" not in path))
+        if "{approval_id}" in path:
+            path = path.replace("{approval_id}", await self.cast.new_approval())
         if "{node_id}" in path:
             path = path.replace("{node_id}", self.cast.pias_node)
         if "{key_id}" in path:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, field
 
 import httpx2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.hub.services import identity, market, payout_rounds
+from computepool.hub.services import approvals, identity, market, payout_rounds
+from computepool.hub.services.access import Principal
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import PROFILE, NodeDouble
@@ -64,6 +66,16 @@ class Cast:
     async def new_account(self) -> str:
         name = f"a{self.hub.hub.clock.entropy(8).hex()}"
         return str((await self.hub.admin.post("/accounts", json={"name": name})).json()["id"])
+
+    async def new_approval(self) -> str:
+        """Asked for by another administrator."""
+        hub = self.hub.hub
+        other = (await (await self.stand_in("admin")).get("/me")).json()
+        asker = Principal(account_id=other["id"], name=other["name"], roles=frozenset({"admin"}))
+        request = json.dumps({"account": "admin", "amount": 1})
+        return await hub.store.write(
+            lambda tx: approvals.ask(hub, tx, asker, kind=approvals.TOP_UP, request=request)
+        )
 
     async def new_payout(self, *, listed: bool = False) -> str:
         """Pia's, waiting for an administrator; `listed`: on the operator's list."""

@@ -114,6 +114,7 @@ async def test_an_answer_counts_once_and_only_if_it_was_asked_for(pool: HubDoubl
     await measured(pool, node, cpu=1_000)
     assert (await node.measured(cpu=5)).status_code == 409
     await asked(pool, other)
+    assert (await other.measured(id="made-up", cpu=1)).status_code == 409
     other.key, right = node.key, other.key
     assert (await other.measured(cpu=1_000)).status_code == 403
     other.key = right

@@ -178,6 +178,7 @@ async def test_the_hub_takes_its_own_examples(hub: HubDouble, document: dict[str
         ("complete", "failed"): (403, "forbidden"),
         ("register", "example"): (403, "forbidden"),  # the proof
         ("rekey", "example"): (403, "forbidden"),  # the signatures
+        ("receive_hardware", "example"): (403, "forbidden"),  # the signature
         ("sign_in", "example"): (422, "bad_request"),  # the code
     }
     assert len(answers) >= 17
@@ -186,6 +187,8 @@ async def test_the_hub_takes_its_own_examples(hub: HubDouble, document: dict[str
 async def _address(cast: Cast, path: str) -> str:
     if "{payout_id}" in path:
         path = path.replace("{payout_id}", await cast.new_payout(listed="reject" not in path))
+    if "{approval_id}" in path:
+        path = path.replace("{approval_id}", await cast.new_approval())
     if "{key_id}" in path:
         path = path.replace("{key_id}", (await cast.new_key())[0])
     if "{account_id}" in path:

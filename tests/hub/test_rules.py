@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -9,7 +10,7 @@ import httpx2
 from computepool.core.rules import Rules
 from computepool.hub.services import nodes, permissions
 from computepool.protocol.rules import NO_RULES, NodeRules, rules_digest
-from computepool.testing.hub import HubDouble
+from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
 from tests.hub.submitting import submit
 
@@ -195,3 +196,24 @@ async def test_rules_outlive_the_hubs_memory_and_reach_other_hubs(hub: HubDouble
     assert fleet.rulebook.ruled == 1
     await permissions.refresh(hub.hub, node.node_id)
     assert await starts(hub, node) == []
+
+
+async def test_a_lane_is_not_filled_up_against_a_new_rule(tmp_path: Path) -> None:
+    """Short jobs share a reservation that is filled up without being placed anew; rules must hold there too."""
+    async with running_hub(tmp_path, dues_successes=0, lane_depth_max=4) as hub:
+        sam, pia, node = await people(hub, cores=1)
+        await submit(sam, items=60)
+        held: dict[str, None] = {}
+        for _ in range(20):  # until the hub has learnt how short they are, and hands out several at a time
+            held |= dict.fromkeys(grant.attempt_id for grant in (await node.poll(wait_ms=200)).grants)
+            if len(held) > 2:
+                break
+            await node.report_all([node.make_report(attempt, ran_ms=1) for attempt in held])
+            held.clear()
+        assert len(held) > 2
+        await put(pia, node, deny_submitters=["sam"])
+        first, *rest = held
+        await node.report_all([node.make_report(attempt, ran_ms=1) for attempt in rest])
+        more = [grant for _ in range(3) for grant in (await node.poll(wait_ms=50)).grants]
+        assert [grant for grant in more if grant.attempt_id not in held] == []
+        assert hub.hub.registry.get(node.node_id).attempts.keys() == {first}  # type: ignore[union-attr]

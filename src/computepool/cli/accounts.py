@@ -180,6 +180,30 @@ def _conduct(account: AccountView) -> str:
     return f"{known.score:.2f} ({known.completed} done, {known.harmful} stopped at a limit)"
 
 
+@accounts.command("roles")
+def set_roles(
+    account: Annotated[str, typer.Argument(metavar="NAME", help="Its name or id.")],
+    *,
+    role: Annotated[list[str], typer.Option(help="admin, submitter, provider; may be repeated.")],
+    json: Json = False,
+) -> None:
+    """Set an account's roles: exactly those named. May need a second administrator (`pool approvals`).
+
+    \b
+    Examples:
+      pool accounts roles ann --role submitter --role provider
+      pool accounts roles bob --role admin
+    """
+    pool = open_pool()
+    found = pool.accounts.set_roles(pool.accounts.find(account).id, role)
+    if json:
+        output.print_json(found)
+    elif found.approval_id:
+        output.say(f"{found.approval_id} waits for a second administrator: pool approvals list")
+    else:
+        output.say(f"{found.name}: {', '.join(found.roles)}")
+
+
 @accounts.command("quota")
 def set_quota(
     account: Annotated[str, typer.Argument(metavar="NAME", help="Its name or id.")],

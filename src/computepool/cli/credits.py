@@ -262,6 +262,9 @@ def give(
       pool credits give ada 500 --paid-in --note "UTR 4312"
     """
     given = open_pool().credits.give(account, amount, note=note, paid_in=paid_in)
+    if given.approval_id and not json:
+        output.say(f"{given.approval_id} waits for a second administrator: pool approvals list")
+        return
     if json:
         output.print_json(given)
         return

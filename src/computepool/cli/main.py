@@ -13,6 +13,7 @@ import typer
 
 from computepool.cli import (
     accounts,
+    approvals,
     artifacts,
     hub,
     jobs,
@@ -69,6 +70,7 @@ app.command("logout")(signin.logout)
 app.command("whoami")(signin.whoami)
 app.add_typer(accounts.keys, name="keys")
 app.add_typer(accounts.accounts, name="accounts")
+app.add_typer(approvals.app, name="approvals")
 app.add_typer(payouts.app, name="payouts")
 app.add_typer(hub.app, name="hub")
 

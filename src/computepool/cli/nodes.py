@@ -370,24 +370,6 @@ def _hardware_fields(found: HardwareView) -> list[tuple[str, output.Cell]]:
     return fields
 
 
-def _hardware_fields(found: HardwareView) -> list[tuple[str, output.Cell]]:
-    scores = found.scores
-    units = {"core score": scores.cpu, "memory MB/s": scores.memory_mb_s, "disk MB/s": scores.disk_mb_s}
-    units |= {"network MB/s": scores.net_mb_s}
-    fields: list[tuple[str, output.Cell]] = [
-        ("claims", found.claimed),
-        ("hardware", f"{found.standing}: {found.sentence}"),
-        ("measured", "never" if found.measured_at_ms is None else output.ago(found.measured_at_ms)),
-    ]
-    fields += [(name, value) for name, value in units.items() if value is not None]
-    cards = [f"{gflops / 1000:.3g}" for gflops in scores.gflops if gflops is not None]
-    if cards:
-        fields.append(("GPU TFLOPS", ", ".join(cards)))
-    if found.slowdown is not None:
-        fields.append(("jobs take", f"{found.slowdown:.2f} times as long as on its peers ({found.compared_jobs} jobs)"))
-    return fields
-
-
 def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
     last = "never" if known.changed_at_ms is None else output.ago(known.changed_at_ms)
     dues = f"{known.dues_paid} of {known.dues} verified jobs" if known.newcomer else "paid"

@@ -140,6 +140,17 @@ def terms(
     budget: Annotated[
         str | None, typer.Option(metavar="CREDITS", help="The most all of it may cost; a hard stop.")
     ] = None,
+) -> JobOptions:
+    given: dict[str, Any] = {
+        "name": name, "priority": priority, "timeout": timeout, "ttl": ttl, "retries": retries,
+        "inputs": inputs(input_), "env": environment(env), "dependencies": dep, "after": after,
+        "type": type_, "max_price": max_price, "budget": budget,
+    }  # fmt: skip
+    return only_given(given)
+
+
+def checks(
+    *,
     verify: Annotated[
         str | None,
         typer.Option(
@@ -159,13 +170,8 @@ def terms(
         ),
     ] = None,
 ) -> JobOptions:
-    given: dict[str, Any] = {
-        "name": name, "priority": priority, "timeout": timeout, "ttl": ttl, "retries": retries,
-        "inputs": inputs(input_), "env": environment(env), "dependencies": dep, "after": after,
-        "type": type_, "max_price": max_price, "budget": budget, "verify": verify,
-        "confidence": confidence, "compare": comparison(compare),
-    }  # fmt: skip
-    return only_given(given)
+    """How far to believe a result, and when two of them are the same."""
+    return only_given({"verify": verify, "confidence": confidence, "compare": comparison(compare)})
 
 
 def accepts(**collectors: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import REST, Json, accepts, merged, open_pool, requirements, terms
+from computepool.cli.options import REST, Json, accepts, checks, merged, open_pool, requirements, terms
 from computepool.core.money import format_credits
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from computepool.sdk import JobOptions, Submitter
 
 
-@accepts(needs=requirements, more=terms)
+@accepts(needs=requirements, more=terms, trust=checks)
 def quote(
     ctx: typer.Context,
     file: Annotated[
@@ -29,6 +29,7 @@ def quote(
     json: Json = False,
     needs: JobOptions,
     more: JobOptions,
+    trust: JobOptions,
 ) -> None:
     """Say what a job would cost and when it would end, without submitting it. Takes the options of `pool submit`.
 
@@ -38,7 +39,7 @@ def quote(
       pool quote --cores 4 --slices 100 --budget 250 -- ffmpeg -i in.mp4 outputs/out.webm
       pool quote --type ml
     """
-    work = open_pool().options(**merged(needs, more))
+    work = open_pool().options(**merged(needs, more, trust))
     print_quote(ask(work, file, ctx.meta.get(REST, []), items=slices or 1), json=json)
 
 

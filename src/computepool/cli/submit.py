@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from computepool.cli import output, quote
-from computepool.cli.options import REST, Json, accepts, merged, open_pool, requirements, terms
+from computepool.cli.options import REST, Json, accepts, checks, merged, open_pool, requirements, terms
 from computepool.core.money import format_credits
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class SubmitCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-@accepts(needs=requirements, more=terms)
+@accepts(needs=requirements, more=terms, trust=checks)
 def submit(
     ctx: typer.Context,
     file: Annotated[
@@ -52,6 +52,7 @@ def submit(
     json: Json = False,
     needs: JobOptions,
     more: JobOptions,
+    trust: JobOptions,
 ) -> None:
     """Submit a script or a command to the pool.
 
@@ -69,7 +70,7 @@ def submit(
       pool submit fit.py --verify quorum:2 --compare tolerance:1e-9
     """
     pool, rest = open_pool(), ctx.meta.get(REST, [])
-    work = pool.options(**merged(needs, more))
+    work = pool.options(**merged(needs, more, trust))
     if ask:
         quote.print_quote(quote.ask(work, file, rest, items=slices or 1), json=json)
         return

@@ -194,20 +194,16 @@ _TAGGED: Final[dict[str, Callable[[Any, Any, Tolerance], bool]]] = {
 def _close(a: NDArray[Any], b: NDArray[Any], within: Tolerance) -> NDArray[np.bool_]:
     """same_number for each of many; complex ones by the size of their difference."""
     if a.dtype.kind in "iu":
-        difference = (np.maximum(a, b).astype(np.uint64) - np.minimum(a, b).astype(np.uint64)).astype(float)
-        a, b = a.astype(float), b.astype(float)
-        return _bounded(difference, a, b, within)
+        difference = np.maximum(a, b).astype(np.uint64) - np.minimum(a, b).astype(np.uint64)
+        return np.asarray(difference.astype(float) <= _bound(a.astype(float), b.astype(float), within))
     a, b = (side.astype(complex if side.dtype.kind == "c" else float) for side in (a, b))
     with np.errstate(all="ignore"):
-        near = np.isfinite(a) & np.isfinite(b) & _bounded(np.abs(a - b), a, b, within)
+        near = np.isfinite(a) & np.isfinite(b) & (np.abs(a - b) <= _bound(a, b, within))
         return np.asarray(near | _same_special(a.real, b.real) & _same_special(a.imag, b.imag))
 
 
-def _bounded(
-    difference: NDArray[Any], a: NDArray[Any], b: NDArray[Any], within: Tolerance
-) -> NDArray[np.bool_]:
-    bound = np.maximum(within.absolute, within.relative * np.maximum(np.abs(a), np.abs(b)))
-    return np.asarray(difference <= bound)
+def _bound(a: NDArray[Any], b: NDArray[Any], within: Tolerance) -> NDArray[Any]:
+    return np.asarray(np.maximum(within.absolute, within.relative * np.maximum(np.abs(a), np.abs(b))))
 
 
 def _same_special(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:

@@ -290,6 +290,12 @@ def has_room(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     return mask
 
 
+def still_agreed(fleet: Fleet, shape: Shape, row: int) -> bool:
+    """Whether price and owner still allow on this row what was placed there before."""
+    verdicts = (gate.passes(fleet, shape, slice(row, row + 1)) for gate in _AGREEMENTS)
+    return all(passed is None or bool(passed[0]) for passed in verdicts)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdicts:
     """Gate by gate, which rows pass. Only gates that the shape asks about are here."""
@@ -355,6 +361,10 @@ def cheapest(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> Offer | None
     return min(offers, key=lambda offer: offer.price, default=None)
 
 
+#: What people agree on, and may change their minds about while a job runs.
+_AGREEMENTS = tuple(
+    gate for gate in GATES if gate.name in ("price", "network", "conduct") or gate.name.startswith("rule_")
+)
 _MOVING_GATES = tuple(gate for gate in GATES if gate.now and gate.now is not _available)
 
 

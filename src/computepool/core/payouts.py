@@ -44,6 +44,7 @@ class Why(StrEnum):
     FIRST = "first_payout"
     LARGE = "large_payout"
     READY = "ready"
+    SECOND = "second_person"  #: one administrator has approved it; another one must, too
     APPROVED = "approved"
     SENDING = "sending"
     PROCESSING = "processing"

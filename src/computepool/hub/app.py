@@ -15,6 +15,7 @@ from computepool.core.backlog import Backlog
 from computepool.core.market import Market
 from computepool.hub.api import (
     accounts,
+    approvals,
     artifacts,
     document,
     errors,
@@ -138,6 +139,7 @@ def create_api() -> FastAPI:
         artifacts.router,
         accounts.router,
         keys.router,
+        approvals.router,
         credit_routes.router,
         prices.router,
         market.router,

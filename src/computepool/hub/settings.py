@@ -71,6 +71,8 @@ class Settings(BaseSettings):
     payout_approve_first: bool = True  #: an account's first payout needs an administrator
     payout_approve_above: int = Field(default=10_000 * CREDIT, ge=0)  #: and so does every larger one
     payout_two_persons: bool = False  #: who asked for a payout may not approve it
+    two_person: str = ""  #: what needs a second administrator: payouts, top-ups, roles, with commas
+    approval_life_s: float = Field(default=7 * 24 * 3600, gt=0)  #: how long a second administrator may take
     payouts_open_max: int = 20  #: undecided, per account
     payout_round_s: float = 5  #: how often payouts are sent and asked about
     payout_batch_max: int = 200  #: in one round
@@ -192,6 +194,18 @@ class Settings(BaseSettings):
                 "payouts by razorpayx need razorpayx_key_id, razorpayx_key_secret and razorpayx_account_number"
             )
         return self
+
+    @model_validator(mode="after")
+    def _two_persons_are_for_something(self) -> Self:
+        unknown = self.two_person_kinds() - {"payouts", "top-ups", "roles"}
+        if unknown:
+            raise ValueError(f"two_person knows payouts, top-ups and roles, not {', '.join(sorted(unknown))}")
+        return self
+
+    def two_person_kinds(self) -> frozenset[str]:
+        """Anything at all means roles, too: else one administrator could make the second one himself."""
+        named = frozenset(word.strip() for word in self.two_person.split(",") if word.strip())
+        return named | {"roles"} if named else named
 
     @property
     def url(self) -> str:

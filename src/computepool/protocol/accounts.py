@@ -39,6 +39,32 @@ class AccountView(Reply):
     jobs_open_max: int | None = None  #: quotas of its own; null: the hub's
     spend_per_day_max: int | None = None
     conduct: ConductView | None = None  #: in /me and in the list of accounts
+    approval_id: str | None = None  #: what was asked waits for a second administrator under this id
+
+
+class RolesRequest(Request):
+    roles: list[Role] = Field(min_length=1, max_length=3)
+
+
+class RefusalRequest(Request):
+    reason: Name
+
+
+class ApprovalView(Reply):
+    """What one administrator asked for and another must agree to."""
+
+    id: str
+    kind: str  #: top-up, roles, payout
+    summary: str
+    asked_by: str
+    asked_at_ms: int
+    state: str
+    approved_by: str | None = None  #: of a payout: the first of two
+    can_approve: bool = False  #: by you
+
+
+class ApprovalList(Reply):
+    approvals: list[ApprovalView]
 
 
 class QuotaRequest(Request):

@@ -10,6 +10,8 @@ from computepool.protocol.accounts import (
     AccountPage,
     AccountRequest,
     AccountView,
+    ApprovalList,
+    ApprovalView,
     HubInfo,
     KeyPage,
     KeyRequest,
@@ -17,7 +19,9 @@ from computepool.protocol.accounts import (
     KeyView,
     NewKeyReply,
     QuotaRequest,
+    RefusalRequest,
     RevokedReply,
+    RolesRequest,
     SignInReply,
     SignInRequest,
 )
@@ -29,6 +33,7 @@ from computepool.sdk.transport import Transport
 _EVERYBODY = 1_000_000
 Accounts: TypeAlias = list[AccountView]
 Keys: TypeAlias = list[KeyView]
+Approvals: TypeAlias = list[ApprovalView]
 
 
 class AccountApi:
@@ -69,12 +74,34 @@ class AccountApi:
                     return account
         raise NotFound(f"There is no account {name_or_id}.")
 
+    def set_roles(self, account_id: str, roles: Sequence[str]) -> AccountView:
+        """Admins only. With `approval_id` in the reply, a second administrator must agree first."""
+        request = validated(RolesRequest, roles=[*roles])
+        return self._transport.put(f"/accounts/{account_id}/roles", AccountView, body=request)
+
     def set_quotas(
         self, account_id: str, *, jobs_open_max: int | None = None, spend_per_day_max: int | None = None
     ) -> AccountView:
         """Admins only. None: the hub's own limit. Money in microcredits."""
         request = QuotaRequest(jobs_open_max=jobs_open_max, spend_per_day_max=spend_per_day_max)
         return self._transport.put(f"/accounts/{account_id}/quotas", AccountView, body=request)
+
+
+class ApprovalApi:
+    """What waits for a second administrator."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self) -> Approvals:
+        return self._transport.get("/approvals", ApprovalList).approvals
+
+    def approve(self, approval_id: str) -> ApprovalView:
+        return self._transport.post(f"/approvals/{approval_id}/approve", ApprovalView)
+
+    def reject(self, approval_id: str, *, reason: str) -> ApprovalView:
+        request = validated(RefusalRequest, reason=reason)
+        return self._transport.post(f"/approvals/{approval_id}/reject", ApprovalView, body=request)
 
 
 class KeyApi:

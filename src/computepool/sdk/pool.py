@@ -16,7 +16,7 @@ from computepool.core.jobs import JobKind
 from computepool.protocol.accounts import AccountView, EventPage, EventView
 from computepool.protocol.credits import QuoteView
 from computepool.protocol.jobs import GroupRequest, JobResult
-from computepool.sdk.accounts import AccountApi, KeyApi
+from computepool.sdk.accounts import AccountApi, ApprovalApi, KeyApi
 from computepool.sdk.artifacts import ArtifactApi
 from computepool.sdk.config import hub_url, load_config
 from computepool.sdk.credits import CreditApi, PriceApi
@@ -67,6 +67,7 @@ class Pool:
         self.artifacts = ArtifactApi(transport)
         self.accounts = AccountApi(transport)
         self.keys = KeyApi(transport)
+        self.approvals = ApprovalApi(transport)
         self.credits = CreditApi(transport)
         self.prices = PriceApi(transport)
         self.market = MarketApi(transport)

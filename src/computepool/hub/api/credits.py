@@ -23,7 +23,7 @@ from computepool.hub.api.deps import (
     for_body,
 )
 from computepool.hub.api.problems import refuses
-from computepool.hub.services import costs, quotes, receipts, statements
+from computepool.hub.services import approvals, costs, quotes, receipts, statements
 from computepool.hub.services import credits as credit_service
 from computepool.hub.services.statements import Wanted
 from computepool.protocol.credits import (
@@ -128,7 +128,8 @@ async def top_up(
     key: RememberedDep,
 ) -> TopUpReply:
     remembered = for_body(key, admin, await request.body())
-    return await credit_service.top_up(hub, admin, body, remembered=remembered)
+    waits = approvals.top_ups_wait(hub, admin, body)
+    return await credit_service.top_up(hub, admin, body, remembered=remembered, waits=waits)
 
 
 @router.post(

@@ -177,6 +177,8 @@ REKEY = _one(
         "endorsement": "A" * 86,
     },
 )
+ROLES = _one("An administrator who also submits", {"roles": ["admin", "submitter"]})
+REFUSAL = _one("With a reason", {"reason": "Nobody paid this in."})
 KEY_ROTATE = _one("The old one works for another day", {"overlap_s": 86400})
 SIGN_IN = _one(
     "The code of a sign-in link, for a key", {"code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24", "name": "laptop"}

@@ -6,7 +6,7 @@ is left to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from computepool.hub.services import comparing, errands, rechecks
 from computepool.hub.services.context import Hub
@@ -14,8 +14,13 @@ from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import AnyRow, Tx
 
-#: Is told of an errand that is over: its whole row, whatever became of it.
-Listener = Callable[[Hub, Tx, AnyRow, Effects], None]
+
+class Listener(Protocol):
+    """Is told of an errand that is over: its whole row, whatever became of it."""
+
+    def __call__(self, hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None: ...
+
+
 _LISTENERS: dict[str, Listener] = {
     comparing.KIND: comparing.answered,
     rechecks.KIND: rechecks.ended,
@@ -25,10 +30,10 @@ _LISTENERS: dict[str, Listener] = {
 def follow(hub: Hub, tx: Tx, effects: Effects) -> Effects:
     while effects.errands or effects.struck:
         if effects.struck:
-            rechecks.start(hub, tx, effects.struck.pop(0), effects)
+            rechecks.start(hub, tx, effects.struck.pop(0), effects=effects)
             continue
         errand = job_rows.get_job_full(tx.connection, effects.errands.pop(0))
         assert errand is not None
         kind, _, _ = errands.parts(errand.errand)
-        _LISTENERS[kind](hub, tx, errand, effects)
+        _LISTENERS[kind](hub, tx, errand, effects=effects)
     return effects

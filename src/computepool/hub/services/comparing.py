@@ -107,7 +107,7 @@ def _ask(
         return None
 
 
-def answered(hub: Hub, tx: Tx, errand: AnyRow, effects: Effects) -> None:
+def answered(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
     """The call is over, however it ended: the job goes on, in the same transaction."""
     _, job_id, _ = errands.parts(errand.errand)
     job = job_rows.lock_jobs(tx, [job_id]).get(job_id)

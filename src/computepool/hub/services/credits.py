@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Literal
 
 from computepool.core import ledger
@@ -67,31 +68,58 @@ def _holdback_ms(hub: Hub, *, tenured: bool) -> int:
 # credits from the operator
 
 
-async def top_up(hub: Hub, admin: Principal, request: TopUpRequest, *, remembered: Remembered) -> TopUpReply:
+async def top_up(
+    hub: Hub,
+    admin: Principal,
+    request: TopUpRequest,
+    *,
+    remembered: Remembered,
+    waits: Callable[[Tx], str] | None = None,
+) -> TopUpReply:
+    """`waits` keeps it for a second administrator instead, and returns under which id."""
     _check_economy(hub, request)
     top_up_id = new_id(hub.clock, "top")
 
     def effect(tx: Tx) -> TopUpReply:
-        account = account_rows.get_account(tx.connection, request.account) or account_rows.find_account(
-            tx.connection, request.account
-        )
-        if account is None:
-            raise NotFound(f"There is no account {request.account}.", field="account")
+        if waits is None:
+            return give(hub, tx, request, actor=admin.account_id, top_up_id=top_up_id)
+        account = _recipient(tx, request)
         _check_room(tx, account.id, request)
-        legs = ledger.top_up(account.id, request.amount, source=_SOURCES[request.source])
-        tx.post(f"topup:{top_up_id}", legs, ref=request.note)
-        data = {"amount": request.amount, "source": request.source}
-        tx.emit(actor=admin.account_id, action="credits.given", account_id=account.id, data=json.dumps(data))
-        return TopUpReply(
-            id=top_up_id,
-            account_id=account.id,
-            name=account.name,
-            amount=request.amount,
-            source=request.source,
-            available=tx.balance(ledger.user(account.id)) + tx.balance(ledger.owner(account.id)),
-        )
+        shown = _given(tx, account, request, top_up_id=top_up_id)
+        return shown.model_copy(update={"approval_id": waits(tx)})
 
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=TopUpReply))
+
+
+def give(hub: Hub, tx: Tx, request: TopUpRequest, *, actor: str, top_up_id: str) -> TopUpReply:
+    _check_economy(hub, request)
+    account = _recipient(tx, request)
+    _check_room(tx, account.id, request)
+    legs = ledger.top_up(account.id, request.amount, source=_SOURCES[request.source])
+    tx.post(f"topup:{top_up_id}", legs, ref=request.note)
+    data = {"amount": request.amount, "source": request.source}
+    tx.emit(actor=actor, action="credits.given", account_id=account.id, data=json.dumps(data))
+    return _given(tx, account, request, top_up_id=top_up_id)
+
+
+def _recipient(tx: Tx, request: TopUpRequest) -> AnyRow:
+    account = account_rows.get_account(tx.connection, request.account) or account_rows.find_account(
+        tx.connection, request.account
+    )
+    if account is None:
+        raise NotFound(f"There is no account {request.account}.", field="account")
+    return account
+
+
+def _given(tx: Tx, account: AnyRow, request: TopUpRequest, *, top_up_id: str) -> TopUpReply:
+    return TopUpReply(
+        id=top_up_id,
+        account_id=account.id,
+        name=account.name,
+        amount=request.amount,
+        source=request.source,
+        available=tx.balance(ledger.user(account.id)) + tx.balance(ledger.owner(account.id)),
+    )
 
 
 def _check_room(tx: Tx, account_id: str, request: TopUpRequest) -> None:

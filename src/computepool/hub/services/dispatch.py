@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from computepool.core.exploring import Explorer
-from computepool.core.gates import GATES, could_run
+from computepool.core.gates import could_run, still_agreed
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.market import Offer
 from computepool.core.pricing import affordable_ms
@@ -36,7 +36,6 @@ _SHAPES_COMPARED_MAX = 32
 _OVERLAP_MS = 1_000
 _OVERLAP_SLOW_MS = 30_000
 _FULL_LOAD_EVERY = 12
-_PRICE = next(gate for gate in GATES if gate.name == "price")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +224,8 @@ class Dispatcher:
             depth = self._depth(self._recent_spec(lane))
             if len(lane.attempts) * 2 > depth or self._wanted_by_others(lane, waiting):
                 continue
-            if not self._agrees_on_price(lane):
-                continue  # the price moved since the lane was opened
+            if not self._still_agreed(lane):
+                continue  # the price, or the owner's mind, changed since the lane was opened
             offer = self._offer(lane)
             wanted = min(depth - len(lane.attempts), self._trusted_with(lane))
             more = self._hub.backlog.take_like(lane.shape, wanted)
@@ -247,11 +246,10 @@ class Dispatcher:
         """The price of this moment, fixed for the attempts that are leased at it."""
         return self._hub.market.offer(lane.shape, self._hub.registry.fleet.profile(lane.node_id))
 
-    def _agrees_on_price(self, lane: Lane) -> bool:
+    def _still_agreed(self, lane: Lane) -> bool:
         fleet = self._hub.registry.fleet
         row = fleet.row_of(lane.node_id)
-        agreed = None if row is None else _PRICE.passes(fleet, lane.shape, slice(row, row + 1))
-        return agreed is None or bool(agreed[0])
+        return row is None or still_agreed(fleet, lane.shape, row)
 
     def _recent_spec(self, lane: Lane) -> str:
         session = self._hub.registry.get(lane.node_id)

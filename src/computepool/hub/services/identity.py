@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from computepool.core.errors import BadRequest, Conflict, NotFound, Unauthenticated
+from computepool.core.errors import BadRequest, Conflict, Forbidden, NotFound, Unauthenticated
 from computepool.core.resources import NodeState
 from computepool.hub.clock import new_id
 from computepool.hub.services import access, grants
@@ -169,6 +169,12 @@ async def create_account(
     hub: Hub, principal: Principal, request: AccountRequest, *, remembered: Remembered
 ) -> AccountView:
     account_id = new_id(hub.clock, "acc")
+    if access.Role.ADMIN in request.roles and "roles" in hub.settings.two_person_kinds():
+        raise Forbidden(
+            "A new administrator needs two here: make the account without the role, then ask for it with "
+            "`pool accounts roles`.",
+            field="roles",
+        )
 
     def effect(tx: Tx) -> AccountView:
         name, roles = request.name, request.roles

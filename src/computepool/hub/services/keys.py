@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from computepool.core.errors import Conflict, NotFound
+from computepool.core.errors import Conflict, Forbidden, NotFound
 from computepool.hub.services import access
-from computepool.hub.services.access import Principal, Scope
+from computepool.hub.services.access import Principal, Role, Scope
 from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.identity import KEYS_TOPIC
@@ -43,6 +43,7 @@ async def create(
     def effect(tx: Tx) -> NewKeyReply:
         if accounts.get_account(tx.connection, owner) is None:
             raise NotFound("There is no such account.", field="account_id")
+        _check_not_impersonating(hub, tx, principal, owner=owner)
         reply = _insert(hub, tx, key, secret=secret, scopes=scopes)
         _tell(tx, principal, "key.created", account_id=owner, key_id=key["id"])
         return reply
@@ -50,6 +51,14 @@ async def create(
     return await hub.store.write(
         lambda tx: once(tx, remembered, lambda: effect(tx), model=NewKeyReply, sealed=True)
     )
+
+
+def _check_not_impersonating(hub: Hub, tx: Tx, principal: Principal, *, owner: str) -> None:
+    """Where two administrators must agree, one must not get himself a key of the other."""
+    account = accounts.get_account(tx.connection, owner)
+    roles = "" if account is None else account.roles
+    if owner != principal.account_id and Role.ADMIN in roles.split(",") and hub.settings.two_person_kinds():
+        raise Forbidden("Administrators make their own keys here: two persons must be two.")
 
 
 def _after(now_ms: int, seconds: float | None) -> int | None:
@@ -91,6 +100,7 @@ async def rotate(
 
     def effect(tx: Tx) -> NewKeyReply:
         old = _live(tx, principal, key_id)
+        _check_not_impersonating(hub, tx, principal, owner=old.account_id)
         scopes = access.scopes_from_text(old.scopes)
         access.check_scopes_within(principal, scopes)
         life_ms = None if old.expires_at_ms is None else old.expires_at_ms - old.created_at_ms

@@ -57,6 +57,7 @@ _PAGE = 500
 _SENTENCES: dict[Why, str] = {
     Why.FIRST: "waits for an administrator: it is the first payout of this account",
     Why.LARGE: "waits for an administrator: it is a large one",
+    Why.SECOND: "waits for a second administrator: one has approved it",
     Why.READY: "goes to the bank next",
     Why.APPROVED: "approved; goes to the bank next",
     Why.SENDING: "being given to the bank",
@@ -167,11 +168,36 @@ async def approve(hub: Hub, admin: Principal, payout_id: str, *, remembered: Rem
         if not may_approve(rules, requester=row.account_id, approver=admin.account_id):
             raise Forbidden("Another administrator must approve your own payout.")
         _check_waiting(row)
-        by = {"approved_by": admin.account_id}
+        if "payouts" in hub.settings.two_person_kinds() and not _is_second(row, admin):
+            return view(_first_word(tx, row, admin), admin, hub)
+        by = {"approved_by": ",".join(filter(None, (row.approved_by, admin.account_id)))}
         moved = move(tx, row, to=PayoutState.RESERVED, why=Why.APPROVED, actor=admin.account_id, columns=by)
         return view(moved, admin, hub)
 
     return await _once(hub, remembered, effect)
+
+
+def _is_second(row: AnyRow, admin: Principal) -> bool:
+    """Whether this is the second administrator's word; neither may be the owner, and they must be two."""
+    if admin.account_id == row.account_id:
+        raise Forbidden("Others must approve your own payout.")
+    if row.approved_by == admin.account_id:
+        raise Forbidden("You have approved it; another administrator must, too.")
+    return row.approved_by is not None
+
+
+def _first_word(tx: Tx, row: AnyRow, admin: Principal) -> AnyRow:
+    reason = reason_text(Why.SECOND)
+    if not rows.change(tx, row, state=row.state, reason=reason, approved_by=admin.account_id):
+        raise Conflict("This payout has changed in this moment; look at it again.")
+    tx.emit(
+        actor=admin.account_id,
+        action="payout.approved_once",
+        account_id=row.account_id,
+        reason=Why.SECOND.value,
+        data=event_data(row),
+    )
+    return _found(tx.connection, row.id)
 
 
 async def reject(
@@ -375,6 +401,8 @@ def view(row: AnyRow, principal: Principal, hub: Hub) -> PayoutView:
     shown = access.may_manage(principal, row.account_id)
     rules = hub.settings.approval_rules()
     allowed = may_approve(rules, requester=row.account_id, approver=principal.account_id)
+    if "payouts" in hub.settings.two_person_kinds():
+        allowed = principal.account_id not in (row.account_id, row.approved_by)
     return PayoutView(
         id=row.id,
         account_id=row.account_id,

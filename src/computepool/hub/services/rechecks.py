@@ -39,7 +39,7 @@ class _Word:
     attempt: AnyRow
 
 
-def start(hub: Hub, tx: Tx, node_id: str, effects: Effects) -> None:
+def start(hub: Hub, tx: Tx, node_id: str, *, effects: Effects) -> None:
     """A result of this node was proven wrong: check those that were believed, as long as their pay is held back."""
     if not _unchecked(hub, tx, node_id):
         return
@@ -77,7 +77,7 @@ def _send(
     )
 
 
-def ended(hub: Hub, tx: Tx, errand: AnyRow, effects: Effects) -> None:
+def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
     """One that did not succeed says nothing about the result that it was to check."""
     _, job_id, number = errands.parts(errand.errand)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]

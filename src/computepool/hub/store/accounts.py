@@ -37,6 +37,16 @@ def set_quotas(tx: Tx, account_id: str, **quotas: int | None) -> bool:
     return changed.rowcount == 1
 
 
+def set_roles(tx: Tx, account_id: str, *, roles: Sequence[str]) -> None:
+    tx.connection.execute(update(accounts).where(accounts.c.id == account_id).values(roles=",".join(roles)))
+
+
+def count_admins(connection: Connection) -> int:
+    return sum(
+        "admin" in roles.split(",") for roles in connection.execute(select(accounts.c.roles)).scalars()
+    )
+
+
 def find_account(connection: Connection, name: str) -> AnyRow | None:
     return connection.execute(select(accounts).where(accounts.c.name == name)).first()
 

@@ -1,0 +1,27 @@
+"""Who is what: changing an account's roles. There is always an administrator left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from computepool.core.errors import Conflict, NotFound
+from computepool.hub.services.access import Role
+from computepool.hub.services.identity import KEYS_TOPIC
+from computepool.hub.store import accounts
+from computepool.hub.store.session import AnyRow, Tx
+
+
+def change_in(tx: Tx, account_id: str, *, roles: Sequence[str], actor: str) -> AnyRow:
+    before = accounts.get_account(tx.connection, account_id)
+    if before is None:
+        raise NotFound("There is no such account.")
+    accounts.set_roles(tx, account_id, roles=sorted(set(roles)))
+    if Role.ADMIN not in roles and not accounts.count_admins(tx.connection):
+        raise Conflict("This is the last administrator; make another one first.", field="roles")
+    data = json.dumps({"before": before.roles.split(","), "after": sorted(set(roles))})
+    tx.emit(actor=actor, action="account.roles", account_id=account_id, data=data)
+    tx.touch(KEYS_TOPIC)
+    after = accounts.get_account(tx.connection, account_id)
+    assert after is not None
+    return after

@@ -1,0 +1,85 @@
+"""Keys, roles and approvals from the command line, against a real hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computepool.sdk.config import Config, load_config, save_config
+from tests.cli.conftest import Ran, Run
+from tests.hub.serving import ServedHub, serving
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedHub]:
+    with serving(tmp_path_factory.mktemp("hub"), two_person="top-ups") as hub:
+        yield hub
+
+
+@pytest.fixture
+def hub(served: ServedHub) -> ServedHub:
+    save_config(Config(hub=f"http://127.0.0.1:{served.address[1]}", key=served.key))
+    return served
+
+
+def reply(ran: Ran) -> Any:
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+def test_the_life_of_a_key(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = reply(run("keys", "create", "ci", "--scope", "submit", "--expires", "30d", "--json"))
+    assert made["scopes"] == ["read", "submit"]
+    [row] = [line.split("\t") for line in run("keys", "list").out.splitlines() if made["id"] in line]
+    assert row[1:4] == ["ci", "active", "read, submit"]
+    new = reply(run("keys", "rotate", made["id"], "--overlap", "1h", "--json"))
+    monkeypatch.setenv("COMPUTEPOOL_KEY", new["key"])
+    assert run("whoami").code == 0
+    refused = run("keys", "create", "more")
+    assert (refused.code, "scope account" in refused.err) == (4, True)
+    monkeypatch.delenv("COMPUTEPOOL_KEY")
+    assert run("keys", "create", "x", "--scope", "root").code == 2
+    assert run("keys", "revoke").code == 2
+    ended = run("keys", "revoke", "--all")
+    assert ended.out.startswith("Revoked 2 ")
+    monkeypatch.setenv("COMPUTEPOOL_KEY", new["key"])
+    assert run("whoami").code == 4
+
+
+def test_the_hubs_keys(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(str(hub.process.cmdline()[-1] and json.loads(hub.process.cmdline()[-1])["data_dir"]))
+    monkeypatch.setenv("COMPUTEPOOL_DATA_DIR", str(folder))
+    assert [key["state"] for key in reply(run("hub", "keys", "list", "--json"))] == ["current", "next"]
+    rotated = run("hub", "keys", "rotate")
+    assert [line.split("\t")[1] for line in rotated.out.splitlines()] == ["accepted", "current", "next"]
+    assert "private" not in rotated.out
+
+
+def test_roles_and_approvals(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann = run("accounts", "create", "ann").out.strip()
+    refused = run("accounts", "create", "eve", "--role", "admin")
+    assert (refused.code, "needs two here" in refused.err) == (4, True)
+    asked = run("credits", "give", "ann", "100", "--note", "hello")
+    assert "waits for a second administrator" in asked.out
+    waiting = reply(run("approvals", "list", "--json"))
+    assert [(one["kind"], one["can_approve"]) for one in waiting] == [("top-up", False)]
+    alone = run("approvals", "approve", waiting[0]["id"])
+    assert (alone.code, "Another administrator" in alone.err) == (4, True)
+    assert "rejected: 100.00 credits" in run("approvals", "reject", waiting[0]["id"], "--reason", "no").out
+    assert "waits for a second administrator" in run("accounts", "roles", "ann", "--role", "provider").out
+    assert ann
+
+
+def test_signing_out_everywhere(hub: ServedHub, run: Run) -> None:
+    ann = reply(run("accounts", "create", "bea", "--json"))["id"]
+    key = run("keys", "create", "k", "--account", ann).out.strip()
+    save_config(Config(hub=load_config().hub, key=key))
+    assert run("logout", "--everywhere").code == 0
+    save_config(Config(hub=load_config().hub, key=key))
+    assert run("whoami").code == 4
