@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ import pytest
 
 from computepool.agent.sandbox import bubblewrap, probing, runsc, selftest
 from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.container import ContainerSandbox
 from computepool.agent.sandbox.gvisor import GvisorSandbox
 from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.slots import SandboxConfig
@@ -107,6 +109,35 @@ def test_gvisor_in_the_hosts_network_is_noticed(
     report = selftest.report(GvisorSandbox, config)
     assert not report.ok
     assert {name for name, text in report.attacks if text} >= {"network", "walls"}, report
+
+
+_SOME = {kind: ["CAP_DAC_OVERRIDE"] for kind in ("bounding", "effective", "permitted")}
+_HOLES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "calls": lambda spec: spec["linux"].pop("seccomp"),
+    "network": lambda spec: spec["linux"]["namespaces"].remove({"type": "network"}),
+    "files": lambda spec: spec["mounts"].append(_host_usr()),
+    "privileges": lambda spec: spec["process"].update(capabilities=_SOME),
+}
+
+
+def _host_usr() -> dict[str, Any]:
+    return {"destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"]}
+
+
+@pytest.mark.parametrize("hole", _HOLES)
+def test_a_container_with_a_hole_is_noticed(
+    config: SandboxConfig, monkeypatch: pytest.MonkeyPatch, hole: str
+) -> None:
+    adapt = ContainerSandbox._adapt
+
+    def with_hole(self: ContainerSandbox, spec: dict[str, Any], uid: int) -> None:
+        adapt(self, spec, uid)
+        _HOLES[hole](spec)
+
+    monkeypatch.setattr(ContainerSandbox, "_adapt", with_hole)
+    report = selftest.report(ContainerSandbox, config)
+    assert not report.ok
+    assert hole in report.reason, report
 
 
 class ClaimsAKernel(BubblewrapSandbox):

@@ -36,9 +36,9 @@ _CALLS: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {
 _REFUSALS = (errno.EPERM, errno.ENOSYS)
 
 
-def files(secret: str) -> dict[str, str]:
-    """Read what belongs to the owner."""
-    found = {}
+def files(secret: str, *programs: str) -> dict[str, str]:
+    """Read what belongs to the owner. `programs`: what the owner has installed, which is nobody's business."""
+    found = {path: "is there" for path in programs if os.path.exists(path)}
     for path in (secret, "/etc/shadow", "/root", "/home", f"/proc/1/root{secret}"):
         try:
             found[path] = str(os.listdir(path)) if os.path.isdir(path) else _read(path)

@@ -30,6 +30,7 @@ from computepool.agent.sandbox.container import ContainerSandbox
 from computepool.agent.sandbox.gvisor import GvisorSandbox
 from computepool.agent.sandbox.probing import explain
 from computepool.agent.sandbox.process import ProcessSandbox
+from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
 from computepool.agent.sandbox.slots import NPROC_STEP, SandboxConfig
 from computepool.core.isolation import Level
@@ -76,7 +77,7 @@ def report(backend: Backend, config: SandboxConfig) -> LevelReport:
         if not probe.ok:
             return LevelReport(level=level, ok=False, reason=probe.reason, fix=probe.fix, limits="")
         try:
-            achieved = _attack(sandbox, config.cache_dir, limits_kind=sandbox.limits_kind)
+            achieved = _attack(sandbox, config, limits_kind=sandbox.limits_kind)
         except (SandboxError, OSError) as error:
             return LevelReport(level=level, ok=False, reason=str(error), fix=_FIX, limits=sandbox.limits_kind)
         broken = {name: text for name, text in achieved.items() if text}
@@ -90,8 +91,9 @@ def report(backend: Backend, config: SandboxConfig) -> LevelReport:
         )
 
 
-def _attack(sandbox: Sandbox, scratch: Path, *, limits_kind: str) -> dict[str, str]:
+def _attack(sandbox: Sandbox, config: SandboxConfig, *, limits_kind: str) -> dict[str, str]:
     """Run every attack that the level must withstand, all at once; attack -> what it achieved."""
+    scratch = config.cache_dir
     with contextlib.ExitStack() as cleanup:
         canaries = _Canaries(cleanup, scratch)
         coarse = limits_kind == "rlimit" and os.geteuid() != 0
@@ -101,7 +103,9 @@ def _attack(sandbox: Sandbox, scratch: Path, *, limits_kind: str) -> dict[str, s
             {"daemon": [canaries.marker]},
         ]
         if sandbox.level >= Level.NAMESPACE:
-            plans.append(canaries.plan(sandbox.level))
+            plan = canaries.plan(sandbox.level)
+            plan["files"] += _hidden_programs(config.runtime)
+            plans.append(plan)
         jobs = [_Job(sandbox, plan, scratch=scratch, cleanup=cleanup) for plan in plans]
         achieved: dict[str, str] = {}
         for job in jobs:
@@ -109,6 +113,12 @@ def _attack(sandbox: Sandbox, scratch: Path, *, limits_kind: str) -> dict[str, s
         if sandbox.level >= Level.CONTAINER:
             achieved["walls"] = _look_at_walls(sandbox, scratch, cleanup)
         return achieved | canaries.traces()
+
+
+def _hidden_programs(runtime: Runtime | None) -> list[str]:
+    """A program of the host's that jobs must not find."""
+    known = set() if runtime is None else set(os.listdir(runtime.root / "usr" / "bin"))
+    return [f"/usr/bin/{name}" for name in sorted(set(os.listdir("/usr/bin")) - known)[:1]]
 
 
 def _look_at_walls(sandbox: Sandbox, scratch: Path, cleanup: contextlib.ExitStack) -> str:
