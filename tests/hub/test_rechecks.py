@@ -281,7 +281,7 @@ async def test_an_errand_that_fails_or_expires_says_nothing(pool: Pool) -> None:
 async def test_only_what_may_be_compared_is_checked_again(pool: Pool) -> None:
     """Not what its submitter wants unchecked, not what is older, and not what one's own node did."""
     await pool.believed('"old"')
-    pool.hub.hub.clock.advance(round(pool.hub.hub.settings.holdback_s * 1000))  # type: ignore[attr-defined]
+    pool.hub.hub.clock.advance(round(pool.hub.hub.settings.recheck_age_s * 1000))  # type: ignore[attr-defined]
     await pool.believed('"random"', verify="none")
     [wanted] = await pool.believed('"right"')
     await pool.strike()
