@@ -26,7 +26,7 @@ export PATH := $(PATH):$(RUNSC)
 export UV_PYTHON_DOWNLOADS ?= never
 unexport VIRTUAL_ENV PYTHONHOME
 
-.PHONY: help up setup packages test check lint types imports bench simulation fmt lock lock-peers wheel clean
+.PHONY: help up setup packages test check lint types imports fuzz bench simulation fmt lock lock-peers wheel clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ types: .venv/.dev
 
 imports: .venv/.dev
 	@.venv/bin/lint-imports --no-logo --no-cache | { grep -v -e ' KEPT$$' -e '^$$' -e '^-' -e '^Contracts$$' || true; }
+
+fuzz: packages .venv/.dev ## send the API what its description allows and forbids, for long; FUZZ_EXAMPLES=200
+	FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-200} .venv/bin/pytest -q tests/hub/test_fuzz.py --timeout 3600 $(ARGS)
 
 bench: packages .venv/.dev ## measure beside other systems, and print numbers and ratios
 	.venv/bin/python -m bench $(ARGS)

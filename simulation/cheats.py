@@ -60,7 +60,7 @@ RULES = (
     Rule(name="with strikes, ban and re-checks"),
     Rule(name="… and a floor of 5 %", floor_ppm=CHECK_FLOOR_PPM),
     Rule(name="… and a floor of 10 %", floor_ppm=2 * CHECK_FLOOR_PPM),
-    Rule(name="floor 5 %, re-checks of 7 days", floor_ppm=CHECK_FLOOR_PPM, recheck_days=7),
+    Rule(name="floor 5 %, re-checks of 7 days (the hub's)", floor_ppm=CHECK_FLOOR_PPM, recheck_days=7),
     Rule(name="floor 5 %, no re-checks", floor_ppm=CHECK_FLOOR_PPM, recheck_days=0),
 )
 
@@ -96,8 +96,10 @@ class Tally:
 
 
 class Pool:
-    def __init__(self, rule: Rule, attack: Attack, *, seed: int, nodes: int, honest_faults: float) -> None:
-        self.rule, self.attack, self.honest_faults = rule, attack, honest_faults
+    def __init__(
+        self, rule: Rule, attack: Attack, *, seed: int, nodes: int, days: int, honest_faults: float
+    ) -> None:
+        self.rule, self.attack, self.days, self.honest_faults = rule, attack, days, honest_faults
         self.random = Random(f"{attack.name} {seed}")
         self.nodes = [Node(number, cheat=number < nodes * CHEATS // NODES) for number in range(nodes)]
         self.now_ms = self.executions = self.wrong = self.answers = 0
@@ -105,7 +107,7 @@ class Pool:
 
     def run(self, jobs: int) -> Tally:
         for job in range(jobs):
-            self.now_ms = 1 + job * DAYS * DAY_MS // jobs
+            self.now_ms = 1 + job * self.days * DAY_MS // jobs
             self._one(job)
         return Tally(
             wrong=self.wrong * 10_000 / jobs,
@@ -141,9 +143,10 @@ class Pool:
                 break
             other = self._somebody([node for node, _ in found])
             found.append((other, self._execute(other, job)))
+        # A later check is a job of its own, believed first like the result that it is about.
+        right = Evidence.CONFIRMED if accepted else Evidence.VERIFIED
         for place in decision.agreeing:
-            before = accepted and place == 0
-            self._learn(found[place][0], Evidence.CONFIRMED if before else Evidence.VERIFIED)
+            self._learn(found[place][0], right)
         for place in decision.wrong:
             self._strike(found[place][0])
         return found[decision.agreeing[0]][1]
@@ -194,6 +197,7 @@ def play(
     seed: int,
     nodes: int = NODES,
     jobs: int = JOBS,
+    days: int = DAYS,
     honest_faults: float = 0.0,
 ) -> Tally:
-    return Pool(rule, attack, seed=seed, nodes=nodes, honest_faults=honest_faults).run(jobs)
+    return Pool(rule, attack, seed=seed, nodes=nodes, days=days, honest_faults=honest_faults).run(jobs)

@@ -131,9 +131,7 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
     own_tiers = {gpu.tier for gpu in total.gpus} or {"cpu"}
     # Where all cards are alike, the tier is the tier gate's business alone.
     card_tiers = wanted.tiers if len(own_tiers) > 1 else ()
-    friend = (
-        profile.owner == shape.account or shape.account in profile.trusted or "*" in profile.trusted
-    )
+    friend = profile.owner == shape.account or shape.account in profile.trusted or "*" in profile.trusted
     return {
         "available": idle or node.available,
         "cores": free["cores"] >= wanted.cpu_milli,

@@ -43,7 +43,8 @@ def test_a_policy_reads_back_as_it_was_written(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "quorum", "quorum:1", "quorum:6", "quorum:22", "quorum:²", "confidence:", "confidence:1", "x"]
+    "text",
+    ["", "quorum", "quorum:1", "quorum:6", "quorum:22", "quorum:²", "confidence:", "confidence:1", "x"],
 )
 def test_nonsense_is_refused_with_what_is_allowed(text: str) -> None:
     with pytest.raises(BadRequest, match=r"adaptive|between"):
@@ -83,7 +84,9 @@ def test_what_is_accepted_is_one_class_and_the_wrong_are_in_none_of_it(
 
 
 @given(POLICIES, RESULTS)
-def test_nobody_is_wrong_without_two_who_agree_on_something_else(policy: Policy, results: list[Result]) -> None:
+def test_nobody_is_wrong_without_two_who_agree_on_something_else(
+    policy: Policy, results: list[Result]
+) -> None:
     decision = judge(policy, results)
     if decision.wrong:
         assert len(decision.agreeing) >= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -280,7 +281,7 @@ async def test_an_errand_that_fails_or_expires_says_nothing(pool: Pool) -> None:
 async def test_only_what_may_be_compared_is_checked_again(pool: Pool) -> None:
     """Not what its submitter wants unchecked, not what is older, and not what one's own node did."""
     await pool.believed('"old"')
-    pool.hub.hub.clock.advance(round(pool.hub.hub.settings.holdback_s * 1000))  # type: ignore[attr-defined]
+    pool.hub.hub.clock.advance(round(pool.hub.hub.settings.recheck_age_s * 1000))  # type: ignore[attr-defined]
     await pool.believed('"random"', verify="none")
     [wanted] = await pool.believed('"right"')
     await pool.strike()
@@ -318,3 +319,30 @@ async def test_the_last_ones_only_and_a_replay_changes_nothing(pool: Pool) -> No
     assert [row.errand for row in await pool.errands()][:1] == [f"recheck:{past[0]}:1"], (
         "the next strike's round"
     )
+
+
+async def test_results_are_checked_again_as_their_submitter_compares_them(pool: Pool) -> None:
+    """Within the tolerance; and not at all where only a function of the submitter's could tell."""
+    near, far = await pool.believed("0.5", "0.6", compare="tolerance:1e-6")
+    [shown] = await submit(pool.sam, spec=HOUR, needs=FIRST, compare="tolerance:1e-6")
+    await _prints(pool, [pool.sleeper], "loss 0.5")
+    [left] = await pool.believed("0.5", compare_function={"function": "AA=="})
+    await pool.strike()
+    for _ in range(4):  # the wrong one twice
+        node, grant = await pool.take(pool.nodes[1:])
+        about = {row.id: row.errand for row in await pool.errands()}[grant.job_id]
+        if shown in about:
+            await _prints(pool, [node], "loss 0.50000001")
+        else:
+            await pool.report(node, grant, result="0.50000001" if about.endswith("1") else "0.5")
+    assert await pool.verdicts([near, far, shown, left]) == ["confirmed", "refuted", "confirmed", "unchecked"]
+
+
+async def _prints(pool: Pool, nodes: list[NodeDouble], text: str) -> None:
+    node, grant = await pool.take(nodes)
+    pool.hub.hub.clock.advance(RAN_MS + 1_000)  # type: ignore[attr-defined]
+    node.sign_in()
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    report = node.make_report(grant.attempt_id, printed=digest, ran_ms=RAN_MS)
+    log = {"attempt_id": grant.attempt_id, "stream": "stdout", "text": text}
+    assert await node.report_all([report], logs=[log]) == ["accepted"]

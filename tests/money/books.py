@@ -30,6 +30,7 @@ class Books:
         self.balances: Counter[str] = Counter()
         self.jobs: dict[str, Held] = {}
         self.maturing: list[tuple[str, int, int]] = []  #: owner, amount, since when
+        self.paid: dict[str, tuple[str, int, int, int]] = {}  #: by job: owner, pay, fee, when
         self.payouts: dict[str, tuple[str, int]] = {}
 
     def move(self, source: str, target: str, amount: int) -> None:
@@ -62,6 +63,7 @@ class Books:
         self.move(f"escrow:{held.account}", f"earn:{owner}", charge - fee)
         self.move(f"escrow:{held.account}", "platform:fees", fee)
         self.maturing.append((owner, charge - fee, now_ms))
+        self.paid[job] = (owner, charge - fee, fee, now_ms)
         self.release(job, spent=charge)
         return charge
 
@@ -72,6 +74,16 @@ class Books:
         back = held.amount - spent
         self.move(f"escrow:{held.account}", f"owner:{held.account}", min(back, held.earned))
         self.move(f"escrow:{held.account}", f"user:{held.account}", back - min(back, held.earned))
+
+    def take_back(self, job: str) -> int:
+        """The result was wrong. What has matured is gone."""
+        owner, pay, fee, at_ms = self.paid.pop(job)
+        if not pay or (owner, pay, at_ms) not in self.maturing:
+            return 0
+        self.maturing.remove((owner, pay, at_ms))
+        self.move(f"earn:{owner}", f"user:{self.jobs[job].account}", pay)
+        self.move("platform:fees", f"user:{self.jobs[job].account}", fee)
+        return pay + fee
 
     def mature(self, now_ms: int) -> bool:
         ripe = [entry for entry in self.maturing if entry[2] + self.holdback_ms <= now_ms]

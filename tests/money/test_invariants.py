@@ -41,6 +41,7 @@ ESCROW = "what lies in escrow is what unfinished jobs hold"
 CHARGE = "a charge is price by time, and its parts add up"
 CEILING = "nobody pays above their ceiling"
 MATURED = "what has matured was earned before"
+BACK = "what was taken back was paid for a result that was wrong"
 PAYOUT = "a payout is reserved once, and paid or returned once"
 FLIGHT = "a payout's account holds its amount until it is decided"
 PROVIDER = "each provider reference belongs to one payout"
@@ -202,6 +203,51 @@ DAMAGES = {
     ),
     "a price is above the ceiling": Damage(
         (CEILING,), ("UPDATE attempts SET price = price + 1 WHERE id = '{held}-1'",), "{held}-1"
+    ),
+    "a right result is taken back": Damage(
+        (BACK,), ("UPDATE jobs SET verdict = 'confirmed' WHERE id = '{wrong}'",), "{wrong}"
+    ),
+    "a job does not say what was taken back": Damage(
+        (BACK,), ("UPDATE jobs SET taken_back = NULL WHERE id = '{wrong}'",), "{wrong}"
+    ),
+    "a job says that something was taken back": Damage(
+        (BACK,), ("UPDATE jobs SET taken_back = 1, verdict = 'refuted' WHERE id = '{done}'",), "{done}"
+    ),
+    "more is taken back than was paid": Damage(
+        (BACK,),
+        (
+            "UPDATE transfers SET amount = amount + 1 WHERE kind = 'take_back' AND debit = 'earn:{otto}'",
+            "UPDATE jobs SET taken_back = taken_back + 1 WHERE id = '{wrong}'",
+            *_move(1, "earn:{otto}", "user:{sam}"),
+        ),
+        "{wrong}",
+    ),
+    "the fee is kept": Damage(
+        (BACK,),
+        (
+            "UPDATE transfers SET amount = amount - 1 WHERE kind = 'take_back' AND debit = 'platform:fees'",
+            "UPDATE jobs SET taken_back = taken_back - 1 WHERE id = '{wrong}'",
+            *_move(1, "user:{sam}", "platform:fees"),
+        ),
+        "{wrong}",
+    ),
+    "it is taken back from somebody else": Damage(
+        (BACK, BALANCE),
+        ("UPDATE transfers SET debit = 'earn:{sam}' WHERE kind = 'take_back' AND debit = 'earn:{otto}'",),
+        "transfer ",
+    ),
+    "what was taken back goes to somebody else": Damage(
+        (STRAY, BALANCE),
+        ("UPDATE transfers SET credit = 'user:{pia}' WHERE kind = 'take_back'",),
+        "transfer ",
+    ),
+    "what was taken back has matured": Damage(
+        (MATURED, BALANCE),
+        (
+            "UPDATE transfers SET debit = 'earn:{otto}', credit = 'owner:{otto}' WHERE kind = 'mature'",
+            "UPDATE transfers SET amount = 2 * amount, ref = '99' WHERE kind = 'mature'",
+        ),
+        "earn:{otto}",
     ),
     "more has matured than was earned": Damage(
         (MATURED, OVERDRAWN),

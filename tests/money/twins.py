@@ -21,6 +21,7 @@ from computepool.hub.app import build_hub
 from computepool.hub.registry import Registry
 from computepool.hub.services import credits as money
 from computepool.hub.services import (
+    holds,
     identity,
     jobs,
     leases,
@@ -34,9 +35,10 @@ from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.services.idempotency import Remembered
 from computepool.hub.services.invariants import check_all
 from computepool.hub.settings import Settings
-from computepool.hub.store import dialect
+from computepool.hub.store import dialect, rechecks
+from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.money_tables import balances, transfers
-from computepool.hub.store.session import AnyRow, Connection, Store
+from computepool.hub.store.session import AnyRow, Connection, Store, Tx
 from computepool.hub.store.tables import attempts
 from computepool.hub.store.tables import jobs as job_table
 from computepool.protocol.accounts import AccountRequest
@@ -170,6 +172,17 @@ class Twin:
 
     async def expire(self) -> None:
         await leases.expire_overdue(self.hub)
+
+    async def prove_wrong(self, job_id: str) -> int:
+        """What was taken back; the second time nothing."""
+
+        def unit(tx: Tx) -> int:
+            job = job_rows.lock_jobs(tx, [job_id])[job_id]
+            if not rechecks.change_verdict(tx, job_id, before=["unchecked"], after="refuted"):
+                return 0
+            return holds.take_back(tx, job, attempt=rechecks.accepted_attempt(tx.connection, job))
+
+        return await self.hub.store.write(unit)
 
     # what people do with money
 

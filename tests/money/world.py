@@ -37,6 +37,7 @@ class World:
     held: str  #: sam's, on the node
     queued: str  #: sam's, of the same submission as the one before
     reused: str  #: pia's own, paid partly from what she earned
+    wrong: str  #: sam's, paid for, and taken back
     on_its_way: str = "pout_on_its_way"
     paid: str = "pout_paid"
     returned: str = "pout_returned"
@@ -69,6 +70,9 @@ class _Builder:
         self._mature()
         [reused] = self._submit(self.pia, hold=HOLD, earned=2 * CREDIT)
         self._succeed(reused, self.pia, owner=self.otto, hold=HOLD, earned=2 * CREDIT)
+        [wrong] = self._submit(self.sam, hold=HOLD)
+        self._succeed(wrong, self.sam, owner=self.otto, hold=HOLD)
+        self._take_back(wrong, self.sam, owner=self.otto)
         self._pay_out()
         return World(
             sam=self.sam,
@@ -79,6 +83,7 @@ class _Builder:
             held=held,
             queued=queued,
             reused=reused,
+            wrong=wrong,
         )
 
     def _give(self) -> None:
@@ -102,6 +107,12 @@ class _Builder:
         parts = ledger.split(held=hold, charge=CHARGE, table=TABLE)
         legs = ledger.settle(account, owner_id=owner, parts=parts, earned=earned)
         self.tx.post(f"settle:{job_id}", legs, job_id=job_id, ref=attempt)
+
+    def _take_back(self, job_id: str, account: str, *, owner: str) -> None:
+        self._end(jobs, job_id, verdict="refuted", taken_back=CHARGE)
+        fee = TABLE.fee_of(CHARGE)
+        legs = ledger.take_back(account, owner_id=owner, pay=CHARGE - fee, fee=fee)
+        self.tx.post(f"takeback:{job_id}", legs, job_id=job_id, ref=f"{job_id}-1")
 
     def _fail(self, job_id: str) -> None:
         attempt = add_attempt(

@@ -9,14 +9,14 @@ import pytest
 from simulation.cheat_report import EARLIER, Cell, table
 from simulation.cheats import ATTACKS, CHEATS, RULES, Attack, play
 
-TWICE, UNBANNED, _, PRODUCT, _, _, FORGIVING = RULES
+TWICE, UNBANNED, _, THOROUGH, _, PRODUCT, FORGIVING = RULES
 BY_NAME = {attack.name: attack for attack in ATTACKS}
 #: The most that may be believed for 10 000 jobs, in each of these pools: about three times what was found.
 BOUNDS = {
     "wrong 10 % of the time": 25,
-    "sleeper after 60 jobs": 3,
-    "colluding sleepers": 3,
-    "whitewash": 15,
+    "sleeper after 60 jobs": 10,
+    "colluding sleepers": 10,
+    "whitewash": 35,
 }
 
 
@@ -26,16 +26,18 @@ def test_the_rule_keeps_wrong_results_out_without_doing_the_work_twice(attack: A
     assert found.wrong <= BOUNDS[attack.name]
     assert found.executions <= 1.2
     assert found.honest_banned == 0
-    assert found == play(PRODUCT, attack, seed=11)
 
 
 def test_sleepers_are_all_found_and_their_wrong_results_with_them() -> None:
     """Bans alone come too late: what was believed before the first strike has to be looked at again."""
     colluding = BY_NAME["colluding sleepers"]
-    found = [play(PRODUCT, colluding, seed=seed) for seed in (11, 15)]
+    found = [play(THOROUGH, colluding, seed=seed) for seed in (11, 15)]
+    busy = [play(PRODUCT, colluding, seed=seed, days=20) for seed in (11, 15)]
     forgiving = play(FORGIVING, colluding, seed=11)
-    assert [tally.cheats_banned for tally in (*found, forgiving)] == [CHEATS] * 3
+    assert [tally.cheats_banned for tally in (*found, *busy, forgiving)] == [CHEATS] * 5
+    assert max(tally.executions for tally in (*found, *busy)) <= 1.2
     assert mean(tally.wrong for tally in found) <= 3 < 10 < forgiving.wrong
+    assert mean(tally.wrong for tally in busy) <= 3
 
 
 def test_without_bans_collusion_wins_even_where_everything_runs_twice() -> None:
@@ -52,6 +54,7 @@ def test_a_pool_without_cheats_believes_nothing_wrong_and_bans_nobody_for_accide
     accidents = play(PRODUCT, harmless, seed=14, jobs=20_000, honest_faults=0.002)
     assert accidents.honest_banned <= 1
     assert 0 < accidents.wrong <= 30
+    assert accidents == play(PRODUCT, harmless, seed=14, jobs=20_000, honest_faults=0.002)
 
 
 def test_the_table_puts_both_studies_side_by_side() -> None:
@@ -60,7 +63,7 @@ def test_the_table_puts_both_studies_side_by_side() -> None:
         for attack in ATTACKS
     }
     cells = [Cell(rule, attack, small[attack.name]) for attack in ATTACKS for rule in RULES]
-    text = table(cells, spread=cells[:1], accidents=cells[:1])
-    assert text.count(f"| {PRODUCT.name} |") == 2
+    text = table(cells, busy=cells[:1], spread=cells[:1], accidents=cells[:1])
+    assert text.count(f"| {THOROUGH.name} |") == 2
     for said in EARLIER["colluding sleepers"]:
         assert said in text

@@ -166,6 +166,8 @@ def test_amounts_are_kept_as_wide_whole_numbers() -> None:
 FRACTIONS = {"cores", "cores_free", "cores_total", "progress", "score", "terms", "load", "reliability"}
 FRACTIONS |= {"success_weight", "failure_weight"}  # of a node's reputation
 FRACTIONS |= {"score_min"}  # of a submitter's conduct
+FRACTIONS |= {"confidence"}  # how sure to be of a result
+FRACTIONS |= {"slowdown"}  # how a node runs beside others of its tier
 
 
 def models() -> Iterator[type[BaseModel]]:

@@ -6,9 +6,9 @@ the best is tried often, one that is known to be worse hardly ever. Chance is an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,21 +27,29 @@ VALUE_MAX: Final = 20 * CREDIT
 SAMPLE: Final = 64
 
 
+class Dice(Protocol):
+    """What `random.Random` offers of chance."""
+
+    def random(self) -> float: ...
+    def betavariate(self, alpha: float, beta: float, /) -> float: ...
+    def sample(self, population: Sequence[int], k: int, /) -> list[int]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Explorer:
-    random: Random
+    dice: Dice
     share: float = EXPLORE_SHARE
 
     def wants(self, shape: Shape) -> bool:
-        return shape.value <= VALUE_MAX and self.random.random() < self.share
+        return shape.value <= VALUE_MAX and self.dice.random() < self.share
 
     def choose(self, fleet: Fleet, rows: NDArray[np.intp]) -> int | None:
         """One of these rows; None if there are none."""
         if rows.size > SAMPLE:
-            rows = rows[self.random.sample(range(rows.size), SAMPLE)]
+            rows = rows[self.dice.sample(range(rows.size), SAMPLE)]
         found: list[int] = rows.tolist()
         return max(found, key=lambda row: self._draw(fleet, row), default=None)
 
     def _draw(self, fleet: Fleet, row: int) -> float:
         success, failure = fleet.node_at(row).evidence
-        return self.random.betavariate(PRIOR_SUCCESS + success, PRIOR_FAILURE + failure)
+        return self.dice.betavariate(PRIOR_SUCCESS + success, PRIOR_FAILURE + failure)

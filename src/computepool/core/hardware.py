@@ -15,11 +15,8 @@ from typing import Any
 
 from computepool.core.paces import UNHURRIED, Pace
 from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER, Capacity
-from computepool.core.tiers import TIER_GFLOPS, speed_of
+from computepool.core.tiers import REFERENCE_SCORE, TIER_GFLOPS, speed_of
 
-#: A core's score of 1000 (agent/measure.py).
-REFERENCE = "a virtual core of an AMD EPYC server with CPython 3.11"
-REFERENCE_SCORE = 1000
 #: No machine is faster. What is above is counted as this much, and flagged.
 BOUNDS: Mapping[str, int] = {
     "cpu": 5_000,

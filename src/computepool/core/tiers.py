@@ -137,6 +137,10 @@ TIER_GFLOPS: dict[str, int] = {
     "h800": 600_000, "h100": 600_000, "gh200": 650_000, "h200": 720_000, "b200": 1_500_000, "b300": 1_600_000,
 }  # fmt: skip
 
+#: What a core is measured against, and its score there (agent/measure.py).
+REFERENCE = "a virtual core of an AMD EPYC server with CPython 3.11"
+REFERENCE_SCORE = 1000
+
 _EU_MEMBERS = (
     "at be bg cy cz de dk ee es fi fr gr hr hu ie it lt lu lv mt nl pl pt ro se si sk "
     "austria belgium bulgaria croatia cyprus czechia denmark estonia finland france germany greece hungary "

@@ -143,7 +143,7 @@ def judge(policy: Policy, results: Sequence[Result]) -> Decision:
     for place, result in enumerate(results):
         classes.setdefault(result.kind, []).append(place)
     best = max(classes.values(), key=lambda places: (_weight(policy, results, places), -places[0]))
-    if _enough(policy, results, classes, best):
+    if _enough(policy, results, classes, best=best):
         wrong = tuple(place for place in range(len(results)) if place not in best) if len(best) > 1 else ()
         return Decision(ruling=Ruling.ACCEPT, agreeing=tuple(best), wrong=wrong)
     if len(results) >= policy.results_max:
@@ -158,7 +158,7 @@ def _weight(policy: Policy, results: Sequence[Result], places: Sequence[int]) ->
 
 
 def _enough(
-    policy: Policy, results: Sequence[Result], classes: Mapping[int | str, list[int]], best: list[int]
+    policy: Policy, results: Sequence[Result], classes: Mapping[int | str, list[int]], *, best: list[int]
 ) -> bool:
     if policy.mode is Mode.CONFIDENCE:
         return confidence(results, classes, best) >= policy.confidence

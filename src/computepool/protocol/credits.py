@@ -138,7 +138,9 @@ class TopUpReply(Reply):
     amount: int
     source: str
     available: int  #: what the account can spend now
-    approval_id: str | None = None  #: nothing was given yet: it waits for a second administrator under this id
+    approval_id: str | None = (
+        None  #: nothing was given yet: it waits for a second administrator under this id
+    )
 
 
 # prices

@@ -56,7 +56,9 @@ class Profile(Request):
     properties: dict[Tag, Name] = Field(default={}, max_length=64)
     mesh_version: Annotated[str, StringConstraints(max_length=64)] = ""
     python: Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
-    runtime: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{0,64}$")] = ""  #: digest of what jobs see as /usr
+    runtime: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{0,64}$")] = (
+        ""  #: digest of what jobs see as /usr
+    )
     isolation: str = "process"  #: the best level that passed the node's self-test
     trusted: list[Name] = Field(
         default=[], max_length=LIST_MAX
@@ -364,7 +366,9 @@ class ReputationView(Reply):
     tenure_days: int = 0  #: days on which it did a job of others well
     verified: int = 0  #: jobs of others whose results were compared with other nodes' and agreed, of all time
     verified_days: int = 0  #: days on which there was one
-    exposure_cap: int | None = None  #: microcredits that jobs of others on its owner's nodes may be worth; none: any
+    exposure_cap: int | None = (
+        None  #: microcredits that jobs of others on its owner's nodes may be worth; none: any
+    )
     streak: int = 0  #: verified results since the last one that was proven wrong
     strikes: int = 0  #: results proven wrong, of all time
     strikes_lately: int = 0  #: in the last 30 days; a third one bans

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from computepool.core.hardware import REFERENCE_SCORE, Scores, Standing, Truth
+from computepool.core.hardware import Scores, Standing, Truth
 from computepool.core.paces import Pace
 from computepool.core.resources import CPU_TIER
-from computepool.core.tiers import TIER_GFLOPS, speed_of
+from computepool.core.tiers import REFERENCE_SCORE, TIER_GFLOPS, speed_of
 from computepool.protocol.nodes import HardwareView, MeasuredView, ScoresView
 
 _GFLOPS_PER_TFLOPS = 1000

@@ -40,7 +40,7 @@ class _Word:
 
 
 def start(hub: Hub, tx: Tx, node_id: str, *, effects: Effects) -> None:
-    """A result of this node was proven wrong: check those that were believed, as long as their pay is held back."""
+    """A result of this node was proven wrong: check those that were believed, also where their pay has matured."""
     if not _unchecked(hub, tx, node_id):
         return
     # Another hub may be about to do the same for another strike: each job is looked at by one after the other.
@@ -56,7 +56,7 @@ def _unchecked(hub: Hub, tx: Tx, node_id: str) -> Sequence[AnyRow]:
         node_id,
         kind=KIND,
         verdicts=_BELIEVED,
-        since_ms=tx.now_ms - hub.settings.holdback_ms,
+        since_ms=tx.now_ms - round(hub.settings.recheck_age_s * 1000),
         limit=hub.settings.recheck_max,
     )
 

@@ -154,7 +154,7 @@ def draw(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Checks:
         id_
         for id_ in attempt_ids
         if _draw(hub, id_) < _chance(hub, node_id, id_, streak=streak)
-        and _somebody_else(hub, node_id, id_, known)
+        and _somebody_else(hub, node_id, id_, known=known)
     )
     return Checks(streak, frozenset(drawn))
 
@@ -173,7 +173,7 @@ def _draw(hub: Hub, attempt_id: str) -> int:
     return int(hub.secrets.digest(f"check:{attempt_id}")[:16], 16) % PPM
 
 
-def _somebody_else(hub: Hub, node_id: str, attempt_id: str, known: dict[Shape, bool]) -> bool:
+def _somebody_else(hub: Hub, node_id: str, attempt_id: str, *, known: dict[Shape, bool]) -> bool:
     """Whether a connected node of another owner could run it. Where the job is not known here any more: perhaps."""
     session = hub.registry.get(node_id)
     attempt = session.attempts.get(attempt_id) if session is not None else None

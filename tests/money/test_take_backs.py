@@ -1,0 +1,137 @@
+"""Pay that is taken back because a result was wrong: in stories that Hypothesis makes up, in races, and with planted faults."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+
+from tests.money.conftest import Fresh
+from tests.money.test_machine import HOLDBACK_S, PICKS, TIMES, Money, told
+from tests.money.test_mutants import SERVICES, STORE, Mutant, plant
+from tests.money.test_races import TOPOLOGIES, party, request, spoken
+from tests.money.twins import Twin
+
+HOUR_MS = 3_600_000
+CORE = "computepool.core"
+
+
+class WithTakeBacks(Money):
+    @precondition(lambda self: self.books.paid)
+    @rule(which=PICKS, times=TIMES)
+    def prove_wrong(self, which: int, times: int) -> None:
+        job = list(self.books.paid)[which % len(self.books.paid)]
+        answers = self.insist(lambda twin: twin.prove_wrong(job), times)
+        back = self.books.take_back(job)
+        assert answers == [back, *[0] * (times - 1)]
+        self.happened["taken back" if back else "too late"] += 1
+
+    @precondition(lambda self: self.books.paid and self.books.maturing)
+    @rule(which=PICKS)
+    def mature_at_once(self, which: int) -> None:
+        """In one commit with a proof: whichever comes first, the other must see."""
+        job = list(self.books.paid)[which % len(self.books.paid)]
+
+        async def both(twin: Twin) -> int:
+            back, _ = await asyncio.gather(twin.prove_wrong(job), twin.mature())
+            return back
+
+        assert self.run(both) == self.books.take_back(job)
+        self.books.mature(self.twins.now_ms)
+
+
+STORY: tuple[Callable[[WithTakeBacks], None], ...] = (
+    lambda it: it.submit(**told(items=3, cores=0.5)),
+    lambda it: it.work(1, 1_234_567, 2 * HOUR_MS),
+    lambda it: it.prove_wrong(1, 3),
+    lambda it: it.wait(HOLDBACK_S * 1000),
+    lambda it: it.mature_at_once(0),
+    lambda it: it.prove_wrong(0, 2),  # too late
+    lambda it: it.submit(**told()),
+    lambda it: it.work(1, 777_777, HOUR_MS),
+    lambda it: it.wait(HOLDBACK_S * 1000),
+    lambda it: it.prove_wrong(0, 1),  # ripe, but nobody has looked yet
+    lambda it: it.mature(2),
+)
+
+
+class OnSqlite(WithTakeBacks):
+    databases = ("sqlite",)
+
+
+def tell(kind: type[WithTakeBacks], fresh: Fresh) -> None:
+    kind.fresh = staticmethod(fresh)
+    it = kind()
+    try:
+        for step in (kind.open, *STORY):
+            step(it)
+            it.everybody_agrees()
+    finally:
+        it.teardown()
+
+
+def test_a_story_of_taking_back(fresh: Fresh) -> None:
+    OnSqlite.happened.clear()
+    tell(OnSqlite, fresh)
+    assert OnSqlite.happened["taken back"]
+    assert OnSqlite.happened["too late"]
+
+
+def test_any_story_of_taking_back(fresh: Fresh) -> None:
+    OnSqlite.fresh = staticmethod(fresh)
+    phases = (Phase.explicit, Phase.reuse, Phase.generate)
+    run_state_machine_as_test(
+        OnSqlite, settings=settings(max_examples=4, stateful_step_count=15, phases=phases)
+    )
+
+
+MUTANTS = {
+    "what has matured is taken back": Mutant(
+        f"{SERVICES}.holds:_has_matured",
+        "pay.seq <= ledger_rows.matured_up_to(tx.connection, owner_id)",
+        "False",
+    ),
+    "the fee stays": Mutant(
+        f"{CORE}.ledger:take_back", "user(account_id), fee, Kind", "user(account_id), 0, Kind"
+    ),
+    "it goes to the other purse": Mutant(
+        f"{CORE}.ledger:take_back",
+        "Leg(earn(owner_id), user(account_id)",
+        "Leg(earn(owner_id), owner(account_id)",
+    ),
+    "what was taken back matures": Mutant(f"{STORE}.ledger:_pays", ", ~taken_back", ""),
+    "the job does not say so": Mutant(
+        f"{SERVICES}.holds:take_back", "rechecks.set_taken_back(tx, job.id, pay.amount + fee)", "pass"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_fault_is_found(name: str, fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(MUTANTS[name], monkeypatch)
+    with pytest.raises(Exception) as found:
+        tell(OnSqlite, fresh)
+    assert not isinstance(found.value, SyntaxError | NameError | TypeError | AttributeError), found.value
+
+
+@pytest.mark.parametrize(("database", "hubs"), TOPOLOGIES)
+async def test_taking_back_and_maturing_at_once(
+    fresh: Fresh, tmp_path: Path, database: str, hubs: int
+) -> None:
+    """Each pay goes one way or the other, whichever hub was first."""
+    async with party(fresh(database), tmp_path, hubs=hubs) as all_of:
+        sam = all_of.people["sam"]
+        jobs = (await all_of.first.submit(sam, request(40), key="jobs")).job_ids
+        given = await all_of.first.lease(all_of.first.nodes[0])
+        all_of.advance(HOUR_MS)
+        reports = [spoken(attempt.id, "succeeded", 1_000) for attempt in given]
+        await all_of.first.report(all_of.first.nodes[0], *reports)
+        proofs = [lambda twin, job=job: twin.prove_wrong(job) for job in jobs * 2]
+        answers, refusals = await all_of.race([*proofs, *[Twin.mature] * 20], seed=7)
+        assert refusals == []
+        assert all_of.broken() == []
+        assert sum(isinstance(answer, int) and answer > 0 for answer in answers) <= len(jobs)
