@@ -101,6 +101,16 @@ def test_numbers_are_the_same_wherever_they_stand(a: float, b: float, within: To
         assert same(np.array([a, 1.0]), np.array([b, 1.0]), within) == answer
 
 
+@given(st.floats(1e-300, 1e300), st.floats(0.05, RELATIVE_MAX), st.floats(-1.5, 1.5))
+def test_at_its_edge_it_is_symmetric_everywhere(a: float, relative: float, share: float) -> None:
+    b, within = a * (1 + share * relative), Tolerance(relative)
+    answer = same_number(a, b, within)
+    assert same_number(b, a, within) == answer
+    assert same(np.array([a]), np.array([b]), within) == same(np.array([b]), np.array([a]), within) == answer
+    if abs(share) < 0.99:
+        assert answer
+
+
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1), tolerances)
 def test_whole_numbers_of_arrays_are_told_apart_to_the_last(a: int, b: int, within: Tolerance) -> None:
     difference = abs(a - b)

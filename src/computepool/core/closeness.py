@@ -123,7 +123,7 @@ def _same_leaf(a: Any, b: Any, within: Tolerance) -> bool:
                 return compare(a[tag], b[tag], within)
             except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
                 pass
-    return type(a) is type(b) and _text(a) == _text(b)
+    return _text(a) == _text(b)
 
 
 def _number(tree: Any) -> int | float | None:
