@@ -158,7 +158,8 @@ def configuration(
         "CORE": 0,
         "NOFILE": max(64, limits.open_files),
         "NPROC": limits.pids,
-        "FSIZE": limits.disk_mb * MIB,
+        # A file system of its own is full first, and says so more gently.
+        "FSIZE": limits.disk_mb * MIB * (2 if os.path.ismount(workdir) else 1),
     }
     if memory_inside:
         # gVisor counts nothing but address space, of which programs reserve more than they use.
