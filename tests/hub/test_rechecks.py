@@ -38,9 +38,17 @@ FEE = CHARGE - PAY
 FIRST = {"prefer_tags": ["n0"]}
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+BOTH = pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+
+
+@pytest.fixture
+def database() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+async def hub(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
+    url = "" if database == "sqlite" else request.getfixturevalue("postgres_url")
     async with running_hub(
         tmp_path, database_url=url, clock=FakeClock(), signup_grant=GRANT, tick_s=10_000, verify="adaptive"
     ) as hub:
@@ -123,6 +131,7 @@ async def pool(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> Pool:
     return made
 
 
+@BOTH
 async def test_a_sleeper_loses_what_it_was_paid_for_wrong_results_and_nothing_else(pool: Pool) -> None:
     said = ['"right"', '"wrong"', '"right"'] * 4
     past = await pool.believed(*said)
@@ -158,6 +167,7 @@ async def _found_money(pool: Pool) -> int:
     return int((await pool.hub.admin.get("/credits")).json()["available"])
 
 
+@BOTH
 async def test_who_got_a_wrong_result_is_told_and_given_the_right_one(pool: Pool) -> None:
     [wrong] = await pool.believed('"wrong"')
     await pool.strike()
@@ -240,6 +250,7 @@ async def test_what_was_taken_back_never_matures(pool: Pool) -> None:
     assert await balance(pool.hub, ledger.owner(sleeper)) == PAY
 
 
+@BOTH
 async def test_a_checker_that_is_wrong_is_struck_in_its_turn(pool: Pool) -> None:
     [right] = await pool.believed('"right"')
     await pool.strike()
@@ -304,6 +315,7 @@ async def test_a_job_whose_inputs_are_gone_is_left_alone(pool: Pool) -> None:
     assert gone != kept
 
 
+@BOTH
 async def test_the_last_ones_only_and_a_replay_changes_nothing(pool: Pool) -> None:
     pool.hub.hub.settings.recheck_max = 2
     past = await pool.believed('"wrong"', '"wrong"', '"wrong"')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
+from computepool.core.verification import PPM
+from computepool.hub.services import credits as credits_service
+from computepool.hub.services import rechecks, verification
+from computepool.hub.services.lifecycle import Effects
 from tests.money.conftest import Fresh
 from tests.money.test_machine import HOLDBACK_S, PICKS, TIMES, Money, told
 from tests.money.test_mutants import SERVICES, STORE, Mutant, plant
@@ -135,3 +140,55 @@ async def test_taking_back_and_maturing_at_once(
         assert refusals == []
         assert all_of.broken() == []
         assert sum(isinstance(answer, int) and answer > 0 for answer in answers) <= len(jobs)
+
+
+@pytest.mark.parametrize(("database", "hubs"), TOPOLOGIES)
+async def test_two_strikes_at_once_check_each_result_once(
+    fresh: Fresh, tmp_path: Path, database: str, hubs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the pool's account has just what that takes."""
+    monkeypatch.setattr(verification, "_draw", lambda _hub, _attempt: PPM)
+    async with party(fresh(database), tmp_path, hubs=hubs) as all_of:
+        wanted = request(30, verify="adaptive")
+        jobs = (await all_of.first.submit(all_of.people["sam"], wanted, key="jobs")).job_ids
+        given = await all_of.first.lease(all_of.first.nodes[0])
+        all_of.advance(HOUR_MS)
+        await all_of.first.report(
+            all_of.first.nodes[0], *(spoken(attempt.id, "succeeded", 1_000) for attempt in given)
+        )
+        struck = all_of.first.nodes[0].principal.node_id
+
+        async def strike(twin: Twin) -> None:
+            await twin.hub.store.write(lambda tx: rechecks.start(twin.hub, tx, struck, effects=Effects()))
+
+        _, refusals = await all_of.race([strike] * 16, seed=3)
+        assert refusals == []
+        assert all_of.broken() == []
+        assert len(all_of.first.job_states()) == 2 * len(jobs)
+        assert all_of.first.balances().get("user:hub") is None
+
+
+@pytest.mark.parametrize("matures_first", [True, False])
+async def test_units_of_one_commit_see_each_other(fresh: Fresh, tmp_path: Path, matures_first: bool) -> None:
+    """Transfers are written when the commit ends, so neither finds the other's in the database."""
+    async with party(fresh("sqlite"), tmp_path, hubs=1, holdback_s=HOLDBACK_S) as all_of:
+        hub, owner = all_of.first, all_of.people["ann"].account_id
+        jobs = []
+        for place in range(
+            2
+        ):  # the second pay is not ripe yet: a purse with something left in it hides mistakes
+            jobs += (await hub.submit(all_of.people["sam"], request(), key=f"job {place}")).job_ids
+            [attempt] = await hub.lease(hub.nodes[0])
+            all_of.advance(HOLDBACK_S * 1000)
+            await hub.report(hub.nodes[0], spoken(attempt.id, "succeeded", 1_000))
+        written, gate = hub.hub.store.write, threading.Event()
+        units = [written(lambda tx: credits_service._mature(hub.hub, tx, [owner])), hub.prove_wrong(jobs[0])]
+        shut = asyncio.ensure_future(written(lambda _: gate.wait(20)))
+        both = [asyncio.ensure_future(unit) for unit in (units if matures_first else reversed(units))]
+        await asyncio.sleep(0)  # all three are on their way, and the last two in one commit
+        gate.set()
+        answers = await asyncio.gather(*both)
+        await shut
+        matured, back = answers if matures_first else reversed(answers)
+        assert (matured, back > 0) == ((1, False) if matures_first else (0, True))
+        assert hub.broken() == []
