@@ -234,6 +234,16 @@ async def test_a_node_that_does_not_answer_is_lowered_by_its_jobs(pool: HubDoubl
         node.sign_in()
     await race(pool, 8, factor=4, submitters=[sam], fleet=fleet)
     assert len(await retierings(pool, fleet[0])) == 1
+    # After a week the claim is tried again, also if the agent was started again since.
+    pool.hub.clock.advance(WEEK_MS)
+    fleet[0].sign_in()
+    fleet[0].restart()
+    await fleet[0].poll(wait_ms=0)
+    assert pool.hub.registry.fleet.profile(fleet[0].node_id).capacity.tier != "rtx-4090"
+    await hardware.lift_caps(pool.hub)
+    assert pool.hub.registry.fleet.profile(fleet[0].node_id).capacity.tier == "rtx-4090"
+    [_, lifted] = await retierings(pool, fleet[0])
+    assert (lifted["after"], "tried again" in lifted["reason"]) == ("rtx-4090", True)
 
 
 async def test_truth_survives_a_restart_and_a_new_boot(tmp_path: Path) -> None:
@@ -258,6 +268,24 @@ async def test_another_hubs_verdict_is_followed(pool: HubDouble) -> None:
     await pool.hub.store.write(lambda tx: hardware_rows.save(tx, {node.node_id: verdict}))
     await nodes.reconcile(pool.hub, node.node_id)
     assert pool.hub.registry.fleet.profile(node.node_id).capacity.tier == "rtx-3050"
+
+
+async def test_a_node_that_changes_hubs_keeps_its_tier(tmp_path: Path, postgres_url: str) -> None:
+    clock = FakeClock()
+    async with (
+        running_hub(tmp_path / "a", clock=clock, database_url=postgres_url, **QUIET) as first,
+        running_hub(tmp_path / "b", clock=clock, database_url=postgres_url, **QUIET) as second,
+    ):
+        first.admin = first.client(second.admin_key)  # a start gives the admin a new key
+        node = await first.node(**CARD)
+        await measured(first, node, gflops=[SLOW])
+        seen = await got(second.admin, f"/nodes/{node.node_id}")  # known here by the store's word alone
+        assert (seen["tier"], seen["hardware"]["standing"]) == ("rtx-3050", "lowered")
+        node.client = second.client()
+        node.sign_in()
+        await node.poll(wait_ms=0)
+        await node.poll(wait_ms=0)
+        assert second.hub.registry.fleet.profile(node.node_id).capacity.tier == "rtx-3050"
 
 
 async def test_a_better_claim_does_not_wash_a_measurement_away(pool: HubDouble) -> None:

@@ -56,6 +56,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
 
     async def measure() -> None:
         hardware_service.ask_due(hub)
+        await hardware_service.lift_caps(hub)
         await hardware_service.judge_runs(hub)
 
     async def mature() -> None:

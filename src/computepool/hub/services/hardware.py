@@ -37,7 +37,8 @@ def arrive(hub: Hub, session: Session, profile: Profile, *, stored: Truth | None
         first_ms = hub.now_ms() + round(hub.settings.measure_first_s * 1000)
         truth = dataclasses.replace(truth, due_at_ms=first_ms)
     session.claimed = profile.tiers()
-    follow(hub, session, rules.decide(truth, session.claimed, now_ms=hub.now_ms()))
+    # A cap that has ended meanwhile is lifted by `lift_caps`, which says so.
+    follow(hub, session, rules.decide(truth, session.claimed, now_ms=0))
 
 
 def known(hub: Hub, node_id: str, profile: Profile, *, stored: Truth | None) -> Truth:
@@ -188,7 +189,7 @@ async def _judge(hub: Hub, session: Session) -> None:
         if pace.jobs < hub.settings.retier_jobs:
             continue
         if pace.sure_slowdown < hub.settings.retier_factor:
-            settled = rules.decide(truth, session.claimed, now_ms=hub.now_ms())
+            settled = rules.decide(truth, session.claimed, now_ms=0)
             session.truth = dataclasses.replace(settled, doubted_at_ms=0)
             continue
         lowered = _lowered(hub, session, cards=cards, pace=pace)
@@ -215,6 +216,18 @@ def _lowered(hub: Hub, session: Session, *, cards: bool, pace: Pace) -> Truth | 
         return None
     reason = hardwarewords.after_comparing(truth, decided, tier=tier, pace=pace)
     return dataclasses.replace(decided, reason=reason)
+
+
+async def lift_caps(hub: Hub) -> None:
+    """What run times took is tried again after a while: machines are repaired, and moved to cooler places."""
+    now_ms = hub.now_ms()
+    for session in hub.registry.sessions:
+        if 0 < session.truth.capped_until_ms <= now_ms:
+            free = dataclasses.replace(session.truth, cpu_cap=None, gpu_cap=None, capped_until_ms=0)
+            truth = rules.decide(free, session.claimed, now_ms=now_ms)
+            await _record(
+                hub, session, dataclasses.replace(truth, reason=hardwarewords.TRIED_AGAIN), actor="hub"
+            )
 
 
 async def _doubt(hub: Hub, session: Session, *, cards: bool) -> None:
@@ -297,4 +310,4 @@ async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
         # Run times are counted here, where it polls, and stored only now and then.
         mine = session.truth
         truth = dataclasses.replace(stored, cpu_pace=mine.cpu_pace, gpu_pace=mine.gpu_pace)
-        follow(hub, session, rules.decide(truth, session.claimed, now_ms=hub.now_ms()))
+        follow(hub, session, rules.decide(truth, session.claimed, now_ms=0))

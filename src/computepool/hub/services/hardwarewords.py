@@ -10,6 +10,7 @@ from computepool.core.resources import CPU_TIER
 from computepool.core.tiers import REFERENCE_SCORE, TIER_GFLOPS, speed_of
 from computepool.protocol.nodes import HardwareView, MeasuredView, ScoresView
 
+TRIED_AGAIN = "Its jobs were too slow some time ago; its claim is tried again."
 _GFLOPS_PER_TFLOPS = 1000
 
 
