@@ -11,10 +11,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import Connection, select
 
 from computepool.core.closeness import PRINTED_MAX
 from computepool.core.money import CREDIT
 from computepool.hub.services import leases, verification
+from computepool.hub.store.tables import jobs as job_table
 from computepool.protocol.values import encode
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -324,10 +326,29 @@ async def test_who_insists_gets_no_result_when_all_were_said_to_differ(hub: HubD
 
 async def test_a_job_cancelled_while_it_is_compared_stays_so(hub: HubDouble) -> None:
     sam, nodes, job_id = await two_results(hub, owners=3)
+    [third] = nodes[2:]
+    _, attempt_id = await placed([third])
     assert (await sam.post(f"/jobs/{job_id}/cancel")).json()["state"] == "cancelled"
-    await says(hub, nodes[2:], "true")
+    assert await purses(hub, sam) == (GRANT, 0, 0), "nor does the comparison cost anything"
+    assert (await third.poll(wait_ms=0)).cancel == [attempt_id]
+    assert await third.report(attempt_id, result="true") == "cancelled"
     assert (await job(sam, job_id))["state"] == "cancelled"
-    assert (await purses(hub, sam))[1] == 0
+
+
+async def test_what_varies_bit_by_bit_is_checked_where_a_tolerance_is_named(hub: HubDouble) -> None:
+    sam, nodes = await crowd(hub, 2)
+    job_id = await submit(sam, verify="adaptive", **NEAR)
+    hub.hub.varying |= {row.spec_digest for row in await hub.hub.store.read(all_jobs)}
+    await answer(hub, nodes, result="0.5")
+    assert (await job(sam, job_id))["reason"] in ("verifying", "placed")
+    await sam.post(f"/jobs/{job_id}/cancel")
+    job_id = await submit(sam, verify="adaptive")
+    await answer(hub, nodes, result="0.5")
+    assert (await job(sam, job_id))["verdict"] == "unchecked"
+
+
+def all_jobs(connection: Connection) -> Any:
+    return connection.execute(select(job_table)).all()
 
 
 async def test_values_too_long_to_be_sent_are_compared_exactly(hub: HubDouble) -> None:

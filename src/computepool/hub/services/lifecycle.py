@@ -76,8 +76,18 @@ def finish(
     if job.errand is not None:
         effects.errands.append(job.id)
     _end_attempts(tx, job, effects)
+    _end_comparison(tx, job, effects)
     fail_dependents(tx, [job.id], effects)
     return True
+
+
+def _end_comparison(tx: Tx, job: AnyRow, effects: Effects) -> None:
+    """Nobody needs the answer any more, and the submitter need not pay for it."""
+    if job.comparing is None:
+        return
+    reason = Reason.CANCELLED_BY_USER
+    for errand in job_rows.lock_jobs(tx, [job.comparing]).values():
+        finish(tx, errand, JobState.CANCELLED, actor="hub", reason=reason, effects=effects)
 
 
 def _end_attempts(tx: Tx, job: AnyRow, effects: Effects) -> None:
