@@ -83,7 +83,7 @@ def import_(file: File, *, data: Data = None, json: Json = False) -> None:
 
 
 @app.command()
-def reset(*, data: Data = None) -> None:
+def reset(*, data: Data = None, json: Json = False) -> None:
     """Go back to the runtime that is made from this machine's own files.
 
     \b
@@ -91,9 +91,11 @@ def reset(*, data: Data = None) -> None:
       pool node runtime reset
     """
     from computepool.agent.sandbox import runtime
+    from computepool.agent.surroundings import prepare_runtime
 
-    (runtime.open_store(_cache(data)) / runtime.CHOSEN).unlink(missing_ok=True)
-    output.note("From the next start of the node on, jobs get the runtime made here.")
+    cache = _cache(data)
+    (runtime.open_store(cache) / runtime.CHOSEN).unlink(missing_ok=True)
+    _print(prepare_runtime(cache), json=json)
 
 
 def _cache(data: Path | None) -> Path:
