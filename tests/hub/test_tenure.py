@@ -163,3 +163,22 @@ async def test_what_is_worth_more_than_a_node_may_hold_is_always_checked(tmp_pat
         assert drawn == (
             {dear.attempt_id} if verification._draw(hub.hub, dear.attempt_id) < 50_000 else set()
         )
+
+
+async def test_a_verified_success_counts_once_and_in_full(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, verify="adaptive") as hub:
+        sam = await hub.account("sam", "submitter")
+        nodes = [await hub.node(await hub.account(name, "provider")) for name in ("pia", "oda")]
+        await submit(sam)
+        done: list[NodeDouble] = []
+        while len(done) < 2:
+            for node in nodes:
+                for grant in (await node.poll(wait_ms=20)).grants:
+                    assert await node.report(grant.attempt_id) == "accepted"
+                    done.append(node)
+        assert {node.node_id for node in done} == {node.node_id for node in nodes}
+        for node in nodes:
+            found = await known(hub.admin, node)
+            assert (found["successes"], found["success_weight"]) == (1, 1.0)
+            assert (found["verified"], found["streak"], found["verified_days"]) == (1, 1, 1)
+        assert await hub.hub.store.read(reputations.differing) == []
