@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, select
+from sqlalchemy import Connection, Row, Select, delete, select
 
 from computepool.core import conduct
 from computepool.core.conduct import UNKNOWN, Conduct, Run
@@ -41,10 +42,17 @@ def count(
     foreign = [run for run in runs if _counts(run, owners)]
     if not foreign:
         return {}
-    before = load(connection, {run.account_id for run in foreign})
+    wanted = dialect.ids(connection, {run.account_id for run in foreign})
+    rows = connection.execute(_known(connection.dialect.name), wanted)
+    before = {row.account_id: _from_row(row) for row in rows}
     changed = _fold(foreign, before)
     save(connection, changed)
     return changed
+
+
+@cache
+def _known(name: str) -> Select[Any]:
+    return select(conducts).where(dialect.among_ids(name, conducts.c.account_id))
 
 
 def _learn(connection: Connection, unknown: set[str], owners: dict[str, str]) -> None:
@@ -70,7 +78,9 @@ def _fold(runs: Iterable[Run], before: Mapping[str, Conduct]) -> dict[str, Condu
 def save(connection: Connection, changed: Mapping[str, Conduct]) -> None:
     rows = [{"account_id": account_id, **asdict(now)} for account_id, now in sorted(changed.items())]
     if rows:
-        connection.execute(dialect.upsert(connection, conducts, key=["account_id"], update=_FIELDS), rows)
+        connection.execute(
+            dialect.kept_upsert(connection, conducts, key=("account_id",), update=_FIELDS), rows
+        )
 
 
 def load(connection: Connection, accounts: Iterable[str]) -> dict[str, Conduct]:

@@ -93,7 +93,7 @@ def save(connection: Connection, changed: Mapping[str, Reputation]) -> None:
     """In sorted order, as everywhere where rows are locked."""
     rows = [{"node_id": node_id, **asdict(now)} for node_id, now in sorted(changed.items())]
     if rows:
-        statement = dialect.upsert(connection, reputations, key=["node_id"], update=_FIELDS)
+        statement = dialect.kept_upsert(connection, reputations, key=("node_id",), update=_FIELDS)
         connection.execute(statement, rows)
 
 
