@@ -123,8 +123,8 @@ TIER_SPEED: dict[str, int] = {
 }
 
 #: What cards of a tier reach in a product of two half-precision matrices of 4096², accumulated in single precision:
-#: billions of operations a second, on the careful side of published and measured figures. Only of makers whose cards the
-#: agent can measure (agent/measure.py).
+#: billions of operations a second. Careful estimates from the cards' specifications: of all of them the H200 alone was
+#: measured (829 TFLOPS). Only of makers whose cards the agent can measure (agent/measure.py).
 TIER_GFLOPS: dict[str, int] = {
     "gtx-1050": 1_800, "gtx-1060": 4_000, "gtx-1650": 3_000, "gtx-1660": 5_000, "gtx-1070": 6_000, "gtx-1080": 8_000,
     "gtx-1080ti": 11_000, "rtx-2060": 24_000, "rtx-2070": 28_000, "rtx-2080": 38_000, "rtx-3050": 16_000,
