@@ -48,6 +48,7 @@ FAST_HUB: Mapping[str, float | str] = {
     "backoff_max_s": 0.5,
     "resync_s": 1,
     "verify": "none",  # results are believed as they come, unless a test says otherwise
+    "enrolments_per_day": 10_000,
     "dues_successes": 0,  # new nodes take as many jobs at once as they can
     "exposure": 0,
     "explore_share": 0,
