@@ -182,6 +182,8 @@ async def test_who_got_a_wrong_result_is_told_and_given_the_right_one(pool: Pool
     told = (await pool.sam.get("/events", params={"job_id": wrong})).json()["events"]
     [event] = [event for event in told if event["action"] == "result.refuted"]
     assert event["data"] == {"taken_back": CHARGE, "sentence": seen["status"]}
+    bill = (await pool.sam.get(f"/jobs/{wrong}/cost")).json()
+    assert bill["sentence"].endswith("proven wrong afterwards, and all of it came back.")
     entries = (await pool.sam.get("/credits/statement", params={"job_id": wrong})).json()["entries"]
     back = [entry for entry in entries if entry["kind"] == "take_back"]
     assert sorted(entry["change"] for entry in back) == sorted((PAY, FEE))

@@ -92,7 +92,7 @@ def _to_submitter(facts: Facts) -> CostView:
     if facts.paid:
         first, *others = facts.paid
         sentence = bills.charged_sentence(first.bill, hold=job.hold, others=[other.bill for other in others])
-        more = _unpaid(len(facts.attempts) - len(facts.paid))
+        more = _unpaid(len(facts.attempts) - len(facts.paid)) + _wrong(job, "came")
         own |= {"refund": job.hold - job.charge, "total": job.charge, "runs": len(facts.paid)}
         return _billed(facts, first, sentence + more, **own)
     if JobState(job.state) in TERMINAL:
@@ -100,6 +100,11 @@ def _to_submitter(facts: Facts) -> CostView:
         sentence = f"The job {_ENDED[JobState(job.state)]}it cost nothing{back}."
         return _view(facts, sentence, settled=True, charge=0, total=0, refund=job.hold, **own)
     return _view(facts, _so_far(facts), settled=False, **own)
+
+
+def _wrong(job: AnyRow, moved: str) -> str:
+    """Pay and fee are taken back together, or neither."""
+    return f" The result was proven wrong afterwards, and all of it {moved} back." if job.taken_back else ""
 
 
 def _so_far(facts: Facts) -> str:
@@ -127,7 +132,7 @@ _ENDED = {
 
 def _to_owner(facts: Facts, account_id: str) -> CostView:
     if (paid := facts.paid_to(account_id)) is not None:
-        return _billed(facts, paid, bills.paid_sentence(paid.bill), role="owner")
+        return _billed(facts, paid, bills.paid_sentence(paid.bill) + _wrong(facts.job, "went"), role="owner")
     tried = [attempt for attempt in facts.attempts if attempt.owner_id == account_id][-1]
     settled = JobState(facts.job.state) in TERMINAL
     if tried.state in ("leased", "running"):
