@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from computepool.hub.services import identity, keys
+from computepool.testing.clock import FakeClock
 from computepool.testing.hub import ORIGIN, HubDouble, running_hub
 from tests.hub.submitting import COMMAND
 from tests.hub.untouched import untouched
@@ -158,6 +159,38 @@ async def test_another_site_cannot_sign_a_visitor_in(hub: HubDouble) -> None:
             answer = await hub.client().post(f"{ORIGIN}/signin", data={"code": code}, headers=headers)
             assert answer.status_code == 403
             assert "set-cookie" not in answer.headers
+
+
+# signing out
+
+
+async def test_signing_out_ends_the_session_wherever_its_cookie_was_copied_to(any_hub: HubDouble) -> None:
+    client = await browser(any_hub)
+    copied = any_hub.client()
+    copied.cookies.set(COOKIE, client.cookies[COOKIE])
+    assert (await copied.get("/me")).status_code == 200  # and is remembered
+    assert "Sign out" in (await client.get(f"{ORIGIN}/")).text
+    async with untouched(any_hub):
+        for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.test"}, {}):
+            assert (await client.post(f"{ORIGIN}/signout", headers=headers)).status_code == 403
+    answer = await client.post(f"{ORIGIN}/signout", headers=SAME)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    assert "Max-Age=0" in answer.headers["set-cookie"]
+    assert (await copied.get("/me")).status_code == 401
+    assert "You are not signed in" in (await client.get(f"{ORIGIN}/")).text
+    assert (await any_hub.admin.get("/me")).status_code == 200, "keys go on"
+
+
+async def test_a_session_ends_by_itself(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with running_hub(tmp_path, clock=clock, cookie_life_s=3600) as hub:
+        client = await browser(hub)
+        kept = hub.client()  # one that ignores how long the cookie says it lives
+        kept.cookies.set(COOKIE, client.cookies[COOKIE])
+        clock.advance(3600_000 - 1)
+        assert (await kept.get("/me")).status_code == 200
+        clock.advance(1)
+        assert (await kept.get("/me")).status_code == 401
 
 
 # keys
