@@ -223,6 +223,10 @@ async def test_nobody_sees_an_errand_and_no_node_can_tell(pool: Pool) -> None:
     await pool.report(node, errand, result='"right"')
     board = (await pool.sam.get("/credits/leaderboard")).json()
     assert [place["name"] for place in board["borrowers"]] == ["sam"]
+    known = (await pool.hub.admin.get("/accounts")).json()["accounts"]
+    assert [(one["name"], one["roles"]) for one in known if one["id"] == POOL_ACCOUNT] == [
+        ("(pool)", ["pool"])
+    ]
 
 
 async def test_what_has_matured_is_not_taken_back(pool: Pool) -> None:
@@ -252,7 +256,6 @@ async def test_what_was_taken_back_never_matures(pool: Pool) -> None:
     assert await balance(pool.hub, ledger.owner(sleeper)) == PAY
 
 
-@BOTH
 async def test_a_checker_that_is_wrong_is_struck_in_its_turn(pool: Pool) -> None:
     [right] = await pool.believed('"right"')
     await pool.strike()
@@ -317,7 +320,6 @@ async def test_a_job_whose_inputs_are_gone_is_left_alone(pool: Pool) -> None:
     assert gone != kept
 
 
-@BOTH
 async def test_the_last_ones_only_and_a_replay_changes_nothing(pool: Pool) -> None:
     pool.hub.hub.settings.recheck_max = 2
     past = await pool.believed('"wrong"', '"wrong"', '"wrong"')

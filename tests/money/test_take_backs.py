@@ -90,7 +90,7 @@ def test_any_story_of_taking_back(fresh: Fresh) -> None:
     OnSqlite.fresh = staticmethod(fresh)
     phases = (Phase.explicit, Phase.reuse, Phase.generate)
     run_state_machine_as_test(
-        OnSqlite, settings=settings(max_examples=4, stateful_step_count=15, phases=phases)
+        OnSqlite, settings=settings(max_examples=3, stateful_step_count=12, phases=phases)
     )
 
 

@@ -26,6 +26,7 @@ from computepool.protocol.jobs import JobSpec
 #: The pool's own account, which pays for what the hub wants to know. Nobody can sign in to it.
 POOL_ACCOUNT = "hub"
 _POOL_NAME = "(pool)"
+_POOL_ROLE = "pool"  #: which allows nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,7 @@ def _kept(tx: Tx, needed: set[str], *, job: AnyRow, payer: str) -> set[str]:
 
 def _fund(tx: Tx, errand_id: str, hold: int) -> None:
     """The pool's account has what its errands need, and not more: the rest of one pays for the next."""
-    accounts.insert_account(tx, account_id=POOL_ACCOUNT, name=_POOL_NAME, roles=[])
+    accounts.insert_account(tx, account_id=POOL_ACCOUNT, name=_POOL_NAME, roles=[_POOL_ROLE])
     missing = hold - tx.balance(ledger.user(POOL_ACCOUNT))
     if missing > 0:
         legs = ledger.top_up(POOL_ACCOUNT, missing, source=ledger.PROMO)
