@@ -14,7 +14,8 @@ import pytest
 from sqlalchemy import select
 
 from computepool.core import ledger
-from computepool.core.pricing import charge_of
+from computepool.core.money import CREDIT
+from computepool.core.pricing import affordable_ms, charge_of
 from computepool.core.verification import PPM
 from computepool.hub.main import check
 from computepool.hub.services import credits as credits_service
@@ -27,13 +28,15 @@ from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
 from tests.hub.cast import upload
 from tests.hub.submitting import body, job, submit
-from tests.hub.test_holds import CEILING, HOUR, PRICE, balance, me, purses
+from tests.hub.test_holds import HOUR, PRICE, balance, me, purses
 from tests.hub.test_verification import GRANT, crowd, others
 
 RAN_MS = 5_000
 CHARGE = charge_of(PRICE, RAN_MS)
 PAY = CHARGE * 8 // 10
 FEE = CHARGE - PAY
+#: What the pool sets aside for one look at such a job.
+MOST = 3 * CHARGE + CREDIT // 100
 #: The first node gets the jobs as long as it may have them.
 FIRST = {"prefer_tags": ["n0"]}
 
@@ -141,7 +144,7 @@ async def test_a_sleeper_loses_what_it_was_paid_for_wrong_results_and_nothing_el
     before = await balance(pool.hub, ledger.user(sam))
     await pool.strike()
     assert len(await pool.errands()) == 12
-    assert await balance(pool.hub, ledger.escrow(POOL_ACCOUNT)) == 12 * CEILING
+    assert await balance(pool.hub, ledger.escrow(POOL_ACCOUNT)) == 12 * MOST
     for _ in range(12 + 4):  # each once, and each wrong one a second time
         await pool.run(pool.nodes[1:])
     assert await pool.verdicts(past) == ["refuted" if one == '"wrong"' else "confirmed" for one in said]
@@ -152,11 +155,9 @@ async def test_a_sleeper_loses_what_it_was_paid_for_wrong_results_and_nothing_el
     assert sum(checkers) == (2 + 12 + 4) * PAY
     assert await balance(pool.hub, ledger.FEES) == (12 - 4 + 2 + 16) * FEE
     brought_in = -await balance(pool.hub, ledger.PROMO) - 5 * GRANT
-    assert brought_in - await _found_money(pool) == 12 * CEILING, (
-        "no more than the first round needed at once"
-    )
+    assert brought_in - await _found_money(pool) == 12 * MOST, "no more than the first round needed at once"
     pools = await balance(pool.hub, ledger.user(POOL_ACCOUNT))
-    assert (pools, await balance(pool.hub, ledger.escrow(POOL_ACCOUNT))) == (12 * CEILING - 16 * CHARGE, 0)
+    assert (pools, await balance(pool.hub, ledger.escrow(POOL_ACCOUNT))) == (12 * MOST - 16 * CHARGE, 0)
     known = await pool.reputation(pool.sleeper)
     assert (known["strikes"], known["streak"]) == (5, 0), "what was right before a strike is no new beginning"
     assert known["banned_at_ms"] is not None
@@ -208,7 +209,7 @@ async def test_nobody_sees_an_errand_and_no_node_can_tell(pool: Pool) -> None:
     ordinary = pool.seen[0]
     node, errand = await pool.take(pool.nodes[1:])
     assert errand.job_id not in (*past, caught)
-    named = {"attempt_id", "job_id", "lane"}
+    named = {"attempt_id", "job_id", "lane", "paid_ms"}  # budgets differ from job to job anyway
     assert errand.model_dump(exclude=named) == ordinary.model_dump(exclude=named)
     for client in (pool.sam, pool.hub.admin):
         listed = {found["id"] for found in (await client.get("/jobs")).json()["jobs"]}
@@ -302,6 +303,18 @@ async def test_only_what_may_be_compared_is_checked_again(pool: Pool) -> None:
     [wanted] = await pool.believed('"right"')
     await pool.strike()
     assert [row.errand for row in await pool.errands()] == [f"recheck:{wanted}:1"]
+
+
+async def test_what_a_strike_may_cost_the_pool_is_bounded(pool: Pool) -> None:
+    """Who is wrong on purpose must not let a friend be paid much for looking again."""
+    past = await pool.believed('"right"', '"right"', '"right"')
+    pool.hub.hub.settings.recheck_spend = 2 * MOST + 1
+    await pool.strike()
+    assert {row.errand for row in await pool.errands()} == {f"recheck:{id_}:1" for id_ in past[1:]}
+    assert {row.hold for row in await pool.errands()} == {MOST}
+    assert await balance(pool.hub, ledger.escrow(POOL_ACCOUNT)) == 2 * MOST
+    _, grant = await pool.take(pool.nodes[1:])
+    assert grant.paid_ms == affordable_ms(grant.price, MOST)
 
 
 async def test_a_job_whose_inputs_are_gone_is_left_alone(pool: Pool) -> None:

@@ -8,7 +8,7 @@ People do not see them: they are in no list, no group and no quote. What follows
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from computepool.core import ledger
@@ -55,6 +55,7 @@ def start(
     ttl_ms: int,
     effects: Effects,
     work: Work | None = None,
+    hold_max: int | None = None,
 ) -> str | None:
     """Queue it, with its price set aside; None where what it would need is gone. `job`: the one it is about.
 
@@ -62,6 +63,8 @@ def start(
     InsufficientCredits where the payer has too little; the pool's own account never has.
     """
     known = work or _the_same(tx, job)
+    if hold_max is not None and hold_max < known.hold:
+        known = replace(known, hold=hold_max)
     needed = _needs(tx, known)
     if not needed <= _kept(tx, needed, job=job, payer=payer):
         return None

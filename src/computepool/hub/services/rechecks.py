@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from computepool.core import verification as rules
 from computepool.core.jobs import AttemptState, JobState
+from computepool.core.money import CREDIT
 from computepool.core.reputation import RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
 from computepool.core.verification import Mode, Policy, Result, Ruling
 from computepool.hub.services import comparison, errands, holds, views
@@ -27,6 +28,9 @@ KIND = "recheck"
 REFUTED_RESULT_ACTION = "result.refuted"
 #: After so many errands without agreement it stays as it is: nobody can tell who was wrong.
 _ERRANDS_MAX = 2
+#: A slower or dearer node may take its time, within reason.
+_DEARER_MAX = 3
+_SMALL = CREDIT // 100
 _BELIEVED = (Verdict.UNCHECKED.value, Verdict.ALONE.value)
 _POLICY = Policy(Mode.ADAPTIVE)
 
@@ -45,9 +49,18 @@ def start(hub: Hub, tx: Tx, node_id: str, *, effects: Effects) -> None:
         return
     # Another hub may be about to do the same for another strike: each job is looked at by one after the other.
     jobs = job_rows.lock_jobs(tx, [row.id for row in _unchecked(hub, tx, node_id)])
+    left = hub.settings.recheck_spend
     for row in _unchecked(hub, tx, node_id):
-        if row.id in jobs:
-            _send(hub, tx, jobs[row.id], number=1, avoid_owners=[row.owner_id], effects=effects)
+        cost = min(_worth(row.charge), holds.for_one_run(jobs[row.id])) if row.id in jobs else 0
+        if row.id in jobs and cost <= left:
+            left -= cost
+            _send(hub, tx, jobs[row.id], number=1, owners=[row.owner_id], charge=row.charge, effects=effects)
+
+
+def _worth(charge: int) -> int:
+    """The most that running it again may cost. The pool pays: without a bound an owner could be wrong on purpose,
+    about dear jobs of his own friends, and another friend would be paid for looking at them again."""
+    return _DEARER_MAX * charge + _SMALL
 
 
 def _unchecked(hub: Hub, tx: Tx, node_id: str) -> Sequence[AnyRow]:
@@ -62,7 +75,7 @@ def _unchecked(hub: Hub, tx: Tx, node_id: str) -> Sequence[AnyRow]:
 
 
 def _send(
-    hub: Hub, tx: Tx, job: AnyRow, *, number: int, avoid_owners: Sequence[str], effects: Effects
+    hub: Hub, tx: Tx, job: AnyRow, *, number: int, owners: Sequence[str], charge: int, effects: Effects
 ) -> None:
     errands.start(
         hub,
@@ -71,7 +84,8 @@ def _send(
         kind=KIND,
         number=number,
         payer=errands.POOL_ACCOUNT,
-        avoid_owners=avoid_owners,
+        hold_max=_worth(charge),
+        avoid_owners=owners,
         ttl_ms=hub.settings.holdback_ms,
         effects=effects,
     )
@@ -92,7 +106,8 @@ def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
     if decision.ruling is not Ruling.ACCEPT:
         if number < _ERRANDS_MAX:
             owners = [word.attempt.owner_id for word in words]
-            _send(hub, tx, job, number=number + 1, avoid_owners=owners, effects=effects)
+            charge = words[0].attempt.charge
+            _send(hub, tx, job, number=number + 1, owners=owners, charge=charge, effects=effects)
         return
     for place in decision.agreeing:
         _confirm(tx, words[place])

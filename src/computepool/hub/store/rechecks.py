@@ -30,7 +30,13 @@ def unchecked(
     only the submitter's function could compare stay as they are.
     """
     recent = (
-        select(attempts.c.job_id, attempts.c.number, attempts.c.owner_id, attempts.c.finished_at_ms)
+        select(
+            attempts.c.job_id,
+            attempts.c.number,
+            attempts.c.owner_id,
+            attempts.c.finished_at_ms,
+            attempts.c.charge,
+        )
         .where(
             attempts.c.node_id == node_id,
             attempts.c.outcome.is_not(None),
@@ -45,7 +51,7 @@ def unchecked(
     asked = exists().where(other.c.errand == literal(f"{kind}:") + jobs.c.id + literal(":1"))
     accepted = (recent.c.job_id == jobs.c.id) & (recent.c.number == jobs.c.accepted_attempt)
     statement = (
-        select(jobs.c.id, recent.c.owner_id)
+        select(jobs.c.id, recent.c.owner_id, recent.c.charge)
         .select_from(jobs.join(recent, accepted).join(specs, specs.c.digest == jobs.c.spec_digest))
         .where(
             jobs.c.verdict.in_(verdicts),
