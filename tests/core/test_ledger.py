@@ -134,4 +134,4 @@ def test_the_order_of_transfers_is_in_the_hash(first: dict[str, object], second:
 
 
 def test_every_kind_has_its_own_word() -> None:
-    assert len({kind.value for kind in Kind}) == len(Kind) == 10
+    assert len({kind.value for kind in Kind}) == len(Kind) == 11

@@ -18,6 +18,9 @@ from tests.hub.submitting import submit
 
 #: What a hand at the database might do, by the rule it breaks. The jobs are named as `world` makes them.
 DAMAGE = {
+    "a job whose results are compared waits for an answer": (
+        "UPDATE jobs SET comparing = '{done}' WHERE id = '{waiting}'"
+    ),
     "a job has at most one accepted attempt": (
         "UPDATE attempts SET state = 'succeeded', report_digest = 'x' WHERE id = '{retried}-1'"
     ),
