@@ -42,7 +42,7 @@ packages:
 
 test: packages .venv/.dev check ## install what is missing, then lint, types, import rules and every test
 	.venv/bin/pytest -q -n $(WORKERS) --dist loadgroup -m 'not process' $(ARGS)
-	.venv/bin/pytest -q -m process $(ARGS)
+	.venv/bin/pytest -q -n $(WORKERS) --dist loadgroup -m process $(ARGS)
 
 check: lint types imports ## lint, types and import rules
 
