@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -83,3 +84,17 @@ def test_signing_out_everywhere(hub: ServedHub, run: Run) -> None:
     assert run("logout", "--everywhere").code == 0
     save_config(Config(hub=load_config().hub, key=key))
     assert run("whoami").code == 4
+
+
+def test_a_nodes_key_is_refused_for_good(hub: ServedHub, run: Run) -> None:
+    code = reply(run("node", "code", "--json"))["code"]
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # jobs, which are other users, must be able to pass it
+        named = ("--code", code, "--name", "lost", "--data", folder)
+        made = reply(run("node", "enroll", "--hub", load_config().hub, *named, "--json"))
+    unsure = run("node", "revoke", "lost")
+    assert (unsure.code, "add --yes" in unsure.err) == (2, True)
+    assert reply(run("node", "show", "lost", "--json"))["state"] == "active"
+    gone = reply(run("node", "revoke", "lost", "--yes", "--json"))
+    assert (gone["id"], gone["state"]) == (made["node_id"], "revoked")
+    assert run("node", "revoke", "nobody", "--yes").code != 0

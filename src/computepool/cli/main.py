@@ -19,6 +19,7 @@ from computepool.cli import (
     jobs,
     market,
     nodepardon,
+    noderevoke,
     noderules,
     nodes,
     output,
@@ -61,6 +62,7 @@ nodes.app.command("earnings")(market.earnings)
 nodes.app.command("rules")(noderules.rules)
 nodes.app.command("jobs")(noderules.jobs)
 nodes.app.command("pardon")(nodepardon.pardon)
+nodes.app.command("revoke")(noderevoke.revoke)
 app.add_typer(nodes.app, name="node")
 app.add_typer(market.app, name="market")
 app.add_typer(artifacts.app, name="artifacts")

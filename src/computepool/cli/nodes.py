@@ -273,7 +273,7 @@ def drain(node: Node = None, *, data: Data = None, json: Json = False) -> None:
 def rekey(*, data: Data = None, json: Json = False) -> None:
     """Give this machine's node a new key; the old one signs it, and works for another day.
 
-    Where the key may have been stolen, this is not enough: `pool node revoke`, and enrol it again.
+    Where the key may have been stolen, this is not enough: `pool node revoke NODE`, and enrol it again.
 
     \b
     Examples:

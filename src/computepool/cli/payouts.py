@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
+from computepool.cli.confirming import Yes, confirm
 from computepool.cli.options import Json, Limit, open_pool
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Take out what you have earned; approve and pay what others take out.")
 PayoutId = Annotated[str, typer.Argument(metavar="ID", help="The payout's id.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 State = Annotated[
     str | None,
     typer.Option(metavar="STATE", help="requested, reserved, submitted, unknown, paid, failed or rejected."),
@@ -122,7 +122,7 @@ def _confirm_request(amount: int, *, to: str, available: int) -> None:
     left = available - amount
     remains = _credits(left) if left >= 0 else f"nothing; {_credits(-left)} are missing"
     output.note(f"Remains   {remains} of {_credits(available)} matured credits")
-    _confirm("Shall it be paid out?")
+    confirm("Shall it be paid out?")
 
 
 @app.command("show")
@@ -160,7 +160,7 @@ def approve_payout(payout_id: PayoutId, *, yes: Yes = False, json: Json = False)
     if not yes:
         found = pool.payouts.get(payout_id)
         output.note(f"{_credits(found.amount)} credits of {found.account_name} to {_full_target(found)}")
-        _confirm("Approve it?")
+        confirm("Approve it?")
     _show(pool.payouts.approve(payout_id), json=json)
 
 
@@ -239,18 +239,11 @@ def mark_failed(
       pool payouts mark-failed payout_01k9x3p6h3t8c5v2w7z4q9r1n0 --reason "The account is closed."
     """
     if not yes:
-        _confirm("The money goes back to its owner. Is it certain that the bank has not paid it?")
+        confirm("The money goes back to its owner. Is it certain that the bank has not paid it?")
     _show(open_pool().payouts.mark_failed(payout_id, reason), json=json)
 
 
 # ------------------------------------------------------------ how it is shown
-def _confirm(question: str) -> None:
-    """A script must say --yes: it cannot have read what was shown."""
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("Nobody is there to confirm it; add --yes.")
-    typer.confirm(question, abort=True, err=True)
-
-
 def _show(payout: PayoutView, *, json: bool) -> None:
     if json:
         output.print_json(payout)
