@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from computepool.agent.sandbox.base import Policy, SandboxError, Status
+from computepool.agent.sandbox.insight import View, search
 from computepool.agent.sandbox.runtime import INSIDE as PYTHON
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.supervise import Ending
@@ -22,6 +23,9 @@ from computepool.agent.sandbox.tree import LINKS
 
 #: The work folder inside.
 WORK = "/job"
+#: Trees whose every file the node itself put there.
+_OWN = ("/usr", PYTHON)
+_ELF = b"\x7fELF"
 
 
 class Interior:
@@ -54,20 +58,23 @@ class Interior:
         return {"/usr": str(self.runtime.root / "usr"), "/etc": str(etc)}
 
     def not_started(self, command: str, *, workdir: Path, policy: Policy, otherwise: str) -> Ending:
-        """Whose fault it is that the job never began: a command that cannot be run, or the sandbox."""
-        path = self.env(policy).get("PATH", "").split(":")
-        names = [command] if "/" in command else [f"{folder}/{command}" for folder in path]
-        files = [self._outside(name, workdir=workdir, policy=policy) for name in names]
-        found = [file for file in files if file is not None and file.is_file()]
+        """Whose fault it is that the job never began: a command that cannot be run, or the sandbox.
+
+        Only a program of the node's own runtime can make it the node's: nothing that a job names or brings may.
+        """
+        view = self._view(workdir, policy)
+        paths = search(command, self.env(policy).get("PATH", "").split(":"))
+        found = [program for path in paths if (program := view.program(path, cwd=WORK)) is not None]
         if not found:
             return Ending(Status.EXIT, 127, self._missing(command))
-        if not any(file.stat().st_mode & 0o111 for file in found):
+        runnable = [program for program in found if program.executable]
+        if not runnable:
             return Ending(Status.EXIT, 126, f"{command}: not executable")
-        with found[0].open("rb") as opened:
-            first = opened.readline(200)
-        if not first.startswith(b"\x7fELF"):
+        if runnable[0].first != _ELF:
             told = f"{command}: its interpreter cannot be run, or is not in this node's runtime"
             return Ending(Status.EXIT, 126, f"{told} ({self.runtime.short})")
+        if runnable[0].place not in _OWN:
+            return Ending(Status.EXIT, 126, f"{command}: this program cannot be run here")
         return Ending(Status.SANDBOX_ERROR, -1, otherwise)
 
     def _missing(self, command: str) -> str:
@@ -78,13 +85,10 @@ class Interior:
             f"or ask the node's owner to add it: pool node start --runtime-add {command}"
         )
 
-    def _outside(self, inside: str, *, workdir: Path, policy: Policy) -> Path | None:
-        """The host's path of what the job would call `inside`; the reverse of `inside()`."""
-        absolute = Path(WORK, inside)
-        for host, place in self._places(workdir, policy).items():
-            if absolute.is_relative_to(place):
-                return host / absolute.relative_to(place)
-        return None
+    def _view(self, workdir: Path, policy: Policy) -> View:
+        trees = {"/usr": self.runtime.root / "usr", PYTHON: self.runtime.path}
+        trees |= {inside: outside for outside, inside in policy.mounts.items()}
+        return View(trees | {WORK: workdir}, system_links())
 
     def _places(self, workdir: Path, policy: Policy) -> dict[Path, str]:
         root = self.runtime.root

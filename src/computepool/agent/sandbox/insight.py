@@ -1,0 +1,133 @@
+"""Looking at files as a job sees them, from outside: a path of the job's words never leads out of what it is shown.
+
+Owns the walk through a view made of mounted trees and links. Every step is taken by hand and below a tree that the agent
+itself named: `..` ends at the view's root, the target of a link is a path of the view again, and the host's kernel is
+never asked to follow one. So the answer is the same whatever else lies on the host.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+#: As many as the kernel follows.
+_LINKS_MAX = 40
+_STEPS_MAX = 1024
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+#: O_NONBLOCK: opening a FIFO must not wait for a writer.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+Parts = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A regular file of the view."""
+
+    executable: bool
+    first: bytes
+    #: Where the tree that holds it is mounted.
+    place: str
+
+
+class View:
+    """`trees`: place in the view -> the host's folder or file that is mounted there; `links`: path -> target."""
+
+    def __init__(self, trees: Mapping[str, Path], links: Mapping[str, str]) -> None:
+        self._trees = {_parts(place): host for place, host in trees.items()}
+        self._links = {_parts(path): target for path, target in links.items()}
+
+    def program(self, path: str, *, cwd: str) -> Program | None:
+        """The file that this path leads to; None if there is none, or if it is not in one of the trees."""
+        try:
+            found = self._resolve(path, cwd)
+            return None if found is None else self._read(found)
+        except (OSError, ValueError):  # Unreadable, gone, or a name that no file can have.
+            return None
+
+    def _resolve(self, path: str, cwd: str) -> Parts | None:
+        """The path without links, `.` and `..`."""
+        here: Parts = () if path.startswith("/") else _parts(cwd)
+        ahead = [*reversed(path.split("/"))]
+        links = 0
+        for _ in range(_STEPS_MAX):
+            if not ahead:
+                return here
+            name = ahead.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                here = here[:-1]
+                continue
+            target = self._target((*here, name))
+            if target is None:
+                here = (*here, name)
+                continue
+            links += 1
+            if links > _LINKS_MAX:
+                return None
+            here = () if target.startswith("/") else here
+            ahead += reversed(target.split("/"))
+        return None
+
+    def _target(self, path: Parts) -> str | None:
+        """Where the link at this path leads; None if it is something else. FileNotFoundError if there is nothing."""
+        if path in self._links:
+            return self._links[path]
+        if any(place[: len(path)] == path for place in self._trees):
+            return None  # A mounted tree, or a folder on the way to one.
+        fd = self._open(path, _LOOK)
+        try:
+            return os.readlink("", dir_fd=fd) if stat.S_ISLNK(os.fstat(fd).st_mode) else None
+        finally:
+            os.close(fd)
+
+    def _read(self, path: Parts) -> Program | None:
+        looked = self._open(path, _LOOK)
+        try:
+            mode = os.fstat(looked).st_mode
+        finally:
+            os.close(looked)
+        if not stat.S_ISREG(mode):
+            return None
+        place = "/" + "/".join(self._tree(path))
+        fd = self._open(path, _READ)
+        try:
+            return Program(executable=bool(mode & 0o111), first=os.pread(fd, 4, 0), place=place)
+        finally:
+            os.close(fd)
+
+    def _open(self, path: Parts, flags: int) -> int:
+        """Every folder on the way is opened from the one before; none of them may be a link."""
+        place = self._tree(path)
+        below = path[len(place) :]
+        # The tree's own path is the agent's word, not the job's.
+        here = os.open(self._trees[place], flags & ~os.O_NOFOLLOW if not below else os.O_PATH | os.O_CLOEXEC)
+        for number, name in enumerate(below, start=1):
+            try:
+                beneath = os.open(
+                    name, flags if number == len(below) else _LOOK | os.O_DIRECTORY, dir_fd=here
+                )
+            finally:
+                os.close(here)
+            here = beneath
+        return here
+
+    def _tree(self, path: Parts) -> Parts:
+        """The innermost mounted tree around this path."""
+        around = [place for place in self._trees if path[: len(place)] == place]
+        if not around:
+            raise FileNotFoundError("/" + "/".join(path))
+        return max(around, key=len)
+
+
+def _parts(path: str) -> Parts:
+    return tuple(name for name in path.split("/") if name not in ("", "."))
+
+
+def search(command: str, folders: Sequence[str]) -> list[str]:
+    """The paths that a command may mean, in the order in which they are tried."""
+    return [command] if "/" in command else [f"{folder or '.'}/{command}" for folder in folders]

@@ -1,0 +1,199 @@
+"""Why a program was not started, said without looking anywhere but where the job itself can look."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from computepool.agent.endings import of_exit
+from computepool.agent.sandbox.base import BadCommand, Policy, Sandbox, Status
+from computepool.agent.sandbox.insight import View
+from computepool.core.jobs import Reason
+from tests.sandbox.running import Outcome, run
+
+_UP = "../../../../../.."
+
+
+@pytest.fixture
+def outside(ground: Path) -> Iterator[Path]:
+    """A folder of the host's that no job sees, with one file of each kind that the words could tell apart."""
+    with tempfile.TemporaryDirectory(prefix="computepool-host-", dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "plain").write_text("a secret")
+        (folder / "script").write_text("#!/bin/sh\n")
+        shutil.copy("/bin/true", folder / "program")
+        for name in ("script", "program"):
+            (folder / name).chmod(0o755)
+        (folder / "folder").mkdir()
+        yield folder
+
+
+def words(outcome: Outcome, path: str) -> tuple[Reason, str]:
+    ending = of_exit(outcome.exit, stderr_tail=outcome.err)
+    return ending.reason, (ending.error or "").replace(path, "PATH")
+
+
+@pytest.mark.parametrize("way", ["up", "absolute", "link"])
+def test_words_do_not_depend_on_the_hosts_files(
+    boxed: Sandbox, ground: Path, outside: Path, way: str
+) -> None:
+    told = set()
+    for name in ("plain", "script", "program", "folder", "missing"):
+        target = f"{outside}/{name}"
+
+        def prepare(workdir: Path, target: str = target) -> None:
+            (workdir / "link").symlink_to(target)
+
+        command = {"up": _UP + target, "absolute": target, "link": "./link"}[way]
+        told.add(words(run(boxed, [command], ground=ground, prepare=prepare), command))
+    assert len(told) == 1, told
+    assert told.pop()[0] is Reason.BAD_JOB
+
+
+def test_a_program_that_only_the_host_has_is_no_fault_of_the_node(boxed: Sandbox, ground: Path) -> None:
+    assert shutil.which("bwrap") == "/usr/bin/bwrap"
+    for program in (f"{_UP}/usr/bin/bwrap", "/usr/bin/bwrap", "bwrap"):
+        assert words(run(boxed, [program], ground=ground), program)[0] is Reason.BAD_JOB
+
+
+@pytest.mark.parametrize(
+    "command", ["", ".", "/", "..", "outputs", "/job", "/proc/self/mem", "/dev/null", "x" * 5000, "a/" * 600]
+)
+def test_no_word_of_the_jobs_is_a_fault_of_the_node(boxed: Sandbox, ground: Path, command: str) -> None:
+    try:
+        ended = run(boxed, [command], ground=ground).exit
+    except BadCommand:
+        return
+    assert ended.status is Status.EXIT
+
+
+def test_path_of_the_jobs_own_making_leads_nowhere_else(boxed: Sandbox, ground: Path, outside: Path) -> None:
+    for folder in (f"{_UP}{outside}", str(outside), f":{outside}:"):
+        outcome = run(boxed, ["program"], ground=ground, policy=Policy(env={"PATH": folder}))
+        assert words(outcome, "program")[0] is Reason.BAD_JOB
+
+
+def test_a_broken_program_that_the_job_brought_is_its_own_fault(boxed: Sandbox, ground: Path) -> None:
+    def prepare(workdir: Path) -> None:
+        (workdir / "broken").write_bytes(b"\x7fELF" + secrets.token_bytes(200))
+        (workdir / "broken").chmod(0o755)
+
+    outcome = run(boxed, ["./broken"], ground=ground, prepare=prepare)
+    # At `namespace` the C library gives to a shell what the kernel does not know.
+    assert words(outcome, "./broken")[0] in (Reason.BAD_JOB, Reason.EXIT_NONZERO)
+
+
+def test_links_inside_lead_to_what_the_job_sees(boxed: Sandbox, ground: Path) -> None:
+    def prepare(workdir: Path) -> None:
+        (workdir / "true").symlink_to("/bin/true")
+        (workdir / "up").symlink_to("../job/../bin/../bin/true")
+        (workdir / "round").symlink_to("round")
+
+    for command, ok in (("./true", True), ("./up", True), ("./round", False)):
+        assert run(boxed, [command], ground=ground, prepare=prepare).exit.ok is ok
+    broken = Policy(mounts={ground / "missing": "/data"})
+    for command in ("./true", "./up"):
+        outcome = run(boxed, [command], ground=ground, policy=broken, prepare=prepare)
+        assert outcome.exit.status is Status.SANDBOX_ERROR, outcome
+
+
+# ------------------------------------------------------------------ the walk alone
+class Ground:
+    """A view of three trees, and a host around it that must never show through."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name in ("usr/bin", "work/sub", "data", "secret"):
+            (root / name).mkdir(parents=True)
+        for name in ("usr/bin/tool", "work/mine", "data/read", "secret/tool"):
+            (root / name).write_text(f"#!{name}")
+            (root / name).chmod(0o755)
+        (root / "single").write_text("#!single")
+        os.mkfifo(root / "work/pipe")
+        links = {
+            "out": str(root / "secret/tool"), "dir": str(root / "secret"), "up": "../secret/tool", "far": "../" * 9,
+            "tool": "/bin/tool", "near": "sub/../mine", "a": "b", "b": "a", "data": "/opt/data/../data/read",
+        }  # fmt: skip
+        for name, target in links.items():
+            (root / "work" / name).symlink_to(target)
+        trees = {"/usr": root / "usr", "/job": root / "work", "/opt/data": root / "data"}
+        self.view = View(trees | {"/opt/one": root / "single"}, {"/bin": "usr/bin"})
+
+    def first(self, path: str) -> str | None:
+        found = self.view.program(path, cwd="/job")
+        return None if found is None else found.place
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    return Ground(tmp_path_factory.mktemp("host"))
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("mine", "/job"), ("./sub/../mine", "/job"), ("/job/mine", "/job"), ("near", "/job"), ("tool", "/usr"),
+        ("/bin/tool", "/usr"), ("../bin/tool", "/usr"), ("../../../bin/tool", "/usr"), ("data", "/opt/data"),
+        ("/opt/one", "/opt/one"), ("/opt/../job/mine", "/job"), ("far/usr/bin/tool", "/usr"),
+        ("out", None), ("dir/tool", None), ("up", None), ("a", None), ("pipe", None), ("sub", None), ("/", None), ("", None),
+        ("../secret/tool", None), ("../work/mine", None), ("/opt", None), ("/opt/one/x", None), ("mine/x", None),
+        ("/nothing/../job/mine", None), ("a\0b", None), ("x" * 300, None), ("\udc80", None), ("x/\ud800", None),
+    ],
+)  # fmt: skip
+def test_paths_mean_what_they_mean_inside(host: Ground, path: str, place: str | None) -> None:
+    assert host.first(path) == place
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "..",
+                ".",
+                "",
+                "job",
+                "usr",
+                "bin",
+                "secret",
+                "tool",
+                "dir",
+                "far",
+                "up",
+                "out",
+                "work",
+                "opt",
+                "data",
+            ]
+        ),
+        max_size=12,
+    ),
+    st.booleans(),
+)
+def test_no_path_leads_out(host: Ground, names: list[str], absolute: bool) -> None:
+    path = "/" * absolute + "/".join(names)
+    place = host.first(path)
+    assert place in (None, "/usr", "/job", "/opt/data")
+    assert host.first(f"{path}/{_UP}{host.root}/secret/tool") is None
+
+
+def test_looking_leaves_nothing_open(host: Ground) -> None:
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = count()
+    tries: list[Callable[[], object]] = [
+        lambda p=path: host.first(p)  # type: ignore[misc]
+        for path in ("mine", "out", "mine/x", "sub/x/y", "pipe", "tool", "a", "/opt/one/x")
+    ]
+    for attempt in tries:
+        attempt()
+    assert count() == before
