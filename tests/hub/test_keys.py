@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from computepool.core.errors import Forbidden
 from computepool.hub.api.policy import RoutePolicy, policies
 from computepool.hub.app import create_api
+from computepool.hub.main import signin_link
 from computepool.hub.services.access import (
     Action,
     Principal,
@@ -140,6 +142,37 @@ def test_no_handing_on_ever_opens_more(have: frozenset[str] | None, want: frozen
             except Forbidden:
                 continue
             check_action(parent, action, scope=scope)
+
+
+async def test_no_key_outlives_the_one_that_made_it(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with running_hub(tmp_path, clock=clock) as hub:
+        ann = await hub.account("ann", "submitter")
+        short = await made(ann, expires_in_s=3600)
+        maker, ends_ms = hub.client(short["key"]), short["expires_at_ms"]
+        clock.advance(60_000)
+        assert (await made(maker))["expires_at_ms"] == ends_ms
+        assert (await made(maker, expires_in_s=60))["expires_at_ms"] == clock.now_ms() + 60_000
+        forever = await made(ann)
+        async with untouched(hub):
+            for path in ("/keys", f"/keys/{forever['id']}/rotate", f"/keys/{short['id']}/rotate"):
+                fields = {"name": "k"} if path == "/keys" else {}
+                answer = await maker.post(path, json={**fields, "expires_in_s": 3600})
+                assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+                assert "cannot make one that lives longer" in answer.text
+        for replaced in (forever, short):
+            answer = await maker.post(f"/keys/{replaced['id']}/rotate", json={})
+            assert (answer.status_code, answer.json()["expires_at_ms"]) == (201, ends_ms)
+        assert (await made(ann))["expires_at_ms"] is None, "a key without an end makes any"
+
+
+async def test_a_person_in_a_browser_makes_keys_of_any_length(hub: HubDouble) -> None:
+    link = await asyncio.to_thread(signin_link, hub.hub.settings)
+    code = link.partition("code=")[2]
+    browser = hub.client()
+    assert (await browser.post("/signin", json={"code": code, "kind": "cookie"})).status_code == 200
+    answer = await browser.post("/keys", json={"name": "k"}, headers={"Sec-Fetch-Site": "same-origin"})
+    assert (answer.status_code, answer.json()["expires_at_ms"]) == (201, None)
 
 
 @pytest.mark.parametrize("bad", [[], ["root"], ["READ"], "submit", [""], ["read"] * 6])

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
+from computepool.core import ledger
 from computepool.core.verification import PPM
 from computepool.hub.services import credits as credits_service
 from computepool.hub.services import rechecks, verification
+from computepool.hub.services.access import POOL_ACCOUNT
 from computepool.hub.services.lifecycle import Effects
 from tests.money.conftest import Fresh
 from tests.money.test_machine import HOLDBACK_S, PICKS, TIMES, Money, told
@@ -165,7 +167,7 @@ async def test_two_strikes_at_once_check_each_result_once(
         assert refusals == []
         assert all_of.broken() == []
         assert len(all_of.first.job_states()) == 2 * len(jobs)
-        assert all_of.first.balances().get("user:hub") is None
+        assert all_of.first.balances().get(ledger.user(POOL_ACCOUNT)) is None
 
 
 @pytest.mark.parametrize("matures_first", [True, False])

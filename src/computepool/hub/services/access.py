@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from computepool.core.errors import Forbidden, NotFound
 
+#: The pool's own account, which pays for what the hub wants to know (errands.py). Nobody can sign in to it.
+POOL_ACCOUNT = "acc_pool"
+
 
 class Role(StrEnum):
     ADMIN = "admin"  #: runs the hub; sees and manages everything
@@ -113,6 +116,14 @@ def check_owner(principal: Principal, owner: str | None, *, what: str) -> None:
     """Object-level check. A stranger's object is answered like one that does not exist."""
     if owner is None or (owner != principal.account_id and not principal.is_admin):
         raise NotFound(f"There is no such {what}, or it is not yours.")
+
+
+def check_not_pools(account_id: str) -> None:
+    """The pool's own account is the hub's alone: whoever had a key to it, or filled it, could pay nodes with it unseen."""
+    if account_id == POOL_ACCOUNT:
+        raise Forbidden(
+            "This is the pool's own account, which the hub keeps by itself; nobody may change or use it."
+        )
 
 
 def may_manage(principal: Principal | None, owner: str) -> bool:

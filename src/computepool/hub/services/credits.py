@@ -13,9 +13,9 @@ from computepool.core.money import AMOUNT_MAX, format_credits
 from computepool.core.pricing import Economy
 from computepool.core.reputation import STRIKES_WINDOW_MS, TENURED_DAYS
 from computepool.hub.clock import new_id
-from computepool.hub.services.access import Principal
+from computepool.hub.services import access
+from computepool.hub.services.access import POOL_ACCOUNT, Principal
 from computepool.hub.services.context import Hub
-from computepool.hub.services.errands import POOL_ACCOUNT
 from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.statements import whose
 from computepool.hub.store import accounts as account_rows
@@ -108,6 +108,7 @@ def _recipient(tx: Tx, request: TopUpRequest) -> AnyRow:
     )
     if account is None:
         raise NotFound(f"There is no account {request.account}.", field="account")
+    access.check_not_pools(account.id)
     return account
 
 

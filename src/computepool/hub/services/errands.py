@@ -15,7 +15,7 @@ from computepool.core import ledger
 from computepool.core.jobs import JobState, Reason
 from computepool.core.verification import Mode
 from computepool.hub.clock import new_id
-from computepool.hub.services import holds
+from computepool.hub.services import access, holds
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import accounts, records
@@ -23,8 +23,7 @@ from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.jobs import JobSpec
 
-#: The pool's own account, which pays for what the hub wants to know. Nobody can sign in to it.
-POOL_ACCOUNT = "hub"
+POOL_ACCOUNT = access.POOL_ACCOUNT
 _POOL_NAME = "(pool)"
 _POOL_ROLE = "pool"  #: which allows nothing
 

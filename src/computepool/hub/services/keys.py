@@ -29,23 +29,20 @@ async def create(
 ) -> NewKeyReply:
     owner = request.account_id or principal.account_id
     access.check_owner(principal, owner, what="account")
+    access.check_not_pools(owner)
     scopes = principal.scopes if request.scopes is None else frozenset({*request.scopes, Scope.READ.value})
     access.check_scopes_within(principal, scopes)
-    expires_at_ms = _after(hub.now_ms(), request.expires_in_s)
-    secret = hub.clock.entropy(32)
-    key: dict[str, Any] = {
-        "id": hub.clock.entropy(8).hex(),
-        "account_id": owner,
-        "name": request.name,
-        "expires_at_ms": expires_at_ms,
-    }
+    wanted_ms = _after(hub.now_ms(), request.expires_in_s)
+    key_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
 
     def effect(tx: Tx) -> NewKeyReply:
         if accounts.get_account(tx.connection, owner) is None:
             raise NotFound("There is no such account.", field="account_id")
         _check_not_impersonating(hub, tx, principal, owner=owner)
+        ends_ms = _ends_with_maker(tx, principal, wanted_ms, asked=wanted_ms is not None)
+        key = {"id": key_id, "account_id": owner, "name": request.name, "expires_at_ms": ends_ms}
         reply = _insert(hub, tx, key, secret=secret, scopes=scopes)
-        _tell(tx, principal, "key.created", account_id=owner, key_id=key["id"])
+        _tell(tx, principal, "key.created", account_id=owner, key_id=key_id)
         return reply
 
     return await hub.store.write(
@@ -59,6 +56,26 @@ def _check_not_impersonating(hub: Hub, tx: Tx, principal: Principal, *, owner: s
     roles = "" if account is None else account.roles
     if owner != principal.account_id and Role.ADMIN in roles.split(",") and hub.settings.two_person_kinds():
         raise Forbidden("Administrators make their own keys here: two persons must be two.")
+
+
+def _ends_with_maker(tx: Tx, principal: Principal, wanted_ms: int | None, *, asked: bool) -> int | None:
+    """No key outlives the key that makes it; a person in a browser, and a key without an end, may make any.
+
+    What the caller did not ask for himself is shortened; what he did ask for is refused.
+    """
+    maker = accounts.get_key(tx.connection, principal.key_id)
+    if maker is None or maker.kind != _KEY or maker.expires_at_ms is None:
+        return wanted_ms
+    if wanted_ms is not None and wanted_ms <= maker.expires_at_ms:
+        return wanted_ms
+    if asked:
+        left_s = max(0, maker.expires_at_ms - tx.now_ms) // 1000
+        raise Forbidden(
+            f"This key ends in {left_s} s, and cannot make one that lives longer; ask for less, or sign in with one "
+            "that does.",
+            field="expires_in_s",
+        )
+    return int(maker.expires_at_ms)
 
 
 def _after(now_ms: int, seconds: float | None) -> int | None:
@@ -95,7 +112,10 @@ async def page(hub: Hub, principal: Principal, *, after: str | None, limit: int)
 async def rotate(
     hub: Hub, principal: Principal, key_id: str, *, request: KeyRotateRequest, remembered: Remembered
 ) -> NewKeyReply:
-    """A successor with the same name, scopes and length of life. Both are good until the overlap ends."""
+    """A successor with the same name, scopes and length of life. Both are good until the overlap ends.
+
+    One that replaces itself, or that ends earlier than the successor would, hands on only its own end.
+    """
     new_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
 
     def effect(tx: Tx) -> NewKeyReply:
@@ -105,11 +125,13 @@ async def rotate(
         access.check_scopes_within(principal, scopes)
         life_ms = None if old.expires_at_ms is None else old.expires_at_ms - old.created_at_ms
         lives_s = request.expires_in_s or (None if life_ms is None else life_ms / 1000)
+        asked = request.expires_in_s is not None
+        expires_at_ms = _ends_with_maker(tx, principal, _after(tx.now_ms, lives_s), asked=asked)
         key = {
             "id": new_id,
             "account_id": old.account_id,
             "name": old.name,
-            "expires_at_ms": _after(tx.now_ms, lives_s),
+            "expires_at_ms": expires_at_ms,
         }
         reply = _insert(hub, tx, key, secret=secret, scopes=scopes)
         ends_ms = tx.now_ms + round(request.overlap_s * 1000)

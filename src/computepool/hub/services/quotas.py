@@ -5,6 +5,7 @@ from __future__ import annotations
 from computepool.core.errors import BadRequest, NotFound, RateLimited
 from computepool.core.ids import make_id
 from computepool.core.money import format_credits
+from computepool.hub.services import access
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub, Use
 from computepool.hub.services.identity import account_view
@@ -78,6 +79,8 @@ def _either(own: int | None, default: int) -> int:
 
 
 async def change(hub: Hub, admin: Principal, account_id: str, *, request: QuotaRequest) -> AccountView:
+    access.check_not_pools(account_id)
+
     def unit(tx: Tx) -> AccountView:
         if not accounts.set_quotas(tx, account_id, **request.model_dump()):
             raise NotFound("There is no such account.")

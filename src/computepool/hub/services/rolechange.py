@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from computepool.core.errors import NotFound
-from computepool.hub.services import approvals, roles
+from computepool.hub.services import access, approvals, roles
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.identity import account_view
@@ -19,6 +19,7 @@ async def change(hub: Hub, admin: Principal, account_id: str, *, request: RolesR
         row = accounts.get_account(tx.connection, account_id)
         if row is None:
             raise NotFound("There is no such account.")
+        access.check_not_pools(account_id)
         if "roles" not in hub.settings.two_person_kinds():
             return account_view(roles.change_in(tx, account_id, roles=request.roles, actor=admin.account_id))
         asked = {"account_id": account_id, "name": row.name, "roles": request.roles}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from computepool.core.errors import Conflict, NotFound
+from computepool.hub.services import access
 from computepool.hub.services.access import Role
 from computepool.hub.services.identity import KEYS_TOPIC
 from computepool.hub.store import accounts
@@ -16,6 +17,7 @@ def change_in(tx: Tx, account_id: str, *, roles: Sequence[str], actor: str) -> A
     before = accounts.get_account(tx.connection, account_id)
     if before is None:
         raise NotFound("There is no such account.")
+    access.check_not_pools(account_id)
     accounts.set_roles(tx, account_id, roles=sorted(set(roles)))
     if Role.ADMIN not in roles and not accounts.count_admins(tx.connection):
         raise Conflict("This is the last administrator; make another one first.", field="roles")
