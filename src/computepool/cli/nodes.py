@@ -375,7 +375,6 @@ def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
     dues = f"{known.dues_paid} of {known.dues} verified jobs" if known.newcomer else "paid"
     worth = None if known.exposure_cap is None else format_credits(known.exposure_cap)
     cap = "jobs of any value" if worth is None else f"jobs worth {worth} credits at once"
-    strikes = f"{known.strikes} ({known.strikes_lately} in the last 30 days)"
     return [
         ("reliability", f"{known.score:.3f}"),
         ("successes", f"{known.successes} (count {known.success_weight:.2f})"),
@@ -385,8 +384,15 @@ def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
         ("tenure", f"{known.tenure_days} days, {known.verified_days} of them verified"),
         ("trusted with", cap),
         ("streak", f"{known.streak} verified in a row"),
-        ("strikes", strikes if known.banned_at_ms is None else f"{strikes}: banned"),
+        ("strikes", _strikes(known)),
     ]
+
+
+def _strikes(known: ReputationView) -> str:
+    """Only the last two are remembered by their time; once a node is banned that says nothing any more."""
+    if known.banned_at_ms is not None:
+        return f"{known.strikes}: banned {output.ago(known.banned_at_ms)}"
+    return f"{known.strikes}, {known.strikes_lately} of them towards a ban" if known.strikes else "none"
 
 
 @app.command()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from computepool.hub.services import comparing, errands, rechecks
+from computepool.hub.services import comparing, errands, rechecks, strikes
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import jobs as job_rows
@@ -30,7 +30,9 @@ _LISTENERS: dict[str, Listener] = {
 def follow(hub: Hub, tx: Tx, effects: Effects) -> Effects:
     while effects.errands or effects.struck:
         if effects.struck:
-            rechecks.start(hub, tx, effects.struck.pop(0), effects=effects)
+            node_id = effects.struck.pop(0)
+            strikes.tell_owner(tx, node_id)
+            rechecks.start(hub, tx, node_id, effects=effects)
             continue
         errand = job_rows.get_job_full(tx.connection, effects.errands.pop(0))
         assert errand is not None
