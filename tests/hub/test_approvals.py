@@ -72,6 +72,30 @@ async def test_a_top_up_happens_when_another_administrator_agrees(two: Two) -> N
     assert {"approval.asked", "approval.approved", "credits.given"} <= set(actions)
 
 
+async def test_new_accounts_are_no_way_around_it(two: Two) -> None:
+    answer = await two.first.post("/accounts", json={"name": "eve", "roles": ["submitter"]})
+    assert answer.status_code == 201
+    made = answer.json()
+    key = await two.first.post("/keys", json={"name": "k", "account_id": made["id"]})
+    eve = two.hub.client(key.json()["key"])
+    assert (await eve.get("/credits")).json()["available"] == 0
+    [listed] = (await two.second.get("/approvals")).json()["approvals"]
+    assert (listed["id"], listed["kind"], listed["asked_by"]) == (
+        made["approval_id"],
+        "sign-up grant",
+        "admin",
+    )
+    assert "new account eve" in listed["summary"]
+    path = f"/approvals/{made['approval_id']}/approve"
+    async with untouched(two.hub):
+        assert (await two.first.post(path)).status_code == 403
+    assert (await two.second.post(path)).status_code == 200
+    assert (await eve.get("/credits")).json()["available"] == two.hub.hub.settings.signup_grant
+    two.hub.hub.settings.two_person = "payouts"
+    bea = await two.hub.account("bea", "submitter")
+    assert (await bea.get("/credits")).json()["available"] == two.hub.hub.settings.signup_grant
+
+
 async def test_agreeing_twenty_times_at_once_gives_once(two: Two) -> None:
     before = await two.credits()
     approval = (await given(two))["approval_id"]

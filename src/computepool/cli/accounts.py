@@ -274,3 +274,7 @@ def create_account(
     output.note(
         f"Created {made.name} ({', '.join(made.roles)}). Next: pool keys create first --account {made.id}"
     )
+    if made.approval_id:
+        output.note(
+            f"Its first credits wait for a second administrator ({made.approval_id}): pool approvals list"
+        )

@@ -54,7 +54,7 @@ class ApprovalView(Reply):
     """What one administrator asked for and another must agree to."""
 
     id: str
-    kind: str  #: top-up, roles, payout
+    kind: str  #: top-up, sign-up grant, roles, payout
     summary: str
     asked_by: str
     asked_at_ms: int

@@ -27,7 +27,7 @@ from computepool.hub.api.deps import (
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import guessing
-from computepool.hub.services import conduct, events, hubkeys, identity, queries, quotas
+from computepool.hub.services import approvals, conduct, events, hubkeys, identity, queries, quotas
 from computepool.protocol.accounts import (
     AccountPage,
     AccountRequest,
@@ -101,7 +101,8 @@ async def create_account(
     key: RememberedDep,
 ) -> AccountView:
     remembered = for_body(key, admin, await request.body())
-    return await identity.create_account(hub, admin, body, remembered=remembered)
+    waits = approvals.grants_wait(hub, admin)
+    return await identity.create_account(hub, admin, body, remembered=remembered, waits=waits)
 
 
 @router.put(

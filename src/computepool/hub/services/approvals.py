@@ -15,7 +15,7 @@ from computepool.core.money import format_credits
 from computepool.core.payouts import PayoutState
 from computepool.hub.clock import new_id
 from computepool.hub.services import credits as credit_service
-from computepool.hub.services import roles
+from computepool.hub.services import grants, roles
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import approvals as rows
@@ -25,6 +25,7 @@ from computepool.protocol.accounts import ApprovalList, ApprovalView, RolesReque
 from computepool.protocol.credits import TopUpRequest
 
 TOP_UP = "top-up"
+GRANT = "sign-up grant"
 ROLES = "roles"
 PAYOUT = "payout"
 _LIST_MAX = 500
@@ -46,6 +47,15 @@ def _top_up(hub: Hub, tx: Tx, row: AnyRow) -> None:
     credit_service.give(hub, tx, request, actor=row.asked_by, top_up_id=f"top_{row.id}")
 
 
+def _grant_words(asked: dict[str, object]) -> str:
+    return f"{format_credits(int(str(asked['amount'])))} credits to begin with for the new account {asked['name']}"
+
+
+def _grant(hub: Hub, tx: Tx, row: AnyRow) -> None:
+    asked = json.loads(row.request)
+    grants.welcome(hub, tx, asked["account_id"], amount=asked["amount"])
+
+
 def _roles_words(asked: dict[str, object]) -> str:
     wanted = RolesRequest.model_validate({"roles": asked["roles"]})
     return f"{asked['name']} becomes {', '.join(wanted.roles)}"
@@ -56,7 +66,11 @@ def _roles(hub: Hub, tx: Tx, row: AnyRow) -> None:
     roles.change_in(tx, asked["account_id"], roles=asked["roles"], actor=row.asked_by)
 
 
-_KINDS = {TOP_UP: _Kind(_top_up_words, _top_up), ROLES: _Kind(_roles_words, _roles)}
+_KINDS = {
+    TOP_UP: _Kind(_top_up_words, _top_up),
+    GRANT: _Kind(_grant_words, _grant),
+    ROLES: _Kind(_roles_words, _roles),
+}
 
 
 def ask(hub: Hub, tx: Tx, admin: Principal, *, kind: str, request: str) -> str:
@@ -73,6 +87,19 @@ def top_ups_wait(hub: Hub, admin: Principal, request: TopUpRequest) -> Callable[
     if "top-ups" not in hub.settings.two_person_kinds():
         return None
     return lambda tx: ask(hub, tx, admin, kind=TOP_UP, request=request.model_dump_json())
+
+
+def grants_wait(hub: Hub, admin: Principal) -> Callable[[Tx, str, str], str] | None:
+    """The same for what a new account begins with: else one administrator makes credits by making accounts."""
+    amount = grants.for_newcomers(hub)
+    if "top-ups" not in hub.settings.two_person_kinds() or not amount:
+        return None
+
+    def wait(tx: Tx, account_id: str, name: str) -> str:
+        request = {"account_id": account_id, "name": name, "amount": amount}
+        return ask(hub, tx, admin, kind=GRANT, request=json.dumps(request))
+
+    return wait
 
 
 async def pending(hub: Hub, admin: Principal) -> ApprovalList:

@@ -8,8 +8,12 @@ from computepool.hub.services.context import Hub
 from computepool.hub.store.session import Tx
 
 
-def welcome(hub: Hub, tx: Tx, account_id: str) -> None:
-    _grant(hub, tx, account_id, amount=hub.settings.signup_grant)
+def for_newcomers(hub: Hub) -> int:
+    return 0 if hub.market.table.economy is Economy.NONE else hub.settings.signup_grant
+
+
+def welcome(hub: Hub, tx: Tx, account_id: str, *, amount: int) -> None:
+    _grant(hub, tx, account_id, amount=amount)
 
 
 def found(hub: Hub, tx: Tx, account_id: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from computepool.core.errors import BadRequest, Conflict, Forbidden, NotFound, Unauthenticated
@@ -166,8 +167,14 @@ def account_view(row: AnyRow) -> AccountView:
 
 
 async def create_account(
-    hub: Hub, principal: Principal, request: AccountRequest, *, remembered: Remembered
+    hub: Hub,
+    principal: Principal,
+    request: AccountRequest,
+    *,
+    remembered: Remembered,
+    waits: Callable[[Tx, str, str], str] | None = None,
 ) -> AccountView:
+    """`waits` keeps the credits to begin with for a second administrator, and returns under which id."""
     account_id = new_id(hub.clock, "acc")
     if access.Role.ADMIN in request.roles and "roles" in hub.settings.two_person_kinds():
         raise Forbidden(
@@ -181,8 +188,11 @@ async def create_account(
         if not accounts.insert_account(tx, account_id=account_id, name=name, roles=roles):
             raise Conflict(f"There is an account named {name} already.", field="name")
         tx.emit(actor=principal.account_id, action="account.created", account_id=account_id)
-        grants.welcome(hub, tx, account_id)
-        return AccountView(id=account_id, name=name, roles=list(roles), created_at_ms=tx.now_ms)
+        made = AccountView(id=account_id, name=name, roles=list(roles), created_at_ms=tx.now_ms)
+        if waits is not None:
+            return made.model_copy(update={"approval_id": waits(tx, account_id, name)})
+        grants.welcome(hub, tx, account_id, amount=hub.settings.signup_grant)
+        return made
 
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=AccountView))
 
