@@ -23,6 +23,7 @@ from computepool.core.reputation import (
     exposure_cap,
     inherited,
     node_of,
+    number_of,
     owes_dues,
     read,
     recompute,
@@ -283,8 +284,18 @@ def test_what_events_say(said: dict[str, Any], expected: tuple[str, Evidence, bo
         assert node_of(said) is None
     else:
         node_id, evidence, own = expected
-        assert found == Outcome(node_id, evidence, 7, own)
+        by = number_of(said["account_id"]) if evidence is Evidence.REFUTED else 0
+        assert found == Outcome(node_id, evidence, 7, own, by)
         assert node_of(said) == node_id
+
+
+@given(st.lists(st.sampled_from([1, 2]), min_size=1, max_size=8))
+def test_a_ban_takes_strikes_about_two_submitters(who: list[int]) -> None:
+    """All within the window: from the third on, as soon as somebody else's is among them."""
+    found = recompute([Outcome("n", Evidence.REFUTED, DAY_MS + at, by=by) for at, by in enumerate(who)])
+    bans = [place for place in range(2, len(who)) if len(set(who[: place + 1])) == 2]
+    assert found.banned_at_ms == (DAY_MS + bans[0] if bans else 0)
+    assert found.strikes == len(who)
 
 
 def test_a_success_that_was_verified_is_said_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,8 @@ async def test_who_was_wrong_is_struck_and_not_paid(hub: HubDouble) -> None:
 
 async def test_three_strikes_end_a_nodes_work_for_others(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 3)
-    liar = nodes[0]
+    liar, sue = nodes[0], await hub.account("sue", "submitter")
+    await _one_more_job(sue, nodes)
     seen = (await sam.get(f"/nodes/{liar.node_id}")).json()
     while seen["reputation"]["banned_at_ms"] is None:
         await _one_more_job(sam, nodes)
@@ -192,7 +194,8 @@ async def test_where_nobody_comes_to_check_the_result_is_believed_after_a_while(
     [job_id] = await submit(sam, spec=HOUR)
     first, attempt_id = await placed(nodes)
     [second] = others(nodes, first)
-    hub.hub.registry.fleet.set_available(second.node_id, False)
+    await submit(sam, needs={"host": second.node_id, "cores": 4})
+    await placed([second])  # it is busy
     hub.hub.clock.advance(600_000)  # type: ignore[attr-defined]
     first.sign_in()
     assert await first.report(attempt_id, ran_ms=RAN_MS) == "accepted"
@@ -309,6 +312,71 @@ async def test_a_file_that_waits_for_the_verdict_is_read_only_after_it(hub: HubD
     assert await second.report(attempt_id, outputs=files) == "accepted"
     assert (await job(sam, job_id))["outputs"][0]["name"] == "out.txt"
     assert (await sam.get(f"/artifacts/{digest}")).content == b"a file"
+
+
+async def prints(
+    hub: HubDouble, nodes: list[NodeDouble], text: str, *, sent: str | None = None
+) -> NodeDouble:
+    """The next node that is given the job says that it printed this, and sends it, or something else."""
+    node, attempt_id = await placed(nodes)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    report = node.make_report(attempt_id, printed=digest)
+    log = {"attempt_id": attempt_id, "stream": "stdout", "text": text if sent is None else sent}
+    assert await node.report_all([report], logs=[log]) == ["accepted"]
+    return node
+
+
+async def logged(client: httpx2.AsyncClient, job_id: str) -> str:
+    page = (await client.get(f"/jobs/{job_id}/logs")).json()
+    return "".join(chunk["text"] for chunk in page["chunks"])
+
+
+async def test_who_vouches_for_one_text_and_delivers_another_is_not_delivered(hub: HubDouble) -> None:
+    sam, nodes = await crowd(hub, 3)
+    [job_id] = (await sam.post("/jobs", json=body(spec=HOUR) | {"verify": "quorum:3"})).json()["job_ids"]
+    forger = await prints(hub, nodes, "42\n", sent="43\n")
+    second = await prints(hub, others(nodes, forger), "42\n")
+    await prints(hub, others(nodes, forger, second), "42\n")
+    done = await job(sam, job_id)
+    assert (done["verdict"], done["node_id"]) == ("confirmed", second.node_id)
+    assert await logged(sam, job_id) == "42\n"
+
+
+async def test_output_of_runs_that_only_confirm_is_not_shown(hub: HubDouble) -> None:
+    sam, nodes = await crowd(hub, 3)
+    [job_id] = (await sam.post("/jobs", json=body(spec=HOUR) | {"verify": "quorum:2"})).json()["job_ids"]
+    first = await prints(hub, nodes, "wrong\n")
+    assert await logged(sam, job_id) == "wrong\n", "live output is shown as it comes"
+    second = await prints(hub, others(nodes, first), "right\n")
+    assert await logged(sam, job_id) == "wrong\n"
+    await prints(hub, others(nodes, first, second), "right\n")
+    assert (await job(sam, job_id))["verdict"] == "confirmed"
+    assert await logged(sam, job_id) == "right\n"
+
+
+async def test_one_submitter_alone_bans_nobody(hub: HubDouble) -> None:
+    sam, nodes = await crowd(hub, 3)
+    for _ in range(4):
+        await _one_more_job(sam, nodes)
+    seen = (await sam.get(f"/nodes/{nodes[0].node_id}")).json()["reputation"]
+    assert (seen["strikes"], seen["banned_at_ms"], seen["streak"]) == (4, None, 0)
+    await _one_more_job(await hub.account("sue", "submitter"), nodes)
+    seen = (await sam.get(f"/nodes/{nodes[0].node_id}")).json()["reputation"]
+    assert seen["banned_at_ms"] is not None
+
+
+async def test_what_varies_for_one_submitter_is_checked_for_another(hub: HubDouble) -> None:
+    sam, nodes = await crowd(hub, 6)
+    [job_id] = await submit(sam, spec=HOUR)
+    used: list[NodeDouble] = []
+    for number in range(5):
+        used.append(await answer(hub, others(nodes, *used), result=f'"{number}"'))
+    assert (await job(sam, job_id))["verdict"] == "varies"
+    sue = await hub.account("sue", "submitter")
+    [hers] = await submit(sue, spec=HOUR)
+    first = await answer(hub, nodes)
+    await answer(hub, others(nodes, first))
+    assert (await job(sue, hers))["verdict"] == "confirmed"
 
 
 async def test_a_check_that_fails_leaves_the_result_that_is_there(hub: HubDouble) -> None:

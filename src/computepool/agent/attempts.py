@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -65,7 +64,6 @@ class Attempt:
     usage: Usage | None = None  #: as last measured
     gpu_ms: float = 0.0
     proxy: EgressProxy | None = None  #: carries what a process sends to the hosts it listed
-    printed: hashlib._Hash = field(default_factory=hashlib.sha256)  #: all that a process wrote to stdout
 
     @property
     def id(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import hashlib
 import logging
 from collections import deque
 
@@ -25,6 +26,7 @@ _TAIL = 1024
 #: How long a finished attempt waits for its long output to be taken before it is reported without it.
 SETTLE_S = 20.0
 
+NOTHING_PRINTED = hashlib.sha256().hexdigest()
 _Decoder = codecs.getincrementaldecoder("utf-8")
 
 
@@ -43,6 +45,7 @@ class LogBuffer:
         self._line_start = True
         self._pending: deque[tuple[str, str]] = deque()
         self.pending_chars = 0
+        self._sha = hashlib.sha256()
         self.stderr_tail = ""  #: the last words, for the sentence that says how it ended
 
     @property
@@ -54,9 +57,16 @@ class LogBuffer:
         self.seen_bytes += len(data) + skipped
         if stream == STDOUT:
             data = self._without_progress(data)
+            self._sha.update(data)
         else:
             self.stderr_tail = (self.stderr_tail + data[-_TAIL:].decode(errors="replace"))[-_TAIL:]
         self._keep(stream, data)
+
+    def printed(self) -> str:
+        """Names all of standard output but the progress lines: what the hub has, unless it was too much."""
+        whole = self._sha.copy()
+        whole.update(self._held)
+        return whole.hexdigest()
 
     def finish(self) -> None:
         """No more will come: let go of what was held back for a rest that never came."""

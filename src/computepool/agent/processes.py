@@ -14,8 +14,9 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.endings import Ending, of_exit
 from computepool.agent.environments import Environments
 from computepool.agent.folders import WorkFolders
-from computepool.agent.logs import STDERR, STDOUT
+from computepool.agent.logs import NOTHING_PRINTED, STDERR, STDOUT
 from computepool.agent.sandbox.base import OUTPUTS, Exit, Process, Status
+from computepool.agent.sandbox.collect import is_empty
 from computepool.agent.specs import Script
 from computepool.agent.staging import place_bytes, place_inputs, send_outputs
 from computepool.agent.surroundings import Surroundings
@@ -62,8 +63,8 @@ class ProcessRunner:
             ending.ran_ms = ended.usage.wall_ms
             ending.usage = attempt.measured(ended.usage)
             if ended.ok:
-                ending.printed = attempt.printed.hexdigest()
-            if attempt.stop is None and os.listdir(workdir / OUTPUTS):
+                ending.printed = NOTHING_PRINTED if attempt.log is None else attempt.log.printed()
+            if attempt.stop is None and not is_empty(workdir / OUTPUTS):
                 await self._take_outputs(attempt, workdir, ending)
             return ending
         finally:
@@ -205,8 +206,6 @@ class Run:
             if not data:
                 self._loop.remove_reader(fd)
                 return
-            if stream == STDOUT:
-                self._attempt.printed.update(data)
             self._sink(self._attempt, stream, data)
 
     def _on_end(self) -> None:

@@ -8,6 +8,7 @@ streak), how often one was proven wrong (strikes), and the ban that three strike
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -83,6 +84,8 @@ class Reputation:
     strikes: int = 0  #: results proven wrong, ever
     struck_at_ms: int = 0  #: the last of them, and the one before: what decides about the third
     struck_before_ms: int = 0
+    struck_by: int = 0  #: whose job the last strike was about, as a number
+    struck_other_ms: int = 0  #: the last strike that was about somebody else's
     banned_at_ms: int = 0  #: 0: not banned
 
     def score(self, now_ms: int) -> float:
@@ -110,14 +113,21 @@ class Outcome:
     evidence: Evidence
     at_ms: int
     own: bool = False  #: the job was the node owner's
+    by: int = 0  #: whose job it was (`number_of`); 0: nobody's in particular
+
+
+def number_of(account_id: str) -> int:
+    """An account as a whole number, the same everywhere."""
+    return int.from_bytes(hashlib.sha256(account_id.encode()).digest()[:7], "big") or 1
 
 
 def update(before: Reputation, outcome: Outcome) -> Reputation:
     """The rule. An outcome without weight changes nothing, not even the time from which silence is counted."""
     if outcome.evidence is Evidence.REFUTED:
-        return _struck(before, outcome.at_ms)
+        return _struck(before, outcome.at_ms, by=outcome.by)
     if outcome.evidence is Evidence.PARDONED:
-        return replace(before, streak=0, struck_at_ms=0, struck_before_ms=0, banned_at_ms=0)
+        cleared = replace(before, streak=0, struck_at_ms=0, struck_before_ms=0, banned_at_ms=0)
+        return replace(cleared, struck_by=0, struck_other_ms=0)
     weight, at_ms = WEIGHTS[outcome.evidence], outcome.at_ms
     lost = outcome.evidence is Evidence.LEASE_LOST
     # A node that goes away loses all that it held at once: that is one failure, however many short jobs waited in its
@@ -156,10 +166,14 @@ def _served(before: Reputation, outcome: Outcome, *, fresh: bool) -> Reputation:
     )
 
 
-def _struck(before: Reputation, at_ms: int) -> Reputation:
-    """A wrong result: trust begins anew, and the third within the window ends it."""
+def _struck(before: Reputation, at_ms: int, *, by: int) -> Reputation:
+    """A wrong result: trust begins anew, and the third within the window ends it.
+
+    Unless all of them are about one submitter's jobs: whose programs are made to differ must not ban whom he likes.
+    """
     past = (before.struck_at_ms, before.struck_before_ms)
-    third = all(_within_window(past_ms, at_ms) for past_ms in past)
+    other_ms = before.struck_other_ms if by and by == before.struck_by else before.struck_at_ms
+    third = all(_within_window(past_ms, at_ms) for past_ms in (*past, other_ms))
     last, before_last, _ = sorted((at_ms, *past), reverse=True)  # the clock of another hub may be behind
     return replace(
         before,
@@ -167,6 +181,8 @@ def _struck(before: Reputation, at_ms: int) -> Reputation:
         strikes=before.strikes + 1,
         struck_at_ms=last,
         struck_before_ms=before_last,
+        struck_by=by,
+        struck_other_ms=other_ms,
         banned_at_ms=before.banned_at_ms or (at_ms if third else 0),
     )
 
@@ -184,6 +200,7 @@ def inherited(before: Reputation, at_ms: int) -> Reputation:
         return NEWCOMER
     kept = replace(NEWCOMER, strikes=before.strikes, banned_at_ms=before.banned_at_ms)
     kept = replace(kept, struck_at_ms=before.struck_at_ms, struck_before_ms=before.struck_before_ms)
+    kept = replace(kept, struck_by=before.struck_by, struck_other_ms=before.struck_other_ms)
     if before.score(at_ms) >= NEWCOMER_SCORE:
         return kept
     return replace(
@@ -296,7 +313,8 @@ def read(event: Mapping[str, object], *, owner: str) -> Outcome | None:
     if node_id is None or not isinstance(at_ms, int) or event["action"] == ENROLLED_ACTION:
         return None
     evidence = _evidence(str(event["action"]), str(event["reason"]))
-    return Outcome(node_id, evidence, at_ms, own=event["account_id"] == owner)
+    by = number_of(str(event["account_id"])) if evidence is Evidence.REFUTED else 0
+    return Outcome(node_id, evidence, at_ms, own=event["account_id"] == owner, by=by)
 
 
 def said_once(told: Iterable[Mapping[str, object]]) -> Iterator[Mapping[str, object]]:

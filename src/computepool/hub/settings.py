@@ -149,8 +149,8 @@ class Settings(BaseSettings):
     )  #: unchecked results of a node that are run again when one of its results was wrong, the newest
     recheck_age_s: float = Field(default=7 * 24 * 3600, ge=0)  #: and none that are older
     recheck_spend: int = Field(
-        default=100 * CREDIT, ge=0
-    )  #: what the runs after one strike may cost the pool
+        default=50 * CREDIT, ge=0
+    )  #: what looking again at one owner's results may cost the pool in that time
     measure_every_s: float = Field(
         default=24 * 3600, ge=0
     )  #: between two measurements of a node, on average; 0: never

@@ -123,6 +123,6 @@ def answered(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
         effects.requeued.append(job.id)
         tx.touch("queue", f"job:{job.id}")
     elif decision.ruling is Ruling.DIFFER and parse(job.verify).strict:
-        verification.give_up(tx, job, runs=runs, actor="hub", effects=effects)
+        verification.give_up(hub, tx, job, runs=runs, actor="hub", effects=effects)
     else:
         verification.conclude(hub, tx, job, runs=runs, decision=decision, actor="hub", effects=effects)

@@ -6,19 +6,19 @@ submitter's is only looked up here: its answers come from errands (comparing.py)
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from computepool.core import comparison
-from computepool.core.closeness import PRINTED_MAX, same_text, same_value
+from computepool.core.closeness import same_text, same_value
 from computepool.core.comparison import Tolerance
 from computepool.core.errors import BadRequest
 from computepool.core.jobs import JobKind
 from computepool.core.verification import Mode, Policy
 from computepool.hub.services.context import Hub
+from computepool.hub.services.verification import printed_text
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Tx
@@ -179,15 +179,7 @@ class Comparer:
         return None if text is None else json.dumps(text)
 
     def printed(self, run: Reported) -> str | None:
-        """The whole text, if all of it was kept, and nothing else."""
-        if run.printed is None:
-            return None
-        job_id = run.attempt_id.rpartition("-")[0]
-        kept = records.stdout_of(
-            self.tx.connection, job_id=job_id, attempt_id=run.attempt_id, chars_max=PRINTED_MAX
-        )
-        text = kept + self.unstored.get(run.attempt_id, "")
-        return text if hashlib.sha256(text.encode()).hexdigest() == run.printed else None
+        return printed_text(self.tx, run, self.unstored)
 
 
 def pair_of(a: Reported, b: Reported) -> str:

@@ -100,7 +100,9 @@ class Hub:
     runs: list[Run] = field(default_factory=list)  #: not compared yet
     paces_touched: set[str] = field(default_factory=set)  #: nodes whose pace is not stored yet
     paces_saved_ms: int = 0
-    varying: set[str] = field(default_factory=set)  #: specs whose results are never the same twice
+    varying: set[tuple[str, str]] = field(
+        default_factory=set
+    )  #: account and spec, whose results are never the same twice
     stopping: bool = False
 
     def __post_init__(self) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from computepool.core.jobs import TERMINAL, JobState
+from computepool.core.verification import Mode
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import records
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.jobs import LogChunk, LogPage
 from computepool.protocol.nodes import LogsRequest, LogText
 
@@ -35,6 +36,20 @@ def append(hub: Hub, tx: Tx, chunks: Sequence[LogText], *, node_id: str) -> None
         records.insert_logs(tx, rows)
 
 
+def _unseen(connection: Connection, job: AnyRow | None) -> list[str]:
+    """Runs that only confirm, or were wrong: what they print is no part of the job's output.
+
+    While nothing is accepted the first run that came to a result is shown, as it was while it ran.
+    """
+    if job is None or job.verify == Mode.NONE.value:
+        return []
+    runs = job_rows.get_attempts(connection, job.id)
+    first = min((run.number for run in runs if run.outcome is not None), default=job.attempt_no)
+    if job.accepted_attempt is not None:
+        return [run.id for run in runs if run.outcome is not None and run.number != job.accepted_attempt]
+    return [run.id for run in runs if run.number > first]
+
+
 async def page(hub: Hub, job_id: str, *, after: int, limit: int, wait_ms: int) -> LogPage:
     """New chunks, waiting for the first of them if asked to. `ended` only when nothing more can come."""
     deadline_ms = hub.now_ms() + wait_ms
@@ -43,7 +58,9 @@ async def page(hub: Hub, job_id: str, *, after: int, limit: int, wait_ms: int) -
             # The state is read first: chunks are committed no later than the report that ends the job.
             job = await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
             rows = await hub.store.read(
-                lambda connection: records.list_logs(connection, job_id=job_id, after=after, limit=limit)
+                lambda connection, job=job: records.list_logs(  # type: ignore[misc]
+                    connection, job_id=job_id, after=after, limit=limit, without=_unseen(connection, job)
+                )
             )
             over = job is None or JobState(job.state) in TERMINAL
             left_ms = deadline_ms - hub.now_ms()

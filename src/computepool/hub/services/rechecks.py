@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from computepool.core import verification as rules
+from computepool.core.ids import make_id
 from computepool.core.jobs import AttemptState, JobState
 from computepool.core.money import CREDIT
 from computepool.core.reputation import RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
@@ -29,7 +30,7 @@ REFUTED_RESULT_ACTION = "result.refuted"
 #: After so many errands without agreement it stays as it is: nobody can tell who was wrong.
 _ERRANDS_MAX = 2
 #: A slower or dearer node may take its time, within reason.
-_DEARER_MAX = 3
+_DEARER_MAX = 2
 _SMALL = CREDIT // 100
 _BELIEVED = (Verdict.UNCHECKED.value, Verdict.ALONE.value)
 _POLICY = Policy(Mode.ADAPTIVE)
@@ -49,18 +50,23 @@ def start(hub: Hub, tx: Tx, node_id: str, *, effects: Effects) -> None:
         return
     # Another hub may be about to do the same for another strike: each job is looked at by one after the other.
     jobs = job_rows.lock_jobs(tx, [row.id for row in _unchecked(hub, tx, node_id)])
-    left = hub.settings.recheck_spend
     for row in _unchecked(hub, tx, node_id):
-        cost = min(_worth(row.charge), holds.for_one_run(jobs[row.id])) if row.id in jobs else 0
-        if row.id in jobs and cost <= left:
-            left -= cost
+        if row.id in jobs:
             _send(hub, tx, jobs[row.id], number=1, owners=[row.owner_id], charge=row.charge, effects=effects)
 
 
-def _worth(charge: int) -> int:
-    """The most that running it again may cost. The pool pays: without a bound an owner could be wrong on purpose,
-    about dear jobs of his own friends, and another friend would be paid for looking at them again."""
-    return _DEARER_MAX * charge + _SMALL
+def _may_cost(hub: Hub, tx: Tx, job: AnyRow, *, owner_id: str, charge: int) -> int | None:
+    """What running it again may cost; None: the pool has spent enough on this owner lately.
+
+    The pool pays: without a bound an owner could be wrong on purpose, about dear jobs of his own friends, and another
+    friend would be paid for looking at them again.
+    """
+    most = min(_DEARER_MAX * charge + _SMALL, holds.for_one_run(job))
+    since_ms = max(0, tx.now_ms - round(hub.settings.recheck_age_s * 1000))
+    spent = recheck_rows.spent_on(
+        tx.connection, owner_id, payer=errands.POOL_ACCOUNT, since_id=make_id("job", since_ms, bytes(10))
+    )
+    return most if spent + most <= hub.settings.recheck_spend else None
 
 
 def _unchecked(hub: Hub, tx: Tx, node_id: str) -> Sequence[AnyRow]:
@@ -77,6 +83,9 @@ def _unchecked(hub: Hub, tx: Tx, node_id: str) -> Sequence[AnyRow]:
 def _send(
     hub: Hub, tx: Tx, job: AnyRow, *, number: int, owners: Sequence[str], charge: int, effects: Effects
 ) -> None:
+    most = _may_cost(hub, tx, job, owner_id=owners[0], charge=charge)
+    if most is None:
+        return
     errands.start(
         hub,
         tx,
@@ -84,7 +93,7 @@ def _send(
         kind=KIND,
         number=number,
         payer=errands.POOL_ACCOUNT,
-        hold_max=_worth(charge),
+        hold_max=most,
         avoid_owners=owners,
         ttl_ms=hub.settings.holdback_ms,
         effects=effects,

@@ -119,7 +119,7 @@ class _Settling:
             self._try_again(report, job)
         for job, runs in self.differing:
             verification.give_up(
-                self.tx, job, runs=runs, actor=self.node.node_id, effects=self.settled.effects
+                self.hub, self.tx, job, runs=runs, actor=self.node.node_id, effects=self.settled.effects
             )
         if self.accepted:
             lifecycle.release_dependents(self.tx, [row["job"] for row in self.accepted], self.settled.effects)
@@ -322,6 +322,7 @@ class _Settling:
             job,
             runs=runs,
             decision=decision,
+            unstored=self._printed,
             why=Reason.ACCEPTED_LATE if late else Reason.COMPLETED,
             **said,
         )

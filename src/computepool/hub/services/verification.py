@@ -7,13 +7,15 @@ draw that no node can foresee: there is nothing a node could know, or wait for, 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from computepool.core import verification
+from computepool.core.closeness import PRINTED_MAX
 from computepool.core.gates import could_run
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.pricing import charge_of
@@ -32,6 +34,11 @@ from computepool.protocol.nodes import Report
 _BATCH = 500
 #: By attempt: how it ended, and what is paid for it.
 Ends = dict[str, tuple[AttemptState, int | None]]
+
+
+class Printed(Protocol):
+    attempt_id: str
+    printed: str | None
 
 
 class Verdict(StrEnum):
@@ -136,6 +143,16 @@ def waiting(tx: Tx, job: AnyRow) -> list[Run]:
     return [_run_from(row) for row in results.waiting(tx.connection, job.id)]
 
 
+def printed_text(tx: Tx, run: Printed, unstored: Mapping[str, str]) -> str | None:
+    """The whole of what it printed, if all of it was kept, and nothing else. `unstored`: what came with the report."""
+    if run.printed is None:
+        return None
+    job_id = run.attempt_id.rpartition("-")[0]
+    kept = records.stdout_of(tx.connection, job_id=job_id, attempt_id=run.attempt_id, chars_max=PRINTED_MAX)
+    text = kept + unstored.get(run.attempt_id, "")
+    return text if hashlib.sha256(text.encode()).hexdigest() == run.printed else None
+
+
 # whether to check
 
 
@@ -192,8 +209,8 @@ def _others_able(hub: Hub, shape: Shape, owner: str) -> bool:
         ceiling=shape.ceiling,
         avoid_owners=shape.avoid_owners | {owner},
     )
-    fleet = hub.registry.fleet
-    return bool(could_run(fleet, others, slice(0, fleet.rows)).any())
+    fleet, rows = hub.registry.fleet, slice(0, hub.registry.fleet.rows)
+    return bool((could_run(fleet, others, rows) & fleet.table.available[rows]).any())
 
 
 def needs_no_other(hub: Hub, job: AnyRow, attempt: AnyRow, *, drawn: bool) -> Verdict | None:
@@ -206,7 +223,7 @@ def needs_no_other(hub: Hub, job: AnyRow, attempt: AnyRow, *, drawn: bool) -> Ve
     if attempt.owner_id == job.account_id:
         return Verdict.OWN
     # What varied bit by bit may still be the same in the way its submitter compares it now.
-    varies = job.compare is None and job.spec_digest in hub.varying
+    varies = job.compare is None and (job.account_id, job.spec_digest) in hub.varying
     return None if drawn and not varies else Verdict.UNCHECKED
 
 
@@ -255,13 +272,14 @@ def conclude(
     *,
     runs: Sequence[Run],
     decision: Decision,
+    unstored: Mapping[str, str] | None = None,
     why: Reason = Reason.COMPLETED,
     actor: str,
     effects: Effects,
 ) -> Ends:
     """The first of the runs that count becomes the job's result, and they are paid for."""
     # Where every run came to something else nobody is to blame: the first counts, and as many are paid as were agreed on.
-    counting = decision.agreeing or tuple(range(len(runs)))
+    counting = _whole_first(tx, runs, decision.agreeing or tuple(range(len(runs))), unstored=unstored)
     verdict = _verdict_of(decision)
     paid = [runs[place] for place in counting][: job.runs]
     ends: Ends = {run.attempt_id: (AttemptState.SUCCEEDED, None) for run in runs}
@@ -275,8 +293,7 @@ def conclude(
         _say(tx, job, runs[place], action=REFUTED_ACTION)
         effects.struck.append(runs[place].node_id)
     if verdict is Verdict.VARIES:
-        results.mark_varying(tx, job.spec_digest)
-        hub.varying.add(job.spec_digest)
+        _mark_varying(hub, tx, job)
     say_succeeded(tx, job, chosen, actor=actor, why=why)
     holds.settle(hub, tx, job, bills=[run.bill for run in paid], ref=chosen.attempt_id)
     job_rows.accept(tx, [chosen.accepted_row(job, why=why, verdict=verdict, cost=cost)])
@@ -296,6 +313,19 @@ def conclude(
     effects.finished.append(job.id)
     lifecycle.release_dependents(tx, [job.id], effects)
     return ends
+
+
+def _whole_first(
+    tx: Tx, runs: Sequence[Run], counting: Sequence[int], *, unstored: Mapping[str, str] | None
+) -> list[int]:
+    """First those of whose output the hub has the very text that was compared: else a node could vouch for one text
+    and deliver another. Output that was too long, or lost on its way, does not make a result wrong."""
+
+    def text_differs(place: int) -> bool:
+        run = runs[place]
+        return run.printed is not None and printed_text(tx, run, unstored or {}) is None
+
+    return sorted(counting, key=text_differs) if len(counting) > 1 else list(counting)
 
 
 def _verdict_of(decision: Decision) -> Verdict:
@@ -326,9 +356,15 @@ def _say(tx: Tx, job: AnyRow, run: Run, *, action: str) -> None:
     )
 
 
-def give_up(tx: Tx, job: AnyRow, *, runs: Sequence[Run], actor: str, effects: Effects) -> None:
+def _mark_varying(hub: Hub, tx: Tx, job: AnyRow) -> None:
+    """For this submitter alone: another may run the same program on what makes it vary."""
+    results.mark_varying(tx, account_id=job.account_id, spec_digest=job.spec_digest)
+    hub.varying.add((job.account_id, job.spec_digest))
+
+
+def give_up(hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[Run], actor: str, effects: Effects) -> None:
     """Every run came to something else. Nobody is to blame, but who insists on agreement gets no result."""
-    results.mark_varying(tx, job.spec_digest)
+    _mark_varying(hub, tx, job)
     error = f"{len(runs)} runs on different owners' nodes came to different results."
     reason = Reason.RESULTS_DIFFER
     lifecycle.finish(tx, job, JobState.FAILED, actor=actor, reason=reason, effects=effects, error=error)

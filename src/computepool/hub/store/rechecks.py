@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, exists, literal, or_, select, update
+from sqlalchemy import Connection, exists, func, literal, or_, select, update
 
 from computepool.core.jobs import AttemptState
 from computepool.core.verification import Mode
 from computepool.hub.store.session import AnyRow, Tx
-from computepool.hub.store.tables import attempts, jobs, specs
+from computepool.hub.store.tables import attempts, jobs, varying_specs
 
 #: Of a node's results, so many are looked at, the newest: most of them may have been checked already.
 _LOOKED_AT_MAX = 5_000
@@ -49,23 +49,37 @@ def unchecked(
     )
     other = jobs.alias("other")
     asked = exists().where(other.c.errand == literal(f"{kind}:") + jobs.c.id + literal(":1"))
+    varies = exists().where(
+        varying_specs.c.account_id == jobs.c.account_id, varying_specs.c.spec_digest == jobs.c.spec_digest
+    )
     accepted = (recent.c.job_id == jobs.c.id) & (recent.c.number == jobs.c.accepted_attempt)
     statement = (
         select(jobs.c.id, recent.c.owner_id, recent.c.charge)
-        .select_from(jobs.join(recent, accepted).join(specs, specs.c.digest == jobs.c.spec_digest))
+        .select_from(jobs.join(recent, accepted))
         .where(
             jobs.c.verdict.in_(verdicts),
             jobs.c.verify != Mode.NONE.value,
             or_(jobs.c["compare"].is_(None), jobs.c["compare"].like('{"tolerance"%')),
             jobs.c.errand.is_(None),
             jobs.c.account_id != recent.c.owner_id,
-            ~specs.c.varies,
+            ~varies,
             ~asked,
         )
         .order_by(recent.c.finished_at_ms.desc(), jobs.c.id)
         .limit(limit)
     )
     return connection.execute(statement).all()
+
+
+def spent_on(connection: Connection, owner_id: str, *, payer: str, since_id: str) -> int:
+    """What errands about this owner's results cost the payer since then, or may yet cost."""
+    cost = func.coalesce(func.sum(func.coalesce(jobs.c.charge, jobs.c.hold)), 0)
+    statement = select(cost).where(
+        jobs.c.account_id == payer,
+        jobs.c.id >= since_id,
+        jobs.c.avoid_owners.contains(owner_id, autoescape=True),
+    )
+    return int(connection.execute(statement).scalar_one())
 
 
 def find_errand(connection: Connection, errand: str) -> AnyRow | None:

@@ -112,13 +112,18 @@ def grow_log(tx: Tx, attempt_id: str, *, node_id: str, size: int) -> AnyRow | No
     return tx.connection.execute(statement).first()
 
 
-def list_logs(connection: Connection, *, job_id: str, after: int, limit: int) -> Sequence[AnyRow]:
+def list_logs(
+    connection: Connection, *, job_id: str, after: int, limit: int, without: Sequence[str] = ()
+) -> Sequence[AnyRow]:
+    """`without`: attempts."""
     statement = (
         select(log_chunks)
         .where(log_chunks.c.job_id == job_id, log_chunks.c.seq > after)
         .order_by(log_chunks.c.seq)
         .limit(limit)
     )
+    if without:
+        statement = statement.where(log_chunks.c.attempt_id.not_in(without))
     return connection.execute(statement).all()
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select, true, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from computepool.core.jobs import AttemptState, JobState
 from computepool.core.verification import Mode
+from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
-from computepool.hub.store.tables import IS_OPEN, attempts, jobs, specs
+from computepool.hub.store.tables import IS_OPEN, attempts, jobs, varying_specs
 
 
 def waiting(connection: Connection, job_id: str) -> Sequence[AnyRow]:
@@ -71,10 +72,12 @@ def unconfirmed(connection: Connection, *, before_ms: int, limit: int) -> list[s
     return list(connection.execute(statement).scalars())
 
 
-def mark_varying(tx: Tx, digest: str) -> None:
-    tx.connection.execute(update(specs).where(specs.c.digest == digest).values(varies=true()))
+def mark_varying(tx: Tx, *, account_id: str, spec_digest: str) -> None:
+    row = {"account_id": account_id, "spec_digest": spec_digest}
+    tx.connection.execute(dialect.insert_ignore(tx.connection, varying_specs), row)
 
 
-def varying(connection: Connection) -> set[str]:
-    """Specs whose results are never the same twice: running them again proves nothing."""
-    return set(connection.execute(select(specs.c.digest).where(specs.c.varies)).scalars())
+def varying(connection: Connection) -> set[tuple[str, str]]:
+    """Account and spec, whose results are never the same twice: running them again proves nothing."""
+    rows = connection.execute(select(varying_specs.c.account_id, varying_specs.c.spec_digest))
+    return {(row.account_id, row.spec_digest) for row in rows}

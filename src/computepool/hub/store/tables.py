@@ -19,7 +19,6 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
-    false,
     text,
 )
 
@@ -181,9 +180,14 @@ specs = Table(
     Column("digest", Text, primary_key=True),
     Column("body", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
-    Column(
-        "varies", Boolean, nullable=False, server_default=false()
-    ),  # its results were never the same twice
+)
+
+#: Programs of an account whose results are never the same twice.
+varying_specs = Table(
+    "varying_specs",
+    metadata,
+    Column("account_id", Text, primary_key=True),
+    Column("spec_digest", Text, primary_key=True),
 )
 
 groups = Table(
@@ -218,6 +222,8 @@ reputations = Table(
     Column("strikes", BigInteger, nullable=False),
     Column("struck_at_ms", BigInteger, nullable=False),
     Column("struck_before_ms", BigInteger, nullable=False),
+    Column("struck_by", BigInteger, nullable=False),
+    Column("struck_other_ms", BigInteger, nullable=False),
     Column("banned_at_ms", BigInteger, nullable=False),
 )
 

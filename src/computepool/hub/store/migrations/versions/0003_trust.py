@@ -5,14 +5,12 @@ from __future__ import annotations
 from alembic import op
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     Column,
     ForeignKeyConstraint,
     Integer,
     PrimaryKeyConstraint,
     Text,
     UniqueConstraint,
-    false,
     text,
 )
 
@@ -42,6 +40,8 @@ def upgrade() -> None:
         Column("strikes", BigInteger, nullable=False),
         Column("struck_at_ms", BigInteger, nullable=False),
         Column("struck_before_ms", BigInteger, nullable=False),
+        Column("struck_by", BigInteger, nullable=False),
+        Column("struck_other_ms", BigInteger, nullable=False),
         Column("banned_at_ms", BigInteger, nullable=False),
         PrimaryKeyConstraint("node_id", name="pk_reputations"),
     )
@@ -109,7 +109,12 @@ def _identity() -> None:
 
 def _verification() -> None:
     empty = text("''")
-    op.add_column("specs", Column("varies", Boolean, nullable=False, server_default=false()))
+    op.create_table(
+        "varying_specs",
+        Column("account_id", Text, nullable=False),
+        Column("spec_digest", Text, nullable=False),
+        PrimaryKeyConstraint("account_id", "spec_digest", name="pk_varying_specs"),
+    )
     op.add_column("jobs", Column("verify", Text, nullable=False, server_default=text("'none'")))
     op.add_column("jobs", Column("compare", Text))
     op.add_column("jobs", Column("comparing", Text))
