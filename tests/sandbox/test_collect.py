@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from computepool.agent.sandbox.base import OUTPUTS, Sandbox, SandboxError
 from computepool.agent.sandbox.collect import Caps, Collector
 from computepool.agent.sandbox.scratch import (
-    check_name,
     give,
     make_workdir,
     remove_tree,
@@ -24,6 +23,7 @@ from computepool.agent.sandbox.scratch import (
     unreachable,
 )
 from computepool.core.isolation import Level
+from computepool.protocol.filenames import check_name
 from tests.sandbox.running import LIMITS, stage_hostile, started
 
 

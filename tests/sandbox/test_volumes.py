@@ -211,3 +211,42 @@ def test_jobs_run_as_ever_in_a_volume(boxed: Sandbox, workdir: Path) -> None:
         process.close()
     assert (workdir / "outputs" / "file").read_text() == "here\n"
     assert int((workdir / "outputs" / "size").read_text()) <= DISK_MB + 1
+
+
+# ------------------------------------------------------------------ links in the place of folders
+def test_a_link_is_not_unmounted(ground: Path, workdir: Path) -> None:
+    """What a worker leaves in its folder may be a link to the folder of another account's job."""
+    link = ground / f"link-{os.urandom(4).hex()}"
+    link.symlink_to(workdir)
+    unmount(link)
+    link.unlink()
+    assert os.path.ismount(workdir)
+
+
+def test_what_a_link_leads_to_is_not_swept(ground: Path, workdir: Path) -> None:
+    link = ground / f"link-{os.urandom(4).hex()}"
+    link.symlink_to(workdir)
+    sweeper = Sweeper()
+    sweeper.remove(link)
+    sweeper.close()
+    link.unlink()
+    assert os.path.ismount(workdir)
+    assert (workdir / "outputs").is_dir()
+
+
+def test_without_root_no_mode_is_changed_through_a_link(ground: Path) -> None:
+    folder = ground / f"owners-{os.urandom(4).hex()}"
+    (folder / "private").mkdir(parents=True)
+    (folder / "link").symlink_to(folder / "private")
+    for path in (folder, folder / "private"):
+        os.chown(path, 65534, 65534)
+        path.chmod(0o755)
+    os.setegid(65534)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(NotADirectoryError):
+            scratch.empty_tree(folder / "link")
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+    assert (folder / "private").stat().st_mode & 0o777 == 0o755

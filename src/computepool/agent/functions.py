@@ -14,6 +14,7 @@ from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.endings import Ending, failed, of_exit
 from computepool.agent.lanes import Lane
+from computepool.agent.logs import STDERR
 from computepool.agent.sandbox.base import Status
 from computepool.agent.sandbox.collect import Caps, Collector
 from computepool.agent.staging import place_artifact, send_outputs
@@ -183,11 +184,11 @@ class FunctionRunner:
             net_in_bytes=received,
             net_out_bytes=sent,
         )
-        ending = await self._ending(call.seq, answer, worker)
+        ending = await self._ending(call, answer, worker)
         ending.ran_ms, ending.usage = ran_ms, usage
         return ending
 
-    async def _ending(self, seq: int, answer: Answer, worker: Worker) -> Ending:
+    async def _ending(self, call: Call, answer: Answer, worker: Worker) -> Ending:
         if answer.kind == RAISED:
             ending = failed(Reason.EXCEPTION, answer.text)
         elif answer.kind == NO_MEMORY:
@@ -195,9 +196,9 @@ class FunctionRunner:
         else:
             ending = Ending(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result=answer.text)
         if answer.kind == LONG_RESULT:
-            await self._take_long_result(ending, worker.workdir / ANSWER_FOLDER.format(seq))
+            await self._take_long_result(ending, worker.workdir / ANSWER_FOLDER.format(call.seq))
         if answer.has_outputs:
-            await self._take_outputs(ending, worker.workdir / OUTPUTS_FOLDER.format(seq))
+            await self._take_outputs(ending, call, worker.workdir / OUTPUTS_FOLDER.format(call.seq))
         return ending
 
     async def _take_long_result(self, ending: Ending, folder: Path) -> None:
@@ -217,12 +218,14 @@ class FunctionRunner:
         finally:
             self._sweeper.remove(folder)
 
-    async def _take_outputs(self, ending: Ending, folder: Path) -> None:
+    async def _take_outputs(self, ending: Ending, call: Call, folder: Path) -> None:
         try:
             taken = await send_outputs(folder, self._uploader, self._limits)
         finally:
             self._sweeper.remove(folder)
         taken.apply(ending)
+        for note in taken.notes:
+            call.on_output(STDERR, f"{note}\n".encode(), skipped=0)
 
 
 def _lost(attempt: Attempt, lost: Lost, *, ready: bool) -> Ending:
@@ -231,7 +234,10 @@ def _lost(attempt: Attempt, lost: Lost, *, ready: bool) -> Ending:
     tail = "" if attempt.log is None else attempt.log.stderr_tail
     ending = of_exit(ended, stderr_tail=tail)
     if not ready and ended.status in (Status.EXIT, Status.SIGNAL):
-        ending = failed(Reason.NODE_ERROR, f"the worker could not start: {ending.error or ''} {tail[-500:]}")
+        # Its variables and packages are there before the worker is: what these break is not the node's.
+        brought = attempt.spec.spec.env or attempt.spec.spec.dependencies
+        reason = Reason.BAD_JOB if brought else Reason.NODE_ERROR
+        ending = failed(reason, f"the worker could not start: {ending.error or ''} {tail[-500:]}")
     elif ended.ok:
         ending = failed(Reason.EXCEPTION, "the function ended its process without returning")
     ending.usage = attempt.measured(ended.usage)

@@ -13,14 +13,14 @@ from computepool.agent.config import MIB, AgentLimits
 from computepool.agent.endings import BadJob, Ending, StagingFailed
 from computepool.agent.sandbox.base import OUTPUTS
 from computepool.agent.sandbox.collect import Caps, Collector, Output
-from computepool.agent.sandbox.scratch import check_name, stage
+from computepool.agent.sandbox.scratch import stage
 from computepool.core.errors import ComputePoolError, NotFound
 from computepool.core.jobs import Outcome, Reason
+from computepool.protocol.filenames import check_name
 from computepool.protocol.nodes import OUTPUTS_MAX, OutputRef
 
 #: Larger files are read and hashed in a thread, so that other attempts are not held up.
 _THREAD_ABOVE = 1 * MIB
-_NAME_MAX = 255
 _RESERVED = (OUTPUTS, ".tmp")
 
 
@@ -51,7 +51,7 @@ async def place_artifact(cache: ArtifactCache, digest: str, workdir: Path, *, na
             await asyncio.to_thread(_copy, source, workdir, name)
         else:
             _copy(source, workdir, name)
-    except FileExistsError as error:
+    except (FileExistsError, NotADirectoryError) as error:
         raise BadJob(f"two inputs are called {name!r}, or one is a folder of another") from error
     except OSError as error:
         raise StagingFailed(f"cannot write the input {name!r}: {error.strerror}") from error
@@ -105,9 +105,6 @@ async def send_outputs(folder: Path, uploader: Uploader, limits: AgentLimits) ->
             taken.excess = f"wrote more than {limits.outputs_bytes_max} bytes of output files"
         if taken.excess:
             break
-        if len(output.name) > _NAME_MAX:
-            taken.notes.append(f"[output not taken: {output.name[:80]}…: its name is too long]")
-            continue
         taken.refs.append(await _send(output, uploader))
     taken.notes += [f"[output not taken: {refused.name}: {refused.reason}]" for refused in collector.refused]
     return taken

@@ -33,11 +33,9 @@ class Sweeper:
             self._queue.put((folder, _unwanted))
             return
         try:
-            for name in MADE_BY_US:
-                with contextlib.suppress(FileNotFoundError):
-                    os.rmdir(f"{path}/{name}")
+            _remove_ours(path)
             os.rmdir(path)
-        except OSError:  # Not empty, as a rule; rmdir itself never follows a link.
+        except OSError:  # Not empty, as a rule, or a link, which is not followed.
             self._queue.put((folder, _unwanted))
 
     def clean(self, folder: Path, keep: Callable[[Path], bool]) -> None:
@@ -59,6 +57,17 @@ class Sweeper:
                 remove_tree(folder)
             except OSError as error:
                 _log.warning("cannot remove %s: %s", folder, error)
+
+
+def _remove_ours(path: str) -> None:
+    """Through a descriptor: a worker that runs on can put a link in the place of its folder at any time."""
+    here = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for name in MADE_BY_US:
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(name, dir_fd=here)
+    finally:
+        os.close(here)
 
 
 def _unwanted(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from computepool.agent.sandbox import manifest, runtime
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.runtime import Runtime, Wish
-from computepool.agent.sandbox.scratch import check_name
+from computepool.protocol.filenames import check_name
 
 _DIGEST_LENGTH = 64
 

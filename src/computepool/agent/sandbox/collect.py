@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from computepool.agent.sandbox.base import MIB
-from computepool.agent.sandbox.scratch import check_name
+from computepool.protocol.filenames import check_output_name
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: O_NONBLOCK: opening a FIFO must not wait for a writer.
@@ -44,6 +44,20 @@ class Output:
 class Refused:
     name: str
     reason: str
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether there is nothing to collect, and nothing to refuse: a job may put a link in this folder's place."""
+    try:
+        fd = os.open(folder, _OPEN_FOLDER)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        return not os.listdir(fd)
+    finally:
+        os.close(fd)
 
 
 @dataclass(slots=True)
@@ -112,7 +126,7 @@ class Collector:
     def _open(self, name: str, path: str, *, parent: int, depth: int) -> int | None:
         """A descriptor of a folder or a plain file; None, with a reason noted, for anything else."""
         try:
-            check_name(path)
+            check_output_name(path)
             mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode):
                 if depth > self.caps.depth:

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from computepool.agent.sandbox.base import MIB, OUTPUTS, SandboxError
+from computepool.protocol.filenames import check_name
 
-NAME_BYTES_MAX = 1024
-NAME_PARTS_MAX = 32
 _DEPTH_MAX = 256
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: A file costs an inode however small it is: this many per MB of the disk limit, and some for small limits.
@@ -39,22 +38,6 @@ def make_workdir(parent: Path, name: str) -> Path:
     workdir.mkdir(mode=0o700)
     (workdir / OUTPUTS).mkdir(mode=0o755)
     return workdir
-
-
-def check_name(name: str) -> list[str]:
-    """The parts of a relative file name that is safe to create or send on; else ValueError says why not."""
-    parts = name.split("/")
-    if any(part in ("", ".", "..") for part in parts):
-        raise ValueError(f"{name!r} is not a plain relative path")
-    if any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 or 0xD800 <= ord(char) < 0xE000 for char in name):
-        raise ValueError(f"{name!r} has control characters or is not UTF-8")
-    if (
-        len(parts) > NAME_PARTS_MAX
-        or len(name.encode()) > NAME_BYTES_MAX
-        or any(len(p.encode()) > 255 for p in parts)
-    ):
-        raise ValueError(f"{name[:80]!r}… is too long")
-    return parts
 
 
 def stage(workdir: Path, name: str, *, executable: bool = False) -> BinaryIO:
@@ -154,9 +137,14 @@ def _unlink_files(folder: int) -> list[str]:
 
 
 def _open_up(name: str | Path, *, dir_fd: int | None = None) -> None:
-    # Without root the agent owns these folders, but the job may have taken the permissions away.
+    # Without root the agent owns these folders, but the job may have taken the permissions away. chmod by name would
+    # follow a link that the job put there to a file of the owner's.
     if os.geteuid() != 0:
-        os.chmod(name, 0o700, dir_fd=dir_fd)
+        fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+        try:
+            os.chmod(f"/proc/self/fd/{fd}", 0o700)
+        finally:
+            os.close(fd)
 
 
 def files_max(disk_mb: int) -> int:

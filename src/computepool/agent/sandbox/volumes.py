@@ -26,6 +26,7 @@ _LOOP_CTL_GET_FREE, _LOOP_CONFIGURE = 0x4C82, 0x4C0A
 _CONFIG = struct.Struct("<II 52x I 176x 64x")
 _AUTOCLEAR = 4
 _MS_NOSUID, _MS_NODEV, _MS_NOATIME, _MNT_DETACH = 2, 4, 1024, 2
+_UMOUNT_NOFOLLOW = 8
 _CLONE_NEWNS, _MS_REC, _MS_SLAVE = 0x20000, 1 << 14, 1 << 19
 #: Nobody needs these files after a crash. The kernel would write the whole inode table in the background.
 _OPTIONS = b"noinit_itable,nobarrier,nodiscard"
@@ -164,7 +165,8 @@ def clean(folder: Path) -> bool:
 
 def unmount(folder: Path) -> None:
     """Take the file system off `folder` and remove its image, with everything in it; nothing if there is none."""
-    while _libc.umount2(os.fsencode(folder), _MNT_DETACH) == 0:
+    # A folder in a work folder may be a link by now, to anything that is mounted on this machine.
+    while _libc.umount2(os.fsencode(folder), _MNT_DETACH | _UMOUNT_NOFOLLOW) == 0:
         continue
     image_of(folder).unlink(missing_ok=True)
 
