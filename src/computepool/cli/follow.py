@@ -21,7 +21,7 @@ from rich.text import Text
 from computepool.cli import output
 from computepool.core.jobs import TERMINAL, JobState
 from computepool.core.money import format_credits
-from computepool.sdk.outcome import place
+from computepool.sdk.outcome import fetch
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs import GroupView, JobDetail, JobView, LogChunk, OutputFile
@@ -83,14 +83,17 @@ def follow_group(pool: Pool, group_id: str) -> GroupView:
 
 def save_outputs(pool: Pool, outputs: list[OutputFile], folder: Path | None) -> None:
     """Say what came back, and fetch it where a folder was given."""
-    for item in outputs:
-        if folder is None:
+    if folder is None:
+        for item in outputs:
             output.note(f"output {item.name}  {output.size(item.size)}  {item.digest[:12]}")
-        else:
-            path = pool.artifacts.get(item.digest, place(item.name, folder))
+        if outputs:
+            output.note("Fetch them with --out DIR, or: pool artifacts get DIGEST")
+        return
+    for item, path, reason in fetch(pool, outputs, folder):
+        if path is not None:
             output.note(f"output {path}  {output.size(item.size)}")
-    if outputs and folder is None:
-        output.note("Fetch them with --out DIR, or: pool artifacts get DIGEST")
+        else:
+            output.note(f"{reason} It is there: pool artifacts get {item.digest[:12]} FILE")
 
 
 def bill(jobs: Sequence[JobView]) -> str:

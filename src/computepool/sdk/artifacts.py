@@ -26,6 +26,8 @@ PART_BYTES = 64 * CHUNK_BYTES
 BREAKS_MAX = 20
 INPUT_FILES_MAX = 1_000
 PARTIAL_CONTENT = 206
+#: A longer name leaves no room for what is put around it while the file is on its way.
+_NAME_BYTES_MAX = 200
 
 Seen: TypeAlias = Callable[[int, int], None]
 Artifacts: TypeAlias = list[ArtifactView]
@@ -57,7 +59,10 @@ class ArtifactApi:
         if target.is_dir():
             target = target / digest
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{target.name}.{digest[:12]}.part")
+        name = target.name
+        if len(os.fsencode(name)) > _NAME_BYTES_MAX:
+            name = hashlib.sha256(os.fsencode(name)).hexdigest()
+        part = target.with_name(f".{name}.{digest[:12]}.part")
         with part.open("a+b") as sink:
             self._download(digest, sink, progress or _ignore)
         part.replace(target)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from computepool.protocol.filenames import check_output_name
 from computepool.protocol.jobs import JobResult, OutputFile
 from computepool.sdk.errors import BadRequest
 from computepool.sdk.options import PathLike
 
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
+
+#: What a file system says to a name that it cannot hold, or not beside what is there.
+_UNFIT = frozenset(
+    (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EILSEQ, errno.EINVAL)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +42,43 @@ class JobOutcome:
         return self._pool.jobs.log_text(self.job_id)
 
     def download(self, folder: PathLike) -> list[Path]:
-        """Fetch the output files into `folder`, under the names the job gave them."""
-        return [
-            self._pool.artifacts.get(output.digest, place(output.name, Path(folder)))
-            for output in self.outputs
-        ]
+        """Fetch the output files into `folder`, under the names the job gave them.
+
+        One that cannot have its name here is left out, with a warning.
+        """
+        paths = []
+        for _, path, reason in fetch(self._pool, self.outputs, Path(folder)):
+            if path is None:
+                warnings.warn(reason, stacklevel=2)
+            else:
+                paths.append(path)
+        return paths
+
+
+def fetch(
+    pool: Pool, outputs: Iterable[OutputFile], folder: Path
+) -> Iterator[tuple[OutputFile, Path | None, str]]:
+    """One by one, where each went; None and a sentence for one with an odd name, which costs the others nothing."""
+    for output in outputs:
+        try:
+            target = place(output.name, folder)
+        except BadRequest as error:
+            yield output, None, error.detail
+            continue
+        try:
+            path = pool.artifacts.get(output.digest, target)
+        except OSError as error:
+            if error.errno not in _UNFIT:
+                raise
+            yield output, None, f"The output {output.name!r} was not fetched: {error.strerror}."
+        else:
+            yield output, path, ""
 
 
 def place(name: str, folder: Path) -> Path:
     """Where an output goes. Its name was chosen on a stranger's machine: it must not leave the folder."""
-    parts = PurePosixPath(name).parts
-    if not parts or PurePosixPath(name).is_absolute() or ".." in parts or "\\" in name:
-        raise BadRequest(f"The job named an output {name!r}, which would leave {folder}; it was not fetched.")
-    if any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in name):
-        raise BadRequest(f"The job named an output {name!r}, with control characters; it was not fetched.")
+    try:
+        parts = check_output_name(name)
+    except ValueError as error:
+        raise BadRequest(f"The job named an output {name!r}; it was not fetched: {error}.") from error
     return folder.expanduser().joinpath(*parts)

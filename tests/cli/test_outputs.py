@@ -1,0 +1,75 @@
+"""What a stranger's job left and printed, on the submitter's side."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from computepool.cli import follow
+from computepool.cli.options import open_pool
+from computepool.protocol.jobs import LogChunk, OutputFile
+from tests.cli.conftest import Run
+from tests.sdk.fake_hub import FakeHub
+
+HOSTILE = (
+    "plain\ttab \x1b[31mred\x1b[0m\n\x1b]0;title\x07\x1b]52;c;cm0gLXJm\x07\x1b[2J\x1b[1;1Hfake\n"
+    "\x1bPq\x1b\\\x9b2J\x1bc\x1b[6n\x08\x08\n\x1b"
+)
+REST = "]0;split over two\x07\n"
+
+
+def test_the_others_are_fetched_and_the_odd_one_is_named(
+    hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = open_pool()
+    digest = pool.artifacts.put_bytes(b"words", name="w").digest
+    outputs = [OutputFile(name=name, digest=digest, size=5) for name in ("ok", "..\\x", "../y", "last")]
+    follow.save_outputs(pool, outputs, tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"ok", "last"}
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 4
+    assert "'..\\\\x'" in said[1]
+    assert "'../y'" in said[2]
+    assert all("not fetched" in line and digest[:12] in line for line in said[1:3])
+
+
+def printed(hub: FakeHub, run: Run) -> str:
+    job_id = run("submit", "--", "echo", "one").out.strip()
+    hub.jobs[job_id]["logs"] = [
+        LogChunk(seq=number, attempt_id="att_1", stream="stdout", text=text)
+        for number, text in enumerate((HOSTILE, REST), start=1)
+    ]
+    return job_id
+
+
+@pytest.mark.parametrize("follow", [(), ("-f",)])
+def test_a_terminal_gets_colours_and_no_other_commands(
+    hub: FakeHub, run: Run, follow: tuple[str, ...]
+) -> None:
+    job_id = printed(hub, run)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "computepool.cli", "jobs", "logs", *follow, job_id]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while data := os.read(ours, 4096):
+                shown += data
+        except OSError:
+            pass  # Linux's way to say that the other end is closed.
+        assert process.wait(20) == 0
+    os.close(ours)
+    text = shown.decode().replace("\r\n", "\n")
+    assert "plain\ttab \x1b[31mred\x1b[0m\n" in text
+    left = text.replace("\x1b[31m", "").replace("\x1b[0m", "")
+    assert all(char.isprintable() or char in "\n\t" for char in left), left
+    assert "title" not in left
+
+
+def test_a_pipe_gets_it_as_it_is(hub: FakeHub, run: Run) -> None:
+    assert run("jobs", "logs", printed(hub, run)).out == HOSTILE + REST
