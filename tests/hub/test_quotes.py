@@ -247,3 +247,33 @@ async def test_the_same_money_is_refused_in_a_submission(hub: HubDouble, sam: ht
                 money = {name: value for name, value in request.items() if name != "items"}
                 answer = await sam.post("/jobs", json=body(items=items, **money))
                 assert (answer.status_code, answer.json()["field"]) == (422, field), (request, answer.text)
+
+
+async def test_a_quote_does_not_promise_a_start_where_every_node_rests(
+    hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient
+) -> None:
+    node = await hub.node(pia)
+    [job_id] = await submit(sam)
+    [grant] = (await node.poll(wait_ms=5_000)).grants
+    assert await node.report(grant.attempt_id, result="1") == "accepted"
+    await node.poll(wait_ms=0)
+    assert (await quoted(sam))["start"]["p50_ms"] == 0, job_id
+    paused = await pia.post(f"/nodes/{node.node_id}/state", json={"state": "paused"})
+    assert paused.status_code == 200, paused.text
+    seen = await quoted(sam)
+    assert (seen["nodes_now"], seen["nodes_able"]) == (0, 1)
+    assert seen["start"]["p50_ms"] is None
+    assert "every node that would run it is paused" in seen["start"]["text"]
+
+
+async def test_one_way_to_check_and_words_for_it(sam: httpx2.AsyncClient) -> None:
+    both = {"verify": "quorum:3", "confidence": 0.9}
+    wrong = {"verify": "quorum:9"}
+    for path, asked in (("/jobs", body()), ("/quotes", {})):
+        answer = await sam.post(path, json=asked | both)
+        assert answer.status_code == 422
+        assert "by verify or by confidence, not by both" in answer.text
+        answer = await sam.post(path, json=asked | wrong)
+        assert answer.status_code == 422
+        assert "none, adaptive, quorum:K with K from 2 to 5, or confidence:P" in answer.text
+        assert "[2-5]" not in answer.text

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
-from computepool.core.rules import Rules
+from computepool.core.rules import Demand, Rules
 from computepool.hub.services import nodes, permissions
+from computepool.protocol.jobs import Needs, asked
 from computepool.protocol.rules import NO_RULES, NodeRules, rules_digest
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -110,7 +112,7 @@ async def test_rules_keep_jobs_away_and_say_why(hub: HubDouble) -> None:
     await put(pia, node, minutes_max=60, deny_labels=["mining"], network=False, disk_mb_max=1000)
     waiting = [
         (await submit(sam, spec={"timeout_s": 3601}))[0],
-        (await submit(sam, spec={"labels": ["mining", "x"]}))[0],
+        (await submit(sam, spec={"labels": ["MINING", "x"]}))[0],
         (await submit(sam, spec={"net": ["a.test:443"]}))[0],
         (await submit(sam, needs={"disk_mb": 1001}))[0],
     ]
@@ -217,3 +219,13 @@ async def test_a_lane_is_not_filled_up_against_a_new_rule(tmp_path: Path) -> Non
         more = [grant for _ in range(3) for grant in (await node.poll(wait_ms=50)).grants]
         assert [grant for grant in more if grant.attempt_id not in held] == []
         assert hub.hub.registry.get(node.node_id).attempts.keys() == {first}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("denied", "label"), [("mining", "MINING"), ("Mining", "mining"), ("mining", "mining")]
+)
+def test_a_label_is_the_same_however_it_is_written(denied: str, label: str) -> None:
+    wanted = asked(Needs(), net=[], labels=[label], timeout_s=60)
+    demand = Demand(account="a", labels=wanted.labels)
+    assert not NodeRules(deny_labels=[denied]).rules().admits("label", demand)
+    assert NodeRules(allow_labels=[denied]).rules().admits("label", demand)

@@ -154,3 +154,10 @@ def test_a_type_is_a_label_beside_others(hub: FakeHub, pool: Pool) -> None:
     assert next(iter(hub.jobs.values()))["request"].spec.labels == ["night", "other"]
     with pytest.raises(BadRequest, match="'toys' is not one of ml, gaming, other"):
         pool.submit(double, 1, type="toys")
+
+
+def test_a_quorum_is_not_dropped_for_a_confidence() -> None:
+    with pytest.raises(BadRequest, match=r"^Results are checked by verify or by confidence, not by both\.$"):
+        options.terms({"verify": "quorum:3", "confidence": 0.9})
+    with pytest.raises(BadRequest, match=r"^verify: write none, adaptive, quorum:K with K from 2 to 5"):
+        options.terms({"verify": "quorum:9"})

@@ -30,6 +30,9 @@ class Stand:
 class Outlook:
     nodes: int
     stands: tuple[Stand, ...]  #: the cheapest first
+    awake: int = (
+        0  #: of the nodes that agree on the price, those that are neither offline, paused nor cooling off
+    )
     networked: int | None = None  #: nodes that take jobs with network; None: the job has none
 
     @property
@@ -79,7 +82,8 @@ def outlook(fleet: Fleet, market: Market, shape: Shape) -> Outlook:
         for (offer, own), total in merged.items()
     ]
     stands.sort(key=lambda stand: (stand.offer.price, str(stand.offer.zone)))
-    return Outlook(nodes=len(fleet), stands=tuple(stands), networked=networked)
+    awake = int(np.count_nonzero(able & agrees & verdicts.now["available"]))
+    return Outlook(nodes=len(fleet), stands=tuple(stands), awake=awake, networked=networked)
 
 
 def _kinds(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> NDArray[np.intp]:

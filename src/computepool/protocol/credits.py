@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from computepool.core.jobs import JobKind, JobState
 from computepool.core.money import AMOUNT_MAX, CREDIT
 from computepool.protocol.base import Digest, Micro, Name, Page, PositiveMicro, Reply, Request, Tag
-from computepool.protocol.jobs import TIMEOUT_MAX_S, Needs, NetTargets, VerifyText
+from computepool.protocol.jobs import TIMEOUT_MAX_S, Needs, NetTargets, VerifyText, check_one_way
 
 #: Jobs that one quote may be for; more than one submission may carry.
 QUOTE_ITEMS_MAX = 1_000_000
@@ -203,6 +203,11 @@ class QuoteRequest(Request):
     spec_digest: Digest | None = None  #: the same, more exactly
     verify: VerifyText | None = None  #: as for a submission
     confidence: float | None = Field(default=None, ge=0.5, lt=1)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        check_one_way(self.verify, self.confidence)
+        return self
 
 
 class Estimate(Reply):

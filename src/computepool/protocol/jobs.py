@@ -42,9 +42,6 @@ MB_MAX = 64 * 1024 * 1024
 
 Megabytes = Annotated[int, Field(ge=0, le=MB_MAX)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
-VerifyText = Annotated[
-    str, StringConstraints(pattern=r"^(none|adaptive|quorum:[2-5]|confidence:0\.\d{1,6})$")
-]
 ShortText = Annotated[str, StringConstraints(max_length=16_384)]
 
 
@@ -55,6 +52,22 @@ def _known_comparison(text: str) -> str:
     return text
 
 
+def _known_check(text: str) -> str:
+    if not re.fullmatch(_CHECK, text):
+        raise ValueError(
+            "write none, adaptive, quorum:K with K from 2 to 5, or confidence:P, for example confidence:0.999"
+        )
+    return text
+
+
+def check_one_way(verify: str | None, confidence: float | None) -> None:
+    """One of the two would be dropped without a word."""
+    if verify is not None and confidence is not None:
+        raise ValueError("results are checked by verify or by confidence, not by both")
+
+
+_CHECK = r"^(none|adaptive|quorum:[2-5]|confidence:0\.\d{1,6})$"
+VerifyText = Annotated[str, AfterValidator(_known_check), Field(json_schema_extra={"pattern": _CHECK})]
 _COMPARISON = re.compile(r"exact|tolerance:[0-9.eE+-]+(,[0-9.eE+-]+)?")
 
 
@@ -126,7 +139,7 @@ def asked(needs: Needs, *, net: Sequence[str], labels: Sequence[str], timeout_s:
     return replace(
         needs.requirements(),
         network=bool(net),
-        labels=frozenset(labels),
+        labels=frozenset(label.lower() for label in labels),  # who denies mining means Mining, too
         minutes=math.ceil(timeout_s / 60),
     )
 
@@ -234,9 +247,10 @@ class SubmitRequest(Request):
     compare_function: CompareFunction | None = None  #: in place of compare
 
     @model_validator(mode="after")
-    def _one_comparison(self) -> Self:
+    def _one_way(self) -> Self:
         if self.compare is not None and self.compare_function is not None:
             raise ValueError("results are compared by compare or by compare_function, not by both")
+        check_one_way(self.verify, self.confidence)
         return self
 
 

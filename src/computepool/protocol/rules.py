@@ -34,8 +34,8 @@ class NodeRules(Request):
         return Rules(
             allow_submitters=frozenset(self.allow_submitters),
             deny_submitters=frozenset(self.deny_submitters),
-            allow_labels=frozenset(self.allow_labels),
-            deny_labels=frozenset(self.deny_labels),
+            allow_labels=frozenset(label.lower() for label in self.allow_labels),
+            deny_labels=frozenset(label.lower() for label in self.deny_labels),
             network=self.network,
             gpus=self.gpus,
             minutes_max=self.minutes_max,

@@ -177,8 +177,10 @@ def validated(model: type[Model], **fields: Any) -> Model:
         return model(**{name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or model.__name__
+        field = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
+        if not field:  # it is about several of them, and names them
+            raise BadRequest(f"{message[:1].upper()}{message[1:]}.") from error
         raise BadRequest(f"{_AS_WRITTEN.get(field, field)}: {message}", field=field) from error
 
 

@@ -93,8 +93,8 @@ def _with_ids(connection: Connection, rules: NodeRules) -> NodeRules:
         update={
             "allow_submitters": _ids(connection, rules.allow_submitters),
             "deny_submitters": _ids(connection, rules.deny_submitters),
-            "allow_labels": sorted(set(rules.allow_labels)),
-            "deny_labels": sorted(set(rules.deny_labels)),
+            "allow_labels": sorted({label.lower() for label in rules.allow_labels}),
+            "deny_labels": sorted({label.lower() for label in rules.deny_labels}),
         }
     )
 

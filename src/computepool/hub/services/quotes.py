@@ -176,6 +176,8 @@ def _start(seen: Outlook, waits: list[int]) -> Estimate:
         return Estimate(text="Unknown: no connected node could run it.")
     if not seen.agreed:
         return Estimate(text="Unknown: no node that could run it agrees on the price.")
+    if not seen.awake:
+        return Estimate(text="Unknown: every node that would run it is paused, offline or cooling off now.")
     if not waits:
         return Estimate(text="Unknown: no job was placed on such a node in the last 24 hours.")
     return _estimate(waits, "jobs waited for such a node in the last 24 hours")
