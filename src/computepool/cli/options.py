@@ -138,7 +138,7 @@ def terms(
         typer.Option(metavar="CREDITS", help="The most it may cost per hour; 0: only on your own nodes."),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="CREDITS", help="The most all of it may cost; a hard stop.")
+        str | None, typer.Option(metavar="CREDITS", help="The most all runs of it may cost; a hard stop.")
     ] = None,
 ) -> JobOptions:
     given: dict[str, Any] = {
@@ -166,7 +166,8 @@ def checks(
         str | None,
         typer.Option(
             metavar="HOW",
-            help="When two results are the same: exact, tolerance:1e-9, or FILE.py:NAME, a function of two results.",
+            help="When two results are the same: exact, tolerance:1e-9, or FILE.py:NAME, a function of two results "
+            "(its runs, a minute each at most, are paid beside --budget).",
         ),
     ] = None,
 ) -> JobOptions:
