@@ -24,11 +24,10 @@ FAULT = {"outcome": "failed", "reason": "node_error", "exit_code": None}
 
 
 async def judged(hub: HubDouble, node: NodeDouble, action: str, *, times: int = 1) -> None:
-    """As verification says it of results of this node."""
-    for _ in range(times):
-        await hub.hub.store.write(
-            lambda tx: tx.emit(actor="hub", action=action, account_id="acc_x", node_id=node.node_id)
-        )
+    """As verification says it of results of this node, for two submitters in turn."""
+    for number in range(times):
+        said = {"account_id": f"acc_{number % 2}", "node_id": node.node_id}
+        await hub.hub.store.write(lambda tx, said=said: tx.emit(actor="hub", action=action, **said))
 
 
 async def known(client: httpx2.AsyncClient, node: NodeDouble) -> dict[str, Any]:
