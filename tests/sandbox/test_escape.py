@@ -21,7 +21,7 @@ from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.core.isolation import Level
 from tests.sandbox.canaries import Canaries
-from tests.sandbox.running import Outcome, attack, run_python, stage_hostile, started
+from tests.sandbox.running import Outcome, attack, run, run_python, stage_hostile, started
 
 x86_only = pytest.mark.skipif(platform.machine() != "x86_64", reason="the job is written in x86_64 numbers")
 
@@ -218,6 +218,15 @@ def test_priority_and_limits_cannot_be_raised(boxed: Sandbox, ground: Path) -> N
 # ------------------------------------------------------------------ the kernel
 def test_kernel_tells_nothing(boxed: Sandbox, ground: Path) -> None:
     assert attack(boxed, "kernel_logs", ground=ground).got == {}
+
+
+def test_arguments_of_the_kernel_are_hidden(boxed: Sandbox, ground: Path) -> None:
+    """They name disks and services of the machine."""
+    own = Path("/proc/cmdline").read_text().strip()
+    outcome = run(boxed, ["cat", "/proc/cmdline"], ground=ground)
+    assert own
+    assert own not in outcome.out
+    assert outcome.exit.ok
 
 
 def test_each_denied_call_is_refused(boxed: Sandbox, ground: Path, unprotected: Unprotected) -> None:

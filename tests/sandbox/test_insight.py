@@ -112,20 +112,20 @@ class Ground:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        for name in ("usr/bin", "work/sub", "data", "secret"):
+        for name in ("usr/bin", "own/sub", "data", "secret"):
             (root / name).mkdir(parents=True)
-        for name in ("usr/bin/tool", "work/mine", "data/read", "secret/tool"):
+        for name in ("usr/bin/tool", "own/mine", "data/read", "secret/tool"):
             (root / name).write_text(f"#!{name}")
             (root / name).chmod(0o755)
         (root / "single").write_text("#!single")
-        os.mkfifo(root / "work/pipe")
+        os.mkfifo(root / "own/pipe")
         links = {
             "out": str(root / "secret/tool"), "dir": str(root / "secret"), "up": "../secret/tool", "far": "../" * 9,
             "tool": "/bin/tool", "near": "sub/../mine", "a": "b", "b": "a", "data": "/opt/data/../data/read",
         }  # fmt: skip
         for name, target in links.items():
-            (root / "work" / name).symlink_to(target)
-        trees = {"/usr": root / "usr", "/job": root / "work", "/opt/data": root / "data"}
+            (root / "own" / name).symlink_to(target)
+        trees = {"/usr": root / "usr", "/job": root / "own", "/opt/data": root / "data"}
         self.view = View(trees | {"/opt/one": root / "single"}, {"/bin": "usr/bin"})
 
     def first(self, path: str) -> str | None:
@@ -145,7 +145,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Ground:
         ("/bin/tool", "/usr"), ("../bin/tool", "/usr"), ("../../../bin/tool", "/usr"), ("data", "/opt/data"),
         ("/opt/one", "/opt/one"), ("/opt/../job/mine", "/job"), ("far/usr/bin/tool", "/usr"),
         ("out", None), ("dir/tool", None), ("up", None), ("a", None), ("pipe", None), ("sub", None), ("/", None), ("", None),
-        ("../secret/tool", None), ("../work/mine", None), ("/opt", None), ("/opt/one/x", None), ("mine/x", None),
+        ("../secret/tool", None), ("../mine", None), ("/opt", None), ("/opt/one/x", None), ("mine/x", None),
         ("/nothing/../job/mine", None), ("a\0b", None), ("x" * 300, None), ("\udc80", None), ("x/\ud800", None),
     ],
 )  # fmt: skip
@@ -169,7 +169,7 @@ def test_paths_mean_what_they_mean_inside(host: Ground, path: str, place: str | 
                 "far",
                 "up",
                 "out",
-                "work",
+                "own",
                 "opt",
                 "data",
             ]

@@ -157,3 +157,5 @@ def _system_mounts(folders: Mapping[str, str]) -> Iterator[str]:
     for inside, outside in folders.items():
         yield from ("--ro-bind", outside, inside)
     yield from ("--proc", "/proc", "--dev", "/dev")
+    # The kernel's arguments name disks and services of the machine.
+    yield from ("--dev-bind", "/dev/null", "/proc/cmdline")

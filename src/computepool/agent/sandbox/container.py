@@ -36,8 +36,8 @@ _SHELL_SAYS = (126, 127)
 _FIRST_FD = 3
 #: As the engines do it: what tells about the host, and what could change it if everything else failed.
 _MASKED = (
-    "/proc/acpi", "/proc/config.gz", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
-    "/proc/timer_list", "/proc/timer_stats",
+    "/proc/acpi", "/proc/cmdline", "/proc/config.gz", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+    "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
 )  # fmt: skip
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
