@@ -73,7 +73,7 @@ class _Node:
 
 def _submitter(hub: Hub, tx: Tx) -> Principal:
     account = factories.add_account(tx)
-    grants.welcome(hub, tx, account)
+    grants.welcome(hub, tx, account, amount=hub.settings.signup_grant)
     return Principal(account_id=account, name=account, roles=frozenset({"submitter"}))
 
 

@@ -33,7 +33,7 @@ TURNS = 200
 ROUNDS = 40_000
 
 TRUE = "/bin/true"
-#: What the issue of the sandboxes asks for, in milliseconds.
+#: Targets, in milliseconds over a plain process.
 START_TARGETS = {Level.NAMESPACE: 25.0, Level.GVISOR: 250.0}
 COMPUTE_TARGET = 3.0
 _LIMITS = Limits(cpus=0)
