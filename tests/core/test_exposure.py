@@ -94,7 +94,6 @@ def test_without_bounds_nothing_is_counted_as_too_much() -> None:
     fleet = Fleet()
     fleet.upsert(node("a", "ann"))
     assert len(chosen(fleet, worth(4_000), 64)) == 64
-    assert fleet.owners.jobs_left(fleet.accounts.find("ann"), 0) == UNBOUND
 
 
 class Books(RuleBasedStateMachine):

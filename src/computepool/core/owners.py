@@ -41,10 +41,6 @@ class Owners:
         """One job may be worth more than the bound, if it is the only one: where it goes is decided before (gates.py)."""
         return not value or not self.held[owner] or self.held[owner] + value <= self.caps[owner]
 
-    def jobs_left(self, owner: int, value: int) -> int:
-        """How many more jobs of this value there is room for."""
-        return max(0, int(self.caps[owner] - self.held[owner])) // value if value else UNBOUND
-
     def _set_cap(self, owner: int, node_id: str, cap: int | None) -> None:
         """An owner is trusted as far as the best of its nodes."""
         known = self._caps.setdefault(owner, {})

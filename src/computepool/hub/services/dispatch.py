@@ -203,8 +203,8 @@ class Dispatcher:
             )
             offer = self._offer(lane)
             places.append(_Place(job_id, lane, offer))
-            depth = self._depth(self._spec_of.get(job_id, ""))
-            depth = 1 if self._pays_dues(lane) else min(depth, 1 + self._trusted_with(lane))
+            # A lane counts as one job in what its owner may hold: all of it together is paid for its time alone.
+            depth = 1 if self._pays_dues(lane) else self._depth(self._spec_of.get(job_id, ""))
             if depth > 1:
                 self._lanes[lane.id] = lane
                 more = self._hub.backlog.take_like(lane.shape, depth - 1)
@@ -227,15 +227,9 @@ class Dispatcher:
             if not self._still_agreed(lane):
                 continue  # the price, or the owner's mind, changed since the lane was opened
             offer = self._offer(lane)
-            wanted = min(depth - len(lane.attempts), self._trusted_with(lane))
-            more = self._hub.backlog.take_like(lane.shape, wanted)
+            more = self._hub.backlog.take_like(lane.shape, depth - len(lane.attempts))
             places += [_Place(job_id, lane, offer) for job_id in more]
         return places
-
-    def _trusted_with(self, lane: Lane) -> int:
-        """How many more jobs the bound on what the owner may hold leaves room for. A lane counts there as one of its jobs."""
-        fleet, own = self._hub.registry.fleet, lane.owner == lane.shape.account
-        return fleet.owners.jobs_left(fleet.accounts.find(lane.owner), 0 if own else lane.shape.value)
 
     def _pays_dues(self, lane: Lane) -> bool:
         """A newcomer gets the jobs of others one by one, however short they are: it may lose all that it holds."""

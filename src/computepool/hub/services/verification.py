@@ -22,6 +22,7 @@ from computepool.core.pricing import charge_of
 from computepool.core.reputation import REFUTED_ACTION, VERIFIED_ACTION
 from computepool.core.resources import Shape
 from computepool.core.verification import PPM, Decision, Mode, Policy, Ruling, parse
+from computepool.hub.registry import Lane
 from computepool.hub.services import holds, lifecycle
 from computepool.hub.services.context import Hub
 from computepool.hub.services.holds import Bill
@@ -165,41 +166,34 @@ class Checks:
 
 
 def draw(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Checks:
-    streak = hub.registry.fleet.streak(node_id)
-    known: dict[Shape, bool] = {}
-    drawn = (
-        id_
-        for id_ in attempt_ids
-        if _draw(hub, id_) < _chance(hub, node_id, id_, streak=streak)
-        and _somebody_else(hub, node_id, id_, known=known)
-    )
+    streak, session = hub.registry.fleet.streak(node_id), hub.registry.get(node_id)
+    held = {} if session is None else session.attempts
+    chances: dict[str, int] = {}  # the attempts of a lane are alike
+    drawn = []
+    for id_ in attempt_ids:
+        attempt = held.get(id_)
+        lane = None if attempt is None else attempt.lane
+        key = "" if lane is None else lane.id
+        if key not in chances:
+            chances[key] = _chance(hub, lane, node_id, streak=streak)
+        if chances[key] and _draw(hub, id_) < chances[key]:
+            drawn.append(id_)
     return Checks(streak, frozenset(drawn))
 
 
-def _chance(hub: Hub, node_id: str, attempt_id: str, *, streak: int) -> int:
-    session, fleet = hub.registry.get(node_id), hub.registry.fleet
-    attempt = session.attempts.get(attempt_id) if session is not None else None
-    row = fleet.row_of(node_id)
-    if attempt is None or row is None:
+def _chance(hub: Hub, lane: Lane | None, node_id: str, *, streak: int) -> int:
+    """None where it would be in vain. Where the job is not known here any more, somebody may be able to check it."""
+    row, fleet = hub.registry.fleet.row_of(node_id), hub.registry.fleet
+    if lane is None or row is None:
         return verification.check_chance(streak)
-    return verification.check_chance(streak, value=attempt.lane.shape.value, cap=fleet.node_at(row).cap)
+    if lane.shape.account == lane.owner or not _others_able(hub, lane.shape, lane.owner):
+        return 0
+    return verification.check_chance(streak, value=lane.shape.value, cap=fleet.node_at(row).cap)
 
 
 def _draw(hub: Hub, attempt_id: str) -> int:
     """Even, the same whenever it is asked, and known to this pool's hubs alone."""
     return int(hub.secrets.digest(f"check:{attempt_id}")[:16], 16) % PPM
-
-
-def _somebody_else(hub: Hub, node_id: str, attempt_id: str, *, known: dict[Shape, bool]) -> bool:
-    """Whether a connected node of another owner could run it. Where the job is not known here any more: perhaps."""
-    session = hub.registry.get(node_id)
-    attempt = session.attempts.get(attempt_id) if session is not None else None
-    if attempt is None:
-        return True
-    shape = attempt.lane.shape
-    if shape not in known:
-        known[shape] = shape.account != attempt.lane.owner and _others_able(hub, shape, attempt.lane.owner)
-    return known[shape]
 
 
 def _others_able(hub: Hub, shape: Shape, owner: str) -> bool:
