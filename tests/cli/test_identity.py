@@ -82,6 +82,7 @@ def test_roles_and_approvals(hub: ServedHub, run: Run, monkeypatch: pytest.Monke
 
 def test_signing_out_everywhere(hub: ServedHub, run: Run) -> None:
     ann = reply(run("accounts", "create", "bea", "--json"))["id"]
+    assert run("keys", "create", "by-name", "--account", "bea").out.startswith("cp_")
     key = run("keys", "create", "k", "--account", ann).out.strip()
     save_config(Config(hub=load_config().hub, key=key))
     assert run("logout", "--everywhere").code == 0

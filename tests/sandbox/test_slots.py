@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import computepool
-from computepool.agent.sandbox import bubblewrap, cgroups, runsc, supervise
+from computepool.agent.sandbox import cgroups, runsc, supervise
 from computepool.agent.sandbox.asyncwait import finish
 from computepool.agent.sandbox.base import BadCommand, Limits, Policy, Sandbox, SandboxError, Status, Usage
 from computepool.agent.sandbox.gvisor import GvisorSandbox
@@ -27,7 +27,7 @@ from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.agent.sandbox.selftest import BACKENDS, Backend
-from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.sandbox.slots import SandboxConfig, Slot
 from tests.sandbox.running import (
     LIMITS,
     alive,
@@ -116,11 +116,11 @@ def test_root_is_refused(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch)
         uid = 0
 
     with pytest.raises(SandboxError, match="never run as uid 0"):
-        bubblewrap._refuse_root(RootSlot())  # type: ignore[arg-type]
+        Slot.refuse_root(RootSlot())  # type: ignore[arg-type]
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     RootSlot.uid = None  # type: ignore[assignment]
     with pytest.raises(SandboxError, match="never run as uid 0"):
-        bubblewrap._refuse_root(RootSlot())  # type: ignore[arg-type]
+        Slot.refuse_root(RootSlot())  # type: ignore[arg-type]
 
 
 @as_root
@@ -160,7 +160,7 @@ from computepool.agent.sandbox.base import Limits, Policy
 from computepool.agent.sandbox.{module} import {name}
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.selftest import BACKENDS, Backend
-from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.sandbox.slots import Slot, SandboxConfig
 cache, workdir, marker = map(str, sys.argv[1:4])
 config = SandboxConfig(cache_dir=Path(cache), runtime=Runtime.prepare(Path(cache), {{}}), cgroups={cgroups})
 sandbox = {name}(config)
@@ -254,7 +254,7 @@ from pathlib import Path
 from computepool.agent.sandbox import selftest
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.selftest import BACKENDS, Backend
-from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.sandbox.slots import Slot, SandboxConfig
 home = Path(sys.argv[1])
 config = SandboxConfig(cache_dir=home / "cache", runtime=Runtime.prepare(home / "cache", {}))
 reports = selftest.levels(config)

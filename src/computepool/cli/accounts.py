@@ -63,7 +63,9 @@ def create_key(
             help="read, submit, provide, account, admin; may be repeated. Default: what your key may."
         ),
     ] = None,
-    account: Annotated[str | None, typer.Option(help="For this account (administrators).")] = None,
+    account: Annotated[
+        str | None, typer.Option(help="For this account, by name or id (administrators).")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Make a key. It is printed once: keep it. A key for less is a smaller loss when it leaks.
@@ -84,7 +86,9 @@ def create_key(
     from computepool.sdk.sizes import seconds
 
     expires_in_s = None if expires is None else seconds(expires, what="expires")
-    made = open_pool().keys.create(name, expires_in_s=expires_in_s, account_id=account, scopes=scope or None)
+    pool = open_pool()
+    owner = None if account is None else pool.accounts.find(account).id
+    made = pool.keys.create(name, expires_in_s=expires_in_s, account_id=owner, scopes=scope or None)
     if json:
         output.print_json(made)
         return
@@ -259,7 +263,7 @@ def create_account(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Create an account; give its owner a key with `pool keys create --account ID`.
+    """Create an account; give its owner a key with `pool keys create … --account NAME`.
 
     \b
     Examples:

@@ -18,7 +18,7 @@ from computepool.agent.sandbox.interior import WORK, Interior, etc_folder, syste
 from computepool.agent.sandbox.launcher import FIRST_OWN_FD, JOB_FD_MAX
 from computepool.agent.sandbox.probing import run_true
 from computepool.agent.sandbox.scratch import give, require_reachable
-from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot, SlotPool, check_command
+from computepool.agent.sandbox.slots import Footprint, SandboxConfig, SlotPool, check_command
 from computepool.agent.sandbox.supervise import Ending, SlotProcess, read_wait_status
 from computepool.core.isolation import Level
 
@@ -81,7 +81,7 @@ class BubblewrapSandbox:
         check_command(argv, policy)
         require_reachable(workdir)
         with self._pool.starting(limits) as slot:
-            _refuse_root(slot)
+            slot.refuse_root()
             if slot.uid is not None:
                 give(workdir, slot.uid)
             status = slot.memory_file("status")
@@ -142,13 +142,6 @@ def _read_ending(wait_status: int, status_fd: int) -> Ending | None:
     if 128 < ending.code <= 128 + 64:  # bubblewrap's way to pass on a signal
         return Ending(Status.SIGNAL, ending.code - 128)
     return ending
-
-
-def _refuse_root(slot: Slot) -> None:
-    if (os.geteuid() if slot.uid is None else slot.uid) == 0:
-        raise SandboxError(
-            "bubblewrap is never run as uid 0; set uid_base to the first of the jobs' own uids"
-        )
 
 
 def _system_mounts(folders: Mapping[str, str]) -> Iterator[str]:

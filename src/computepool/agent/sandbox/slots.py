@@ -110,6 +110,13 @@ class Slot:
     def pid(self) -> int:
         return self._process.pid
 
+    def refuse_root(self) -> None:
+        """Inside a sandbox made by root the uid is only a name."""
+        if (os.geteuid() if self.uid is None else self.uid) == 0:
+            raise SandboxError(
+                "strangers' jobs are never run as uid 0; set uid_base to the first of the jobs' own uids"
+            )
+
     def start(
         self, argv: Sequence[str], env: Mapping[str, str], *, fds: Mapping[int, int | None], cwd: int | None
     ) -> None:
