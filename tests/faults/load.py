@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from computepool.core.jobs import TERMINAL, JobKind, JobState
-from computepool.protocol.jobs import Item, JobSpec, JobView, Needs, ResultPage
+from computepool.protocol.groups import ResultPage
+from computepool.protocol.jobs import Item, JobSpec, JobView, Needs
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import wait_until
 

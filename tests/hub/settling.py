@@ -15,6 +15,7 @@ from computepool.hub.registry import Registry
 from computepool.hub.services import jobs, leases, settlement
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.settings import Settings
+from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Connection, Store, Tx
@@ -140,7 +141,7 @@ class Bench:
         """A whole lease passes in which only these attempts are renewed; then the sweep comes."""
         self.clock.advance(10 * LEASE_MS)
         until_ms = self.clock.now_ms() + LEASE_MS
-        await self.hub.store.write(lambda tx: job_rows.renew_leases(tx, speaking, until_ms=until_ms))
+        await self.hub.store.write(lambda tx: attempt_rows.renew_leases(tx, speaking, until_ms=until_ms))
         await leases.expire_overdue(self.hub)
 
     async def cancel(self, job_id: str) -> None:
@@ -157,7 +158,7 @@ def _picture(connection: Connection, job_id: str) -> Picture:
     trail = records.list_events(connection, after=0, limit=10_000, job_id=job_id)
     return Picture(
         job,
-        list(job_rows.get_attempts(connection, job_id)),
+        list(attempt_rows.get_attempts(connection, job_id)),
         [event for event in trail if event.action.startswith("job.")],
     )
 

@@ -34,10 +34,9 @@ from computepool.protocol.accounts import (
     UploadState,
 )
 from computepool.protocol.credits import Estimate, QuoteRequest, QuoteView
+from computepool.protocol.groups import GroupRequest, GroupView
 from computepool.protocol.jobs import (
     RESULT_INLINE_MAX,
-    GroupRequest,
-    GroupView,
     JobDetail,
     JobPage,
     JobResult,

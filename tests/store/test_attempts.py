@@ -9,6 +9,7 @@ import pytest
 
 from computepool.core.errors import InvariantViolation
 from computepool.core.jobs import NODE_FAULTS, AttemptState, JobState, Reason
+from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import jobs
 from computepool.hub.store.session import AnyRow, Connection, Store, Tx
 from computepool.testing.clock import FakeClock
@@ -32,35 +33,37 @@ def job_of(attempt_id: str) -> str:
 
 
 async def attempt(store: Store, attempt_id: str) -> AnyRow:
-    rows = await store.read(lambda connection: jobs.get_attempts(connection, job_of(attempt_id)))
+    rows = await store.read(lambda connection: attempt_rows.get_attempts(connection, job_of(attempt_id)))
     return next(row for row in rows if row.id == attempt_id)
 
 
 async def test_an_attempt_is_reported_once(store: Store, clock: FakeClock) -> None:
     (one, two), _ = await leased(store, 2)
     rows = [reported(id_, now_ms=clock.now_ms(), digest=f"first {id_}") for id_ in (one, two)]
-    await store.write(lambda tx: jobs.report_attempts(tx, rows[:1]))
+    await store.write(lambda tx: attempt_rows.report_attempts(tx, rows[:1]))
     with pytest.raises(InvariantViolation):
-        await store.write(lambda tx: jobs.report_attempts(tx, [row | {"digest": "again"} for row in rows]))
+        await store.write(
+            lambda tx: attempt_rows.report_attempts(tx, [row | {"digest": "again"} for row in rows])
+        )
     assert (await attempt(store, one)).report_digest == f"first {one}"
     assert (await attempt(store, two)).report_digest is None
-    await store.write(lambda tx: jobs.report_attempts(tx, rows[1:]))
+    await store.write(lambda tx: attempt_rows.report_attempts(tx, rows[1:]))
 
 
 async def test_what_a_job_says_last_may_contain_anything(store: Store, clock: FakeClock) -> None:
     (id_,), _ = await leased(store)
     words = "before\x00after \U0001f600 \u2028"
     row = reported(id_, now_ms=clock.now_ms(), text=words, state=AttemptState.FAILED)
-    await store.write(lambda tx: jobs.report_attempts(tx, [row]))
+    await store.write(lambda tx: attempt_rows.report_attempts(tx, [row]))
     assert (await attempt(store, id_)).error == words.replace("\x00", "\ufffd")
 
 
 async def test_starting_moves_attempt_and_job_together_once(store: Store, clock: FakeClock) -> None:
     (one, two), _ = await leased(store, 2)
     clock.advance(7)
-    started = await store.write(lambda tx: jobs.start_attempts(tx, [one, "job_unknown-1"]))
+    started = await store.write(lambda tx: attempt_rows.start_attempts(tx, [one, "job_unknown-1"]))
     assert [row.id for row in started] == [one]
-    assert await store.write(lambda tx: jobs.start_attempts(tx, [one])) == []
+    assert await store.write(lambda tx: attempt_rows.start_attempts(tx, [one])) == []
     job = await store.read(lambda connection: jobs.get_job(connection, job_of(one)))
     assert job is not None
     assert (job.state, job.started_at_ms) == (JobState.RUNNING, clock.now_ms())
@@ -72,13 +75,13 @@ async def test_an_old_attempt_starts_nothing(store: Store) -> None:
     (old,), node_id = await leased(store)
 
     def again(tx: Tx) -> str:
-        jobs.end_attempt(tx, old, state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
+        attempt_rows.end_attempt(tx, old, state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
         jobs.requeue(tx, job_of(old), attempt_no=1, reason=Reason.LEASE_LOST.value)
         return add_attempt(tx, job_of(old), node_id=node_id)
 
     new = await store.write(again)
     assert new == f"{job_of(old)}-2"
-    assert await store.write(lambda tx: jobs.start_attempts(tx, [old])) == []
+    assert await store.write(lambda tx: attempt_rows.start_attempts(tx, [old])) == []
     await store.write(lambda tx: jobs.set_progress(tx, {old: 0.9}))
     job = await store.read(lambda connection: jobs.get_job(connection, job_of(old)))
     assert job is not None
@@ -92,10 +95,10 @@ async def test_an_old_attempt_starts_nothing(store: Store) -> None:
 @pytest.mark.parametrize("state", OVER)
 async def test_only_live_attempts_are_renewed(store: Store, clock: FakeClock, state: AttemptState) -> None:
     (alive, over), _ = await leased(store, 2)
-    await store.write(lambda tx: jobs.end_attempt(tx, over, state=state, reason=Reason.SUPERSEDED))
+    await store.write(lambda tx: attempt_rows.end_attempt(tx, over, state=state, reason=Reason.SUPERSEDED))
     until_ms = clock.now_ms() + 2 * LEASE_MS
     asked = [alive, over, "job_unknown-1"]
-    assert await store.write(lambda tx: jobs.renew_leases(tx, asked, until_ms=until_ms)) == {alive}
+    assert await store.write(lambda tx: attempt_rows.renew_leases(tx, asked, until_ms=until_ms)) == {alive}
     assert (await attempt(store, alive)).lease_until_ms == until_ms
     assert (await attempt(store, over)).lease_until_ms == clock.now_ms() + LEASE_MS
 
@@ -103,9 +106,9 @@ async def test_only_live_attempts_are_renewed(store: Store, clock: FakeClock, st
 async def test_a_late_word_shortens_no_lease(store: Store, clock: FakeClock) -> None:
     (id_,), _ = await leased(store)
     for until_ms in (clock.now_ms() + 5 * LEASE_MS, clock.now_ms() + 1):
-        assert await store.write(lambda tx, until=until_ms: jobs.renew_leases(tx, [id_], until_ms=until)) == {
-            id_
-        }
+        assert await store.write(
+            lambda tx, until=until_ms: attempt_rows.renew_leases(tx, [id_], until_ms=until)
+        ) == {id_}
     assert (await attempt(store, id_)).lease_until_ms == clock.now_ms() + 5 * LEASE_MS
 
 
@@ -114,10 +117,10 @@ async def test_after_a_start_every_live_lease_lasts_as_long_as_the_grace(
 ) -> None:
     (alive, over), _ = await leased(store, 2)
     await store.write(
-        lambda tx: jobs.end_attempt(tx, over, state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
+        lambda tx: attempt_rows.end_attempt(tx, over, state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
     )
     until_ms = clock.now_ms() + 3 * LEASE_MS
-    assert await store.write(lambda tx: jobs.extend_all_leases(tx, until_ms=until_ms)) == 1
+    assert await store.write(lambda tx: attempt_rows.extend_all_leases(tx, until_ms=until_ms)) == 1
     assert (await attempt(store, alive)).lease_until_ms == until_ms
 
 
@@ -125,14 +128,14 @@ async def test_leases_run_out_one_millisecond_after_their_end(store: Store, cloc
     (id_,), _ = await leased(store)
 
     def overdue(connection: Connection) -> list[str]:
-        return [row.id for row in jobs.overdue_attempts(connection, now_ms=clock.now_ms(), limit=10)]
+        return [row.id for row in attempt_rows.overdue_attempts(connection, now_ms=clock.now_ms(), limit=10)]
 
     clock.advance(LEASE_MS)
     assert await store.read(overdue) == []
     clock.advance(1)
     assert await store.read(overdue) == [id_]
     await store.write(
-        lambda tx: jobs.end_attempt(tx, id_, state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
+        lambda tx: attempt_rows.end_attempt(tx, id_, state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
     )
     assert await store.read(overdue) == []
 
@@ -141,7 +144,9 @@ async def test_an_attempt_ends_once_however_many_try(store: Store) -> None:
     (id_,), _ = await leased(store)
 
     def end(state: AttemptState) -> Any:
-        return store.write(lambda tx: jobs.end_attempt(tx, id_, state=state, reason=Reason.LEASE_LOST))
+        return store.write(
+            lambda tx: attempt_rows.end_attempt(tx, id_, state=state, reason=Reason.LEASE_LOST)
+        )
 
     ended = await asyncio.gather(
         *(end(state) for state in (AttemptState.EXPIRED, AttemptState.CANCELLED) * 10)
@@ -153,14 +158,18 @@ async def test_an_attempt_ends_once_however_many_try(store: Store) -> None:
 async def test_what_a_node_holds_can_be_granted_once_more(store: Store) -> None:
     ids, node_id = await leased(store, 3)
     await store.write(
-        lambda tx: jobs.end_attempt(tx, ids[1], state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
+        lambda tx: attempt_rows.end_attempt(tx, ids[1], state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
     )
-    rows = await store.read(lambda connection: jobs.live_attempts(connection, node_id=node_id))
+    rows = await store.read(lambda connection: attempt_rows.live_attempts(connection, node_id=node_id))
     assert [row.id for row in rows] == [ids[0], ids[2]]
     assert all(row.spec_digest and row.shown_account for row in rows)
-    of_job = await store.read(lambda connection: jobs.live_attempts_of_job(connection, job_of(ids[0])))
+    of_job = await store.read(
+        lambda connection: attempt_rows.live_attempts_of_job(connection, job_of(ids[0]))
+    )
     assert [row.id for row in of_job] == [ids[0]]
-    by_node = await store.read(lambda connection: jobs.running_on(connection, [node_id, "node_other"]))
+    by_node = await store.read(
+        lambda connection: attempt_rows.running_on(connection, [node_id, "node_other"])
+    )
     assert sorted(row.id for row in by_node[node_id]) == [ids[0], ids[2]]
 
 
@@ -179,8 +188,11 @@ async def test_only_the_jobs_own_failures_count_against_it(store: Store, clock: 
         def fail(tx: Tx, *, number: int = number, owner: str = owner, reason: Reason = reason) -> None:
             id_ = add_attempt(tx, job_id, node_id=add_node(tx), owner_id=owner)
             row = reported(id_, now_ms=tx.now_ms, state=AttemptState.FAILED, why=reason.value)
-            jobs.report_attempts(tx, [row])
+            attempt_rows.report_attempts(tx, [row])
             assert jobs.requeue(tx, job_id, attempt_no=number, reason=reason.value)
 
         await store.write(fail)
-    assert await store.read(lambda connection: jobs.owners_failed(connection, job_id, faults)) == {"A", "C"}
+    assert await store.read(lambda connection: attempt_rows.owners_failed(connection, job_id, faults)) == {
+        "A",
+        "C",
+    }

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from computepool.core.jobs import AttemptState, JobState, Reason
+from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import dependencies, dialect, jobs, records
 from computepool.hub.store.session import Connection, Tx
 
@@ -20,9 +21,9 @@ READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "queue": (lambda c: jobs.list_queued(c, since_ms=5, limit=9), "ix_jobs_open"),
     "queued by id": (lambda c: jobs.get_queued(c, MANY), "sqlite_autoindex_jobs_1"),
     "waited too long": (lambda c: jobs.overdue_jobs(c, now_ms=5, limit=9), "ix_jobs_ttl"),
-    "leases run out": (lambda c: jobs.overdue_attempts(c, now_ms=5, limit=9), "ix_attempts_lease"),
-    "held by a node": (lambda c: jobs.live_attempts(c, node_id="n"), "ix_attempts_live"),
-    "attempts of a job": (lambda c: jobs.live_attempts_of_job(c, "j"), "sqlite_autoindex_attempts_2"),
+    "leases run out": (lambda c: attempt_rows.overdue_attempts(c, now_ms=5, limit=9), "ix_attempts_lease"),
+    "held by a node": (lambda c: attempt_rows.live_attempts(c, node_id="n"), "ix_attempts_live"),
+    "attempts of a job": (lambda c: attempt_rows.live_attempts_of_job(c, "j"), "sqlite_autoindex_attempts_2"),
     "states": (jobs.count_states, "ix_jobs_open"),
     "open of an account": (lambda c: jobs.count_open(c, "a"), "ix_jobs_"),
     "jobs of an account": (
@@ -39,13 +40,13 @@ READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
 WRITES: dict[str, tuple[Callable[[Tx], Any], str]] = {
     "lease": (lambda tx: jobs.lease_jobs(tx, MANY), "sqlite_autoindex_jobs_1"),
     "lock": (lambda tx: jobs.lock_jobs(tx, MANY), "sqlite_autoindex_jobs_1"),
-    "renew": (lambda tx: jobs.renew_leases(tx, ATTEMPTS, until_ms=5), "sqlite_autoindex_attempts_1"),
+    "renew": (lambda tx: attempt_rows.renew_leases(tx, ATTEMPTS, until_ms=5), "sqlite_autoindex_attempts_1"),
     "finish": (
         lambda tx: jobs.finish(tx, "j", state=JobState.FAILED, reason=Reason.TIMEOUT),
         "sqlite_autoindex_jobs_1",
     ),
     "end": (
-        lambda tx: jobs.end_attempt(tx, "a", state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST),
+        lambda tx: attempt_rows.end_attempt(tx, "a", state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST),
         "sqlite_autoindex_attempts_1",
     ),
 }

@@ -7,6 +7,7 @@ from sqlalchemy import delete
 
 from computepool.core.errors import Conflict
 from computepool.core.jobs import AttemptState, JobState, Reason
+from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import jobs, records
 from computepool.hub.store.session import AnyRow, Connection, Store, Tx
 from computepool.hub.store.tables import events
@@ -210,7 +211,7 @@ async def test_a_node_reads_what_the_jobs_it_holds_refer_to(store: Store) -> Non
     assert using == [job_id]
 
     def end(tx: Tx) -> None:
-        jobs.end_attempt(tx, attempt_id, state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
+        attempt_rows.end_attempt(tx, attempt_id, state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
         jobs.finish(tx, job_id, state=JobState.FAILED, reason=Reason.LEASE_LOST)
 
     await store.write(end)

@@ -24,7 +24,8 @@ from computepool.core.money import format_credits
 from computepool.sdk.outcome import fetch
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs import GroupView, JobDetail, JobView, LogChunk, OutputFile
+    from computepool.protocol.groups import GroupView
+    from computepool.protocol.jobs import JobDetail, JobView, LogChunk, OutputFile
     from computepool.sdk import Pool
 
 #: How long a log poll waits; also how old the state on the screen may be.

@@ -364,12 +364,6 @@ class JobResult(Reply):
     outputs: list[OutputFile] = []
 
 
-class ResultPage(Reply):
-    results: list[JobResult]
-    cursor: int  #: ask again with after=cursor
-    open: int | None = None  #: unfinished jobs of the group; only told when there are no new results
-
-
 class JobPage(Page):
     jobs: list[JobView]
 
@@ -385,25 +379,6 @@ class LogPage(Reply):
     chunks: list[LogChunk]
     cursor: int
     ended: bool  #: the job is finished and everything was delivered
-
-
-class GroupRequest(Request):
-    name: Name
-    kind: Annotated[str, StringConstraints(pattern=r"^(map|slices|session|group)$")] = "group"
-
-
-class GroupView(Reply):
-    id: str
-    name: str
-    kind: str
-    account_id: str
-    created_at_ms: int
-    counts: dict[str, int]  #: by job state
-    total: int
-
-
-class GroupPage(Page):
-    groups: list[GroupView]
 
 
 class GateView(Reply):

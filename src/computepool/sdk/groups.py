@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from computepool.protocol.jobs import GroupPage, GroupRequest, GroupView, JobResult, ResultPage
+from computepool.protocol.groups import GroupPage, GroupRequest, GroupView, ResultPage
+from computepool.protocol.jobs import JobResult
 from computepool.sdk.options import validated
 from computepool.sdk.paging import PAGE_MAX, pages
 from computepool.sdk.transport import WAIT_MS, Transport

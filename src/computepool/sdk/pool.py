@@ -15,7 +15,8 @@ from typing import Any, Literal, Unpack, overload
 from computepool.core.jobs import JobKind
 from computepool.protocol.accounts import AccountView, EventPage, EventView
 from computepool.protocol.credits import QuoteView
-from computepool.protocol.jobs import GroupRequest, JobResult
+from computepool.protocol.groups import GroupRequest
+from computepool.protocol.jobs import JobResult
 from computepool.sdk.accounts import AccountApi, ApprovalApi, KeyApi
 from computepool.sdk.artifacts import ArtifactApi
 from computepool.sdk.config import hub_url, load_config

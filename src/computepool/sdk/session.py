@@ -18,7 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from computepool.protocol.jobs import ITEMS_MAX, GroupRequest, GroupView, JobResult, ResultPage, SubmitReply
+from computepool.protocol.groups import GroupRequest, GroupView, ResultPage
+from computepool.protocol.jobs import ITEMS_MAX, JobResult, SubmitReply
 from computepool.sdk.errors import ComputePoolError
 from computepool.sdk.futures import JobFuture, Reader
 from computepool.sdk.transport import WAIT_MS, Transport

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from computepool.core.jobs import JobKind
 from computepool.protocol import values
 from computepool.protocol.credits import QuoteRequest, QuoteView
+from computepool.protocol.groups import GroupRequest
 from computepool.protocol.jobs import (
     PAYLOAD_MAX,
     SOURCE_MAX,
-    GroupRequest,
     InputFile,
     JobResult,
     JobSpec,

@@ -8,6 +8,7 @@ from typing import Any
 from computepool.core.ids import make_id
 from computepool.core.jobs import AttemptState, JobKind, JobState, Reason
 from computepool.hub.store import accounts, dependencies, jobs, nodes, records
+from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store.session import Tx
 from computepool.protocol.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes import Profile
@@ -108,7 +109,7 @@ def _job_columns(tx: Tx, account_id: str, digest: str, *, deps: int) -> dict[str
 def add_attempt(tx: Tx, job_id: str, *, node_id: str, **columns: Any) -> str:
     """Lease a queued job to a node, as the dispatcher does."""
     job = jobs.lease_jobs(tx, [job_id])[job_id]
-    attempt_id = jobs.attempt_id(job_id, job.attempt_no)
+    attempt_id = attempt_rows.attempt_id(job_id, job.attempt_no)
     defaults: dict[str, Any] = {
         "id": attempt_id,
         "job_id": job_id,
@@ -122,14 +123,14 @@ def add_attempt(tx: Tx, job_id: str, *, node_id: str, **columns: Any) -> str:
         "lease_until_ms": tx.now_ms + LEASE_MS,
         "leased_at_ms": tx.now_ms,
     }
-    jobs.insert_attempts(tx, [defaults | columns])
+    attempt_rows.insert_attempts(tx, [defaults | columns])
     return attempt_id
 
 
 def reported(
     attempt_id: str, *, now_ms: int, state: AttemptState = AttemptState.SUCCEEDED, **columns: Any
 ) -> dict[str, Any]:
-    """The row a report writes into its attempt (see store/jobs.report_attempts)."""
+    """The row a report writes into its attempt (see store/attempt_rows.report_attempts)."""
     defaults: dict[str, Any] = {
         "attempt": attempt_id,
         "new_state": state.value,

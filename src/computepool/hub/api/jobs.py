@@ -27,10 +27,8 @@ from computepool.hub.api.deps import (
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import take_submission
 from computepool.hub.services import explanations, groups, jobs, logs
+from computepool.protocol.groups import GroupPage, GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs import (
-    GroupPage,
-    GroupRequest,
-    GroupView,
     JobDetail,
     JobPage,
     JobResult,
@@ -39,7 +37,6 @@ from computepool.protocol.jobs import (
     PreviewRequest,
     PreviewView,
     QueueView,
-    ResultPage,
     SubmitReply,
     SubmitRequest,
     WhyView,

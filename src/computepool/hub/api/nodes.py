@@ -25,7 +25,16 @@ from computepool.hub.api.deps import (
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import guessing, registrations
-from computepool.hub.services import enrolment, hardware, logs, nodes, permissions, reputation, settlement
+from computepool.hub.services import (
+    enrolment,
+    hardware,
+    logs,
+    nodes,
+    permissions,
+    polls,
+    reputation,
+    settlement,
+)
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
@@ -53,7 +62,7 @@ router = APIRouter()
 
 
 async def poll(hub: Hub, node: NodePrincipal, body: NextRequest, *, dispatcher: Dispatcher) -> NextReply:
-    reply, effects = await nodes.next_(hub, node, body)
+    reply, effects = await polls.next_(hub, node, body)
     if effects is not None or body.profile is not None:
         await dispatcher.follow(effects)
         dispatcher.kick()
@@ -108,7 +117,7 @@ async def heartbeat(
     hub: HubDep,
     dispatcher: DispatcherDep,
 ) -> NextReply:
-    reply, effects = await nodes.next_(hub, node, body, poll=False)
+    reply, effects = await polls.next_(hub, node, body, poll=False)
     await dispatcher.follow(effects)
     return reply
 

@@ -13,6 +13,7 @@ from computepool.core.money import format_credits
 from computepool.core.pricing import PriceTable, Zone
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
+from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import prices
 from computepool.hub.store.session import AnyRow, Connection
@@ -43,7 +44,7 @@ def load(connection: Connection, job_id: str) -> Facts | None:
     job = job_rows.get_job(connection, job_id)
     if job is None:
         return None
-    facts = Facts(job, attempts=list(job_rows.get_attempts(connection, job_id)))
+    facts = Facts(job, attempts=list(attempt_rows.get_attempts(connection, job_id)))
     runs = [row for row in facts.attempts if row.charge is not None and row.price_version]
     for row in sorted(runs, key=lambda row: (row.number != job.accepted_attempt, row.number)):
         table = prices.get(connection, row.price_version)

@@ -23,6 +23,7 @@ from computepool.hub.registry import Lane
 from computepool.hub.services.context import Hub
 from computepool.hub.services.holds import for_one_run
 from computepool.hub.services.lifecycle import Effects
+from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.nodes import CompleteRequest, Grant
@@ -273,7 +274,7 @@ class Dispatcher:
             job = leased.get(place.job_id)
             if job is None:
                 continue
-            attempt_id = job_rows.attempt_id(job.id, job.attempt_no)
+            attempt_id = attempt_rows.attempt_id(job.id, job.attempt_no)
             rows.append(
                 {
                     "id": attempt_id,
@@ -310,7 +311,7 @@ class Dispatcher:
             )
             tx.touch(f"job:{job.id}")
         if rows:
-            job_rows.insert_attempts(tx, rows)
+            attempt_rows.insert_attempts(tx, rows)
             tx.touch("events")
         return leased
 
@@ -324,7 +325,7 @@ class Dispatcher:
             if job is None or session is None:
                 continue  # lost to another hub; or the node left this instant, and its lease will run out
             grant = Grant.model_construct(
-                attempt_id=job_rows.attempt_id(job.id, job.attempt_no),
+                attempt_id=attempt_rows.attempt_id(job.id, job.attempt_no),
                 attempt_no=job.attempt_no,
                 job_id=job.id,
                 lane=place.lane.id,

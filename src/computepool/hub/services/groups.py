@@ -15,7 +15,7 @@ from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Connection, Tx
-from computepool.protocol.jobs import GroupPage, GroupRequest, GroupView, ResultPage
+from computepool.protocol.groups import GroupPage, GroupRequest, GroupView, ResultPage
 
 #: Groups a person made on purpose; an SDK client's own session is listed only when asked for.
 _SHOWN = ("group", "map", "slices")

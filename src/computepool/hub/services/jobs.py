@@ -26,6 +26,7 @@ from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.services.quotes import Terms
+from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import dependencies, records
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
@@ -254,7 +255,7 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
         return (
             row,
             dependencies.get(connection, job_id),
-            job_rows.get_attempts(connection, job_id),
+            attempt_rows.get_attempts(connection, job_id),
             records.outputs_of(connection, [job_id]).get(job_id, []),
             rechecks.corrected(connection, row) if row is not None else None,
         )

@@ -8,6 +8,7 @@ from computepool.hub.services import aftermath, lifecycle, verification
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import accounts
+from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import AnyRow, Tx
@@ -25,7 +26,7 @@ async def on_boot(hub: Hub) -> None:
         others = accounts.other_hubs(tx.connection, hub_id=hub.hub_id, since_ms=tx.now_ms - _HUB_FRESH_MS)
         accounts.beat_hub(tx, hub_id=hub.hub_id, address=hub.settings.address)
         if not others:
-            job_rows.extend_all_leases(tx, until_ms=tx.now_ms + grace_ms)
+            attempt_rows.extend_all_leases(tx, until_ms=tx.now_ms + grace_ms)
 
     await hub.store.write(unit)
 
@@ -75,7 +76,7 @@ def _renew(hub: Hub, tx: Tx, part: list[tuple[str, int, list[str]]]) -> list[tup
         by_second.setdefault(seen_ms // 1000, []).extend((node_id, id_) for id_ in attempt_ids)
     for second, held in sorted(by_second.items()):
         until_ms = second * 1000 + lease_ms
-        alive = job_rows.renew_leases(tx, sorted(id_ for _, id_ in held), until_ms=until_ms)
+        alive = attempt_rows.renew_leases(tx, sorted(id_ for _, id_ in held), until_ms=until_ms)
         dead += [(node_id, id_) for node_id, id_ in held if id_ not in alive]
     return dead
 
@@ -85,7 +86,7 @@ async def expire_overdue(hub: Hub) -> Effects:
     now_ms = hub.now_ms()
     effects = Effects()
     rows = await hub.store.read(
-        lambda connection: job_rows.overdue_attempts(connection, now_ms=now_ms, limit=_BATCH)
+        lambda connection: attempt_rows.overdue_attempts(connection, now_ms=now_ms, limit=_BATCH)
     )
     if rows:
         ids = [row.id for row in rows]
@@ -104,7 +105,7 @@ def end_attempts(hub: Hub, tx: Tx, attempt_ids: list[str], *, reason: Reason) ->
     """Live attempts are over without a report: their jobs wait again, or fail if nodes kept being lost under them."""
     effects = Effects()
     jobs = job_rows.lock_jobs(tx, {id_.rpartition("-")[0] for id_ in attempt_ids})
-    for attempt in job_rows.lock_attempts(tx, attempt_ids).values():
+    for attempt in attempt_rows.lock_attempts(tx, attempt_ids).values():
         job = jobs.get(attempt.job_id)
         if job is None or AttemptState(attempt.state) not in LIVE_ATTEMPT:
             continue
@@ -115,7 +116,7 @@ def end_attempts(hub: Hub, tx: Tx, attempt_ids: list[str], *, reason: Reason) ->
 
 
 def _end_attempt(hub: Hub, tx: Tx, attempt: AnyRow, *, job: AnyRow, reason: Reason, effects: Effects) -> None:
-    if not job_rows.end_attempt(tx, attempt.id, state=AttemptState.EXPIRED, reason=reason):
+    if not attempt_rows.end_attempt(tx, attempt.id, state=AttemptState.EXPIRED, reason=reason):
         return
     effects.ended.append((attempt.node_id, attempt.id))
     tx.touch(f"node:{attempt.node_id}")

@@ -16,6 +16,7 @@ from computepool.core.jobs import (
     after_failure,
 )
 from computepool.hub.services import holds
+from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import dependencies
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import AnyRow, Tx
@@ -91,8 +92,10 @@ def _end_comparison(tx: Tx, job: AnyRow, effects: Effects) -> None:
 
 
 def _end_attempts(tx: Tx, job: AnyRow, effects: Effects) -> None:
-    for attempt in job_rows.live_attempts_of_job(tx.connection, job.id):
-        job_rows.end_attempt(tx, attempt.id, state=AttemptState.CANCELLED, reason=Reason.CANCELLED_BY_USER)
+    for attempt in attempt_rows.live_attempts_of_job(tx.connection, job.id):
+        attempt_rows.end_attempt(
+            tx, attempt.id, state=AttemptState.CANCELLED, reason=Reason.CANCELLED_BY_USER
+        )
         effects.ended.append((attempt.node_id, attempt.id))
         tx.touch(f"node:{attempt.node_id}")
 
@@ -143,7 +146,7 @@ def attempt_failed(
     """
     node_fault = reason in NODE_FAULTS
     # The failed attempt's own row is already written, so its owner is among these.
-    owners = job_rows.owners_failed(tx.connection, job.id, [fault.value for fault in NODE_FAULTS])
+    owners = attempt_rows.owners_failed(tx.connection, job.id, [fault.value for fault in NODE_FAULTS])
     history = FailureHistory(
         job_faults=job.job_faults + (not node_fault),
         node_faults=job.node_faults + node_fault,

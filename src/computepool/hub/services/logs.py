@@ -8,6 +8,7 @@ from computepool.core.jobs import TERMINAL, JobState
 from computepool.core.verification import Mode
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
+from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Connection, Tx
@@ -43,7 +44,7 @@ def _unseen(connection: Connection, job: AnyRow | None) -> list[str]:
     """
     if job is None or job.verify == Mode.NONE.value:
         return []
-    runs = job_rows.get_attempts(connection, job.id)
+    runs = attempt_rows.get_attempts(connection, job.id)
     first = min((run.number for run in runs if run.outcome is not None), default=job.attempt_no)
     if job.accepted_attempt is not None:
         return [run.id for run in runs if run.outcome is not None and run.number != job.accepted_attempt]

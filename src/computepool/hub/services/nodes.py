@@ -1,20 +1,16 @@
-"""Nodes: enrolment, the long poll, what the owner wants of them."""
+"""Nodes: how they are shown and explained, and what their owner wants of them."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from computepool.core import explain
 from computepool.core import hardware as rules
-from computepool.core.errors import Conflict, NotFound, Unauthenticated
+from computepool.core.errors import Conflict, NotFound
 from computepool.core.hardware import Truth
-from computepool.core.jobs import AttemptState, JobState, Reason
-from computepool.core.pricing import affordable_ms
+from computepool.core.jobs import Reason
 from computepool.core.reputation import NEWCOMER, Reputation
-from computepool.core.resources import NodeState, Shape
-from computepool.hub.registry import Session
+from computepool.core.resources import NodeState
 from computepool.hub.services import (
     access,
     floors,
@@ -22,284 +18,24 @@ from computepool.hub.services import (
     hardwarewords,
     identity,
     leases,
-    lifecycle,
     permissions,
     reputation,
 )
-from computepool.hub.services.access import NodePrincipal, Principal
+from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
-from computepool.hub.services.holds import for_one_run
 from computepool.hub.services.lifecycle import Effects
+from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import hardware as hardware_rows
-from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import reputations as reputation_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.nodes import (
-    Grant,
-    NextReply,
-    NextRequest,
     NodePage,
     NodeView,
     NodeWhyRow,
     NodeWhyView,
     Profile,
 )
-from computepool.protocol.tokens import JobToken, sign_job_token
-
-_TOKEN_LIFE_S = 24 * 3600
-
-
-# the long poll
-
-
-async def next_(
-    hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bool = True
-) -> tuple[NextReply, Effects | None]:
-    """Heartbeat, renewal and claim in one. A poll parks while there is nothing to say; a heartbeat only renews."""
-    session = hub.registry.get(node.node_id)
-    effects = None
-    if session is None or session.boot_id != request.boot_id or request.profile is not None:
-        if request.profile is None:
-            return _reply(hub, None, reregister=True), None
-        session, effects = await _arrive(hub, node, request, profile=request.profile)
-    _hear(hub, session, request, poll=poll)
-    await _note_running(hub, session, request)
-    if poll and request.wait_ms and not effects and not _has_news(session) and not hub.stopping:
-        await _park(hub, session, request.wait_ms)
-        if session.state is NodeState.REVOKED:
-            raise Unauthenticated("This node's key was revoked by its owner or the operator.")
-    return permissions.told(_reply(hub, session, deliver=poll), session, request), effects
-
-
-def _hear(hub: Hub, session: Session, request: NextRequest, *, poll: bool) -> None:
-    now_ms = hub.now_ms()
-    session.seen_ms = now_ms
-    holding = set(request.holding)
-    session.cancel.update(id_ for id_ in holding if id_ not in session.attempts)
-    if not poll:
-        return  # only polls are sequential; a heartbeat may overtake the reply that carries a grant
-    session.claims = request.claim
-    hub.registry.refresh(session, now_ms)
-    waiting = set(session.outgoing)
-    for attempt in session.attempts.values():
-        if attempt.delivered and attempt.id not in holding and attempt.id not in waiting:
-            # The reply that carried it was lost on the way. It is still this node's: say it again.
-            attempt.delivered = False
-            session.outgoing.append(attempt.id)
-
-
-def _has_news(session: Session) -> bool:
-    return bool(session.outgoing or session.cancel or (session.measure and not session.measure_told))
-
-
-async def _park(hub: Hub, session: Session, wait_ms: int) -> None:
-    if session.waiter is not None and not session.waiter.done():
-        session.waiter.set_result(None)  # an older poll of the same node: its connection is gone
-    session.waiter = asyncio.get_running_loop().create_future()
-    waiter = session.waiter
-    timeout_s = min(wait_ms, hub.registry.interval_ms) / 1000
-    timer = asyncio.get_running_loop().call_later(timeout_s, _time_over, waiter)
-    try:
-        await waiter
-    finally:
-        timer.cancel()
-        if session.waiter is waiter:
-            session.waiter = None
-
-
-def _time_over(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-async def _arrive(
-    hub: Hub, node: NodePrincipal, request: NextRequest, *, profile: Profile
-) -> tuple[Session, Effects | None]:
-    """First word of a node to this hub (or since its restart): learn its profile and what it should be holding."""
-
-    def unit(tx: Tx) -> tuple[AnyRow, Any, Effects | None, Truth | None]:
-        row = node_rows.get_node(tx.connection, node.node_id)
-        if row is None:
-            raise NotFound("This node is not enrolled here.")
-        node_rows.set_profile(
-            tx,
-            node_id=node.node_id,
-            name=profile.name,
-            profile=profile.model_dump_json(),
-            boot_id=request.boot_id,
-        )
-        effects = None
-        if row.boot_id != request.boot_id:
-            # The agent restarted: whatever it held and does not hold now died with it.
-            held = {attempt.id for attempt in job_rows.live_attempts(tx.connection, node_id=node.node_id)}
-            lost = sorted(held - set(request.holding))
-            if lost:
-                effects = leases.end_attempts(hub, tx, lost, reason=Reason.NODE_RESTARTED)
-            tx.emit(actor=node.node_id, action="node.online", node_id=node.node_id, account_id=row.account_id)
-            tx.touch("events")
-        truth = hardware_rows.load(tx.connection, [node.node_id]).get(node.node_id)
-        return row, job_rows.live_attempts(tx.connection, node_id=node.node_id), effects, truth
-
-    row, live, effects, truth = await hub.store.write(unit)
-    specs = await hub.specs.load({attempt.spec_digest for attempt in live})
-    known = hub.registry.get(node.node_id)
-    if known is not None and known.boot_id != request.boot_id:
-        hub.registry.on_node_lost(node.node_id)
-        known = None
-    session = hub.registry.on_node_seen(
-        profile.node_profile(node_id=node.node_id, owner=row.account_id),
-        boot_id=request.boot_id,
-        state=NodeState(row.state),
-        cool_off_until_ms=row.cool_off_until_ms,
-        now_ms=hub.now_ms(),
-    )
-    hardware.arrive(hub, session, profile, stored=truth)
-    floors.push(hub, [node.node_id], floors.holding(row))
-    permissions.follow(hub, row)
-    if known is None:
-        _adopt(hub, session, live, specs=specs, holding=set(request.holding))
-    await floors.refresh(hub, node.node_id)
-    await permissions.refresh(hub, node.node_id)
-    await reputation.refresh(hub, [node.node_id])
-    return session, effects
-
-
-def _adopt(hub: Hub, session: Session, live: Any, *, specs: dict[str, Any], holding: set[str]) -> None:
-    """Attempts this node holds by the store's knowledge, from before this hub knew it."""
-    lanes: dict[str, Any] = {}
-    for attempt in live:
-        known = specs[attempt.spec_digest]
-        if attempt.lane not in lanes:
-            shape = Shape(
-                known.requirements,
-                attempt.shown_account,
-                ceiling=attempt.ceiling,
-                avoid_owners=frozenset(filter(None, attempt.avoid_owners.split(","))),
-            )
-            since_ms = attempt.lane_since_ms or attempt.leased_at_ms
-            lanes[attempt.lane] = hub.registry.adopt_lane(
-                session.node_id, attempt.lane, shape=shape, since_ms=since_ms
-            )
-        hub.registry.hold(
-            session,
-            lanes[attempt.lane],
-            grant_from_row(attempt),
-            since_ms=attempt.leased_at_ms,
-            errand=attempt.errand is not None,
-            delivered=attempt.id in holding,
-            running=attempt.state == AttemptState.RUNNING,
-        )
-
-
-def grant_from_row(row: AnyRow) -> Grant:
-    """From an attempt joined with its job."""
-    return Grant(
-        attempt_id=row.id,
-        attempt_no=row.number,
-        job_id=row.job_id,
-        lane=row.lane,
-        spec=row.spec_digest,
-        account_id=row.shown_account,
-        payload=row.payload,
-        payload_artifact=row.payload_artifact,
-        item=row.item,
-        items=row.item_count,
-        gpus=[int(index) for index in row.gpus.split(",") if index],
-        price=row.price,
-        paid_ms=affordable_ms(row.price, for_one_run(row)),
-    )
-
-
-async def _note_running(hub: Hub, session: Session, request: NextRequest) -> None:
-    started = [
-        said.attempt_id
-        for said in request.running
-        if (attempt := session.attempts.get(said.attempt_id)) is not None and not attempt.running
-    ]
-    progress = {
-        said.attempt_id: said.progress
-        for said in request.running
-        if said.progress is not None and said.attempt_id in session.attempts
-    }
-    if not started and not progress:
-        return
-    await hub.store.write(lambda tx: _write_running(tx, started, progress))
-    for attempt_id in started:
-        if (attempt := session.attempts.get(attempt_id)) is not None:
-            attempt.running = True
-
-
-def _write_running(tx: Tx, started: list[str], progress: dict[str, float]) -> None:
-    if started:
-        changed = job_rows.start_attempts(tx, sorted(started))
-        jobs = {row.id: row for row in job_rows.get_jobs(tx.connection, [row.job_id for row in changed])}
-        for row in changed:
-            lifecycle.job_event(
-                tx,
-                jobs[row.job_id],
-                JobState.RUNNING,
-                actor=row.node_id,
-                reason=Reason.STARTED,
-                attempt=row.id,
-                before=JobState.LEASED,
-            )
-    if progress:
-        job_rows.set_progress(tx, progress)
-        for attempt_id in progress:
-            tx.touch(f"job:{attempt_id.rpartition('-')[0]}")
-
-
-def _reply(
-    hub: Hub, session: Session | None, *, deliver: bool = False, reregister: bool = False
-) -> NextReply:
-    registry = hub.registry
-    interval_ms = registry.interval_ms
-    base = {
-        "interval_ms": interval_ms,
-        "lease_ms": registry.lease_ms,
-        "fence_ms": registry.rules.self_fence_ms,
-        "hub_time_ms": hub.now_ms(),
-        "reregister": reregister,
-    }
-    if session is None:
-        return NextReply(**base)
-    cancel, session.cancel = sorted(session.cancel), set()
-    grants: list[Grant] = []
-    if deliver and session.outgoing:
-        outgoing, session.outgoing = session.outgoing, []
-        for attempt_id in outgoing:
-            if (attempt := session.attempts.get(attempt_id)) is not None:
-                attempt.delivered = True
-                grants.append(attempt.grant)
-    measure = session.measure if deliver and not session.measure_told else None
-    session.measure_told = session.measure_told or measure is not None
-    return NextReply(
-        **base,
-        cancel=cancel,
-        state=session.state.value,
-        measure=measure or None,
-        **_granted(hub, session.node_id, grants),
-    )
-
-
-def _granted(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]:
-    """The grants, their specs, and one token that binds them all to this node."""
-    if not grants:
-        return {}
-    now_s = hub.now_ms() // 1000
-    token = JobToken(
-        node_id=node_id,
-        grants={grant.attempt_id: grant.digest() for grant in grants},
-        issued_s=now_s,
-        expires_s=now_s + _TOKEN_LIFE_S,
-    )
-    specs = {
-        known.digest: known.body for grant in grants if (known := hub.specs.peek(grant.spec)) is not None
-    }
-    signed = sign_job_token(token, key=hub.secrets.signing_key, kid=hub.secrets.kid)
-    return {"grants": grants, "specs": specs, "token": signed}
-
 
 # what people see and want
 
@@ -416,7 +152,7 @@ async def revoke(hub: Hub, principal: Principal, node_id: str) -> tuple[NodeView
 
     def unit(tx: Tx) -> Effects:
         row = _manageable(tx.connection, principal, node_id)
-        held = [attempt.id for attempt in job_rows.live_attempts(tx.connection, node_id=node_id)]
+        held = [attempt.id for attempt in attempt_rows.live_attempts(tx.connection, node_id=node_id)]
         effects = leases.end_attempts(hub, tx, held, reason=Reason.NODE_ERROR) if held else Effects()
         if node_rows.set_state(tx, node_id=node_id, before=row.state, after=NodeState.REVOKED.value):
             tx.emit(
@@ -442,7 +178,7 @@ async def reconcile(hub: Hub, node_id: str) -> None:
         return
 
     def load(connection: Connection) -> tuple[AnyRow | None, set[str], Reputation]:
-        live = {attempt.id for attempt in job_rows.live_attempts(connection, node_id=node_id)}
+        live = {attempt.id for attempt in attempt_rows.live_attempts(connection, node_id=node_id)}
         known = reputation_rows.load(connection, [node_id])
         return node_rows.get_node(connection, node_id), live, known.get(node_id, NEWCOMER)
 

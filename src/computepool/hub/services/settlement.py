@@ -26,6 +26,7 @@ from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.services.verification import Checks, Run
+from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import records
@@ -106,13 +107,13 @@ class _Settling:
         ids = [report.attempt_id for report in reports]
         # Jobs before attempts, both in sorted order: the same order everywhere, so nobody waits in a circle.
         jobs = job_rows.lock_jobs(self.tx, {id_.rpartition("-")[0] for id_ in ids})
-        attempts = job_rows.lock_attempts(self.tx, ids)
+        attempts = attempt_rows.lock_attempts(self.tx, ids)
         self.uploaded = self._find_uploads(reports)
         self.lanes = self._find_lanes(attempts.values())
         seen: dict[str, str] = {}
         for report in reports:
             self._settle_one(report, attempts.get(report.attempt_id), jobs=jobs, seen=seen)
-        job_rows.report_attempts(self.tx, self.reported)
+        attempt_rows.report_attempts(self.tx, self.reported)
         job_rows.accept(self.tx, self.accepted)
         records.refer(self.tx, self.outputs)
         for report, job in self.unsuccessful:
@@ -161,7 +162,7 @@ class _Settling:
         """One report a request, or all at once, here or at another hub: a second is paid for once."""
         node_rows.lock_node(self.tx, self.node.node_id)
         opened = {attempt.lane: attempt.lane_since_ms or attempt.leased_at_ms for attempt in attempts}
-        billed = job_rows.lanes_billed(self.tx.connection, opened)
+        billed = attempt_rows.lanes_billed(self.tx.connection, opened)
         return {
             lane: _Lane(had_ms=self.tx.now_ms - since_ms, billed_ms=billed.get(lane, 0))
             for lane, since_ms in opened.items()
@@ -346,9 +347,9 @@ class _Settling:
         logs.append(self.hub, self.tx, fresh, node_id=self.node.node_id)
 
     def _supersede_others(self, job: AnyRow, attempt: AnyRow) -> None:
-        for other in job_rows.live_attempts_of_job(self.tx.connection, job.id):
+        for other in attempt_rows.live_attempts_of_job(self.tx.connection, job.id):
             if other.id != attempt.id:
-                job_rows.end_attempt(
+                attempt_rows.end_attempt(
                     self.tx, other.id, state=AttemptState.SUPERSEDED, reason=Reason.SUPERSEDED
                 )
                 self.settled.effects.ended.append((other.node_id, other.id))

@@ -1,4 +1,4 @@
-"""Jobs, attempts and dependencies. Every write that ends something says in its WHERE what it believed."""
+"""Jobs. Every write that ends something says in its WHERE what it believed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,9 @@ from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import (
-    IS_BILLED,
-    IS_LIVE,
     IS_OPEN,
     IS_QUEUED,
-    attempts,
     jobs,
-    nodes,
     specs,
 )
 
@@ -28,11 +24,11 @@ _HELD = [JobState.LEASED.value, JobState.RUNNING.value]
 _LIVE = [AttemptState.LEASED.value, AttemptState.RUNNING.value]
 
 #: To nodes, and for where it may run, an errand is a job of whoever it is about.
-_SHOWN_ACCOUNT = func.coalesce(jobs.c.behalf, jobs.c.account_id).label("shown_account")
+SHOWN_ACCOUNT = func.coalesce(jobs.c.behalf, jobs.c.account_id).label("shown_account")
 #: What the dispatcher needs of a queued job; the spec is looked up by digest and cached.
 _QUEUED = select(
     jobs.c.id,
-    _SHOWN_ACCOUNT,
+    SHOWN_ACCOUNT,
     jobs.c.spec_digest,
     jobs.c.priority,
     jobs.c.avoid_node,
@@ -43,10 +39,6 @@ _QUEUED = select(
 )
 
 _WITHOUT_BLOBS = [column for column in jobs.columns if column.name not in ("payload", "result")]
-
-
-def attempt_id(job_id: str, number: int) -> str:
-    return f"{job_id}-{number}"
 
 
 def insert_spec(tx: Tx, *, digest: str, body: str) -> None:
@@ -204,7 +196,7 @@ def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
             jobs.c.id,
             jobs.c.attempt_no,
             jobs.c.account_id,
-            _SHOWN_ACCOUNT,
+            SHOWN_ACCOUNT,
             jobs.c.errand,
             jobs.c.group_id,
             jobs.c.spec_digest,
@@ -216,14 +208,6 @@ def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
             jobs.c.runs,
         )
     )
-
-
-_PLACE = update(jobs).where(jobs.c.id == bindparam("job")).values(node_id=bindparam("node"))
-
-
-def insert_attempts(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-    tx.connection.execute(attempts.insert(), list(rows))
-    tx.connection.execute(_PLACE, [{"job": row["job_id"], "node": row["node_id"]} for row in rows])
 
 
 def requeue(tx: Tx, job_id: str, *, attempt_no: int, **changes: Any) -> bool:
@@ -279,153 +263,6 @@ def accept(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
         raise InvariantViolation("a job would have been accepted twice")
 
 
-# attempts
-
-
-def get_attempts(connection: Connection, job_id: str) -> Sequence[AnyRow]:
-    statement = (
-        select(attempts, nodes.c.name.label("node_name"))
-        .join(nodes, nodes.c.id == attempts.c.node_id)
-        .where(attempts.c.job_id == job_id)
-        .order_by(attempts.c.number)
-    )
-    return connection.execute(statement).all()
-
-
-def owners_failed(connection: Connection, job_id: str, reasons: Sequence[str]) -> set[str]:
-    """Owners of nodes on which the job failed by its own fault."""
-    statement = select(attempts.c.owner_id).where(
-        attempts.c.job_id == job_id,
-        attempts.c.state == AttemptState.FAILED.value,
-        attempts.c.reason.not_in(reasons),
-    )
-    return set(connection.execute(statement).scalars())
-
-
-def lock_attempts(tx: Tx, attempt_ids: Iterable[str]) -> dict[str, AnyRow]:
-    statement = _lock_attempts(tx.connection.dialect.name)
-    rows = tx.connection.execute(statement, dialect.ids(tx.connection, set(attempt_ids)))
-    return {row.id: row for row in rows}
-
-
-@cache
-def _lock_attempts(name: str) -> Select[Any]:
-    wanted = select(attempts).where(dialect.among_ids(name, attempts.c.id)).order_by(attempts.c.id)
-    return dialect.for_update(name, wanted)
-
-
-def live_attempts(connection: Connection, *, node_id: str) -> Sequence[AnyRow]:
-    """What this node holds by the store's knowledge, with all that is needed to grant it once more."""
-    statement = (
-        select(
-            attempts,
-            _SHOWN_ACCOUNT,
-            jobs.c.errand,
-            jobs.c.group_id,
-            jobs.c.spec_digest,
-            jobs.c.payload,
-            jobs.c.payload_artifact,
-            jobs.c.item,
-            jobs.c.item_count,
-            jobs.c.ceiling,
-            jobs.c.hold,
-            jobs.c.runs,
-            jobs.c.avoid_owners,
-        )
-        .join(jobs, jobs.c.id == attempts.c.job_id)
-        .where(attempts.c.node_id == node_id, IS_LIVE)
-        .order_by(attempts.c.id)
-    )
-    return connection.execute(statement).all()
-
-
-def live_attempts_of_job(connection: Connection, job_id: str) -> Sequence[AnyRow]:
-    statement = select(attempts).where(attempts.c.job_id == job_id, IS_LIVE)
-    return connection.execute(statement).all()
-
-
-_REPORT = (
-    update(attempts)
-    .where(attempts.c.id == bindparam("attempt"), attempts.c.report_digest.is_(None))
-    .values(
-        state=bindparam("new_state"),
-        reason=bindparam("why"),
-        report_digest=bindparam("digest"),
-        exit_code=bindparam("code"),
-        error=bindparam("text"),
-        usage=bindparam("measured"),
-        started_at_ms=bindparam("started"),
-        finished_at_ms=bindparam("finished"),
-        billed_ms=bindparam("billed"),
-        lane_billed_ms=bindparam("lane_billed"),
-        charge=bindparam("cost"),
-        outcome=bindparam("names"),
-        streak=bindparam("known_for"),
-        result=bindparam("value"),
-        result_artifact=bindparam("artifact"),
-        outputs=bindparam("files"),
-        printed=bindparam("shown"),
-    )
-)
-
-
-def lanes_billed(connection: Connection, lanes: Iterable[str]) -> dict[str, int]:
-    """What was paid for so far in each lane."""
-    statement = _lanes_billed(connection.dialect.name)
-    return {row.lane: row.ms for row in connection.execute(statement, dialect.ids(connection, lanes))}
-
-
-@cache
-def _lanes_billed(name: str) -> Select[Any]:
-    newest = func.max(attempts.c.lane_billed_ms).label("ms")
-    wanted = dialect.among_ids(name, attempts.c.lane)
-    return select(attempts.c.lane, newest).where(wanted, IS_BILLED).group_by(attempts.c.lane)
-
-
-def report_attempts(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-    if rows and tx.connection.execute(_REPORT, list(rows)).rowcount != len(rows):
-        raise InvariantViolation("an attempt would have been reported twice")
-
-
-def end_attempt(tx: Tx, id_: str, *, state: AttemptState, reason: Reason) -> bool:
-    """A live attempt ends without a report of its own: expired, cancelled, superseded."""
-    statement = (
-        update(attempts)
-        .where(attempts.c.id == id_, IS_LIVE)
-        .values(state=state.value, reason=reason.value, finished_at_ms=tx.now_ms)
-    )
-    return tx.connection.execute(statement).rowcount == 1
-
-
-def start_attempts(tx: Tx, attempt_ids: Sequence[str]) -> Sequence[AnyRow]:
-    """Leased → running, for attempt and job; returns those that changed."""
-    # Jobs before attempts, as everywhere: two hubs that lock in opposite orders would wait for each other.
-    lock_jobs(tx, {id_.rpartition("-")[0] for id_ in attempt_ids})
-    statement = (
-        update(attempts)
-        .where(
-            dialect.among(tx.connection, attempts.c.id, attempt_ids),
-            attempts.c.state == AttemptState.LEASED.value,
-        )
-        .values(state=AttemptState.RUNNING.value, reason=Reason.STARTED.value, started_at_ms=tx.now_ms)
-        .returning(attempts.c.id, attempts.c.job_id, attempts.c.number, attempts.c.node_id)
-    )
-    started = tx.connection.execute(statement).all()
-    if started:
-        rows = [{"job": row.job_id, "no": row.number, "now": tx.now_ms} for row in started]
-        tx.connection.execute(_START, rows)
-    return started
-
-
-_START = (
-    update(jobs)
-    .where(
-        jobs.c.id == bindparam("job"),
-        jobs.c.attempt_no == bindparam("no"),
-        jobs.c.state == JobState.LEASED.value,
-    )
-    .values(state=JobState.RUNNING.value, reason=Reason.STARTED.value, started_at_ms=bindparam("now"))
-)
 _PROGRESS = (
     update(jobs)
     .where(
@@ -447,53 +284,7 @@ def set_progress(tx: Tx, progress: Mapping[str, float]) -> None:
         tx.connection.execute(_PROGRESS, rows)
 
 
-def renew_leases(tx: Tx, attempt_ids: Sequence[str], *, until_ms: int) -> set[str]:
-    """One statement for all nodes of an interval. Returns those that are still live; the rest must stop."""
-    wanted = dialect.among(tx.connection, attempts.c.id, attempt_ids)
-    return _extend(tx, select(attempts.c.id).where(wanted, attempts.c.state.in_(_LIVE)), until_ms)
-
-
-def extend_all_leases(tx: Tx, *, until_ms: int) -> int:
-    """After a start: nobody loses a lease because the hub was away."""
-    return len(_extend(tx, select(attempts.c.id).where(IS_LIVE), until_ms))
-
-
-def _extend(tx: Tx, wanted: Select[Any], until_ms: int) -> set[str]:
-    """Never shortens a lease: a word that arrives late must not take back what a newer one gave."""
-    rows = tx.connection.execute(
-        dialect.for_update(tx.connection.dialect.name, wanted.order_by(attempts.c.id))
-    )
-    alive = set(rows.scalars())
-    tx.connection.execute(
-        update(attempts)
-        .where(dialect.among(tx.connection, attempts.c.id, alive), attempts.c.lease_until_ms < until_ms)
-        .values(lease_until_ms=until_ms)
-    )
-    return alive
-
-
-def overdue_attempts(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyRow]:
-    statement = (
-        select(attempts.c.id, attempts.c.job_id, attempts.c.node_id)
-        .where(IS_LIVE, attempts.c.lease_until_ms < now_ms)
-        .order_by(attempts.c.lease_until_ms)
-        .limit(limit)
-    )
-    return connection.execute(statement).all()
-
-
 def overdue_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[str]:
     """Queued longer than their time to live."""
     statement = select(jobs.c.id).where(IS_QUEUED, jobs.c.expires_at_ms < now_ms).limit(limit)
     return list(connection.execute(statement).scalars())
-
-
-def running_on(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[AnyRow]]:
-    """Live attempts by node, for the operator's view of the queue."""
-    statement = select(attempts.c.id, attempts.c.job_id, attempts.c.node_id, attempts.c.state).where(
-        IS_LIVE, dialect.among(connection, attempts.c.node_id, node_ids)
-    )
-    found: dict[str, list[AnyRow]] = {}
-    for row in connection.execute(statement):
-        found.setdefault(row.node_id, []).append(row)
-    return found
