@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from computepool.hub.services import artifacts
-from computepool.hub.store import records
+from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store.tables import artifacts as artifact_table
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.cast import upload
@@ -299,8 +299,8 @@ async def test_bytes_uploaded_again_just_before_they_are_erased_stay(hub: HubDou
     """The removal has dropped the last reference, and the next upload comes before the file is unlinked."""
     await upload(hub.admin, DATA)
     account = (await hub.admin.get("/me")).json()["id"]
-    await hub.hub.store.write(lambda tx: records.drop_refs(tx, digest=DIGEST, account_id=account))
-    assert await hub.hub.store.write(lambda tx: records.drop_if_unused(tx, DIGEST))
+    await hub.hub.store.write(lambda tx: artifact_rows.drop_refs(tx, digest=DIGEST, account_id=account))
+    assert await hub.hub.store.write(lambda tx: artifact_rows.drop_if_unused(tx, DIGEST))
     await upload(hub.admin, DATA)
     await artifacts._erase(hub.hub, [DIGEST])
     assert (await hub.admin.get(f"/artifacts/{DIGEST}")).content == DATA

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from computepool.core.jobs import AttemptState, JobState, Reason
+from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import dependencies, dialect, jobs, records
 from computepool.hub.store.session import Connection, Tx
@@ -35,7 +36,10 @@ READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "events of a job": (lambda c: records.list_events(c, after=5, limit=9, job_id="j"), "ix_events_job"),
     "events of a node": (lambda c: records.list_events(c, after=5, limit=9, node_id="n"), "ix_events_node"),
     "logs": (lambda c: records.list_logs(c, job_id="j", after=5, limit=9), "ix_log_chunks_job"),
-    "read by a node": (lambda c: records.node_may_read(c, digest="d", node_id="n"), "sqlite_autoindex_"),
+    "read by a node": (
+        lambda c: artifact_rows.node_may_read(c, digest="d", node_id="n"),
+        "sqlite_autoindex_",
+    ),
 }
 WRITES: dict[str, tuple[Callable[[Tx], Any], str]] = {
     "lease": (lambda tx: jobs.lease_jobs(tx, MANY), "sqlite_autoindex_jobs_1"),

@@ -7,6 +7,7 @@ from sqlalchemy import delete
 
 from computepool.core.errors import Conflict
 from computepool.core.jobs import AttemptState, JobState, Reason
+from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import jobs, records
 from computepool.hub.store.session import AnyRow, Connection, Store, Tx
@@ -137,45 +138,45 @@ def reference(digest: str, account_id: str, **fields: str) -> dict[str, str]:
 
 async def test_the_same_reference_twice_is_one(store: Store) -> None:
     def unit(tx: Tx) -> None:
-        records.insert_artifact(tx, digest="d1", size=5)
-        records.insert_artifact(tx, digest="d1", size=5)
-        records.refer(tx, [reference("d1", "a")])
-        records.refer(tx, [reference("d1", "a"), reference("d1", "b")])
-        records.refer(tx, [])
+        artifact_rows.insert_artifact(tx, digest="d1", size=5)
+        artifact_rows.insert_artifact(tx, digest="d1", size=5)
+        artifact_rows.refer(tx, [reference("d1", "a")])
+        artifact_rows.refer(tx, [reference("d1", "a"), reference("d1", "b")])
+        artifact_rows.refer(tx, [])
 
     await store.write(unit)
-    assert await store.read(lambda c: records.get_artifacts(c, ["d1", "d2"])) == {"d1": 5}
-    assert await store.read(lambda c: records.may_read(c, digest="d1", account_id="a"))
-    assert not await store.read(lambda c: records.may_read(c, digest="d1", account_id="c"))
-    assert await store.write(lambda tx: records.drop_refs(tx, digest="d1", account_id="a")) == 1
-    assert not await store.write(lambda tx: records.drop_if_unused(tx, "d1"))
-    assert await store.write(lambda tx: records.drop_refs(tx, digest="d1", account_id="b")) == 1
-    assert await store.write(lambda tx: records.drop_if_unused(tx, "d1"))
-    assert await store.read(lambda c: records.get_artifacts(c, ["d1"])) == {}
+    assert await store.read(lambda c: artifact_rows.get_artifacts(c, ["d1", "d2"])) == {"d1": 5}
+    assert await store.read(lambda c: artifact_rows.may_read(c, digest="d1", account_id="a"))
+    assert not await store.read(lambda c: artifact_rows.may_read(c, digest="d1", account_id="c"))
+    assert await store.write(lambda tx: artifact_rows.drop_refs(tx, digest="d1", account_id="a")) == 1
+    assert not await store.write(lambda tx: artifact_rows.drop_if_unused(tx, "d1"))
+    assert await store.write(lambda tx: artifact_rows.drop_refs(tx, digest="d1", account_id="b")) == 1
+    assert await store.write(lambda tx: artifact_rows.drop_if_unused(tx, "d1"))
+    assert await store.read(lambda c: artifact_rows.get_artifacts(c, ["d1"])) == {}
 
 
 async def test_nothing_refers_to_an_artifact_that_is_not_there(store: Store) -> None:
     with pytest.raises(Conflict):
-        await store.write(lambda tx: records.refer(tx, [reference("missing", "a")]))
+        await store.write(lambda tx: artifact_rows.refer(tx, [reference("missing", "a")]))
 
 
 async def test_pages_of_artifacts_lose_none_that_share_a_digest_and_a_moment(
     store: Store, clock: FakeClock
 ) -> None:
     def unit(tx: Tx) -> None:
-        records.insert_artifact(tx, digest="d", size=1)
-        records.insert_artifact(tx, digest="e", size=1)
+        artifact_rows.insert_artifact(tx, digest="d", size=1)
+        artifact_rows.insert_artifact(tx, digest="e", size=1)
         rows = [reference("d", "a", job_id=f"j{number % 3}", name=f"f{number}") for number in range(9)]
-        records.refer(tx, [*rows, reference("e", "a")])
+        artifact_rows.refer(tx, [*rows, reference("e", "a")])
 
     await store.write(unit)
     clock.advance(1)
-    await store.write(lambda tx: records.refer(tx, [reference("d", "a", name="newest")]))
+    await store.write(lambda tx: artifact_rows.refer(tx, [reference("d", "a", name="newest")]))
     found: list[AnyRow] = []
     while True:
         before = (found[-1].created_at_ms, found[-1].place) if found else None
         rows = await store.read(
-            lambda c, before=before: records.list_artifacts(
+            lambda c, before=before: artifact_rows.list_artifacts(
                 c, account_id="a", job_id=None, before=before, limit=4
             )
         )
@@ -185,7 +186,7 @@ async def test_pages_of_artifacts_lose_none_that_share_a_digest_and_a_moment(
     assert found[0].name == "newest"
     assert len(found) == len({row.place for row in found}) == 11
     of_job = await store.read(
-        lambda c: records.list_artifacts(c, account_id=None, job_id="j1", before=None, limit=99)
+        lambda c: artifact_rows.list_artifacts(c, account_id=None, job_id="j1", before=None, limit=99)
     )
     assert len(of_job) == 3
 
@@ -195,19 +196,19 @@ async def test_a_node_reads_what_the_jobs_it_holds_refer_to(store: Store) -> Non
         account, node_id = add_account(tx), add_node(tx)
         (job_id,) = add_jobs(tx, account_id=account)
         attempt_id = add_attempt(tx, job_id, node_id=node_id)
-        records.insert_artifact(tx, digest="d", size=1)
-        records.refer(tx, [reference("d", account, job_id=job_id, role="input")])
+        artifact_rows.insert_artifact(tx, digest="d", size=1)
+        artifact_rows.refer(tx, [reference("d", account, job_id=job_id, role="input")])
         return account, node_id, attempt_id
 
     account, node_id, attempt_id = await store.write(unit)
     job_id = attempt_id.rpartition("-")[0]
 
     async def may(node: str) -> bool:
-        return await store.read(lambda c: records.node_may_read(c, digest="d", node_id=node))
+        return await store.read(lambda c: artifact_rows.node_may_read(c, digest="d", node_id=node))
 
     assert await may(node_id)
     assert not await may("node_other")
-    using = await store.read(lambda c: records.open_jobs_using(c, digest="d", account_id=account))
+    using = await store.read(lambda c: artifact_rows.open_jobs_using(c, digest="d", account_id=account))
     assert using == [job_id]
 
     def end(tx: Tx) -> None:
@@ -216,13 +217,13 @@ async def test_a_node_reads_what_the_jobs_it_holds_refer_to(store: Store) -> Non
 
     await store.write(end)
     assert not await may(node_id)
-    assert await store.read(lambda c: records.open_jobs_using(c, digest="d", account_id=account)) == []
+    assert await store.read(lambda c: artifact_rows.open_jobs_using(c, digest="d", account_id=account)) == []
 
 
 async def test_outputs_by_job(store: Store) -> None:
     def unit(tx: Tx) -> None:
-        records.insert_artifact(tx, digest="d", size=7)
-        records.refer(
+        artifact_rows.insert_artifact(tx, digest="d", size=7)
+        artifact_rows.refer(
             tx,
             [
                 reference("d", "a", job_id="j1", role="output", name="b.txt"),
@@ -233,7 +234,7 @@ async def test_outputs_by_job(store: Store) -> None:
         )
 
     await store.write(unit)
-    outputs = await store.read(lambda c: records.outputs_of(c, ["j1", "j3"]))
+    outputs = await store.read(lambda c: artifact_rows.outputs_of(c, ["j1", "j3"]))
     assert {job: [(row.name, row.size) for row in rows] for job, rows in outputs.items()} == {
         "j1": [("a.txt", 7), ("b.txt", 7)]
     }

@@ -18,7 +18,7 @@ from computepool.core.errors import BadRequest, Conflict, NotFound, TooLarge
 from computepool.hub.services import access
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub
-from computepool.hub.store import records
+from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.accounts import ArtifactPage, ArtifactView, UploadState
 
@@ -38,7 +38,7 @@ def _owner_of(asker: Principal | NodePrincipal) -> str:
 async def _has(hub: Hub, owner: str, digest: str) -> bool:
     """Whether the bytes are here and this owner has shown to have them too."""
     referred = await hub.store.read(
-        lambda connection: records.may_read(connection, digest=digest, account_id=owner)
+        lambda connection: artifact_rows.may_read(connection, digest=digest, account_id=owner)
     )
     return referred and hub.blobs.exists(digest)
 
@@ -85,10 +85,10 @@ async def _keep(
     a removal at the same moment comes wholly before or wholly after."""
 
     def unit(tx: Tx) -> None:
-        records.insert_artifact(tx, digest=incoming.digest, size=incoming.size)
+        artifact_rows.insert_artifact(tx, digest=incoming.digest, size=incoming.size)
         role = "node" if isinstance(asker, NodePrincipal) else "upload"
         row = {"digest": incoming.digest, "account_id": _owner_of(asker), "job_id": "", "role": role}
-        records.refer(tx, [{**row, "name": incoming.name}])
+        artifact_rows.refer(tx, [{**row, "name": incoming.name}])
         if isinstance(asker, Principal):
             data = json.dumps({"digest": incoming.digest, "size": incoming.size})
             tx.emit(
@@ -123,10 +123,10 @@ async def open_for(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> P
 
     def readable(connection: Connection) -> bool:
         if isinstance(asker, NodePrincipal):
-            return records.node_may_read(connection, digest=digest, node_id=asker.node_id)
+            return artifact_rows.node_may_read(connection, digest=digest, node_id=asker.node_id)
         if asker.is_admin:
-            return bool(records.get_artifacts(connection, [digest]))
-        return records.may_read(connection, digest=digest, account_id=asker.account_id)
+            return bool(artifact_rows.get_artifacts(connection, [digest]))
+        return artifact_rows.may_read(connection, digest=digest, account_id=asker.account_id)
 
     if not await hub.store.read(readable) or not hub.blobs.exists(digest):
         raise NotFound("There is no such artifact, or it is not yours.")
@@ -138,7 +138,7 @@ async def page(
 ) -> ArtifactPage:
     before = None if after is None else _read_cursor(after)
     rows = await hub.store.read(
-        lambda connection: records.list_artifacts(
+        lambda connection: artifact_rows.list_artifacts(
             connection, account_id=access.scope(principal), job_id=job_id, before=before, limit=limit
         )
     )
@@ -175,15 +175,15 @@ async def remove(hub: Hub, principal: Principal, digest: str) -> None:
     """Drops the caller's references; the bytes go when nobody else refers to them."""
 
     def unit(tx: Tx) -> bool:
-        used = records.open_jobs_using(tx.connection, digest=digest, account_id=principal.account_id)
+        used = artifact_rows.open_jobs_using(tx.connection, digest=digest, account_id=principal.account_id)
         if used:
             raise Conflict(f"Job {used[0]} still needs this artifact; cancel it or wait for it first.")
-        if not records.drop_refs(tx, digest=digest, account_id=principal.account_id):
+        if not artifact_rows.drop_refs(tx, digest=digest, account_id=principal.account_id):
             raise NotFound("There is no such artifact, or it is not yours.")
         data = json.dumps({"digest": digest})
         account = principal.account_id
         tx.emit(actor=account, action="artifact.removed", account_id=account, data=data)
-        return records.drop_if_unused(tx, digest)
+        return artifact_rows.drop_if_unused(tx, digest)
 
     if await hub.store.write(unit):
         await _erase(hub, [digest])
@@ -194,8 +194,8 @@ async def forget_unreported(hub: Hub) -> None:
     before_ms = hub.now_ms() - round(hub.settings.unreported_keep_s * 1000)
 
     def unit(tx: Tx) -> list[str]:
-        digests = records.drop_node_refs(tx, before_ms=before_ms, limit=_BATCH)
-        return [digest for digest in digests if records.drop_if_unused(tx, digest)]
+        digests = artifact_rows.drop_node_refs(tx, before_ms=before_ms, limit=_BATCH)
+        return [digest for digest in digests if artifact_rows.drop_if_unused(tx, digest)]
 
     await _erase(hub, await hub.store.write(unit))
 
@@ -205,7 +205,7 @@ async def _erase(hub: Hub, digests: list[str]) -> None:
 
     def unit(tx: Tx) -> None:
         for digest in digests:
-            if records.hold_unknown(tx, digest):
+            if artifact_rows.hold_unknown(tx, digest):
                 hub.blobs.remove(digest)
 
     if digests:

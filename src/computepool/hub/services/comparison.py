@@ -19,8 +19,8 @@ from computepool.core.jobs import JobKind
 from computepool.core.verification import Mode, Policy
 from computepool.hub.services.context import Hub
 from computepool.hub.services.verification import printed_text
+from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import jobs as job_rows
-from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.jobs import PAYLOAD_MAX, JobSpec, Needs, SubmitRequest, spec_digest
 
@@ -208,7 +208,7 @@ def of_accepted(tx: Tx, job: AnyRow, words: Sequence[tuple[AnyRow, AnyRow]]) -> 
     """
     if job.compare is None:
         return [attempt.outcome for _, attempt in words]
-    files = records.outputs_of(tx.connection, [word.id for word, _ in words])
+    files = artifact_rows.outputs_of(tx.connection, [word.id for word, _ in words])
     runs = [_accepted(tx, word, attempt, files=files.get(word.id, [])) for word, attempt in words]
     kinds = Comparer(tx=tx, wish=wish_of(job)).classes(runs)
     return kinds if isinstance(kinds, list) else None

@@ -18,7 +18,8 @@ from computepool.hub.clock import new_id
 from computepool.hub.services import access, holds
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
-from computepool.hub.store import accounts, records
+from computepool.hub.store import accounts
+from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.jobs import JobSpec
@@ -74,7 +75,7 @@ def start(
     row = _row(tx, job, known, payer=payer, avoid_owners=avoid_owners, ttl_ms=ttl_ms)
     row |= {"id": errand_id, "errand": f"{kind}:{job.id}:{number}", "hold_earned": earned}
     job_rows.insert_jobs(tx, [row])
-    records.refer(tx, [_reference(errand_id, payer, digest) for digest in sorted(needed)])
+    artifact_rows.refer(tx, [_reference(errand_id, payer, digest) for digest in sorted(needed)])
     tx.emit(
         actor="hub",
         action="job.queued",
@@ -122,7 +123,9 @@ def _kept(tx: Tx, needed: set[str], *, job: AnyRow, payer: str) -> set[str]:
     """Those that are still here: what a submitter has removed must not be blamed on a node."""
     readers: Sequence[str] = sorted({payer, job.account_id})
     return {
-        digest for who in readers for digest in records.readable_of(tx.connection, needed, account_id=who)
+        digest
+        for who in readers
+        for digest in artifact_rows.readable_of(tx.connection, needed, account_id=who)
     }
 
 

@@ -12,6 +12,7 @@ from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.lifecycle import Effects
+from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Connection, Tx
@@ -109,7 +110,7 @@ async def results(
             records.list_results(connection, group_id=group_id, after=after, limit=limit),
             hub.settings.result_page_bytes,
         )
-        return rows, records.outputs_of(connection, [row.id for row in rows]) if rows else {}
+        return rows, artifact_rows.outputs_of(connection, [row.id for row in rows]) if rows else {}
 
     while True:
         with hub.signals.watch(f"group:{group_id}") as watch:

@@ -26,6 +26,7 @@ from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.services.quotes import Terms
+from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import dependencies, records
 from computepool.hub.store import jobs as job_rows
@@ -214,9 +215,9 @@ class _Submission:
                 needed.append(("payload", "payload", item.payload_artifact, job_id))
         account = self.principal.account_id
         for digest in sorted({digest for _, _, digest, _ in needed}):
-            if not records.may_read(tx.connection, digest=digest, account_id=account):
+            if not artifact_rows.may_read(tx.connection, digest=digest, account_id=account):
                 raise BadRequest(f"Artifact {digest} is not on the hub; upload it first.", field="inputs")
-        records.refer(
+        artifact_rows.refer(
             tx,
             [
                 {"digest": digest, "account_id": account, "job_id": job_id, "role": role, "name": name}
@@ -256,7 +257,7 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
             row,
             dependencies.get(connection, job_id),
             attempt_rows.get_attempts(connection, job_id),
-            records.outputs_of(connection, [job_id]).get(job_id, []),
+            artifact_rows.outputs_of(connection, [job_id]).get(job_id, []),
             rechecks.corrected(connection, row) if row is not None else None,
         )
 
@@ -290,7 +291,7 @@ async def result(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int) -
             if left_ms <= 0 or hub.stopping:
                 raise Conflict(f"The job is not finished: it is {row.state}.")
             await watch.wait(left_ms / 1000)
-    outputs = await hub.store.read(lambda connection: records.outputs_of(connection, [job_id]))
+    outputs = await hub.store.read(lambda connection: artifact_rows.outputs_of(connection, [job_id]))
     return views.job_result(row, seq=0, outputs=outputs)
 
 

@@ -20,9 +20,9 @@ from computepool.hub.services import comparison, errands, holds, views
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.services.verification import Verdict
+from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import rechecks as recheck_rows
-from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Connection, Tx
 
 KIND = "recheck"
@@ -179,11 +179,13 @@ def _say(tx: Tx, word: _Word, *, action: str, after: AttemptState, reason: str) 
 
 def _hand_over(tx: Tx, job: AnyRow, right: AnyRow) -> None:
     """Its files may be read by the submitter from now on."""
-    files = {row.name: row.digest for row in records.outputs_of(tx.connection, [right.id]).get(right.id, [])}
+    files = {
+        row.name: row.digest for row in artifact_rows.outputs_of(tx.connection, [right.id]).get(right.id, [])
+    }
     if right.result_artifact is not None:
         files["result"] = right.result_artifact
     owner = {"account_id": job.account_id, "job_id": job.id, "role": "corrected"}
-    records.refer(tx, [owner | {"name": name, "digest": digest} for name, digest in files.items()])
+    artifact_rows.refer(tx, [owner | {"name": name, "digest": digest} for name, digest in files.items()])
 
 
 def corrected(connection: Connection, job: AnyRow) -> tuple[AnyRow, Sequence[AnyRow]] | None:
@@ -193,4 +195,4 @@ def corrected(connection: Connection, job: AnyRow) -> tuple[AnyRow, Sequence[Any
     right = recheck_rows.find_errand(connection, f"{KIND}:{job.id}:{_ERRANDS_MAX}")
     if right is None:
         return None
-    return right, records.outputs_of(connection, [right.id]).get(right.id, [])
+    return right, artifact_rows.outputs_of(connection, [right.id]).get(right.id, [])

@@ -26,10 +26,10 @@ from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.services.verification import Checks, Run
+from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
-from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.nodes import CompleteReply, CompleteRequest, LogText, Report, ReportAnswer
 
@@ -115,7 +115,7 @@ class _Settling:
             self._settle_one(report, attempts.get(report.attempt_id), jobs=jobs, seen=seen)
         attempt_rows.report_attempts(self.tx, self.reported)
         job_rows.accept(self.tx, self.accepted)
-        records.refer(self.tx, self.outputs)
+        artifact_rows.refer(self.tx, self.outputs)
         for report, job in self.unsuccessful:
             self._try_again(report, job)
         for job, runs in self.differing:
@@ -173,7 +173,7 @@ class _Settling:
         digests = {digest for report in reports for digest in _named_artifacts(report)}
         if not digests:
             return set()
-        return records.readable_of(self.tx.connection, sorted(digests), account_id=self.node.node_id)
+        return artifact_rows.readable_of(self.tx.connection, sorted(digests), account_id=self.node.node_id)
 
     def _checked(self, report: Report) -> Report:
         """A success that names files the hub does not have is no success; the node is to blame, not the job."""

@@ -27,6 +27,7 @@ from computepool.hub.services import holds, lifecycle
 from computepool.hub.services.context import Hub
 from computepool.hub.services.holds import Bill
 from computepool.hub.services.lifecycle import Effects
+from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import records, results
 from computepool.hub.store.session import AnyRow, Tx
@@ -256,7 +257,7 @@ def wait_for_another(
 def _keep_files(tx: Tx, job: AnyRow, run: Run) -> None:
     """Nobody may read them yet, but they must still be there when somebody may."""
     rows = [row | {"account_id": run.node_id, "role": "pending"} for row in run.references(job)]
-    records.refer(tx, rows)
+    artifact_rows.refer(tx, rows)
 
 
 def conclude(
@@ -291,7 +292,7 @@ def conclude(
     say_succeeded(tx, job, chosen, actor=actor, why=why)
     holds.settle(hub, tx, job, bills=[run.bill for run in paid], ref=chosen.attempt_id)
     job_rows.accept(tx, [chosen.accepted_row(job, why=why, verdict=verdict, cost=cost)])
-    records.refer(tx, chosen.references(job))
+    artifact_rows.refer(tx, chosen.references(job))
     results.conclude(
         tx,
         [
