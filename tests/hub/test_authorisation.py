@@ -83,6 +83,8 @@ GET    /api/v1/groups/{group_id}/results  401  200  404  404  404  200  401  401
 POST   /api/v1/groups/{group_id}/cancel   401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/nodes                      401  200  200  200  200  200  401  401  401  401  401
 POST   /api/v1/nodes/codes                401  403  403  201  201  201  401  401  401  401  401
+GET    /api/v1/nodes/codes                401  403  403  200  200  200  401  401  401  401  401
+DELETE /api/v1/nodes/codes/{code_id}      401  403  403  204  404  204  401  401  401  401  401
 GET    /api/v1/nodes/{node_id}            401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/nodes/{node_id}/why        401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/state      401  404  404  200  404  200  401  401  401  401  401
@@ -163,6 +165,7 @@ async def address(cast: Cast, method: str, path: str) -> str:
         "{approval_id}": cast.new_approval,
         "{provider}": lambda: _known("razorpayx"),
         "{version}": lambda: _known("1"),
+        "{code_id}": lambda: _join_code(cast),
     }
     for name, make in ids.items():
         if name in path:
@@ -176,6 +179,11 @@ async def _known(value: str) -> str:
 
 async def _first(pair: Any) -> str:
     return str((await pair)[0])
+
+
+async def _join_code(cast: Cast) -> str:
+    await cast.pia.post("/nodes/codes", json={"hosts": 2})
+    return str((await cast.pia.get("/nodes/codes")).json()["codes"][-1]["id"])
 
 
 async def _idle_node(cast: Cast) -> str:

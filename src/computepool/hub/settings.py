@@ -114,6 +114,8 @@ class Settings(BaseSettings):
     )  #: from one address, and at one key or code; wrong ones alone count
     failed_signins_burst: int = Field(default=20, ge=1)
     enrol_code_life_s: float = 900
+    join_code_life_s: float = Field(default=24 * 3600, gt=0)  #: of a code that several hosts join with
+    join_code_hosts: int = Field(default=32, ge=1)  #: how many, at most, with one code
     signin_code_life_s: float = 900
     cookie_life_s: float = 7 * 24 * 3600
     key_rotation_days: float = Field(

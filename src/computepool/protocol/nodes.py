@@ -418,9 +418,3 @@ class NodeWhyView(Reply):
     reputation: str = ""  #: how far the pool relies on it, and why
     hardware: str = ""  #: how its claim stands, and why
     rows: list[NodeWhyRow]
-
-
-class EnrolCodeReply(Reply):
-    code: str
-    expires_at_ms: int
-    command: str  #: what to type on the other machine

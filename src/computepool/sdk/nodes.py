@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from computepool.core.resources import NodeState
-from computepool.protocol.nodes import EnrolCodeReply, NodePage, NodeStateRequest, NodeView, NodeWhyView
+from computepool.protocol.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinCodeView
+from computepool.protocol.nodes import NodePage, NodeStateRequest, NodeView, NodeWhyView
 from computepool.protocol.rules import NodeRules, NodeRulesView
 from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.paging import pages
 from computepool.sdk.transport import Transport
 
 Nodes: TypeAlias = list[NodeView]
+JoinCodes: TypeAlias = list[JoinCodeView]
 NODES_MAX = 100_000
 
 
@@ -70,9 +72,18 @@ class NodeApi:
         """Take its ban and strikes back; for administrators."""
         return self._transport.post(f"/nodes/{node_id}/pardon", NodeView)
 
-    def code(self) -> EnrolCodeReply:
-        """A one-time code for a new machine."""
-        return self._transport.post("/nodes/codes", EnrolCodeReply)
+    def code(self, *, hosts: int = 1, life_s: float | None = None) -> EnrolCodeReply:
+        """A code for a new machine; it works once, or for several hosts, and for a limited time."""
+        body = EnrolCodeRequest(hosts=hosts, life_s=life_s)
+        return self._transport.post("/nodes/codes", EnrolCodeReply, body=body)
+
+    def codes(self) -> JoinCodes:
+        """Your codes that several hosts may still join with; never the codes themselves."""
+        return self._transport.get("/nodes/codes", JoinCodePage).codes
+
+    def end_code(self, code_id: str) -> None:
+        """Nobody joins with it any more."""
+        self._transport.call("DELETE", f"/nodes/codes/{code_id}")
 
     def _become(self, node_id: str, state: NodeState) -> NodeView:
         body = NodeStateRequest(state=state.value)

@@ -156,6 +156,7 @@ LOGS = _one(
     "A line of a running attempt",
     {"chunks": [{"attempt_id": f"{_JOB}-1", "stream": "stdout", "text": "epoch 1 of 3\n"}]},
 )
+ENROL_CODE = _one("For one machine", {}, for_the_hosts_of_a_mesh={"hosts": 10, "life_s": 3600})
 NODE_STATE = _one("Take no new work", {"state": "paused"}, finish_and_leave={"state": "draining"})
 ACCOUNT = _one(
     "Somebody who submits jobs and lends machines", {"name": "ada", "roles": ["submitter", "provider"]}

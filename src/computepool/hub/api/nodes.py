@@ -38,10 +38,10 @@ from computepool.hub.services import (
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
+from computepool.protocol.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage
 from computepool.protocol.nodes import (
     CompleteReply,
     CompleteRequest,
-    EnrolCodeReply,
     HardwareReport,
     HardwareView,
     LogsRequest,
@@ -177,10 +177,33 @@ async def rekey(
 
 
 @router.post(
-    "/nodes/codes", status_code=201, tags=["nodes"], summary="A one-time code to enrol a node of yours"
+    "/nodes/codes",
+    status_code=201,
+    tags=["nodes"],
+    summary="A code to enrol a node of yours, or several",
 )
-async def enrol_code(principal: Provider, hub: HubDep) -> EnrolCodeReply:
-    return await enrolment.enrol_code(hub, principal)
+async def enrol_code(
+    principal: Provider,
+    hub: HubDep,
+    body: Annotated[EnrolCodeRequest | None, Body(openapi_examples=examples.ENROL_CODE)] = None,
+) -> EnrolCodeReply:
+    return await enrolment.enrol_code(hub, principal, body or EnrolCodeRequest())
+
+
+@router.get("/nodes/codes", tags=["nodes"], summary="Your codes that several hosts may still join with")
+async def join_codes(principal: Provider, hub: HubDep) -> JoinCodePage:
+    return await enrolment.join_codes(hub, principal)
+
+
+@router.delete(
+    "/nodes/codes/{code_id}",
+    status_code=204,
+    tags=["nodes"],
+    summary="Let nobody join with a code any more; those who did stay",
+    responses=refuses(404),
+)
+async def end_join_code(code_id: IdPath, principal: Provider, hub: HubDep) -> None:
+    await enrolment.end_join_code(hub, principal, code_id)
 
 
 @router.get("/nodes", tags=["nodes"], summary="List nodes")

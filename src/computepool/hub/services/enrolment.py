@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from computepool.core.errors import BadRequest, Conflict, Forbidden, RateLimited, Unauthenticated
+from computepool.core.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited, Unauthenticated
 from computepool.core.reputation import ENROLLED_ACTION, heir_of
 from computepool.core.resources import NodeState
 from computepool.hub.clock import new_id
@@ -13,8 +13,8 @@ from computepool.hub.store import accounts
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import Tx
 from computepool.protocol.hubkeys import rekey_text
+from computepool.protocol.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinCodeView
 from computepool.protocol.nodes import (
-    EnrolCodeReply,
     RegisterReply,
     RegisterRequest,
     RekeyReply,
@@ -23,19 +23,62 @@ from computepool.protocol.nodes import (
 from computepool.protocol.tokens import public_key, signed_by
 from computepool.protocol.version import PROTOCOL
 
+ENROL, JOIN = "enrol", "join"  #: purposes of codes: for one node, for several
 _DAY_MS = 24 * 3600 * 1000
+_CODE_ID = 12  #: so much of a code's hash names it; nobody can do anything with that
 
 
-async def enrol_code(hub: Hub, principal: Principal) -> EnrolCodeReply:
-    life_s = hub.settings.enrol_code_life_s
+async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) -> EnrolCodeReply:
+    settings, many = hub.settings, request.hosts > 1
+    if request.hosts > settings.join_code_hosts:
+        raise BadRequest(
+            f"A code of this hub is good for {settings.join_code_hosts} hosts at most.", field="hosts"
+        )
+    longest_s = settings.join_code_life_s if many else settings.enrol_code_life_s
+    life_s = min(longest_s, request.life_s or longest_s)
+    purpose = JOIN if many else ENROL
 
     def unit(tx: Tx) -> tuple[str, int]:
         tx.emit(actor=principal.account_id, action="node.code_issued", account_id=principal.account_id)
-        return identity.issue_code(hub, tx, purpose="enrol", account_id=principal.account_id, life_s=life_s)
+        return identity.issue_code(
+            hub,
+            tx,
+            purpose=purpose,
+            account_id=principal.account_id,
+            life_s=life_s,
+            uses_max=request.hosts if many else None,
+        )
 
     code, expires_at_ms = await hub.store.write(unit)
-    command = f"pool node start --hub {hub.settings.address} --code {code}"
-    return EnrolCodeReply(code=code, expires_at_ms=expires_at_ms, command=command)
+    command = f"pool node start --hub {settings.address} --code {code}"
+    return EnrolCodeReply(code=code, expires_at_ms=expires_at_ms, command=command, hosts=request.hosts)
+
+
+async def join_codes(hub: Hub, principal: Principal) -> JoinCodePage:
+    """Those of the account that still work."""
+    rows = await hub.store.read(
+        lambda c: accounts.list_join_codes(c, account_id=principal.account_id, now_ms=hub.now_ms())
+    )
+    return JoinCodePage(
+        codes=[
+            JoinCodeView(
+                id=row.hash[:_CODE_ID], expires_at_ms=row.expires_at_ms, used=row.uses, hosts=row.uses_max
+            )
+            for row in rows
+        ]
+    )
+
+
+async def end_join_code(hub: Hub, principal: Principal, code_id: str) -> None:
+    """Hosts that joined with it stay; no other one does."""
+
+    def unit(tx: Tx) -> None:
+        whose = None if principal.is_admin else principal.account_id
+        if len(code_id) != _CODE_ID or not accounts.end_join_codes(tx, account_id=whose, name=code_id):
+            raise NotFound("There is no such code of yours that still works; `pool node codes` lists them.")
+        tx.emit(actor=principal.account_id, action="node.code_ended", account_id=principal.account_id)
+
+    await hub.store.write(unit)
 
 
 async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
@@ -51,7 +94,9 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
     def unit(tx: Tx) -> tuple[str, str]:
         if (known := _enrolled_before(hub, tx, request)) is not None:
             return known
-        owner = accounts.use_code(tx, code_hash=hub.secrets.digest(request.code), purpose="enrol")
+        code_hash = hub.secrets.digest(request.code)
+        owner = accounts.use_code(tx, code_hash=code_hash, purpose=ENROL)
+        owner = owner or accounts.use_join_code(tx, code_hash=code_hash)
         if owner is None:
             raise identity.WrongCode(
                 "The enrolment code is wrong, used or expired; make one with `pool node code`.", field="code"
@@ -131,7 +176,10 @@ def _enrolled_before(hub: Hub, tx: Tx, request: RegisterRequest) -> tuple[str, s
     """The same code with the same key again: the first answer was lost on the way."""
     row = node_rows.find_node_by_key(tx.connection, request.public_key)
     code_hash = hub.secrets.digest(request.code)
-    owner = accounts.used_code_owner(tx.connection, code_hash=code_hash, purpose="enrol")
-    if row is None or owner != row.account_id or row.state == NodeState.REVOKED:
+    owners = [
+        accounts.used_code_owner(tx.connection, code_hash=code_hash, purpose=purpose)
+        for purpose in (ENROL, JOIN)
+    ]
+    if row is None or row.account_id not in owners or row.state == NodeState.REVOKED:
         return None
     return str(row.id), str(row.account_id)

@@ -215,7 +215,9 @@ async def get_account(hub: Hub, account_id: str) -> AccountView:
 # one-time codes
 
 
-def issue_code(hub: Hub, tx: Tx, *, purpose: str, account_id: str, life_s: float) -> tuple[str, int]:
+def issue_code(
+    hub: Hub, tx: Tx, *, purpose: str, account_id: str, life_s: float, uses_max: int | None = None
+) -> tuple[str, int]:
     """128 random bits, written in groups a person can read aloud; only its hash is kept."""
     code = hub.clock.entropy(16).hex()
     expires_at_ms = tx.now_ms + round(life_s * 1000)
@@ -225,6 +227,7 @@ def issue_code(hub: Hub, tx: Tx, *, purpose: str, account_id: str, life_s: float
         purpose=purpose,
         account_id=account_id,
         expires_at_ms=expires_at_ms,
+        uses_max=uses_max,
     )
     return code, expires_at_ms
 

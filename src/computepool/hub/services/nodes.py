@@ -24,6 +24,7 @@ from computepool.hub.services import (
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
+from computepool.hub.store import accounts as account_rows
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import hardware as hardware_rows
 from computepool.hub.store import nodes as node_rows
@@ -154,6 +155,8 @@ async def revoke(hub: Hub, principal: Principal, node_id: str) -> tuple[NodeView
         row = _manageable(tx.connection, principal, node_id)
         held = [attempt.id for attempt in attempt_rows.live_attempts(tx.connection, node_id=node_id)]
         effects = leases.end_attempts(hub, tx, held, reason=Reason.NODE_ERROR) if held else Effects()
+        # Whoever has that machine may know the code it joined with, which would let it in again.
+        account_rows.end_join_codes(tx, account_id=row.account_id)
         if node_rows.set_state(tx, node_id=node_id, before=row.state, after=NodeState.REVOKED.value):
             tx.emit(
                 actor=principal.account_id,

@@ -112,10 +112,16 @@ def touch_keys(tx: Tx, used: dict[str, int]) -> None:
         tx.connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(last_used_ms=at_ms))
 
 
-def insert_code(tx: Tx, *, code_hash: str, purpose: str, account_id: str, expires_at_ms: int) -> None:
+def insert_code(
+    tx: Tx, *, code_hash: str, purpose: str, account_id: str, expires_at_ms: int, uses_max: int | None = None
+) -> None:
     tx.connection.execute(
         codes.insert().values(
-            hash=code_hash, purpose=purpose, account_id=account_id, expires_at_ms=expires_at_ms
+            hash=code_hash,
+            purpose=purpose,
+            account_id=account_id,
+            expires_at_ms=expires_at_ms,
+            uses_max=uses_max,
         )
     )
 
@@ -134,6 +140,49 @@ def use_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
         .returning(codes.c.account_id)
     )
     return tx.connection.execute(statement).scalar()
+
+
+def use_join_code(tx: Tx, *, code_hash: str) -> str | None:
+    """The account the code stands for, as often as it is good for: each use is counted by the write that checks."""
+    statement = (
+        update(codes)
+        .where(
+            codes.c.hash == code_hash,
+            codes.c.purpose == "join",
+            codes.c.uses < codes.c.uses_max,
+            codes.c.expires_at_ms > tx.now_ms,
+        )
+        .values(used_at_ms=tx.now_ms, uses=codes.c.uses + 1)
+        .returning(codes.c.account_id)
+    )
+    return tx.connection.execute(statement).scalar()
+
+
+def list_join_codes(connection: Connection, *, account_id: str, now_ms: int) -> Sequence[AnyRow]:
+    """Those that still work, the newest last."""
+    statement = (
+        select(codes)
+        .where(
+            codes.c.account_id == account_id,
+            codes.c.purpose == "join",
+            codes.c.expires_at_ms > now_ms,
+            codes.c.uses < codes.c.uses_max,
+        )
+        .order_by(codes.c.expires_at_ms, codes.c.hash)
+    )
+    return connection.execute(statement).all()
+
+
+def end_join_codes(tx: Tx, *, account_id: str | None, name: str = "") -> int:
+    """From now on. `name` is the beginning of a hash, empty: any; no account: anybody's. How many there were."""
+    statement = update(codes).where(
+        codes.c.purpose == "join",
+        codes.c.expires_at_ms > tx.now_ms,
+        codes.c.hash.startswith(name, autoescape=True),
+    )
+    if account_id is not None:
+        statement = statement.where(codes.c.account_id == account_id)
+    return tx.connection.execute(statement.values(expires_at_ms=tx.now_ms)).rowcount
 
 
 def used_code_owner(connection: Connection, *, code_hash: str, purpose: str) -> str | None:

@@ -84,15 +84,17 @@ api_keys = Table(
     Column("scopes", Text),  # what it may be used for, with commas; empty: everything its account may do
 )
 
-#: One-time codes: enrolment of a node, sign-in of a person. Only hashes are kept.
+#: Codes: enrolment of a node, sign-in of a person, and joining, which several nodes may do with one. Only hashes are kept.
 codes = Table(
     "codes",
     metadata,
     Column("hash", Text, primary_key=True),
-    Column("purpose", Text, nullable=False),  # enrol or signin
+    Column("purpose", Text, nullable=False),  # enrol, signin or join
     Column("account_id", ForeignKey("accounts.id"), nullable=False),
     Column("expires_at_ms", BigInteger, nullable=False),
     Column("used_at_ms", BigInteger),
+    Column("uses", Integer, nullable=False, server_default=text("0")),  # of a code to join with
+    Column("uses_max", Integer),  # none: it is good for one use
 )
 
 #: The hub's own secrets, here so that several hubs share them and DATABASE_URL is all an operator sets.
