@@ -1,26 +1,42 @@
 """What a job can import as `computepool` where the whole package is not installed: the agent puts this file there.
 
-Runs inside the sandbox: standard library only, no other module of the project.
+Beside it the agent puts the modules of `MODULES`, under the names that they have in the whole package; so whatever is
+pickled by name on a submitter's machine is found here by the same name. Runs inside the sandbox: standard library only,
+and nothing is loaded before it is used, because most jobs use none of it.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
+import importlib
+from typing import Any
+
+#: Files of the package that travel into every sandbox. Each may import the standard library and the others alone.
+MODULES = (
+    "protocol/values.py",
+    "sdk/computejob.py",
+    "sdk/running.py",
+)
+
+#: What `import computepool` gives to a job, and where it is.
+_PLACES = {
+    "ComputeJob": "computejob",
+    "ComputeJobState": "computejob",
+    "job_slice": "running",
+    "outputs": "running",
+    "progress": "running",
+}
 
 
-def progress(fraction: float) -> None:
-    """Tell the pool how far this job is, from 0 to 1. Shown to the submitter while the job runs."""
-    sys.stdout.write(f"::progress {min(1.0, max(0.0, float(fraction))):.4f}\n")
-    sys.stdout.flush()
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(
+            f"a job's computepool has no {name!r}; it has {', '.join(sorted(_PLACES))}."
+            " The whole package is there for jobs that list it among their dependencies."
+        )
+    value = getattr(importlib.import_module(f"computepool.sdk.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
-def outputs() -> Path:
-    """The folder whose files come back as artifacts."""
-    return Path(os.environ.get("COMPUTEPOOL_OUTPUTS", "outputs"))
-
-
-def job_slice() -> tuple[int, int]:
-    """Which part of a sliced job this is, and of how many."""
-    return int(os.environ.get("COMPUTEPOOL_SLICE", "0")), int(os.environ.get("COMPUTEPOOL_SLICES", "1"))
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})

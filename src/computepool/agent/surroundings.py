@@ -16,7 +16,6 @@ from computepool.agent.sandbox.runtime import INSIDE, Runtime, Wish
 from computepool.agent.sandbox.tree import SITE
 from computepool.core.isolation import Level
 from computepool.core.network import Target
-from computepool.protocol import values
 
 #: Where a job finds its packages, where the level has mounts.
 PACKAGES = "/opt/packages"
@@ -138,16 +137,18 @@ def _package(name: str) -> Path:
 
 
 def _inside_package(cache_dir: Path) -> Path:
-    """A folder that is the package `computepool` as jobs see it: `progress()` and the codec of values."""
-    sources = {"__init__.py": Path(jobside.__file__), "protocol/values.py": Path(values.__file__)}
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources.values())).hexdigest()[:16]
-    final = cache_dir / f"jobside-{digest}" / "computepool"
+    """A folder that is the package `computepool` as jobs see it."""
+    package = Path(jobside.__file__).parents[1]
+    sources = {"__init__.py": Path(jobside.__file__), **{name: package / name for name in jobside.MODULES}}
+    text = b"".join(name.encode() + path.read_bytes() for name, path in sources.items())
+    final = cache_dir / f"jobside-{hashlib.sha256(text).hexdigest()[:16]}" / "computepool"
     if not final.is_dir():
         building = final.with_name(".building")
         shutil.rmtree(building, ignore_errors=True)
-        (building / "protocol").mkdir(parents=True)
-        (building / "protocol" / "__init__.py").touch()
         for name, source in sources.items():
+            (building / name).parent.mkdir(parents=True, exist_ok=True)
+            # The whole package's own __init__ would load far more than a job has.
+            (building / name).with_name("__init__.py").touch()
             shutil.copyfile(source, building / name)
         building.rename(final)
     return final

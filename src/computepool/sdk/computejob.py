@@ -1,0 +1,226 @@
+"""Job classes: a state that travels, hooks that run on a node, and exactly one report.
+
+Placed into every sandbox under this name (agent/jobside.py): standard library and its neighbours there alone. The class
+itself arrives pickled; the state as an encoded value, so that it can be kept, moved and shown without pickle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import os
+import shutil
+import tempfile
+import threading
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Generic, TypeVar
+
+from computepool.protocol import values
+from computepool.sdk.running import outputs
+
+
+@dataclass(kw_only=True)
+class ComputeJobState:
+    """What a job knows, and where it may run. Subclass it with fields of your own."""
+
+    job_key: str = ""  #: its name in the group; given one if it has none
+    required_host_tags: tuple[str, ...] = ()
+    excluded_host_tags: tuple[str, ...] = ()
+    preferred_host_tags: tuple[str, ...] = ()
+    excluded_host_names: tuple[str, ...] = ()
+    excluded_host_urls: tuple[str, ...] = ()
+    allow_home_compute: bool = False  #: whether the home host may run it, too
+    home_host_name: str = ""  #: where results go when the group is complete
+
+
+StateT = TypeVar("StateT", bound=ComputeJobState)
+
+
+class ReportError(RuntimeError):
+    """A report that is missing, wrong, or one too many."""
+
+
+class ComputeJob(Generic[StateT]):
+    """Subclass as `class MyJob(ComputeJob[MyState])`, and define `run_compute_job` and `build_result_payload`.
+
+    >>> class Count(ComputeJob[CountState]):
+    ...     def run_compute_job(self):
+    ...         self.state.words = len(self.state.text.split())
+    ...     def build_result_payload(self):
+    ...         return {"words": self.state.words}
+    """
+
+    State: ClassVar[type[ComputeJobState] | None] = None  #: taken from `ComputeJob[MyState]` unless it is set
+
+    def __init__(self, state: StateT) -> None:
+        self.state: StateT = state
+        self._reporting = threading.Lock()
+        self._report: dict[str, Any] | None = None
+        self._reported_file: Path | None = None
+        self._work_dir: Path | None = None
+
+    # ------------------------------------------------------------ hooks
+    def run_compute_job(self) -> None:
+        """The work. Change `self.state`, write files, report or not."""
+        raise NotImplementedError(f"{type(self).__name__} has no run_compute_job()")
+
+    def build_result_payload(self) -> dict[str, Any]:
+        """What is reported when the work is done and nothing was reported by then."""
+        raise ReportError(
+            f"{type(self).__name__} made no report: define build_result_payload(), or call"
+            " report_compute_success() or report_compute_artifact()"
+        )
+
+    def after_compute_success(self) -> None:
+        """After `run_compute_job`. Reports `build_result_payload()`, unless there is a report already."""
+        if not self.reported:
+            self.report_compute_success()
+
+    # ------------------------------------------------------------ helpers
+    @property
+    def reported(self) -> bool:
+        return self._report is not None
+
+    def report_compute_success(self, result: Mapping[str, Any] | None = None) -> None:
+        """This is the result; by default what `build_result_payload` says. It counts when the job has ended well."""
+        payload = self.build_result_payload() if result is None else result
+        with self._reporting:
+            self._check_first()
+            self._report = _checked(payload, whose="build_result_payload()" if result is None else "result")
+
+    def report_compute_artifact(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        result: Mapping[str, Any] | None = None,
+        move: bool = False,
+        name: str | None = None,
+    ) -> None:
+        """This file is the result, with a few words beside it. `move`: it need not stay where it is."""
+        source = Path(path)
+        if not source.is_file():
+            raise FileNotFoundError(f"cannot report {os.fspath(path)!r}: there is no such file")
+        target = _under(outputs(), source.name if name is None else name)
+        with self._reporting:
+            self._check_first()
+            payload = _checked({} if result is None else result, whose="result")
+            _place(source, target, move=move)
+            self._report, self._reported_file = payload, target
+
+    def work_dir(self) -> Path:
+        """A folder of this job's own for files; it is removed when the job ends."""
+        if self._work_dir is None:
+            home = outputs().absolute().parent
+            self._work_dir = Path(tempfile.mkdtemp(prefix=".work-", dir=home))
+        return self._work_dir
+
+    # ------------------------------------------------------------ inside
+    @classmethod
+    def state_class(cls) -> type[ComputeJobState]:
+        """The dataclass of `self.state`."""
+        found = cls.State or _argument(cls)
+        if not (isinstance(found, type) and issubclass(found, ComputeJobState) and _is_dataclass(found)):
+            raise TypeError(
+                f"{cls.__name__} does not say what its state is: write `class {cls.__name__}(ComputeJob[MyState])`,"
+                " where MyState is a dataclass made from ComputeJobState"
+            )
+        return found
+
+    def _check_first(self) -> None:
+        if self._report is not None:
+            raise ReportError(f"{type(self).__name__} has reported already; a job makes one report")
+
+    def _run(self) -> dict[str, Any]:
+        try:
+            self.run_compute_job()
+            self.after_compute_success()
+            return self._final_report()
+        finally:
+            if self._work_dir is not None:
+                shutil.rmtree(self._work_dir, ignore_errors=True)
+
+    def _final_report(self) -> dict[str, Any]:
+        if self._report is None:
+            raise ReportError(
+                f"{type(self).__name__} ended without a report: after_compute_success() must call"
+                " report_compute_success() or report_compute_artifact()"
+            )
+        if self._reported_file is not None and not self._reported_file.is_file():
+            raise ReportError(f"the reported file {self._reported_file.name!r} was gone when the job ended")
+        return self._report
+
+
+def run_job(job_class: type[ComputeJob[Any]], fields: dict[str, Any]) -> dict[str, Any]:
+    """What a node calls: the whole life of one job there, and its report."""
+    return job_class(state_from(job_class.state_class(), fields))._run()
+
+
+def encode_state(state: ComputeJobState) -> str:
+    """The state as text. Raises ValueError that names the field which cannot travel."""
+    parts = []
+    for field in dataclasses.fields(state):
+        try:
+            text = values.encode(getattr(state, field.name))
+        except ValueError as error:
+            path, _, problem = str(error).partition(": ")
+            where = f"{type(state).__name__}.{field.name}{path.removeprefix('result')}"
+            raise ValueError(
+                f"{where}: {problem.partition('; ')[0]}; a state is sent without pickle"
+            ) from None
+        parts.append(f"{json.dumps(field.name)}:{text}")
+    return "{" + ",".join(parts) + "}"
+
+
+def state_from(state_class: type[ComputeJobState], fields: Mapping[str, Any]) -> Any:
+    """As unpickling would: no constructor runs again on what it has made before."""
+    state = object.__new__(state_class)
+    for name, value in fields.items():
+        object.__setattr__(state, name, value)
+    return state
+
+
+def _argument(cls: type) -> Any:
+    """`MyState` of the nearest `ComputeJob[MyState]` among the bases."""
+    for base in cls.__mro__:
+        for generic in getattr(base, "__orig_bases__", ()):
+            origin = typing.get_origin(generic)
+            if isinstance(origin, type) and issubclass(origin, ComputeJob):
+                found = typing.get_args(generic)[0]
+                return ComputeJobState if isinstance(found, TypeVar) else found
+    return ComputeJobState
+
+
+def _is_dataclass(cls: type) -> bool:
+    """Itself, not by inheritance alone: its own annotations would be no fields."""
+    return "__dataclass_fields__" in cls.__dict__ or not inspect.get_annotations(cls)
+
+
+def _checked(payload: Any, *, whose: str) -> dict[str, Any]:
+    if not isinstance(payload, Mapping):
+        raise ReportError(f"{whose} is {type(payload).__name__}; a report is a dict")
+    return dict(payload)
+
+
+def _under(folder: Path, name: str) -> Path:
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts:
+        raise ValueError(f"{name!r} is not the name of a file in a folder")
+    return folder.joinpath(*parts)
+
+
+def _place(source: Path, target: Path, *, move: bool) -> None:
+    if target.exists():
+        if source.samefile(target):
+            return
+        raise FileExistsError(f"there is an output called {target.name!r} already")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if move and not source.is_symlink():
+        shutil.move(source, target)
+        return
+    shutil.copyfile(source, target)  # of a link: what it leads to
+    if move:
+        source.unlink()
