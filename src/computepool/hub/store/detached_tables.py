@@ -2,6 +2,34 @@
 
 from __future__ import annotations
 
-from computepool.hub.store.money_tables import metadata
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, Text, text
 
-__all__ = ["metadata"]
+from computepool.hub.store.money_tables import metadata
+from computepool.hub.store.tables import FreeText
+
+__all__ = ["expected_jobs", "metadata"]
+
+#: Keys that a group waits for. One that has a job waits for that one; the others are reported from outside.
+expected_jobs = Table(
+    "expected_jobs",
+    metadata,
+    Column("group_id", ForeignKey("groups.id"), primary_key=True),
+    Column("key", FreeText, primary_key=True),
+    Column("state", Text, nullable=False),  # pending, job (the job's state is what counts), succeeded, failed
+    Column("meta", FreeText),  # JSON, as it was registered
+    Column("result", FreeText),
+    Column("error", FreeText),
+    Column("duplicates", Integer, nullable=False, server_default="0"),
+    Column("registered_at_ms", BigInteger, nullable=False),
+    Column("reported_at_ms", BigInteger),
+)
+_PENDING = "state = 'pending'"
+Index(
+    "ix_expected_jobs_pending",
+    expected_jobs.c.group_id,
+    expected_jobs.c.key,
+    sqlite_where=text(_PENDING),
+    postgresql_where=text(_PENDING),
+)
+#: Word by word the index's condition, as SQLite wants it.
+IS_PENDING = text(f"expected_jobs.{_PENDING}")

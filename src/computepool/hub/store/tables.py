@@ -200,7 +200,21 @@ groups = Table(
     Column("name", FreeText, nullable=False),
     Column("kind", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
+    # the collector (hub/services/collector.py)
+    Column("watched", Boolean, nullable=False, server_default=text("false")),  # it is noted when it is complete
+    Column("expected", Integer, nullable=False, server_default="0"),  # keys that were registered
+    Column("duplicates", Integer, nullable=False, server_default="0"),  # reports that came after the first
+    Column("completed_at_ms", BigInteger),  # empty: something is still to come
+    Column("rounds", Integer, nullable=False, server_default="0"),  # how often it became complete
+    # where its results go (hub/services/homes.py)
+    Column("home", Text),  # a node of the same account
+    Column("return_home", Boolean, nullable=False, server_default=text("false")),
+    Column("home_state", Text),  # waiting, arrived; empty: not complete, or nobody asked
+    Column("home_at_ms", BigInteger),  # since when, or the node's last word about it
+    Column("home_reason", FreeText),  # why it has not arrived yet, by the node's word
+    Column("home_arrival", FreeText),  # JSON: what arrived
 )
+Index("ix_groups_home", groups.c.home, **_where("home_state = 'waiting'"))
 
 #: What the events say of each node (see core/reputation.py). Whole numbers, so that counting again gives the same.
 #: Without a foreign key: nothing that is written here may ever keep a job from being settled.
@@ -296,6 +310,7 @@ jobs = Table(
     Column("errand", Text),  # <kind>:<job id>:<number>; empty: somebody's own job
     Column("behalf", Text),  # whose job it is to nodes, where somebody else pays for it
     Column("taken_back", BigInteger),  # of the charge, because the result was proven wrong afterwards
+    Column("watched", Boolean, nullable=False, server_default=text("false")),  # its group is: see there
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
 )
@@ -303,10 +318,13 @@ Index("ix_jobs_account", jobs.c.account_id, jobs.c.id)
 Index("ix_jobs_group", jobs.c.group_id, jobs.c.id)
 Index("ix_jobs_open", jobs.c.state, jobs.c.queued_at_ms, jobs.c.id, **_where(_OPEN))
 Index("ix_jobs_ttl", jobs.c.expires_at_ms, **_where(_QUEUED))
+Index("ix_jobs_watched", jobs.c.group_id, **_where(f"watched AND {_OPEN}"))
 Index("ix_jobs_errand", jobs.c.errand, unique=True, **_where("errand IS NOT NULL"))
 #: SQLite uses a partial index only for a query that repeats its condition word by word, not as a parameter.
 IS_OPEN = text(f"jobs.{_OPEN}")
 IS_QUEUED = text(f"jobs.{_QUEUED}")
+IS_WATCHED = text(f"jobs.watched AND jobs.{_OPEN}")
+IS_COMING_HOME = text("groups.home_state = 'waiting'")
 
 dependencies = Table(
     "dependencies",

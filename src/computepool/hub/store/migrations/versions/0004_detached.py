@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import Column, Integer, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKeyConstraint,
+    Integer,
+    PrimaryKeyConstraint,
+    Text,
+    text,
+)
 
 revision = "0004"
 down_revision = "0003"
@@ -14,8 +23,50 @@ depends_on = None
 def upgrade() -> None:
     """Every part adds its columns and tables here."""
     _joining()
+    _collectors()
 
 
 def _joining() -> None:
     op.add_column("codes", Column("uses", Integer, nullable=False, server_default=text("0")))
     op.add_column("codes", Column("uses_max", Integer))
+
+
+def _collectors() -> None:
+    no, zero = text("false"), "0"
+    for column in (
+        Column("watched", Boolean, nullable=False, server_default=no),
+        Column("expected", Integer, nullable=False, server_default=zero),
+        Column("duplicates", Integer, nullable=False, server_default=zero),
+        Column("completed_at_ms", BigInteger),
+        Column("rounds", Integer, nullable=False, server_default=zero),
+        Column("home", Text),
+        Column("return_home", Boolean, nullable=False, server_default=no),
+        Column("home_state", Text),
+        Column("home_at_ms", BigInteger),
+        Column("home_reason", Text),
+        Column("home_arrival", Text),
+    ):
+        op.add_column("groups", column)
+    op.add_column("jobs", Column("watched", Boolean, nullable=False, server_default=no))
+    op.create_table(
+        "expected_jobs",
+        Column("group_id", Text, nullable=False),
+        Column("key", Text, nullable=False),
+        Column("state", Text, nullable=False),
+        Column("meta", Text),
+        Column("result", Text),
+        Column("error", Text),
+        Column("duplicates", Integer, nullable=False, server_default=zero),
+        Column("registered_at_ms", BigInteger, nullable=False),
+        Column("reported_at_ms", BigInteger),
+        ForeignKeyConstraint(["group_id"], ["groups.id"], name="fk_expected_jobs_group_id"),
+        PrimaryKeyConstraint("group_id", "key", name="pk_expected_jobs"),
+    )
+    _partial_index("ix_groups_home", "groups", ["home"], where="home_state = 'waiting'")
+    _partial_index("ix_expected_jobs_pending", "expected_jobs", ["group_id", "key"], where="state = 'pending'")
+    open_ = "state IN ('queued', 'leased', 'running')"
+    _partial_index("ix_jobs_watched", "jobs", ["group_id"], where=f"watched AND {open_}")
+
+
+def _partial_index(name: str, table: str, columns: list[str], *, where: str) -> None:
+    op.create_index(name, table, columns, sqlite_where=text(where), postgresql_where=text(where))
