@@ -171,6 +171,7 @@ class _Submission:
                 "key": item.key,
                 "payload": item.payload,
                 "payload_artifact": item.payload_artifact,
+                "units": item.units,
                 "hold_earned": earned[index],
             }
             for index, (job_id, item) in enumerate(zip(self.job_ids, request.items, strict=True))

@@ -49,6 +49,9 @@ _RESULTS = (
         jobs.c.error,
         jobs.c.result,
         jobs.c.result_artifact,
+        jobs.c.units,
+        jobs.c.started_at_ms,
+        jobs.c.finished_at_ms,
     )
     .join(jobs, jobs.c.id == events.c.job_id)
     .where(IS_FINAL, events.c.group_id == bindparam("group"), events.c.seq > bindparam("after"))

@@ -311,6 +311,7 @@ jobs = Table(
     Column("behalf", Text),  # whose job it is to nodes, where somebody else pays for it
     Column("taken_back", BigInteger),  # of the charge, because the result was proven wrong afterwards
     Column("watched", Boolean, nullable=False, server_default=text("false")),  # its group is: see there
+    Column("units", Integer, nullable=False, server_default="1"),  # how many items of its group it does
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
 )

@@ -24,11 +24,16 @@ def upgrade() -> None:
     """Every part adds its columns and tables here."""
     _joining()
     _collectors()
+    _bundles()
 
 
 def _joining() -> None:
     op.add_column("codes", Column("uses", Integer, nullable=False, server_default=text("0")))
     op.add_column("codes", Column("uses_max", Integer))
+
+
+def _bundles() -> None:
+    op.add_column("jobs", Column("units", Integer, nullable=False, server_default="1"))
 
 
 def _collectors() -> None:
