@@ -21,7 +21,7 @@ from computepool.agent.processes import ProcessRunner
 from computepool.agent.sandbox.base import BadCommand, SandboxError, Status
 from computepool.agent.worker_pool import WorkerPool
 from computepool.core.errors import ComputePoolError
-from computepool.core.jobs import JobKind, Outcome, Reason
+from computepool.core.jobs import CALLED, Outcome, Reason
 from computepool.protocol.nodes import LogText, RunningAttempt
 
 _log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class Executor:
         if attempt.stop is not None and attempt.call is None:
             return attempt.stop.ending_unstarted()
         try:
-            if attempt.spec.kind is JobKind.FUNCTION:
+            if attempt.spec.kind in CALLED:
                 ending = await self._functions.run(attempt, lane)
             else:
                 ending = await self._processes.run(attempt)

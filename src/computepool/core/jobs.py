@@ -13,6 +13,11 @@ class JobKind(StrEnum):
     SCRIPT = "script"  #: a file with an interpreter line, or Python
     COMMAND = "command"  #: an argv
     FUNCTION = "function"  #: a Python callable
+    CLASS = "class"  #: a job class with its state; to a node, a function that is called with the state
+
+
+#: What a worker calls, where the others are programs that are started.
+CALLED: frozenset[JobKind] = frozenset({JobKind.FUNCTION, JobKind.CLASS})
 
 
 class JobState(StrEnum):
@@ -83,6 +88,7 @@ class Reason(StrEnum):
     QUEUED_TOO_LONG = "queued_too_long"
     NOT_CONFIRMED = "not_confirmed"  #: a result, and nobody to confirm it in time
     SUPERSEDED = "superseded"
+    REPORTED = "reported"  #: from outside, for a key of a group that has no job
 
 
 TERMINAL: frozenset[JobState] = frozenset(

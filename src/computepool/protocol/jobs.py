@@ -12,7 +12,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from computepool.core.isolation import Level
-from computepool.core.jobs import JobKind, JobState, Reason
+from computepool.core.jobs import CALLED, JobKind, JobState, Reason
 from computepool.core.network import TARGETS_MAX, parse_targets
 from computepool.core.resources import Requirements
 from computepool.core.tiers import region_of
@@ -179,8 +179,8 @@ class JobSpec(Request):
             raise ValueError("a command job needs argv")
         if self.kind is JobKind.SCRIPT and not self.source:
             raise ValueError("a script job needs its source")
-        if self.kind is JobKind.FUNCTION and not (self.function or self.function_artifact):
-            raise ValueError("a function job needs function or function_artifact")
+        if self.kind in CALLED and not (self.function or self.function_artifact):
+            raise ValueError(f"a {self.kind} job needs function or function_artifact")
         return self
 
     def requirements(self) -> Requirements:
