@@ -67,6 +67,8 @@ accounts = Table(
     Column("floor", BigInteger),  # what its nodes ask for at least, where they ask for nothing themselves
     Column("jobs_open_max", Integer),  # quotas; empty: the hub's own
     Column("spend_per_day_max", BigInteger),
+    Column("artifact_bytes_max", BigInteger),
+    Column("artifact_keep_s", BigInteger),
 )
 
 api_keys = Table(
@@ -389,6 +391,8 @@ artifacts = Table(
     Column("digest", Text, primary_key=True),
     Column("size", BigInteger, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
+    # Where the bytes are in the blob store. A place is used once: who drops the row may erase it without looking.
+    Column("place", Text, nullable=False, server_default=text("''")),  # empty: under the digest, as it was once
 )
 
 #: Who may read an artifact, and what refers to it. job_id is empty for a plain upload.
@@ -398,11 +402,14 @@ artifact_refs = Table(
     Column("digest", ForeignKey("artifacts.digest"), primary_key=True),
     Column("account_id", Text, primary_key=True),
     Column("job_id", Text, primary_key=True),
-    Column("role", Text, primary_key=True),  # upload, node, input, output, result, payload, function
+    # upload, node, pending, kept; of jobs: input, output, result, payload, function …
+    Column("role", Text, primary_key=True),
     Column("name", FreeText, primary_key=True),
     Column("created_at_ms", BigInteger, nullable=False),
+    Column("kept_until_ms", BigInteger),  # of role kept; empty: until it is let go
 )
 Index("ix_artifact_refs_job", artifact_refs.c.job_id)
+Index("ix_artifact_refs_created", artifact_refs.c.created_at_ms)
 Index("ix_artifact_refs_account", artifact_refs.c.account_id, artifact_refs.c.created_at_ms)
 Index("ix_artifact_refs_node", artifact_refs.c.created_at_ms, **_where(_OF_NODE))
 IS_OF_NODE = text(f"artifact_refs.{_OF_NODE}")

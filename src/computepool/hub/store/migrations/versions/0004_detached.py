@@ -25,11 +25,20 @@ def upgrade() -> None:
     _joining()
     _collectors()
     _bundles()
+    _files()
 
 
 def _joining() -> None:
     op.add_column("codes", Column("uses", Integer, nullable=False, server_default=text("0")))
     op.add_column("codes", Column("uses_max", Integer))
+
+
+def _files() -> None:
+    op.add_column("artifacts", Column("place", Text, nullable=False, server_default=text("''")))
+    op.add_column("artifact_refs", Column("kept_until_ms", BigInteger))
+    op.create_index("ix_artifact_refs_created", "artifact_refs", ["created_at_ms"])
+    op.add_column("accounts", Column("artifact_bytes_max", BigInteger))
+    op.add_column("accounts", Column("artifact_keep_s", BigInteger))
 
 
 def _bundles() -> None:
