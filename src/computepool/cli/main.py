@@ -15,6 +15,7 @@ from computepool.cli import (
     accounts,
     approvals,
     artifacts,
+    host,
     hub,
     jobs,
     market,
@@ -50,6 +51,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 app.command("up")(up.up)
+app.command("host")(host.host)
 app.command("submit", cls=submit.SubmitCommand)(submit.submit)
 app.command("quote", cls=submit.SubmitCommand)(quote.quote)
 jobs.app.command("receipt")(verify.receipt)

@@ -115,8 +115,11 @@ def agent_config(
         list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="NAME=VALUE.")
     ] = None,
     region: Annotated[str, typer.Option(metavar="REGION", help="in, eu, us, …")] = "",
+    url: Annotated[
+        str, typer.Option(metavar="URL", help="What else to call it: jobs may exclude it by this.")
+    ] = "",
     mesh_version: Annotated[
-        str, typer.Option(metavar="VERSION", help="Only jobs of this mesh version.")
+        str, typer.Option(metavar="VERSION", help="The mesh it belongs to; hubs of another one refuse it.")
     ] = "",
     cores: Annotated[
         float | None, typer.Option(metavar="N", help="How many cores to lend; default: all.")
@@ -143,6 +146,7 @@ def agent_config(
         tags=tuple(tag or ()),
         properties=pairs(property_, what="--property"),
         region=region,
+        url=url.rstrip("/"),
         mesh_version=mesh_version,
         cores=cores,
         ram_mb=None if ram is None else megabytes(ram, what="ram"),

@@ -27,6 +27,9 @@ class Settings(BaseSettings):
     data_dir: Path = Path("data")
     database_url: str = Field(default="", validation_alias="DATABASE_URL")  #: empty: SQLite in data_dir
     public_url: str = ""  #: how others reach this hub; empty: http://host:port
+    mesh_version: str = Field(
+        default="", max_length=64, pattern=r"^([A-Za-z0-9][A-Za-z0-9._:/+-]*)?$"
+    )  #: only nodes of this mesh version are let in; empty: any (docs/mesh.md)
 
     # leases (see core/leases.py)
     polls_per_s_max: int = 4_000

@@ -10,7 +10,9 @@ HOSTS_MAX = 1_000
 
 
 class EnrolCodeRequest(Request):
-    hosts: int = Field(default=1, ge=1, le=HOSTS_MAX)  #: how many may enrol with it
+    hosts: int | None = Field(
+        default=1, ge=1, le=HOSTS_MAX
+    )  #: how many may enrol with it; none: as many as the hub lets
     life_s: float | None = Field(default=None, gt=0, le=30 * 24 * 3600)  #: none: as long as the hub says
 
 

@@ -72,8 +72,8 @@ class NodeApi:
         """Take its ban and strikes back; for administrators."""
         return self._transport.post(f"/nodes/{node_id}/pardon", NodeView)
 
-    def code(self, *, hosts: int = 1, life_s: float | None = None) -> EnrolCodeReply:
-        """A code for a new machine; it works once, or for several hosts, and for a limited time."""
+    def code(self, *, hosts: int | None = 1, life_s: float | None = None) -> EnrolCodeReply:
+        """A code for a new machine, or for several hosts (None: as many as the hub lets); for a limited time."""
         body = EnrolCodeRequest(hosts=hosts, life_s=life_s)
         return self._transport.post("/nodes/codes", EnrolCodeReply, body=body)
 

@@ -29,8 +29,10 @@ _CODE_ID = 12  #: so much of a code's hash names it; nobody can do anything with
 
 
 async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) -> EnrolCodeReply:
-    settings, many = hub.settings, request.hosts > 1
-    if request.hosts > settings.join_code_hosts:
+    settings = hub.settings
+    hosts = settings.join_code_hosts if request.hosts is None else request.hosts
+    many = hosts > 1
+    if hosts > settings.join_code_hosts:
         raise BadRequest(
             f"A code of this hub is good for {settings.join_code_hosts} hosts at most.", field="hosts"
         )
@@ -46,12 +48,12 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
             purpose=purpose,
             account_id=principal.account_id,
             life_s=life_s,
-            uses_max=request.hosts if many else None,
+            uses_max=hosts if many else None,
         )
 
     code, expires_at_ms = await hub.store.write(unit)
     command = f"pool node start --hub {settings.address} --code {code}"
-    return EnrolCodeReply(code=code, expires_at_ms=expires_at_ms, command=command, hosts=request.hosts)
+    return EnrolCodeReply(code=code, expires_at_ms=expires_at_ms, command=command, hosts=hosts)
 
 
 async def join_codes(hub: Hub, principal: Principal) -> JoinCodePage:

@@ -1,0 +1,343 @@
+"""`pool host`: a small mesh of machines that trust each other. The first host is its hub, too; the others join it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.confirming import Yes, confirm
+from computepool.cli.folders import data_folder, node_folder
+from computepool.cli.hub import check_port
+from computepool.cli.nodes import CODE_ENV
+from computepool.cli.options import accepts
+from computepool.cli.together import NODE_START_S, Together, program, signed_in, status_line
+
+PORT = 8765
+LOOPBACK = "127.0.0.1"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_MEMORY = "host.json"
+#: A mesh of people who trust each other: nobody pays, nobody proves anything. The sandbox stays on: what runs is still
+#: somebody's program, with all the mistakes that programs have. What the environment says wins.
+MESH_SETTINGS = {
+    "COMPUTEPOOL_ECONOMY": "none",
+    "COMPUTEPOOL_VERIFY": "none",
+    "COMPUTEPOOL_DUES_SUCCESSES": "0",
+    "COMPUTEPOOL_EXPOSURE": "0",
+    "COMPUTEPOOL_EXPLORE_SHARE": "0",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What a host is, kept in its folder, so that the next start needs its name alone."""
+
+    name: str
+    mesh_version: str = ""
+    peer: str = ""  #: the hub it joined; empty: it is the hub
+    port: int = PORT
+
+
+def lending(
+    *,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="A tag jobs may ask for; may be repeated.")
+    ] = None,
+    property_: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="NAME=VALUE that jobs may ask for."),
+    ] = None,
+    cores: Annotated[
+        float | None, typer.Option(metavar="N", help="How many cores to lend; default: all.")
+    ] = None,
+    ram: Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")] = None,
+    sandbox: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="Default: the strongest that works here.")
+    ] = None,
+    net: Annotated[bool, typer.Option("--net/--no-net", help="Let jobs reach the hosts they list.")] = False,
+) -> list[str]:
+    """As options of `pool node start`, which is what runs."""
+    single = {"--cores": cores, "--ram": ram, "--sandbox": sandbox}
+    options = [part for word in tag or () for part in ("--tag", word)]
+    options += [part for pair in property_ or () for part in ("--property", pair)]
+    options += [part for name, value in single.items() if value is not None for part in (name, str(value))]
+    return options + (["--net"] if net else [])
+
+
+_Name = Annotated[
+    str | None, typer.Option(metavar="NAME", help="What to call it; default: the machine's name.")
+]
+_Public = Annotated[
+    str,
+    typer.Option(
+        "--bind-public",
+        metavar="auto|ADDRESS|no",
+        help="How other machines reach this one; auto: by the address it goes out with. Default: they do not.",
+    ),
+]
+_Version = Annotated[
+    str | None,
+    typer.Option(metavar="VERSION", help="A word of yours; hosts of other versions are not let in."),
+]
+_Peer = Annotated[
+    str | None, typer.Option(metavar="URL", help="Join the mesh of this host; without it, begin a mesh here.")
+]
+_Code = Annotated[
+    str | None,
+    typer.Option(metavar="CODE", envvar=CODE_ENV, help="What the first host printed; needed once."),
+]
+_Port = Annotated[int | None, typer.Option(min=1, max=65535, help=f"Port of the hub; default: {PORT}.")]
+_Data = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder for its data; default: one of its own for each name."),
+]
+
+
+@accepts(lent=lending)
+def host(
+    *,
+    name: _Name = None,
+    bind_public: _Public = "no",
+    mesh_version: _Version = None,
+    peer: _Peer = None,
+    code: _Code = None,
+    port: _Port = None,
+    data: _Data = None,
+    yes: Yes = False,
+    lent: list[str],
+) -> None:
+    """Run this machine as a host of a small mesh that trusts its members; Ctrl-C stops it.
+
+    Without --peer it begins a mesh: it is hub and node, and prints the command with which others join.
+    Nothing costs anything there, and results are believed; jobs run in the sandbox all the same.
+    A name that was started before goes on with what it had, and needs no code.
+
+    \b
+    Examples:
+      pool host --name laptop --bind-public auto --mesh-version analysis --tag laptop
+      pool host --name linux-a --peer http://laptop:8765 --code CODE --mesh-version analysis \\
+        --tag linux --property python=3.12
+      pool host --name linux-a                 again, as before
+      pool host --name two --port 9001         another one on the same machine
+    """
+    wanted, base = _named(name), data
+    if base is None:
+        base = data_folder() / "hosts" / wanted
+    base = base.expanduser().absolute()
+    me = _agreed(_remembered(base), name=wanted, mesh_version=mesh_version, peer=peer, port=port, yes=yes)
+    address = _address(bind_public)
+    lent += ["--name", me.name, "--mesh-version", me.mesh_version]
+    if me.peer:
+        _join(me, base, address=address, code=code, lent=lent)
+    else:
+        _begin(me, base, address=address, lent=lent)
+
+
+# ------------------------------------------------------------ the two ways to be a host
+def _begin(me: Host, base: Path, *, address: str, lent: list[str]) -> None:
+    """Hub and node."""
+    listen = address if _is_ip(address) else "0.0.0.0"
+    check_port(listen, me.port)
+    url = _url(address, me.port)
+    env = {name: value for name, value in MESH_SETTINGS.items() if name not in os.environ}
+    env["COMPUTEPOOL_MESH_VERSION"] = me.mesh_version
+    with Together(base) as machine:
+        with status_line("Starting the hub") as say:
+            words = machine.start_hub(listen, me.port, public_url=url, env=env)
+            _remember(me, base)
+            machine.start_node([*lent, "--url", url], url=url, code=words["enrol_code"])
+            pool = signed_in(machine, url, words["key"])
+            say("Starting the node (its sandbox is tested first)")
+            machine.until(lambda: _connected(base), timeout_s=NODE_START_S, what="The node")
+        made = pool.nodes.code(hosts=None)
+        _welcome(me, base, url=url, code=made.code, until_ms=made.expires_at_ms, hosts=made.hosts)
+        output.say(f"  Sign in (once):      {url}/signin?code={words['signin_code']}")
+        _say_ready()
+        machine.wait()
+
+
+def _join(me: Host, base: Path, *, address: str, code: str | None, lent: list[str]) -> None:
+    own = _url(address if address != LOOPBACK else me.name, me.port)
+    if own == me.peer:  # several hosts on one machine
+        own = _url(me.name, me.port)
+    fresh = not (node_folder(base) / "identity.json").exists()
+    if fresh and code is None:
+        code = _own_code(me.peer)
+    with Together(base) as machine:
+        with status_line(f"Joining {me.peer} (the sandbox is tested first)"):
+            machine.start_node([*lent, "--url", own], url=me.peer, code=code if fresh else None)
+            machine.until(lambda: _connected(base), timeout_s=NODE_START_S, what="The node")
+        _remember(me, base)
+        output.say(f"\n  {me.name} is a host of {me.peer}{_of_version(me)}, and lends itself.")
+        output.say(f"  Jobs may leave it out by its name, or by {own}")
+        output.say(f"  Everything is kept in {base}")
+        _say_ready()
+        machine.wait()
+
+
+def _own_code(peer: str) -> str:
+    """With the key that `pool login` stored for that hub; it is never sent to another one."""
+    from computepool.core.errors import BadRequest
+    from computepool.sdk import connect
+    from computepool.sdk.config import hub_url, load_config
+
+    known = load_config()
+    if known.key is None or known.hub != hub_url(peer):
+        raise BadRequest(
+            f"Joining {peer} needs the code that its first host printed: --code CODE, or {CODE_ENV}; "
+            f"or sign in to it first: pool login {peer}",
+            field="code",
+        )
+    with connect(known.hub, known.key) as pool:
+        return pool.nodes.code().code
+
+
+def _connected(base: Path) -> bool:
+    from computepool.agent import control
+    from computepool.core.errors import ComputePoolError
+
+    try:
+        return bool(control.call(node_folder(base), "status")["connected"])
+    except ComputePoolError:
+        return False
+
+
+# ------------------------------------------------------------ what it was before
+def _remembered(base: Path) -> Host | None:
+    try:
+        kept: dict[str, Any] = json.loads((base / _MEMORY).read_text())
+        return Host(**{field: kept[field] for field in ("name", "mesh_version", "peer", "port")})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        from computepool.core.errors import BadRequest
+
+        raise BadRequest(
+            f"{base / _MEMORY} is damaged ({error}); remove it and say again what it is."
+        ) from error
+
+
+def _remember(me: Host, base: Path) -> None:
+    fresh = base / f".{_MEMORY}.{os.getpid()}"
+    fresh.write_text(json.dumps(asdict(me), indent=2) + "\n")
+    fresh.replace(base / _MEMORY)
+
+
+def _agreed(
+    before: Host | None, *, name: str, mesh_version: str | None, peer: str | None, port: int | None, yes: bool
+) -> Host:
+    """What was asked for, and for the rest what it was; what would make it another host is refused or asked about."""
+    from computepool.core.errors import Conflict
+    from computepool.sdk.config import hub_url
+
+    peer = None if peer is None else hub_url(peer)
+    if before is None:
+        return Host(name=name, mesh_version=mesh_version or "", peer=peer or "", port=port or PORT)
+    if peer is not None and peer != before.peer:
+        was = f"joined {before.peer}" if before.peer else "is the hub of a mesh of its own"
+        raise Conflict(f"{before.name} {was}. Choose another --name, or another folder with --data.")
+    if name != before.name:
+        raise Conflict(f"This folder belongs to the host {before.name}. Choose another one with --data.")
+    version = before.mesh_version if mesh_version is None else mesh_version
+    if version != before.mesh_version and not yes:
+        _ask_version(before, version)
+    return replace(before, mesh_version=version, port=port or before.port)
+
+
+def _ask_version(before: Host, version: str) -> None:
+    role = "The hosts that joined it" if not before.peer else f"The hub {before.peer}"
+    output.note(
+        f"{before.name} was of mesh version {before.mesh_version or '(none)'} until now, and would be of "
+        f"{version or '(none)'}. {role} must change with it: hosts of different versions share no mesh."
+    )
+    confirm("Change it?")
+
+
+# ------------------------------------------------------------ names and addresses
+def _named(name: str | None) -> str:
+    import platform
+
+    from computepool.core.errors import BadRequest
+
+    chosen = name or platform.node().split(".")[0] or "host"
+    if not _NAME.fullmatch(chosen):
+        raise BadRequest(
+            f"{chosen!r} cannot be the name of a host: letters, digits, dots and dashes, and a letter or digit first.",
+            field="name",
+        )
+    return chosen
+
+
+def _address(bind_public: str) -> str:
+    from computepool.core.errors import BadRequest
+
+    if bind_public == "no":
+        return LOOPBACK
+    address = _outgoing() if bind_public == "auto" else bind_public.strip("[]")
+    if not address or "/" in address or not (_is_ip(address) or _NAME.fullmatch(address)):
+        raise BadRequest(
+            f"{bind_public!r} is no address of this machine. Name one: --bind-public 192.168.7.3",
+            field="bind_public",
+        )
+    return address
+
+
+def _outgoing() -> str:
+    """The address of the interface towards everything else. Nothing is sent to find it out."""
+    import socket
+
+    for family, far in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((far, 9))
+                return str(probe.getsockname()[0])
+            except OSError:
+                continue
+    return ""
+
+
+def _is_ip(address: str) -> bool:
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return True
+
+
+def _url(address: str, port: int) -> str:
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
+# ------------------------------------------------------------ what it says
+def _of_version(me: Host) -> str:
+    return f" (mesh version {me.mesh_version})" if me.mesh_version else ""
+
+
+def _welcome(me: Host, base: Path, *, url: str, code: str, until_ms: int, hosts: int) -> None:
+    version = f" --mesh-version {me.mesh_version}" if me.mesh_version else ""
+    public = "" if "127.0.0.1" in url else " --bind-public auto"
+    output.say(f"\n  {me.name} is hub and host of a mesh at {url}{_of_version(me)}")
+    output.say(f"  Everything is kept in {base}\n")
+    output.say(
+        f"  Join it from {'this machine' if not public else 'another machine'}, as --name and --tag you like:"
+    )
+    output.say(f"    {program()} host --name NAME{public} --peer {url}{version} --code {code}")
+    output.say(
+        f"  The code lets {hosts} hosts in until {output.moment(until_ms)}; end it: {program()} node codes --end ID\n"
+    )
+    if not public:
+        output.say("  Only this machine reaches it; --bind-public auto lets others in.")
+
+
+def _say_ready() -> None:
+    output.say("  Ctrl-C stops everything.")
+    sys.stdout.flush()
