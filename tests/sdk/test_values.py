@@ -153,23 +153,13 @@ class Colour(enum.Enum):
     RED = 1
 
 
-class Level(enum.IntEnum):
-    HIGH = 3
-
-
-class Word(enum.StrEnum):
-    YES = "yes"
-
-
-Point = collections.namedtuple("Point", "x y")
+class Odd:
+    pass
 
 
 @pytest.mark.parametrize(
     ("value", "plain"),
     [
-        (Level.HIGH, 3),
-        (Word.YES, "yes"),
-        (Point(1, 2), (1, 2)),
         (collections.Counter("aab"), {"a": 2, "b": 1}),
         (collections.defaultdict(list, {"a": [1]}), {"a": [1]}),
         (collections.OrderedDict(a=1), {"a": 1}),
@@ -186,7 +176,6 @@ def test_a_subclass_arrives_as_its_plain_type_unless_pickle_keeps_it(value: Any,
         (object(), "result: object cannot be sent"),
         ([0, 1, 2, {"model": Exception("x")}], "result[3].model: Exception cannot be sent"),
         ({"a b": {2: (object(),)}}, "result['a b'][2][0]: object cannot be sent"),
-        ({"colour": Colour.RED}, "return its .value"),
         ([np.array([None])], "result[0]: numpy array of dtype object cannot be sent"),
         (np.ma.masked_array([1], [True]), "MaskedArray cannot be sent"),
         (lambda: None, "function cannot be sent; return arrays or bytes, or pass allow_pickle=True"),
@@ -211,7 +200,7 @@ def test_deep_and_circular_values_are_refused() -> None:
 
 def test_pickle_is_opt_in_on_both_sides() -> None:
     with pytest.raises(ValueError):
-        encode(Colour.RED)
+        encode(Odd())
     text = encode([Colour.RED], allow_pickle=True)
     assert "$pickle" in text
     with pytest.raises(ValueError, match="allow_pickle=True"):

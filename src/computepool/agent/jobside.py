@@ -12,13 +12,20 @@ from typing import Any
 
 #: Files of the package that travel into every sandbox. Each may import the standard library and the others alone.
 MODULES = (
+    "protocol/bundles.py",
     "protocol/values.py",
+    "protocol/values_records.py",
+    "sdk/checkpointing.py",
     "sdk/computejob.py",
     "sdk/running.py",
 )
 
 #: What `import computepool` gives to a job, and where it is.
 _PLACES = {
+    "checkpoint": "checkpointing",
+    "dispatch_to": "checkpointing",
+    "restored": "checkpointing",
+    "stopping": "checkpointing",
     "ComputeJob": "computejob",
     "ComputeJobState": "computejob",
     "job_slice": "running",

@@ -1,12 +1,13 @@
 """Python values as JSON text, without pickle: plain where JSON has the type, `{"$tag": …}` where it has not.
 
-Owns the format of results. It is copied into sandboxes by itself, so it uses the standard library only; NumPy
-is touched only when a value needs it. What comes back is equal to what went in and of the same type. A
-subclass of a plain type (IntEnum, namedtuple, Counter …) arrives as that plain type, unless pickle is
-allowed; then it is pickled.
+Owns the format of results and of the states of jobs. It is copied into sandboxes (with values_records.py and
+values_tables.py, its parts), so it uses the standard library only; NumPy, pandas and pyarrow are touched only when a
+value needs them. What comes back is equal to what went in and of the same type; of a dataclass, enum or named
+tuple whose class the reader has not, a `Record`, plain value or tuple. A subclass of a plain type (Counter …) arrives
+as that plain type. Where pickle is allowed, what is not of a listed type itself is pickled instead.
 
-Decoding is safe for text from a stranger: nothing is called but constructors of the types listed here. A
-`{"$pickle": …}` value is refused unless the caller opts in.
+Decoding is safe for text from a stranger: nothing is imported and nothing is called but constructors of the types
+listed here, and `__hash__` and `__eq__` of keys. A `{"$pickle": …}` value is refused unless the caller opts in.
 """
 
 from __future__ import annotations
@@ -16,13 +17,18 @@ import json
 import math
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Callable
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from computepool.protocol import values_records
+from computepool.protocol.values_records import Record as Record  # noqa: PLC0414 - part of what this module gives
 
 #: Deeper values (and values that contain themselves) are refused: no text can exhaust the reader's stack.
 DEPTH_MAX = 150
@@ -42,19 +48,45 @@ def encode(value: object, *, allow_pickle: bool = False) -> str:
         if allow_pickle:
             return _dumps({"$pickle": _b64(_pickled(value))})
         raise ValueError(f"result{error.path}: {error.problem}") from None
+    except RecursionError:
+        raise ValueError("result: is nested too deeply, or contains itself") from None
 
 
-def decode(text: str, *, allow_pickle: bool = False) -> Any:
-    """The value `text` stands for. Raises ValueError when it is malformed or pickled without permission."""
+def decode(text: str, *, allow_pickle: bool = False, classes: Iterable[type] = ()) -> Any:
+    """The value `text` stands for. Raises ValueError when it is malformed or pickled without permission.
+
+    `classes`: those that the text may name besides the ones of loaded modules, such as a class that came by value.
+    """
     try:
         tree = _decoder.decode(text)
-        return _unpack(tree, 0, allow_pickle) if '"$' in text else tree
+        return _Unpacker(allow_pickle, classes).unpack(tree, 0) if '"$' in text else tree
     except ValueError:
         raise
     except RecursionError:
         raise ValueError("the encoded value is nested too deeply") from None
-    except (TypeError, KeyError, IndexError, OverflowError, AttributeError, InvalidOperation) as error:
+    except (TypeError, LookupError, ArithmeticError, AttributeError) as error:
         raise ValueError(f"the encoded value is malformed: {type(error).__name__}: {error}") from error
+
+
+def classes_in(value: object) -> list[type]:
+    """The dataclasses, enums and named tuples in `value`: what its reader must have to make it again."""
+    found: dict[type, None] = {}
+    seen: dict[int, object] = {}  # which keeps them alive: a number must not come again
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if id(item) in seen:
+            continue
+        seen[id(item)] = item
+        if isinstance(item, dict):
+            todo += [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple | set | frozenset):
+            todo += item
+        fields = values_records.fields_of(item)
+        if fields is not None:
+            found[type(item)] = None
+            todo += fields
+    return list(found)
 
 
 class _Unsupported(Exception):
@@ -82,13 +114,36 @@ def _pack_other(value: Any, depth: int, exact: bool) -> Any:
     if numpy is not None and (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
         return _pack_array(value, numpy)
     if not exact:
-        for plain, view in _PLAIN_VIEWS.items():
-            if isinstance(value, plain):
-                return _pack(view(value), depth, exact)
+        packed = _pack_subclass(value, depth)
+        if packed is not _NOTHING:
+            return packed
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     hint = "return its .value" if isinstance(value, Enum) else _HINT
     raise _Unsupported(f"{kind} cannot be sent; {hint}")
 
+
+def _pack_subclass(value: Any, depth: int) -> Any:
+    if depth > DEPTH_MAX:
+        raise _Unsupported(f"is nested more than {DEPTH_MAX} deep, or contains itself")
+
+    def inner(item: Any, step: str) -> Any:
+        try:
+            return _pack(item, depth + 1, False)
+        except _Unsupported as error:
+            error.path = f".{step}{error.path}"
+            raise
+
+    packed = values_records.pack(value, inner)
+    if packed is not None:
+        return packed
+    for plain, view in _PLAIN_VIEWS.items():
+        if isinstance(value, plain):
+            return _pack(view(value), depth, False)
+    packed = values_records.pack_dataclass(value, inner)
+    return _NOTHING if packed is None else packed
+
+
+_NOTHING = object()
 
 #: How the base type itself sees the value: an overridden __iter__ or __str__ (as in Enum) does not interfere.
 _PLAIN_VIEWS: dict[type, Callable[[Any], Any]] = {
@@ -183,6 +238,29 @@ def _pack_moment(tag: str) -> Callable[[Any, int, bool], Any]:
     return pack
 
 
+def _pack_timezone(value: timezone, depth: int, exact: bool) -> Any:
+    offset = value.utcoffset(None)
+    name = value.tzname(None)
+    parts = [offset.days, offset.seconds, offset.microseconds]
+    return {"$timezone": parts if name == timezone(offset).tzname(None) else [*parts, name]}
+
+
+def _pack_zone(value: ZoneInfo, depth: int, exact: bool) -> Any:
+    if not value.key:
+        raise _Unsupported("a time zone without a name cannot be sent")
+    return {"$zone": value.key}
+
+
+def _pack_memory(value: memoryview, depth: int, exact: bool) -> Any:
+    if value.format != "B" or value.ndim != 1:
+        raise _Unsupported("a memoryview of other than bytes cannot be sent; send an array")
+    return {"$memoryview": _b64(value.tobytes())}
+
+
+def _pack_path(kind: str) -> Callable[[Any, int, bool], Any]:
+    return lambda value, depth, exact: {"$path": [kind, _pack_str(str(value), depth, exact)]}
+
+
 def _pack_array(value: Any, numpy: Any) -> dict[str, Any]:
     if value.dtype.hasobject:
         raise _Unsupported(f"numpy array of dtype {value.dtype} cannot be sent; use a fixed-size dtype")
@@ -216,36 +294,66 @@ _PACKERS: dict[type, Callable[[Any, int, bool], Any]] = {
     timedelta: lambda value, depth, exact: {"$timedelta": [value.days, value.seconds, value.microseconds]},
     Decimal: lambda value, depth, exact: {"$decimal": str(value)},
     UUID: lambda value, depth, exact: {"$uuid": value.hex},
+    Fraction: lambda value, depth, exact: {"$fraction": [hex(value.numerator), hex(value.denominator)]},
+    range: lambda value, depth, exact: {"$range": [hex(value.start), hex(value.stop), hex(value.step)]},
+    memoryview: _pack_memory,
+    timezone: _pack_timezone,
+    ZoneInfo: _pack_zone,
+    type(Path()): _pack_path("Path"),
+    PurePosixPath: _pack_path("PurePosixPath"),
+    PureWindowsPath: _pack_path("PureWindowsPath"),
 }
 
 
 # ---------------------------------------------------------------- JSON tree → value
-def _unpack(tree: Any, depth: int, allow_pickle: bool) -> Any:
-    if type(tree) is list:
-        return [_unpack(item, depth + 1, allow_pickle) for item in tree]
-    if type(tree) is not dict:
-        return tree
-    if depth > 2 * DEPTH_MAX + 2:  # a tagged container is two levels of JSON
-        raise ValueError("the encoded value is nested too deeply")
-    if len(tree) == 1:
-        ((tag, body),) = tree.items()
-        if tag[:1] == "$":
-            return _unpack_tagged(tag, body, depth=depth + 1, allow_pickle=allow_pickle)
-    return {key: _unpack(item, depth + 1, allow_pickle) for key, item in tree.items()}
+class _Unpacker:
+    def __init__(self, allow_pickle: bool, classes: Iterable[type]) -> None:
+        self._allow_pickle = allow_pickle
+        reader = values_records.Reader(classes)
+        self._objects: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
+            "$dataclass": reader.dataclass,
+            "$namedtuple": reader.namedtuple,
+            "$enum": reader.enum,
+        }
+
+    def unpack(self, tree: Any, depth: int) -> Any:
+        if type(tree) is list:
+            return [self.unpack(item, depth + 1) for item in tree]
+        if type(tree) is not dict:
+            return tree
+        if depth > 2 * DEPTH_MAX + 2:  # a tagged container is two levels of JSON
+            raise ValueError("the encoded value is nested too deeply")
+        if len(tree) == 1:
+            ((tag, body),) = tree.items()
+            if tag[:1] == "$":
+                return self._tagged(tag, body, depth + 1)
+        return {key: self.unpack(item, depth + 1) for key, item in tree.items()}
+
+    def _tagged(self, tag: str, body: Any, depth: int) -> Any:
+        leaf = _LEAVES.get(tag)
+        if leaf is not None:
+            return leaf(body)
+        container = _CONTAINERS.get(tag)
+        if container is not None:
+            return _collect(container, self.unpack(body, depth))
+        of_class = self._objects.get(tag)
+        if of_class is not None:
+            return of_class(body, lambda item: self.unpack(item, depth + 1))
+        if tag == "$pickle":
+            if not self._allow_pickle:
+                raise ValueError(
+                    "the value is pickled, which can run code; pass allow_pickle=True to accept it"
+                )
+            return _unpickled(b64decode(body))
+        raise ValueError(f"the encoded value has an unknown tag {tag!r}; it was written by a newer version")
 
 
-def _unpack_tagged(tag: str, body: Any, *, depth: int, allow_pickle: bool) -> Any:
-    leaf = _LEAVES.get(tag)
-    if leaf is not None:
-        return leaf(body)
-    container = _CONTAINERS.get(tag)
-    if container is not None:
-        return container(_unpack(body, depth, allow_pickle))
-    if tag == "$pickle":
-        if not allow_pickle:
-            raise ValueError("the value is pickled, which can run code; pass allow_pickle=True to accept it")
-        return _unpickled(b64decode(body))
-    raise ValueError(f"the encoded value has an unknown tag {tag!r}; it was written by a newer version")
+def _collect(container: Callable[[Any], Any], items: Any) -> Any:
+    """Keys may be of a class of the reader's, whose `__hash__` and `__eq__` may raise what they like."""
+    try:
+        return container(items)
+    except Exception as error:
+        raise ValueError(f"the encoded value is malformed: {type(error).__name__}: {error}") from error
 
 
 def _unpack_moment(kind: type[datetime] | type[time]) -> Callable[[Any], Any]:
@@ -259,6 +367,32 @@ def _unpack_moment(kind: type[datetime] | type[time]) -> Callable[[Any], Any]:
             return value  # this machine does not know the zone; the offset still names the same moment
 
     return unpack
+
+
+def _unpack_timezone(body: list[Any]) -> timezone:
+    offset = timedelta(days=body[0], seconds=body[1], microseconds=body[2])
+    return timezone(offset, body[3]) if len(body) > 3 else timezone(offset)
+
+
+def _unpack_zone(body: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(body)
+    except (ZoneInfoNotFoundError, OSError):
+        raise ValueError(f"this machine does not know the time zone {body!r}; install tzdata") from None
+
+
+def _unpack_path(body: list[Any]) -> Any:
+    kind, text = body
+    if type(text) is dict:
+        text = _LEAVES["$str"](text["$str"])
+    return _PATHS[kind](text)
+
+
+_PATHS: dict[str, Callable[[str], Any]] = {
+    "Path": Path,
+    "PurePosixPath": PurePosixPath,
+    "PureWindowsPath": PureWindowsPath,
+}
 
 
 def _unpack_array(body: dict[str, Any]) -> Any:
@@ -312,6 +446,12 @@ _LEAVES: dict[str, Callable[[Any], Any]] = {
     "$timedelta": lambda body: timedelta(days=body[0], seconds=body[1], microseconds=body[2]),
     "$decimal": Decimal,
     "$uuid": UUID,
+    "$fraction": lambda body: Fraction(int(body[0], 16), int(body[1], 16)),
+    "$range": lambda body: range(*(int(number, 16) for number in body)),
+    "$memoryview": lambda body: memoryview(b64decode(body, validate=True)),
+    "$timezone": _unpack_timezone,
+    "$zone": _unpack_zone,
+    "$path": _unpack_path,
     "$array": _unpack_array,
     "$scalar": _unpack_scalar,
 }
