@@ -21,10 +21,14 @@ if TYPE_CHECKING:
         JobOutcome,
         Pool,
         PoolExecutor,
+        checkpoint,
         connect,
+        dispatch_to,
         job_slice,
         outputs,
         progress,
+        restored,
+        stopping,
     )
 
 __all__ = [
@@ -39,10 +43,14 @@ __all__ = [
     "JobOutcome",
     "Pool",
     "PoolExecutor",
+    "checkpoint",
     "connect",
+    "dispatch_to",
     "job_slice",
     "outputs",
     "progress",
+    "restored",
+    "stopping",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from computepool.sdk.checkpointing import checkpoint, dispatch_to, restored, stopping
 from computepool.sdk.errors import (
     BadRequest,
     ChecksumMismatch,
@@ -53,8 +54,12 @@ __all__ = [
     "TooLarge",
     "Unauthenticated",
     "Unavailable",
+    "checkpoint",
     "connect",
+    "dispatch_to",
     "job_slice",
     "outputs",
     "progress",
+    "restored",
+    "stopping",
 ]

@@ -1,0 +1,183 @@
+"""What a job calls to save where it is, to go on from there, and to move to another host.
+
+Placed into every sandbox beside running.py: standard library only. It leaves files in a folder that the agent looks
+into and says so in a line of its output, as any program can (docs/checkpoints.md); the agent trusts none of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+#: Marks in the checkpoint folder, made by the agent: saving again would be too soon; this node is about to stop.
+WAIT, STOP = "wait", "stop"
+#: Where `save` keeps the state of a job class, and the files that it registered.
+STATE_FILE, FILES_FOLDER = "computepool-state", "files"
+HOST_CHARS_MAX = 200
+
+
+class Moved(SystemExit):
+    """Ends this run, because the job goes on at another host. Not an error: let it pass."""
+
+    #: Tells the worker that a function did not fail.
+    computepool_moved = True
+
+    def __init__(self, host: str) -> None:
+        super().__init__(0)
+        self.host = host
+
+
+def checkpoint(*paths: str | os.PathLike[str], progress: float | None = None) -> bool:
+    """Save files and folders, so that the next attempt can go on from here; `restored()` gives them back.
+
+    The files are copied before this returns, and may be changed afterwards. False where nothing was saved: the last
+    time was a moment ago (such calls cost nothing), or this program does not run on a node.
+    """
+    if not _may_save():
+        return False
+    return _leave(_named(paths), f"::checkpoint NAME{_fraction(progress)}")
+
+
+def restored() -> Path | None:
+    """The folder with the files of the last checkpoint, where an earlier attempt saved one; None: start at the beginning."""
+    place = os.environ.get("COMPUTEPOOL_RESTORED")
+    return Path(place) if place and os.path.isdir(place) else None
+
+
+def stopping() -> bool:
+    """Whether this node is about to stop: save now, there is little time. `checkpoint` is never too soon then."""
+    folder = _folder()
+    return folder is not None and (folder / STOP).exists()
+
+
+def dispatch_to(host: str, *paths: str | os.PathLike[str]) -> NoReturn:
+    """Go on at another host (its name or id): save the files, end here, start again there with `restored()`."""
+    _go(host, _named(paths))
+
+
+# for job classes
+
+
+def save(state_text: str, files: Mapping[str, str | os.PathLike[str]], progress: float | None = None) -> bool:
+    """Like `checkpoint`, for a state and files by the names under which they were registered."""
+    if not _may_save():
+        return False
+    return _leave(_with_state(state_text, files), f"::checkpoint NAME{_fraction(progress)}")
+
+
+def move(
+    host: str,
+    state_text: str,
+    files: Mapping[str, str | os.PathLike[str]],
+    *,
+    moving: Collection[str] = (),
+) -> NoReturn:
+    """Like `dispatch_to`. Files named in `moving` are renamed instead of copied; the node keeps them until the hub has them."""
+    _go(host, _with_state(state_text, files), moving={f"{FILES_FOLDER}/{name}" for name in moving})
+
+
+def arrive(folder: str | os.PathLike[str]) -> tuple[str, dict[str, Path]] | None:
+    """What `save` or `move` left: the state's text, and its files, put into `folder` under their names."""
+    source = restored()
+    if source is None or not (source / STATE_FILE).is_file():
+        return None
+    placed: dict[str, Path] = {}
+    top = source / FILES_FOLDER
+    for path in sorted(top.rglob("*")):
+        if path.is_file():
+            name = path.relative_to(top).as_posix()
+            placed[name] = Path(folder, name)
+            placed[name].parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, placed[name])
+    return (source / STATE_FILE).read_text(encoding="utf-8"), placed
+
+
+# how it is told
+
+
+def _folder() -> Path | None:
+    place = os.environ.get("COMPUTEPOOL_CHECKPOINT")
+    return Path(place) if place else None
+
+
+def _may_save() -> bool:
+    folder = _folder()
+    return folder is not None and (not (folder / WAIT).exists() or stopping())
+
+
+def _go(host: str, files: dict[str, Path | str], moving: Collection[str] = ()) -> NoReturn:
+    if not host or len(host) > HOST_CHARS_MAX or not host.isprintable():
+        raise ValueError(f"a host is named by its name or id, not by {host!r}")
+    if not _leave(files, f"::move NAME {host}", moving=moving):
+        raise RuntimeError("dispatch_to works only on a node: this program does not run on one")
+    raise Moved(host)
+
+
+def _with_state(state_text: str, files: Mapping[str, str | os.PathLike[str]]) -> dict[str, Path | str]:
+    return {f"{FILES_FOLDER}/{name}": Path(path) for name, path in files.items()} | {STATE_FILE: state_text}
+
+
+def _named(paths: Collection[str | os.PathLike[str]]) -> dict[str, Path | str]:
+    """By the names under which they are found again: as seen from the work folder, or by their own name alone."""
+    here, found = Path.cwd(), dict[str, Path | str]()
+    for given in map(Path, paths):
+        top = given.absolute()
+        base = here if top.is_relative_to(here) and top != here else top.parent
+        if not top.exists():
+            raise FileNotFoundError(f"nothing to save: {given} is not there")
+        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
+            if path.is_file():
+                found[path.relative_to(base).as_posix()] = path
+    return found
+
+
+def _leave(files: Mapping[str, Path | str], line: str, moving: Collection[str] = ()) -> bool:
+    """Under a name that is not looked at until everything is there. `files`: paths, or texts."""
+    folder = _folder()
+    if folder is None:
+        return False
+    name = uuid.uuid4().hex
+    building = folder / f".{name}"
+    building.mkdir(parents=True)
+    try:
+        for target, source in files.items():
+            _place(source, building / target, move=target in moving)
+        building.rename(folder / name)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    _say(line.replace("NAME", name, 1))
+    return True
+
+
+def _place(source: Path | str, target: Path, *, move: bool) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(source, str):
+        target.write_text(source, encoding="utf-8")
+        return
+    if move:
+        with contextlib.suppress(OSError):
+            source.rename(target)
+            return
+    shutil.copyfile(source, target)
+
+
+def _fraction(progress: float | None) -> str:
+    return "" if progress is None else f" {min(1.0, max(0.0, float(progress))):.4f}"
+
+
+def _say(line: str) -> None:
+    """To the process's own output: the job may have put something else in the place of sys.stdout."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    os.write(1, f"{line}\n".encode())
+
+
+for _function in (checkpoint, restored, stopping, dispatch_to):
+    _function.__module__ = "computepool"
