@@ -14,12 +14,13 @@ import shutil
 import tempfile
 import threading
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 
 from computepool.protocol import values
+from computepool.sdk import checkpointing
 from computepool.sdk.running import outputs
 
 
@@ -38,6 +39,12 @@ class ComputeJobState:
 
 
 StateT = TypeVar("StateT", bound=ComputeJobState)
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    moves: bool
 
 
 class ReportError(RuntimeError):
@@ -62,6 +69,8 @@ class ComputeJob(Generic[StateT]):
         self._report: dict[str, Any] | None = None
         self._reported_file: Path | None = None
         self._work_dir: Path | None = None
+        self._files: dict[str, _File] = {}
+        self._arrived = False
 
     # ------------------------------------------------------------ hooks
     def run_compute_job(self) -> None:
@@ -79,6 +88,10 @@ class ComputeJob(Generic[StateT]):
         """After `run_compute_job`. Reports `build_result_payload()`, unless there is a report already."""
         if not self.reported:
             self.report_compute_success()
+
+    def on_arrival(self) -> None:
+        """In place of `run_compute_job` at the host that `dispatch_to` named, with the registered files in `work_dir()`."""
+        raise NotImplementedError(f"{type(self).__name__} has no on_arrival()")
 
     # ------------------------------------------------------------ helpers
     @property
@@ -118,6 +131,60 @@ class ComputeJob(Generic[StateT]):
             self._work_dir = Path(tempfile.mkdtemp(prefix=".work-", dir=home))
         return self._work_dir
 
+    def register_file(
+        self, path: str | os.PathLike[str], *, name: str | None = None, mode: Literal["move", "copy"] = "copy"
+    ) -> None:
+        """This file travels with the state, by checkpoint and by dispatch; it is found in `work_dir()` under its name.
+
+        `move`: a dispatch need not leave a copy here. The file is given up when the pool has it safe, not before.
+        """
+        source = Path(path)
+        if mode not in ("move", "copy"):
+            raise ValueError(f"mode is 'move' or 'copy', not {mode!r}")
+        if not source.is_file():
+            raise FileNotFoundError(f"cannot register {os.fspath(path)!r}: there is no such file")
+        known = source.name if name is None else name
+        _under(Path(), known)
+        self._files[known] = _File(path=source.absolute(), moves=mode == "move")
+
+    def checkpoint(self, progress: float | None = None) -> bool:
+        """Save state and registered files: if this node is lost, `run_compute_job` starts with them on the next one.
+
+        Call it as often as you like: False where the last time was a moment ago, or this does not run on a node.
+        """
+        return checkpointing.save(self._snapshot(arrived=self._arrived), self._paths(), progress)
+
+    def dispatch_to(self, host: str) -> NoReturn:
+        """Go on at another host, by its name or id: state and registered files travel, then `on_arrival` runs there."""
+        if type(self).on_arrival is ComputeJob.on_arrival:
+            raise TypeError(f"{type(self).__name__} has no on_arrival(), which says what to do at {host}")
+        if self.reported:
+            raise ReportError(f"{type(self).__name__} has reported already; a move would lose its report")
+        moving = [name for name, file in self._files.items() if file.moves]
+        checkpointing.move(host, self._snapshot(arrived=True), self._paths(), moving=moving)
+
+    # ------------------------------------------------------------ here
+    @classmethod
+    def run_locally(cls, state: StateT, *, folder: str | os.PathLike[str] | None = None) -> LocalReport:
+        """Try the hooks in this process, with the state and the report encoded as on the way to a node and back.
+
+        Without a sandbox and without limits. `folder`: where outputs go; by default a new one, which stays.
+        """
+        place = Path(tempfile.mkdtemp(prefix="computepool-") if folder is None else folder).absolute()
+        place.mkdir(parents=True, exist_ok=True)
+        before = os.environ.get("COMPUTEPOOL_OUTPUTS")
+        os.environ["COMPUTEPOOL_OUTPUTS"] = str(place)
+        classes = [*values.classes_in(state)]
+        try:
+            report = run_job(cls, classes, encode_state(state))
+        finally:
+            if before is None:
+                del os.environ["COMPUTEPOOL_OUTPUTS"]
+            else:
+                os.environ["COMPUTEPOOL_OUTPUTS"] = before
+        files = sorted(path for path in place.rglob("*") if path.is_file())
+        return LocalReport(values.decode(values.encode(report), classes=values.classes_in(report)), files)
+
     # ------------------------------------------------------------ inside
     @classmethod
     def state_class(cls) -> type[ComputeJobState]:
@@ -134,9 +201,28 @@ class ComputeJob(Generic[StateT]):
         if self._report is not None:
             raise ReportError(f"{type(self).__name__} has reported already; a job makes one report")
 
+    def _snapshot(self, *, arrived: bool) -> str:
+        moves = {name: file.moves for name, file in self._files.items()}
+        return json.dumps({"state": encode_state(self.state), "arrived": arrived, "moves": moves})
+
+    def _paths(self) -> dict[str, Path]:
+        for name, file in self._files.items():
+            if not file.path.is_file():
+                raise FileNotFoundError(f"the registered file {name!r} is gone: {file.path}")
+        return {name: file.path for name, file in self._files.items()}
+
+    def _restore(self, snapshot: Mapping[str, Any], files: Mapping[str, Path]) -> None:
+        self._arrived = bool(snapshot["arrived"])
+        self._files = {
+            name: _File(path=path, moves=bool(snapshot["moves"].get(name))) for name, path in files.items()
+        }
+
     def _run(self) -> dict[str, Any]:
         try:
-            self.run_compute_job()
+            if self._arrived:
+                self.on_arrival()
+            else:
+                self.run_compute_job()
             self.after_compute_success()
             return self._final_report()
         finally:
@@ -154,9 +240,24 @@ class ComputeJob(Generic[StateT]):
         return self._report
 
 
-def run_job(job_class: type[ComputeJob[Any]], fields: dict[str, Any]) -> dict[str, Any]:
-    """What a node calls: the whole life of one job there, and its report."""
-    return job_class(state_from(job_class.state_class(), fields))._run()
+def run_job(job_class: type[ComputeJob[Any]], classes: Sequence[type], state_text: str) -> dict[str, Any]:
+    """What a node calls: the whole life of one job there, and its report. `classes`: of what is in the state."""
+    state_class = job_class.state_class()
+    job = job_class(decode_state(state_class, state_text, classes=classes))
+    saved = None if checkpointing.restored() is None else checkpointing.arrive(job.work_dir())
+    if saved is not None:
+        snapshot = json.loads(saved[0])
+        job.state = decode_state(state_class, snapshot["state"], classes=classes)
+        job._restore(snapshot, saved[1])
+    return job._run()
+
+
+@dataclass(frozen=True)
+class LocalReport:
+    """What a job class reported when it ran here, and the files it would have sent."""
+
+    payload: dict[str, Any]
+    outputs: list[Path]
 
 
 def encode_state(state: ComputeJobState) -> str:
@@ -175,10 +276,10 @@ def encode_state(state: ComputeJobState) -> str:
     return "{" + ",".join(parts) + "}"
 
 
-def state_from(state_class: type[ComputeJobState], fields: Mapping[str, Any]) -> Any:
+def decode_state(state_class: type[ComputeJobState], text: str, *, classes: Sequence[type] = ()) -> Any:
     """As unpickling would: no constructor runs again on what it has made before."""
     state = object.__new__(state_class)
-    for name, value in fields.items():
+    for name, value in values.decode(text, classes=classes).items():
         object.__setattr__(state, name, value)
     return state
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import site
 import sys
 import sysconfig
@@ -15,9 +16,10 @@ import threading
 import types
 from base64 import b64encode
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any
 
 import cloudpickle
@@ -25,6 +27,8 @@ import cloudpickle
 from computepool.sdk.errors import BadRequest
 
 FUNCTIONS_CACHED_MAX = 128
+#: What is pickled here can be loaded by the same version alone.
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 _MISSING = object()
 _lock = threading.RLock()
@@ -63,6 +67,30 @@ def pickle_function(function: Callable[..., Any]) -> bytes:
     if not callable(function):
         raise BadRequest(f"{function!r} is not callable; pass a function and its arguments.")
     return _by_value(function, what=f"the function {getattr(function, '__qualname__', function)}")
+
+
+def pickle_job_class(
+    run: Callable[..., Any], classes: Iterable[type], *, dependencies: Iterable[str]
+) -> bytes:
+    """A class travels with the whole package it is from, installed or not: the node has only what is a dependency."""
+    present = {
+        _plain_name(re.split(r"[^A-Za-z0-9._-]", wish.strip(), maxsplit=1)[0]) for wish in dependencies
+    }
+    modules = {cls.__module__.partition(".")[0] for whole in classes for cls in whole.__mro__}
+    absent = [
+        module
+        for name in sorted(modules - sys.stdlib_module_names - {"computepool", "__main__"})
+        if (module := sys.modules.get(name)) is not None and not _distributions(name) & present
+    ]
+    return _by_value(run, what="the job class", modules=absent)
+
+
+def _distributions(package: str) -> set[str]:
+    return {_plain_name(name) for name in metadata.packages_distributions().get(package, [])}
+
+
+def _plain_name(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def text(data: bytes) -> str:
@@ -140,8 +168,8 @@ def _installed(thing: Any) -> bool:
     return module is not None and module.__name__ != "__main__" and not _is_own(module)
 
 
-def _by_value(thing: Any, *, what: str) -> bytes:
-    with _lock, _own_modules_by_value():
+def _by_value(thing: Any, *, what: str, modules: Iterable[types.ModuleType] = ()) -> bytes:
+    with _lock, _own_modules_by_value(modules):
         try:
             data: bytes = cloudpickle.dumps(thing)
         except Exception as error:
@@ -151,10 +179,11 @@ def _by_value(thing: Any, *, what: str) -> bytes:
 
 
 @contextmanager
-def _own_modules_by_value() -> Iterator[None]:
+def _own_modules_by_value(more: Iterable[types.ModuleType]) -> Iterator[None]:
     """For this pickling only: others in the process may use cloudpickle too."""
     before = cloudpickle.list_registry_pickle_by_value()
-    added = [module for module in _own_modules() if module.__name__ not in before]
+    wanted = {module.__name__: module for module in (*_own_modules(), *more)}
+    added = [module for name, module in wanted.items() if name not in before]
     for module in added:
         cloudpickle.register_pickle_by_value(module)
     try:
