@@ -203,7 +203,9 @@ groups = Table(
     Column("kind", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
     # the collector (hub/services/collector.py)
-    Column("watched", Boolean, nullable=False, server_default=text("false")),  # it is noted when it is complete
+    Column(
+        "watched", Boolean, nullable=False, server_default=text("false")
+    ),  # it is noted when it is complete
     Column("expected", Integer, nullable=False, server_default="0"),  # keys that were registered
     Column("duplicates", Integer, nullable=False, server_default="0"),  # reports that came after the first
     Column("completed_at_ms", BigInteger),  # empty: something is still to come
@@ -312,6 +314,10 @@ jobs = Table(
     Column("errand", Text),  # <kind>:<job id>:<number>; empty: somebody's own job
     Column("behalf", Text),  # whose job it is to nodes, where somebody else pays for it
     Column("taken_back", BigInteger),  # of the charge, because the result was proven wrong afterwards
+    # mobility (core/checkpoints.py)
+    Column("checkpoint_no", Integer),  # the attempt that made its checkpoint; empty: there is none
+    Column("pinned", FreeText, nullable=False, server_default=text("''")),  # the host it moves to: name or id
+    Column("moves", Integer, nullable=False, server_default="0"),
     Column("watched", Boolean, nullable=False, server_default=text("false")),  # its group is: see there
     Column("units", Integer, nullable=False, server_default="1"),  # how many items of its group it does
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
@@ -376,6 +382,13 @@ attempts = Table(
     # A lane runs its attempts one after the other: when it was opened, and what all of it has been paid for so far.
     Column("lane_since_ms", BigInteger, nullable=False, server_default="0"),
     Column("lane_billed_ms", BigInteger),
+    # Where it went on from: an earlier attempt, at a checkpoint after so much of that one's time; and all the time and
+    # money of the attempts before. The last one: its own time up to its newest checkpoint.
+    Column("resumed_no", Integer),
+    Column("resumed_ms", BigInteger),
+    Column("covered_ms", BigInteger),
+    Column("spent", BigInteger),
+    Column("checkpoint_ms", BigInteger),
     UniqueConstraint("job_id", "number"),
 )
 Index("ix_attempts_live", attempts.c.node_id, **_where(_LIVE))
@@ -392,7 +405,9 @@ artifacts = Table(
     Column("size", BigInteger, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
     # Where the bytes are in the blob store. A place is used once: who drops the row may erase it without looking.
-    Column("place", Text, nullable=False, server_default=text("''")),  # empty: under the digest, as it was once
+    Column(
+        "place", Text, nullable=False, server_default=text("''")
+    ),  # empty: under the digest, as it was once
 )
 
 #: Who may read an artifact, and what refers to it. job_id is empty for a plain upload.

@@ -7,6 +7,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Float,
     ForeignKeyConstraint,
     Integer,
     PrimaryKeyConstraint,
@@ -26,11 +27,38 @@ def upgrade() -> None:
     _collectors()
     _bundles()
     _files()
+    _checkpoints()
 
 
 def _joining() -> None:
     op.add_column("codes", Column("uses", Integer, nullable=False, server_default=text("0")))
     op.add_column("codes", Column("uses_max", Integer))
+
+
+def _checkpoints() -> None:
+    op.add_column("jobs", Column("checkpoint_no", Integer))
+    op.add_column("jobs", Column("pinned", Text, nullable=False, server_default=text("''")))
+    op.add_column("jobs", Column("moves", Integer, nullable=False, server_default="0"))
+    op.add_column("attempts", Column("resumed_no", Integer))
+    for name in ("resumed_ms", "covered_ms", "spent", "checkpoint_ms"):
+        op.add_column("attempts", Column(name, BigInteger))
+    op.create_table(
+        "checkpoints",
+        Column("job_id", Text, nullable=False),
+        Column("attempt_no", Integer, nullable=False),
+        Column("seq", Integer, nullable=False),
+        Column("at_ms", BigInteger, nullable=False),
+        Column("attempt_ms", BigInteger, nullable=False),
+        Column("covered_ms", BigInteger, nullable=False),
+        Column("spent", BigInteger, nullable=False),
+        Column("progress", Float),
+        Column("size", BigInteger, nullable=False),
+        Column("files", Text, nullable=False),
+        Column("last", Boolean, nullable=False),
+        Column("failures", Integer, nullable=False),
+        ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_checkpoints_job_id"),
+        PrimaryKeyConstraint("job_id", name="pk_checkpoints"),
+    )
 
 
 def _files() -> None:
@@ -77,7 +105,9 @@ def _collectors() -> None:
         PrimaryKeyConstraint("group_id", "key", name="pk_expected_jobs"),
     )
     _partial_index("ix_groups_home", "groups", ["home"], where="home_state = 'waiting'")
-    _partial_index("ix_expected_jobs_pending", "expected_jobs", ["group_id", "key"], where="state = 'pending'")
+    _partial_index(
+        "ix_expected_jobs_pending", "expected_jobs", ["group_id", "key"], where="state = 'pending'"
+    )
     open_ = "state IN ('queued', 'leased', 'running')"
     _partial_index("ix_jobs_watched", "jobs", ["group_id"], where=f"watched AND {open_}")
 

@@ -1,0 +1,109 @@
+"""Checkpoints of unfinished jobs, and from which of them attempts went on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, select, update
+
+from computepool.hub.store import dialect
+from computepool.hub.store.detached_tables import checkpoints
+from computepool.hub.store.session import AnyRow, Tx
+from computepool.hub.store.tables import artifact_refs, attempts, jobs
+
+ROLE = "checkpoint"
+
+
+def get(connection: Connection, job_id: str) -> AnyRow | None:
+    return connection.execute(select(checkpoints).where(checkpoints.c.job_id == job_id)).first()
+
+
+def of_jobs(connection: Connection, job_ids: Sequence[str]) -> dict[str, AnyRow]:
+    if not job_ids:
+        return {}
+    wanted = dialect.among(connection, checkpoints.c.job_id, job_ids)
+    return {row.job_id: row for row in connection.execute(select(checkpoints).where(wanted))}
+
+
+def keep(tx: Tx, job_id: str, row: Mapping[str, Any]) -> None:
+    """In the place of the one before. The caller holds the job's row."""
+    tx.connection.execute(delete(checkpoints).where(checkpoints.c.job_id == job_id))
+    tx.connection.execute(checkpoints.insert().values(job_id=job_id, at_ms=tx.now_ms, failures=0, **row))
+    _mark(tx, job_id, row["attempt_no"])
+
+
+def drop(tx: Tx, job_id: str) -> None:
+    tx.connection.execute(delete(checkpoints).where(checkpoints.c.job_id == job_id))
+    drop_refs(tx, job_id)
+    _mark(tx, job_id, None)
+
+
+def _mark(tx: Tx, job_id: str, attempt_no: int | None) -> None:
+    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(checkpoint_no=attempt_no))
+
+
+def drop_refs(tx: Tx, job_id: str) -> None:
+    """The bytes go when nothing else refers to them."""
+    tx.connection.execute(
+        delete(artifact_refs).where(artifact_refs.c.job_id == job_id, artifact_refs.c.role == ROLE)
+    )
+
+
+def count_failure(tx: Tx, job_id: str) -> None:
+    more = checkpoints.c.failures + 1
+    tx.connection.execute(update(checkpoints).where(checkpoints.c.job_id == job_id).values(failures=more))
+
+
+_RESUME = (
+    update(attempts)
+    .where(attempts.c.id == bindparam("attempt"))
+    .values(
+        resumed_no=bindparam("from_no"),
+        resumed_ms=bindparam("from_ms"),
+        covered_ms=bindparam("all_ms"),
+        spent=bindparam("cost"),
+    )
+)
+
+
+def resume(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    """Attempts that were just leased go on from a checkpoint."""
+    if rows:
+        tx.connection.execute(_RESUME, list(rows))
+
+
+def note_time(tx: Tx, attempt_id: str, *, checkpoint_ms: int, lane_billed_ms: int) -> None:
+    statement = update(attempts).where(attempts.c.id == attempt_id)
+    tx.connection.execute(statement.values(checkpoint_ms=checkpoint_ms, lane_billed_ms=lane_billed_ms))
+
+
+def links(connection: Connection, job_id: str) -> Sequence[AnyRow]:
+    """All attempts of a job, with what is needed to follow a chain and to pay for it."""
+    statement = select(
+        attempts.c.id,
+        attempts.c.number,
+        attempts.c.owner_id,
+        attempts.c.price,
+        attempts.c.price_version,
+        attempts.c.resumed_no,
+        attempts.c.resumed_ms,
+    ).where(attempts.c.job_id == job_id)
+    return connection.execute(statement).all()
+
+
+_PAY = (
+    update(attempts)
+    .where(attempts.c.id == bindparam("attempt"))
+    .values(billed_ms=bindparam("billed"), charge=bindparam("cost"))
+)
+
+
+def pay(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    """What was paid for attempts whose work an accepted run went on from."""
+    if rows:
+        tx.connection.execute(_PAY, list(rows))
+
+
+def set_pin(tx: Tx, job_id: str, *, pinned: str, moves: int) -> None:
+    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(pinned=pinned, moves=moves))
