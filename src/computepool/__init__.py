@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from computepool.sdk import (
+        ComputeJob,
+        ComputeJobState,
         ComputePoolError,
         HubUnreachable,
         JobCancelled,
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
         JobFuture,
         JobOptions,
         JobOutcome,
+        JobReport,
         Pool,
         PoolExecutor,
         checkpoint,
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "ComputeJob",
+    "ComputeJobState",
     "ComputePoolError",
     "HubUnreachable",
     "JobCancelled",
@@ -41,6 +46,7 @@ __all__ = [
     "JobFuture",
     "JobOptions",
     "JobOutcome",
+    "JobReport",
     "Pool",
     "PoolExecutor",
     "checkpoint",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from computepool.sdk.checkpointing import checkpoint, dispatch_to, restored, stopping
+from computepool.sdk.computejob import ComputeJob, ComputeJobState, LocalReport, ReportError
 from computepool.sdk.errors import (
     BadRequest,
     ChecksumMismatch,
@@ -23,6 +24,7 @@ from computepool.sdk.errors import (
 )
 from computepool.sdk.executor import PoolExecutor
 from computepool.sdk.futures import JobFuture
+from computepool.sdk.jobclasses import JobReport
 from computepool.sdk.mapping import MapRun
 from computepool.sdk.options import JobOptions
 from computepool.sdk.outcome import JobOutcome
@@ -33,6 +35,8 @@ from computepool.sdk.submitter import Submitter
 __all__ = [
     "BadRequest",
     "ChecksumMismatch",
+    "ComputeJob",
+    "ComputeJobState",
     "ComputePoolError",
     "Conflict",
     "Forbidden",
@@ -45,10 +49,13 @@ __all__ = [
     "JobFuture",
     "JobOptions",
     "JobOutcome",
+    "JobReport",
+    "LocalReport",
     "MapRun",
     "NotFound",
     "Pool",
     "PoolExecutor",
+    "ReportError",
     "ResultUnreadable",
     "Submitter",
     "TooLarge",

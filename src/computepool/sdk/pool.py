@@ -19,6 +19,7 @@ from computepool.protocol.groups import GroupRequest
 from computepool.protocol.jobs import JobResult
 from computepool.sdk.accounts import AccountApi, ApprovalApi, KeyApi
 from computepool.sdk.artifacts import ArtifactApi
+from computepool.sdk.computejob import ComputeJobState
 from computepool.sdk.config import hub_url, load_config
 from computepool.sdk.credits import CreditApi, PriceApi
 from computepool.sdk.errors import Conflict
@@ -26,6 +27,7 @@ from computepool.sdk.executor import PoolExecutor
 from computepool.sdk.functions import FunctionCache
 from computepool.sdk.futures import JobFuture
 from computepool.sdk.groups import GroupApi
+from computepool.sdk.jobclasses import JobClass, JobReport
 from computepool.sdk.jobs import JobApi
 from computepool.sdk.lone import LoneJob
 from computepool.sdk.mapping import MapRun
@@ -103,6 +105,16 @@ class Pool:
         >>> pool.submit(train, "data.csv", kwargs={"epochs": 3}, vram=16, timeout="2h")
         """
         return self._with(options).submit(fn, *args, **(kwargs or {}))
+
+    def submit_job(
+        self, job_class: JobClass, state: ComputeJobState, **options: Unpack[JobOptions]
+    ) -> JobFuture:
+        """Run one job of a class; its result is a JobReport. Many of them: submit_compute_job_group.
+
+        >>> pool.submit_job(Count, CountState(text="three short words")).result()["words"]
+        3
+        """
+        return self._with(options).submit_job(job_class, state)
 
     def map(
         self,
@@ -208,6 +220,8 @@ class Pool:
         def read(result: JobResult) -> Any:
             if job.kind is JobKind.FUNCTION:
                 return read_value(self, result, allow_pickle=allow_pickle)
+            if job.kind is JobKind.CLASS:
+                return JobReport.read(self, result, allow_pickle=allow_pickle)
             return JobOutcome.of(self, result)
 
         if job.group_id is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -22,10 +21,13 @@ from computepool.protocol.jobs import (
     Needs,
     spec_digest,
 )
-from computepool.sdk import functions, options
+from computepool.sdk import functions, jobclasses, options
+from computepool.sdk.computejob import ComputeJob, ComputeJobState
 from computepool.sdk.errors import BadRequest, ResultUnreadable
 from computepool.sdk.executor import PoolExecutor
+from computepool.sdk.functions import PYTHON
 from computepool.sdk.futures import JobFuture
+from computepool.sdk.jobclasses import JobClass, JobReport, Sender
 from computepool.sdk.mapping import MapRun
 from computepool.sdk.options import JobOptions, PathLike, readable_file
 from computepool.sdk.outcome import JobOutcome
@@ -34,7 +36,6 @@ from computepool.sdk.session import Session, Submission
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
 
-PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 SLICES_MAX = 1_000
 FUNCTIONS_MAX = 128
 _EMPTY_ITEM = "{}"
@@ -53,7 +54,20 @@ class Submitter:
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> JobFuture:
         """Run `fn(*args, **kwargs)` on some node. All keywords are the function's own."""
+        if isinstance(fn, type) and issubclass(fn, ComputeJob):
+            return self.submit_job(fn, *args, **kwargs)
         return self._session.submit(self.function(fn), self.item(args, kwargs))
+
+    def submit_job(self, job_class: JobClass, state: ComputeJobState) -> JobFuture:
+        """Run one job of a class, where its state allows. The future's result is a JobReport."""
+        sender = Sender(self._pool, job_class, [state])
+        spec = sender.spec(
+            jobclasses.wishes(state, self._given, home=state.home_host_name), inputs=self.inputs
+        )
+        key = state.job_key or None if "group" in self._given else None  # a session's jobs have no keys
+        item = sender.item(jobclasses.state_text(state), key=key)
+        submission = self._submission(spec, self._report)
+        return self._session.submit(submission, item.model_dump_json(exclude_defaults=True))
 
     def map(
         self,
@@ -262,6 +276,9 @@ class Submitter:
 
     def _value(self, result: JobResult) -> Any:
         return read_value(self._pool, result, allow_pickle=self.allow_pickle)
+
+    def _report(self, result: JobResult) -> JobReport:
+        return JobReport.read(self._pool, result, allow_pickle=self.allow_pickle)
 
     def _outcome(self, result: JobResult) -> JobOutcome:
         return JobOutcome.of(self._pool, result)
