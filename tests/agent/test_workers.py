@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.worker import _arguments
+from computepool.agent.worker import _arguments, _bytes
 from computepool.agent.workers import _parse
 from computepool.protocol.values import encode
 from tests.agent.conftest import StartNode
@@ -54,11 +54,11 @@ def test_arguments_may_be_an_encoded_list(tmp_path: Path) -> None:
     text = encode([1, (2.5, None)])
     for data in (b64encode(text.encode()).decode(), [str(tmp_path / "payload")]):
         (tmp_path / "payload").write_text(text)
-        assert _arguments(data, allow_pickle=False) == ([1, (2.5, None)], {})
+        assert _arguments(_bytes(data), allow_pickle=False) == ([1, (2.5, None)], {})
     pickled = b64encode(f"[{encode(object, allow_pickle=True)}]".encode()).decode()
     with pytest.raises(ValueError, match="pickled"):
-        _arguments(pickled, allow_pickle=False)
-    assert _arguments(pickled, allow_pickle=True) == ([object], {})
+        _arguments(_bytes(pickled), allow_pickle=False)
+    assert _arguments(_bytes(pickled), allow_pickle=True) == ([object], {})
 
 
 def saying(message: bytes) -> Callable[[], str]:

@@ -1,6 +1,6 @@
 """The program inside the sandbox that calls the functions of one account, one after the other.
 
-Runs as a script with the standard library, cloudpickle and values.py; the agent imports only the constants. It is
+Runs as a script with the standard library, cloudpickle, values.py and bundles.py; the agent imports only the constants. It is
 started by the job's first call and may be ended at any moment. What it says is a claim of the job's: the agent
 checks every message.
 
@@ -15,7 +15,9 @@ import contextlib
 import importlib
 import json
 import os
+import re
 import resource
+import shutil
 import socket
 import sys
 import time
@@ -24,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-from computepool.protocol import values
+from computepool.protocol import bundles, values
 
 #: A longer message travels as a file of the work folder, because a datagram must fit the socket's buffer.
 FRAME_MAX = 64 * 1024
@@ -38,6 +40,8 @@ OUTPUTS_FOLDER = ".outputs-{}"
 READY, RESULT, LONG_RESULT, RAISED, NO_MEMORY = "ready", "result", "long", "raised", "memory"
 
 _STREAMS = ("stdout", "stderr")
+_PROGRESS_GAP_NS = 500_000_000
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")
 
 
 class Worker:
@@ -82,12 +86,47 @@ class Worker:
             target = self._functions.get(spec)
             if target is None:
                 target = self._functions[spec] = _unpickled(function)
-            args, kwargs = ((), {}) if payload is None else _arguments(payload, allow_pickle=allow_pickle)
+            data = None if payload is None else _bytes(payload)
+            if data is not None and data[:1] == bundles.MARK:
+                return self._call_each(target, data, allow_pickle=allow_pickle)
+            args, kwargs = ((), {}) if data is None else _arguments(data, allow_pickle=allow_pickle)
             return RESULT, values.encode(target(*args, **kwargs), allow_pickle=allow_pickle)
         except MemoryError:
             return NO_MEMORY, "the function ran out of memory"
         except BaseException as error:  # noqa: BLE001 - SystemExit too: the function failed, not this program
             return RAISED, _traceback(error)
+
+    def _call_each(self, target: Callable[..., Any], data: bytes, *, allow_pickle: bool) -> tuple[str, str]:
+        """The items of a bundle, one by one: each has its own value or traceback.
+
+        The text is the same wherever the items do the same, because it is what two nodes' results are compared by: so it
+        says nothing of times, and addresses in tracebacks are left out. Running out of memory ends all of it.
+        """
+        items = bundles.unpack(data)
+        parts: list[str] = []
+        told = time.perf_counter_ns()
+        for item in items:
+            try:
+                args, kwargs = _arguments(item, allow_pickle=allow_pickle)
+                text = values.encode(target(*args, **kwargs), allow_pickle=allow_pickle)
+                parts.append(bundles.returned(text))
+            except MemoryError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - as for a single call
+                parts.append(bundles.raised(_ADDRESS.sub("0x…", _traceback(error))))
+            if os.getpid() != self._pid:
+                os._exit(0)
+            self._mend_streams()
+            if os.getcwd() != self._home:
+                os.chdir(self._home)
+            if time.perf_counter_ns() - told > _PROGRESS_GAP_NS:
+                told = time.perf_counter_ns()
+                self._streams["stdout"].write(f"::progress {len(parts) / len(items):.4f}\n")
+        if os.listdir(self._outputs):
+            shutil.rmtree(self._outputs, ignore_errors=True)
+            os.makedirs(self._outputs, exist_ok=True)
+            return RAISED, bundles.WROTE_OUTPUTS
+        return RESULT, bundles.answer(parts)
 
     def _answer(self, seq: int, kind: str, text: str, *, wall_us: int) -> None:
         self._mend_streams()
@@ -144,9 +183,8 @@ def _unpickled(source: Any) -> Any:
     return importlib.import_module("pickle").loads(_bytes(source))
 
 
-def _arguments(source: Any, *, allow_pickle: bool) -> Any:
+def _arguments(data: bytes, *, allow_pickle: bool) -> Any:
     """Pickled, or the arguments by position as one encoded list: who must not pickle can call functions too."""
-    data = _bytes(source)
     if data[:1] == b"[":
         return values.decode(data.decode(), allow_pickle=allow_pickle), {}
     return importlib.import_module("pickle").loads(data)
@@ -157,7 +195,7 @@ def _bytes(source: Any) -> bytes:
     data: Any = source
     if isinstance(source, list):
         data = Path(source[0]).read_bytes()
-    if isinstance(data, str) or data[:1] not in (b"\x80", b"["):
+    if isinstance(data, str) or data[:1] not in (b"\x80", b"[", bundles.MARK):
         data = base64.b64decode(data)
     return bytes(data)
 
