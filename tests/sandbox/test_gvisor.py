@@ -99,24 +99,43 @@ def test_no_runsc_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 # ------------------------------------------------------------------ which level a node takes
-def reported(level: Level, *, ok: bool = True) -> LevelReport:
-    return LevelReport(level=level, ok=ok, reason="a reason", fix="" if ok else "a remedy", limits="cgroup2")
+class Machine:
+    """Holds these levels, and remembers which were put to the test."""
+
+    def __init__(self, *holding: Level) -> None:
+        self.holding, self.tested = holding, list[Level]()
+
+    def test(self, level: Level) -> LevelReport:
+        self.tested.append(level)
+        ok = level in self.holding
+        return LevelReport(
+            level=level, ok=ok, reason="a reason", fix="" if ok else "a remedy", limits="cgroup2"
+        )
+
+    def takes(self, wanted: str, *, cards: bool = False) -> Level:
+        return levels.choose(self.test, wanted, cards=cards).level
 
 
 def test_the_strongest_level_that_holds_is_taken() -> None:
-    every = [reported(level) for level in (Level.PROCESS, Level.NAMESPACE, Level.GVISOR)]
-    containers = reported(Level.CONTAINER)
-    assert levels.choose([*every[:2], containers], "auto").level is Level.NAMESPACE
-    assert levels.choose([every[0], containers], "auto").level is Level.CONTAINER
-    assert levels.choose([*every, containers], "auto").level is Level.GVISOR
-    assert levels.choose([*every, containers], "container").level is Level.CONTAINER
-    assert levels.choose(every, "auto").level is Level.GVISOR
-    assert levels.choose([*every[:2], reported(Level.GVISOR, ok=False)], "auto").level is Level.NAMESPACE
-    assert levels.choose(every, "namespace").level is Level.NAMESPACE
-    assert levels.choose(every, "auto", cards=True).level is Level.NAMESPACE
-    assert levels.choose(every, "gvisor", cards=True).level is Level.GVISOR
+    process, namespace, container, gvisor = Level
+    assert Machine(process, namespace, container).takes("auto") is namespace
+    assert Machine(process, container).takes("auto") is container
+    assert Machine(process).takes("auto") is process
+    assert Machine(*Level).takes("container") is container
+    assert Machine(*Level).takes("auto") is gvisor
+    assert Machine(*Level).takes("namespace") is namespace
+    assert Machine(*Level).takes("auto", cards=True) is namespace
+    assert Machine(*Level).takes("gvisor", cards=True) is gvisor
     with pytest.raises(Unavailable, match="a remedy"):
-        levels.choose([*every[:2], reported(Level.GVISOR, ok=False)], "gvisor")
+        Machine(process, namespace).takes("gvisor")
+
+
+def test_an_agent_tests_no_level_that_it_would_not_take() -> None:
+    machine = Machine(*Level)
+    machine.takes("process")
+    assert machine.tested == [Level.PROCESS]
+    machine.takes("auto")
+    assert machine.tested == [Level.PROCESS, Level.GVISOR]
 
 
 def test_each_level_is_made_by_its_backend(config: SandboxConfig) -> None:

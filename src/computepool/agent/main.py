@@ -58,8 +58,9 @@ def inspect(config: AgentConfig) -> Machine:
     runtime = prepare_runtime(config.cache_dir, add=config.runtime_add)
     sandbox_config = SandboxConfig(cache_dir=config.cache_dir, runtime=runtime)
     hardware = probe.probe(config)
-    reports = selftest.levels(sandbox_config)
-    chosen = levels.choose(reports, config.sandbox, cards=bool(hardware.cards))
+    chosen = levels.choose(
+        lambda level: selftest.level_report(level, sandbox_config), config.sandbox, cards=bool(hardware.cards)
+    )
     sandbox = levels.make(chosen.level, sandbox_config)
     if reason := cardtest.reason_against(sandbox, runtime, hardware.cards, work_dir=config.work_dir):
         _log.warning("graphics cards are not lent at the level %s: %s", chosen.level.label, reason)

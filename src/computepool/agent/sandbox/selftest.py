@@ -61,8 +61,12 @@ class LevelReport:
 
 
 def levels(config: SandboxConfig) -> list[LevelReport]:
-    """A report for each level this agent can make, weakest first. Takes about a second."""
+    """A report for each level this agent can make, weakest first. Takes seconds."""
     return [report(backend, config) for backend in BACKENDS]
+
+
+def level_report(level: Level, config: SandboxConfig) -> LevelReport:
+    return next(report(backend, config) for backend in BACKENDS if backend.level is level)
 
 
 def report(backend: Backend, config: SandboxConfig) -> LevelReport:
