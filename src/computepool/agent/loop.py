@@ -26,7 +26,7 @@ from computepool.agent.reporter import Reporter
 from computepool.core.errors import ComputePoolError, Unauthenticated
 from computepool.core.jobs import Reason, Verdict
 from computepool.core.resources import NodeState
-from computepool.protocol.nodes import HOLDING_MAX, LogText, NextReply, NextRequest, Profile
+from computepool.protocol.nodes import HOLDING_MAX, MESH_FIELD, LogText, NextReply, NextRequest, Profile
 
 _log = logging.getLogger(__name__)
 
@@ -196,6 +196,8 @@ class NodeLoop:
                     raise _unknown_node(error) from error
                 continue
             except ComputePoolError as error:
+                if error.field == MESH_FIELD and self.last_contact is None:
+                    raise  # at its start somebody is there to read it; later the hub may change its mind
                 await self._pause_after(error)
                 continue
             strikes = 0

@@ -481,7 +481,14 @@ def _stepped(reliability: float) -> np.float32:
 
 
 def _names(profile: NodeProfile) -> set[str]:
-    return {profile.node_id, profile.name, profile.url} - {""}
+    return {profile.node_id, profile.name, profile.url, _url_by_name(profile)} - {""}
+
+
+def _url_by_name(profile: NodeProfile) -> str:
+    """A host that says http://10.0.0.7:8765 is called http://laptop:8765, too, by those who know its name."""
+    scheme, separator, rest = profile.url.partition("://")
+    _, colon, port = rest.rpartition(":")
+    return f"{scheme}{separator}{profile.name}:{port}" if separator and colon and port.isdigit() else ""
 
 
 def _features(profile: NodeProfile) -> set[Feature]:

@@ -116,7 +116,9 @@ class Needs(Request):
             prefer_tags=frozenset(self.prefer_tags),
             exclude_tags=frozenset(self.exclude_tags),
             properties=frozenset(self.properties.items()),
-            exclude_nodes=frozenset(self.exclude_hosts),
+            exclude_nodes=frozenset(
+                host.rstrip("/") if "://" in host else host for host in self.exclude_hosts
+            ),
             node=self.host or "",
             mesh_version=self.mesh_version or "",
             python=self.python or "",

@@ -32,6 +32,7 @@ HOLDING_MAX = 20_000
 REPORTS_MAX = 1_000
 LOG_CHUNK_MAX = 64 * 1024
 OUTPUTS_MAX = 1_000
+MESH_FIELD = "profile.mesh_version"  #: named by the error that refuses a node of another mesh
 
 Stream = Annotated[str, StringConstraints(pattern=r"^(stdout|stderr)$")]
 
@@ -160,6 +161,12 @@ class RekeyReply(Reply):
     old_accepted_until_ms: int
 
 
+class OutputRef(Request):
+    name: FileName
+    digest: Digest
+    size: Count
+
+
 class Grant(Reply):
     """One attempt given to a node. Grants of one lane share its reservation and run one after the other."""
 
@@ -176,6 +183,8 @@ class Grant(Reply):
     gpus: list[int] = Field(default_factory=list)  #: indices of the node's GPUs reserved for it
     price: int = 0  #: microcredits per hour, gross; fixed for this attempt
     paid_ms: int | None = None  #: how long the money lasts; the job is stopped then
+    left_ms: int | None = None  #: of its time limit, where earlier attempts of this run have used a part
+    checkpoint: list[OutputRef] | None = None  #: it goes on from these files
 
     def digest(self) -> str:
         """What the job token binds: everything the node acts on."""
@@ -183,6 +192,8 @@ class Grant(Reply):
             self.attempt_id, self.job_id, self.lane, self.spec, self.account_id, self.payload or "",
             self.payload_artifact or "", str(self.item), str(self.items), ",".join(map(str, self.gpus)),
             str(self.price), str(self.paid_ms),
+            *(() if self.left_ms is None else (str(self.left_ms),)),
+            *(f"{file.name}={file.digest}" for file in self.checkpoint or ()),
         )  # fmt: skip
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -269,12 +280,6 @@ class LogsRequest(Request):
     chunks: list[LogText] = Field(max_length=LIST_MAX)
 
 
-class OutputRef(Request):
-    name: FileName
-    digest: Digest
-    size: Count
-
-
 class Report(Request):
     """How one attempt ended."""
 
@@ -290,11 +295,14 @@ class Report(Request):
     ran_ms: Count = 0  #: how long it ran
     ended_ago_ms: Count = 0  #: intervals, not times of day: the node's clock is not trusted
     usage: Usage | None = None
+    move_to: Name | None = None  #: the host at which the job goes on, from the checkpoint that it just made
 
     @model_validator(mode="after")
     def _reasonable(self) -> Self:
         if self.reason not in REASONS_FOR[self.outcome]:
             raise ValueError(f"{self.reason.value} is no reason for {self.outcome.value}")
+        if (self.move_to is None) == (self.outcome is Outcome.MOVED):
+            raise ValueError("a host to move to belongs to the outcome `moved`, and to no other")
         return self
 
     def digest(self) -> str:
@@ -303,6 +311,7 @@ class Report(Request):
             self.attempt_id, self.outcome, self.reason, str(self.exit_code), self.error or "", self.result or "",
             self.result_artifact or "", *(f"{output.name}={output.digest}" for output in self.outputs),
             *(() if self.printed is None else (self.printed,)),
+            *(() if self.move_to is None else (self.move_to,)),
         )  # fmt: skip
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -26,7 +26,7 @@ from computepool.hub.api.deps import (
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import take_submission
-from computepool.hub.services import explanations, groups, jobs, logs
+from computepool.hub.services import explanations, groups, jobs, logs, meshes
 from computepool.protocol.groups import GroupPage, GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs import (
     JobDetail,
@@ -63,6 +63,7 @@ async def submit(
 ) -> SubmitReply:
     take_submission(request, principal.account_id)
     remembered = for_body(key, principal, await request.body())
+    body = meshes.of_this(hub, body)
     reply, fresh = await jobs.submit(hub, principal, body, remembered=remembered)
     if not fresh:
         return reply  # the jobs may be anywhere by now, and must not be put into the queue again

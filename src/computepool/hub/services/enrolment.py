@@ -6,7 +6,7 @@ from computepool.core.errors import BadRequest, Conflict, Forbidden, NotFound, R
 from computepool.core.reputation import ENROLLED_ACTION, heir_of
 from computepool.core.resources import NodeState
 from computepool.hub.clock import new_id
-from computepool.hub.services import identity, reputation
+from computepool.hub.services import identity, meshes, reputation
 from computepool.hub.services.access import NodePrincipal, Principal, Role
 from computepool.hub.services.context import Hub
 from computepool.hub.store import accounts
@@ -91,6 +91,7 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
         )
     if not signed_by(public_key(request.public_key), request.proof, request.code.encode()):
         raise Forbidden("The proof does not match the public key.")
+    meshes.check_node(hub, request.profile)
     node_id = new_id(hub.clock, "node")
 
     def unit(tx: Tx) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from computepool.core import explain
 from computepool.core.jobs import JobState
 from computepool.core.resources import Shape
 from computepool.hub.registry import Session
-from computepool.hub.services import jobs, views
+from computepool.hub.services import jobs, meshes, views
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.protocol.jobs import (
@@ -90,7 +90,12 @@ def _why(hub: Hub, found: explain.Explanation) -> WhyView:
 
 
 def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> PreviewView:
-    wanted = asked(request.needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s)
+    wanted = asked(
+        meshes.needs_of(hub, request.needs),
+        net=request.net,
+        labels=request.labels,
+        timeout_s=request.timeout_s,
+    )
     shape = Shape(wanted, principal.account_id)
     fleet = hub.registry.fleet
     return PreviewView(

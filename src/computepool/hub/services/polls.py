@@ -16,6 +16,7 @@ from computepool.hub.services import (
     hardware,
     leases,
     lifecycle,
+    meshes,
     permissions,
     reputation,
 )
@@ -103,6 +104,7 @@ async def _arrive(
     hub: Hub, node: NodePrincipal, request: NextRequest, *, profile: Profile
 ) -> tuple[Session, Effects | None]:
     """First word of a node to this hub (or since its restart): learn its profile and what it should be holding."""
+    meshes.check_node(hub, profile)
 
     def unit(tx: Tx) -> tuple[AnyRow, Any, Effects | None, Truth | None]:
         row = node_rows.get_node(tx.connection, node.node_id)

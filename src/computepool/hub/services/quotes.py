@@ -15,7 +15,7 @@ from computepool.core.pricing import PriceTable
 from computepool.core.resources import Requirements, Shape
 from computepool.core.terms import Terms
 from computepool.core.verification import Policy
-from computepool.hub.services import quotewords, verification
+from computepool.hub.services import meshes, quotewords, verification
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import ledger as ledger_rows
@@ -66,7 +66,8 @@ class _History:
 
 
 async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteView:
-    wanted = asked(request.needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s)
+    needs = meshes.needs_of(hub, request.needs)
+    wanted = asked(needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s)
     account = principal.account_id
     agreed = terms(
         hub,

@@ -1,0 +1,84 @@
+"""A hub of a mesh version: whom it takes, and what becomes of jobs that say nothing, or something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.node import NodeDouble
+
+
+def job(**needs: Any) -> dict[str, Any]:
+    return {"spec": {"kind": "command", "name": "x", "argv": ["true"], "needs": needs}}
+
+
+async def registration(hub: HubDouble, version: str, code: str) -> Any:
+    node = NodeDouble(hub.client(), hub.hub.clock)
+    try:
+        await node.register(code, mesh_version=version)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the answer tells
+        return error.response  # type: ignore[attr-defined]
+    return node
+
+
+async def test_another_version_is_refused_at_the_door_and_its_code_is_kept(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, mesh_version="analysis") as hub:
+        code = (await hub.admin.post("/nodes/codes")).json()["code"]
+        for other in ("", "analysis-2"):
+            answer = await registration(hub, other, code)
+            assert (answer.status_code, answer.json()["field"]) == (409, "profile.mesh_version")
+            assert "mesh version analysis" in answer.json()["detail"]
+        assert isinstance(await registration(hub, "analysis", code), NodeDouble)
+
+
+async def test_a_node_that_comes_back_as_another_version_gets_nothing(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, mesh_version="analysis") as hub:
+        node = await hub.node(mesh_version="analysis")
+        await hub.admin.post("/jobs", json=job())
+        node.profile = node.profile.model_copy(update={"mesh_version": "other"})
+        answer = await node.client.post(
+            "/next", json={"boot_id": "second", "profile": node.profile.model_dump(mode="json")}
+        )
+        assert (answer.status_code, answer.json()["field"]) == (409, "profile.mesh_version")
+        assert "mesh version other" in answer.json()["detail"]
+
+
+async def test_jobs_are_of_the_hubs_version_unless_they_say(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, mesh_version="analysis") as hub:
+        node = await hub.node(mesh_version="analysis")
+        [plain] = (await hub.admin.post("/jobs", json=job())).json()["job_ids"]
+        [foreign] = (await hub.admin.post("/jobs", json=job(mesh_version="other"))).json()["job_ids"]
+        assert [grant.job_id for grant in await node.take()] == [plain]
+        detail = (await hub.admin.get(f"/jobs/{plain}")).json()
+        assert detail["spec"]["needs"]["mesh_version"] == "analysis"
+        why = (await hub.admin.get(f"/jobs/{foreign}/why")).json()
+        assert why["unsatisfiable"]
+        assert "mesh version other" in why["sentence"]
+        preview = (await hub.admin.post("/jobs/preview", json={"needs": {}})).json()
+        assert [host["ok"] for host in preview["hosts"]] == [True]
+
+
+async def test_what_was_queued_is_not_for_the_next_version(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, mesh_version="one") as hub:
+        await hub.admin.post("/jobs", json=job())
+    async with running_hub(tmp_path, mesh_version="two") as hub:
+        node = await hub.node(mesh_version="two")
+        [fresh] = (await hub.admin.post("/jobs", json=job())).json()["job_ids"]
+        assert [grant.job_id for grant in await node.take()] == [fresh]
+
+
+@pytest.mark.parametrize("version", ["", "analysis", "other"])
+async def test_an_ordinary_hub_takes_every_version(hub: HubDouble, version: str) -> None:
+    node = await hub.node(mesh_version=version)
+    [named] = (await hub.admin.post("/jobs", json=job(mesh_version="analysis"))).json()["job_ids"]
+    [plain] = (await hub.admin.post("/jobs", json=job())).json()["job_ids"]
+    expected = {plain, named} if version == "analysis" else {plain}
+    got: set[str] = set()
+    while fresh := {grant.job_id for grant in await node.take()} - got:
+        got |= fresh
+        if got == expected:
+            break
+    assert got == expected
