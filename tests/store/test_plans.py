@@ -12,7 +12,7 @@ from sqlalchemy import event
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import attempts as attempt_rows
-from computepool.hub.store import dependencies, dialect, jobs, records
+from computepool.hub.store import dependencies, dialect, groups, jobs, records
 from computepool.hub.store.session import Connection, Tx
 
 MANY = [f"job_{number}" for number in range(600)]
@@ -32,7 +32,7 @@ READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
         "ix_jobs_account",
     ),
     "dependents": (lambda c: dependencies.dependents(c, MANY), "ix_dependencies_after_id"),
-    "results": (lambda c: records.list_results(c, group_id="g", after=5, limit=9), "ix_events_results"),
+    "results": (lambda c: groups.list_results(c, group_id="g", after=5, limit=9), "ix_events_results"),
     "events of a job": (lambda c: records.list_events(c, after=5, limit=9, job_id="j"), "ix_events_job"),
     "events of a node": (lambda c: records.list_events(c, after=5, limit=9, node_id="n"), "ix_events_node"),
     "logs": (lambda c: records.list_logs(c, job_id="j", after=5, limit=9), "ix_log_chunks_job"),

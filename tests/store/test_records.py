@@ -9,7 +9,7 @@ from computepool.core.errors import Conflict
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import attempts as attempt_rows
-from computepool.hub.store import jobs, records
+from computepool.hub.store import groups, jobs, records
 from computepool.hub.store.session import AnyRow, Connection, Store, Tx
 from computepool.hub.store.tables import events
 from computepool.testing.clock import FakeClock
@@ -64,8 +64,8 @@ async def test_results_of_a_group_come_in_the_order_of_finishing(store: Store) -
             tx.emit(actor="hub", action="job.failed", job_id=job_id, final=True)
 
         await store.write(end)
-    first = await store.read(lambda c: records.list_results(c, group_id=group, after=0, limit=3))
-    rest = await store.read(lambda c: records.list_results(c, group_id=group, after=first[-1].seq, limit=3))
+    first = await store.read(lambda c: groups.list_results(c, group_id=group, after=0, limit=3))
+    rest = await store.read(lambda c: groups.list_results(c, group_id=group, after=first[-1].seq, limit=3))
     assert [row.id for row in (*first, *rest)] == order
     assert {row.state for row in first} == {"failed"}
 
@@ -79,7 +79,7 @@ async def test_pages_of_groups(store: Store) -> None:
     account, ids = await store.write(make)
 
     def page(connection: Connection, before: str | None) -> list[str]:
-        rows = records.list_groups(
+        rows = groups.list_groups(
             connection, account_id=account, kinds=["group", "map"], before=before, limit=3
         )
         return [row.id for row in rows]

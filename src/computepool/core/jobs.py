@@ -40,6 +40,7 @@ class AttemptState(StrEnum):
     RETURNED = "returned"  #: given back by the node before it started
     SUPERSEDED = "superseded"  #: another attempt of the job was accepted first
     REFUTED = "refuted"  #: its result was compared with others, and was wrong
+    MOVED = "moved"  #: the job asked to go on at another host
 
 
 class Outcome(StrEnum):
@@ -48,7 +49,8 @@ class Outcome(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"  #: with a reason that decides whose fault it is
     CANCELLED = "cancelled"  #: stopped because the hub said so
-    RETURNED = "returned"  #: never started here
+    RETURNED = "returned"  #: never started here, or stopped for the node's own sake
+    MOVED = "moved"  #: the job saved where it is, and wants to go on at another host
 
 
 class Reason(StrEnum):
@@ -73,6 +75,7 @@ class Reason(StrEnum):
     OUTPUT_LIMIT = "output_limit"
     BAD_JOB = "bad_job"  #: cannot be started anywhere: missing interpreter, unresolvable dependencies
     FAILED_EVERYWHERE = "failed_everywhere"  #: failed on several owners' nodes
+    MOVED_TOO_OFTEN = "moved_too_often"
     RESULTS_DIFFER = "results_differ"  #: another result each time
     # the node's fault
     LEASE_LOST = "lease_lost"
@@ -83,6 +86,7 @@ class Reason(StrEnum):
     # nobody's fault
     GIVEN_BACK = "given_back"
     NODE_DRAINING = "node_draining"
+    MOVED = "moved"  #: to another host, because the job said so
     CANCELLED_BY_USER = "cancelled_by_user"
     DEPENDENCY_FAILED = "dependency_failed"
     QUEUED_TOO_LONG = "queued_too_long"
@@ -132,6 +136,7 @@ REASONS_FOR: dict[Outcome, frozenset[Reason]] = {
     Outcome.FAILED: JOB_FAULTS | NODE_FAULTS,
     Outcome.CANCELLED: frozenset({Reason.CANCELLED_BY_USER}),
     Outcome.RETURNED: frozenset({Reason.GIVEN_BACK, Reason.NODE_DRAINING}),
+    Outcome.MOVED: frozenset({Reason.MOVED}),
 }
 
 

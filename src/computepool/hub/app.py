@@ -19,6 +19,7 @@ from computepool.hub.api import (
     artifacts,
     document,
     errors,
+    groups,
     jobs,
     keys,
     market,
@@ -33,12 +34,12 @@ from computepool.hub.api.headers import SafeHeaders
 from computepool.hub.api.hot import HotRoutes
 from computepool.hub.api.limits import BodyLimit
 from computepool.hub.api.ratelimit import AccountLimits, Guesses, TokenBucket
-from computepool.hub.blobs.disk import DiskBlobs
+from computepool.hub.blobs.choice import make_blobs
 from computepool.hub.clock import Clock, SystemClock
 from computepool.hub.loops import dispatch as dispatch_loop
 from computepool.hub.loops import upkeep as upkeep_loop
 from computepool.hub.registry import Registry
-from computepool.hub.services import conduct, follow, leases, reputation, verification
+from computepool.hub.services import collector, conduct, follow, leases, reputation, verification
 from computepool.hub.services import market as market_service
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
@@ -85,7 +86,7 @@ def build_hub(settings: Settings, clock: Clock) -> Hub:
         backlog=Backlog(),
         signals=Signals(),
         secrets=load_secrets(store, clock),
-        blobs=DiskBlobs(settings.data_dir),
+        blobs=make_blobs(settings),
         market=prices_now,
     )
 
@@ -135,6 +136,7 @@ def create_api() -> FastAPI:
     )
     for router in (
         jobs.router,
+        groups.router,
         nodes.router,
         artifacts.router,
         accounts.router,
@@ -174,6 +176,7 @@ async def running(
     hub.store.start()
     dispatcher, authenticator = Dispatcher(hub), Authenticator(hub)
     hub.store.on_commit = lambda topics: follow.own_commit(hub, authenticator, topics)
+    hub.store.on_closing = collector.close
     hub.store.on_reputation = lambda changed: reputation.follow(hub, changed)
     hub.store.on_conduct = lambda changed: conduct.follow(hub, changed)
     others = follow.OtherHubs(hub, dispatcher, authenticator)

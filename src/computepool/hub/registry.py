@@ -70,6 +70,8 @@ class Session:
     measure: str = ""  #: the measurement that was asked for and is not answered
     measure_told: bool = False
     measure_asked_ms: int = 0
+    homecoming: list[str] = field(default_factory=list)  #: groups whose home it is, and that wait for it
+    home_due: bool = False  #: what the store says of these may have changed
 
     @property
     def node_id(self) -> str:

@@ -97,15 +97,37 @@ class Settings(BaseSettings):
     read_threads: int = 4
     pool_size: int = 8
 
+    # artifacts (see docs/artifacts.md)
+    blobs: str = ""  #: where the bytes are: empty, in data_dir; s3://bucket/prefix, at an S3-compatible service
+    s3_endpoint: str = ""  #: empty: Amazon's own
+    s3_region: str = ""
+    s3_access_key_id: str = ""  #: empty: wherever boto3 finds credentials, such as the machine's own role
+    s3_secret_access_key: SecretStr = SecretStr("")
+    s3_part_bytes: int = Field(default=16 * 1024**2, ge=5 * 1024**2, le=256 * 1024**2)  #: in memory, per upload
+    artifact_bytes_max: int = Field(default=1024**4, ge=0)  #: kept per account
+    artifact_reserve: float = Field(
+        default=0.5, ge=0
+    )  #: how far, as a share of its quota, results of jobs may go beyond it
+    artifact_keep_s: float = Field(default=90 * 24 * 3600, ge=0)  #: after the job that it belongs to has ended
+    artifact_grace_s: float = Field(default=24 * 3600, ge=0)  #: bytes that nothing names are left alone this long
+
     # limits
     body_max_bytes: int = 8 * 1024 * 1024
     artifact_max_bytes: int = 64 * 1024**3
     artifact_chunk_bytes: int = 1024 * 1024
     upload_idle_s: float = 24 * 3600
     unreported_keep_s: float = 3 * 24 * 3600  #: a node's upload waits this long for the report that names it
+    unreported_max_bytes: int = Field(default=256 * 1024**3, ge=0)  #: and so much of it, per node
     log_max_bytes: int = 5 * 1024 * 1024  #: kept per attempt
+    checkpoint_max_bytes: int = Field(default=64 * 1024**3, ge=0)  #: of all files of one
+    checkpoint_gap_s: float = Field(default=5, ge=0)  #: between two of a job, at least
+    checkpoint_failures_max: int = Field(
+        default=2, ge=1
+    )  #: after so many failures of attempts that went on from one, the next starts at the beginning
+    moves_max: int = Field(default=16, ge=0)  #: from host to host, per job, because it said so
     jobs_open_max: int = 1_000_000  #: per account
     page_max: int = 500
+    group_keys_max: int = 200_000  #: keys that a group may expect
     result_page_bytes: int = 8 * 1024 * 1024  #: a page of results ends here, whatever its limit
     wait_max_s: float = 60
     registrations_per_s: float = 200

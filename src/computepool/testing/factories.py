@@ -7,7 +7,7 @@ from typing import Any
 
 from computepool.core.ids import make_id
 from computepool.core.jobs import AttemptState, JobKind, JobState, Reason
-from computepool.hub.store import accounts, dependencies, jobs, nodes, records
+from computepool.hub.store import accounts, dependencies, groups, jobs, nodes
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store.session import Tx
 from computepool.protocol.jobs import JobSpec, spec_digest
@@ -66,7 +66,7 @@ def add_node(tx: Tx, *, account_id: str = "", **columns: Any) -> str:
 
 def add_group(tx: Tx, *, account_id: str, name: str = "group", kind: str = "group") -> str:
     group_id = next_id("grp", tx.now_ms)
-    records.insert_group(tx, group_id=group_id, account_id=account_id, name=name, kind=kind)
+    groups.insert_group(tx, group_id=group_id, account_id=account_id, name=name, kind=kind)
     return group_id
 
 

@@ -69,6 +69,37 @@ SUBMIT: Examples = {
 
 PREVIEW = _one("Who has a GPU with 16 GB?", {"needs": {"gpus": 1, "vram_mb": 16384}, "limit": 20})
 GROUP = _one("A group to submit jobs into", {"name": "sweep 7", "kind": "map"})
+REGISTER_KEYS = _one(
+    "Two keys the group waits for", {"keys": [{"key": "seed-1", "meta": {"seed": 1}}, {"key": "seed-2"}]}
+)
+KEY_REPORTS = _one(
+    "How two of them ended",
+    {
+        "reports": [
+            {"key": "seed-1", "outcome": "succeeded", "result": "0.93"},
+            {"key": "seed-2", "outcome": "failed", "error": "it could not be created"},
+        ]
+    },
+)
+RETURN_HOME: Examples = {
+    "to the home it has": {"summary": "Ask for it, or ask again", "value": {"wanted": True}},
+    "not any more": {"summary": "Call it off", "value": {"wanted": False}},
+}
+HOME_TROUBLE = _one(
+    "The disk is full", {"round": 1, "reason": "it needs 12 GB, and 3 GB are free in /var/lib/computepool"}
+)
+ARRIVAL = _one(
+    "A result and its file",
+    {
+        "round": 1,
+        "items": 1,
+        "files": 1,
+        "bytes": 4,
+        "folder": f"home/sweep-7-{_GROUP}",
+        "manifest": _DIGEST,
+        "digests": [_DIGEST],
+    },
+)
 
 PROFILE: Example = {
     "name": "attic-pc",
@@ -282,6 +313,8 @@ REPLIES: dict[str, Example] = {
         "created_at_ms": _AT_MS,
         "counts": {"queued": 90, "running": 4, "succeeded": 6},
         "total": 100,
+        "succeeded": 6,
+        "pending": 94,
     },
     "RegisterReply": {
         "node_id": _NODE,

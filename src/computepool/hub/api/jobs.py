@@ -1,4 +1,4 @@
-"""Routes of jobs, groups and the queue."""
+"""Routes of jobs and the queue."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from computepool.hub.api.deps import (
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import take_submission
-from computepool.hub.services import explanations, groups, jobs, logs, meshes
-from computepool.protocol.groups import GroupPage, GroupRequest, GroupView, ResultPage
+from computepool.hub.services import explanations, jobs, logs, meshes
 from computepool.protocol.jobs import (
     JobDetail,
     JobPage,
@@ -175,75 +174,3 @@ async def explain_job(job_id: IdPath, principal: SignedIn, hub: HubDep) -> WhyVi
 @router.get("/queue", tags=["jobs"], summary="What waits and what each node holds")
 async def get_queue(principal: SignedIn, hub: HubDep) -> QueueView:
     return explanations.queue(hub, principal)
-
-
-@router.post(
-    "/groups",
-    status_code=201,
-    tags=["groups"],
-    summary="Make a group for jobs that belong together",
-    responses=refuses(409),
-)
-async def create_group(
-    request: Request,
-    body: Annotated[GroupRequest, Body(openapi_examples=examples.GROUP)],
-    principal: Submitter,
-    hub: HubDep,
-    key: RememberedDep,
-) -> GroupView:
-    remembered = for_body(key, principal, await request.body())
-    return await groups.create(hub, principal, body, remembered=remembered)
-
-
-@router.get("/groups", tags=["groups"], summary="List groups, newest first")
-async def list_groups(
-    principal: SignedIn,
-    hub: HubDep,
-    *,
-    kind: Annotated[str | None, Query(pattern="^(map|slices|session|group)$")] = None,
-    after: Cursor = None,
-    limit: Limit = 50,
-) -> GroupPage:
-    return await groups.page(hub, principal, kind=kind, after=after, limit=limit)
-
-
-@router.get(
-    "/groups/{group_id}",
-    tags=["groups"],
-    summary="A group and how many of its jobs are in which state",
-    responses=refuses(404),
-)
-async def get_group(group_id: IdPath, principal: SignedIn, hub: HubDep) -> GroupView:
-    return await groups.get(hub, principal, group_id)
-
-
-@router.get(
-    "/groups/{group_id}/results",
-    tags=["groups"],
-    summary="Finished jobs in the order they finished, live by long poll",
-    responses=refuses(404),
-)
-async def get_results(
-    group_id: IdPath,
-    principal: SignedIn,
-    hub: HubDep,
-    *,
-    after: Seq = 0,
-    wait_ms: WaitMs,
-    limit: Limit = 500,
-) -> ResultPage:
-    return await groups.results(hub, principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
-
-
-@router.post(
-    "/groups/{group_id}/cancel",
-    tags=["groups"],
-    summary="Cancel every unfinished job of the group",
-    responses=refuses(404),
-)
-async def cancel_group(
-    group_id: IdPath, principal: MaySubmit, hub: HubDep, dispatcher: DispatcherDep
-) -> GroupView:
-    view, effects = await groups.cancel(hub, principal, group_id)
-    await dispatcher.follow(effects)
-    return view

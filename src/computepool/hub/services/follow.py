@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from computepool.hub.services import hubkeys, nodes, prices
+from computepool.hub.services import homes, hubkeys, nodes, prices
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
+from computepool.hub.services.homes import HOMES_TOPIC
 from computepool.hub.services.hubkeys import SIGNING_TOPIC
 from computepool.hub.services.identity import KEYS_TOPIC, Authenticator
 from computepool.hub.services.prices import PRICES_TOPIC
@@ -23,6 +24,8 @@ def own_commit(hub: Hub, authenticator: Authenticator, topics: set[str]) -> None
         authenticator.forget()
     if QUOTAS_TOPIC in topics:
         hub.uses.clear()
+    if HOMES_TOPIC in topics:
+        homes.follow(hub, topics)
 
 
 class OtherHubs:
@@ -42,6 +45,8 @@ class OtherHubs:
             self._authenticator.forget()
         if QUOTAS_TOPIC in topics or _ANYTHING in topics:
             self._hub.uses.clear()
+        if HOMES_TOPIC in topics or _ANYTHING in topics:
+            homes.follow(self._hub, None if _ANYTHING in topics else topics)
         self._heard |= {topic for topic in topics if topic in _FOLLOWED or topic.startswith(_NODE)}
         if self._heard:
             self._wanted.set()

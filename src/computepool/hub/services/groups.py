@@ -1,39 +1,62 @@
-"""Groups: jobs that belong together, their counts and their stream of results."""
+"""Groups: jobs that belong together, their counts and their stream of results. What completes them is in collector.py."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from computepool.core.jobs import TERMINAL, JobState, Reason
 from computepool.hub.clock import new_id
-from computepool.hub.services import access, lifecycle, views
+from computepool.hub.services import access, homes, lifecycle, views
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import artifacts as artifact_rows
+from computepool.hub.store import groups as group_rows
 from computepool.hub.store import jobs as job_rows
-from computepool.hub.store import records
+from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.groups import GroupPage, GroupRequest, GroupView, ResultPage
+from computepool.protocol.jobs import JobResult
 
 #: Groups a person made on purpose; an SDK client's own session is listed only when asked for.
 _SHOWN = ("group", "map", "slices")
+#: How a key without a job is counted while nothing is known of it.
+EXPECTED = "expected"
 _CANCEL_BATCH = 500
 _OWNERS_MAX = 100_000
 
 
-def _view(row: AnyRow, counts: dict[str, int]) -> GroupView:
-    return GroupView(
-        id=row.id,
-        name=row.name,
-        kind=row.kind,
-        account_id=row.account_id,
-        created_at_ms=row.created_at_ms,
-        counts=counts,
-        total=sum(counts.values()),
-    )
+def view(connection: Connection, row: AnyRow) -> dict[str, Any]:
+    """The fields of a GroupView."""
+    counts = job_rows.count_group(connection, row.id)
+    if row.expected:
+        for state, count in group_rows.count_keys(connection, row.id).items():
+            shown = EXPECTED if state == group_rows.PENDING else state
+            counts[shown] = counts.get(shown, 0) + count
+    total, succeeded = sum(counts.values()), counts.get(JobState.SUCCEEDED, 0)
+    failed = sum(counts.get(state, 0) for state in TERMINAL if state is not JobState.SUCCEEDED)
+    pending = total - succeeded - failed
+    node = None if row.home is None else node_rows.get_node(connection, row.home)
+    return {
+        "id": row.id,
+        "name": row.name,
+        "kind": row.kind,
+        "account_id": row.account_id,
+        "created_at_ms": row.created_at_ms,
+        "counts": counts,
+        "total": total,
+        "succeeded": succeeded,
+        "failed": failed,
+        "pending": pending,
+        "expected": row.expected,
+        "duplicates": row.duplicates,
+        "complete": row.completed_at_ms is not None if row.watched else total > 0 and not pending,
+        "completed_at_ms": row.completed_at_ms,
+        "home": homes.view(row, node),
+    }
 
 
 async def create(
@@ -43,33 +66,42 @@ async def create(
 
     def effect(tx: Tx) -> GroupView:
         account = principal.account_id
-        records.insert_group(tx, group_id=group_id, account_id=account, name=request.name, kind=request.kind)
-        tx.emit(actor=account, action="group.created", account_id=account, group_id=group_id)
-        return GroupView(
-            id=group_id,
+        named = request.home is not None or request.return_home
+        home = homes.find(tx.connection, account, request.home) if named else None
+        group_rows.insert_group(
+            tx,
+            group_id=group_id,
+            account_id=account,
             name=request.name,
             kind=request.kind,
-            account_id=account,
-            created_at_ms=tx.now_ms,
-            counts={},
-            total=0,
+            home=home,
+            return_home=request.return_home,
+            watched=request.return_home,
         )
+        tx.emit(actor=account, action="group.created", account_id=account, group_id=group_id)
+        row = group_rows.get_group(tx.connection, group_id)
+        assert row is not None
+        return GroupView(**view(tx.connection, row))
 
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=GroupView))
 
 
-async def _owned(hub: Hub, principal: Principal, group_id: str) -> AnyRow:
-    row = await hub.store.read(lambda connection: records.get_group(connection, group_id))
+def owned(connection: Connection, principal: Principal, group_id: str) -> AnyRow:
+    return checked(principal, group_rows.get_group(connection, group_id))
+
+
+def checked(principal: Principal, row: AnyRow | None) -> AnyRow:
     access.check_owner(principal, row.account_id if row is not None else None, what="group")
     assert row is not None
     return row
 
 
-async def _check_owner(hub: Hub, principal: Principal, group_id: str) -> None:
+async def check_owner(hub: Hub, principal: Principal, group_id: str) -> None:
     """A group's owner never changes, so a result stream asks the store about it once."""
     owner = hub.group_owners.get(group_id)
     if owner is None:
-        owner = (await _owned(hub, principal, group_id)).account_id
+        row = await hub.store.read(lambda connection: owned(connection, principal, group_id))
+        owner = row.account_id
         if len(hub.group_owners) >= _OWNERS_MAX:
             hub.group_owners.clear()
         hub.group_owners[group_id] = owner
@@ -77,22 +109,24 @@ async def _check_owner(hub: Hub, principal: Principal, group_id: str) -> None:
 
 
 async def get(hub: Hub, principal: Principal, group_id: str) -> GroupView:
-    row = await _owned(hub, principal, group_id)
-    return _view(row, await hub.store.read(lambda connection: job_rows.count_group(connection, group_id)))
+    return await hub.store.read(
+        lambda connection: GroupView(**view(connection, owned(connection, principal, group_id)))
+    )
 
 
 async def page(
-    hub: Hub, principal: Principal, *, kind: str | None, after: str | None, limit: int
+    hub: Hub, principal: Principal, *, kind: str | None, name: str | None, after: str | None, limit: int
 ) -> GroupPage:
     def load(connection: Connection) -> list[GroupView]:
-        rows = records.list_groups(
+        rows = group_rows.list_groups(
             connection,
             account_id=access.scope(principal),
             kinds=_SHOWN if kind is None else (kind,),
+            name=name,
             before=after,
             limit=limit,
         )
-        return [_view(row, job_rows.count_group(connection, row.id)) for row in rows]
+        return [GroupView(**view(connection, row)) for row in rows]
 
     groups = await hub.store.read(load)
     return GroupPage(groups=groups, next=groups[-1].id if len(groups) == limit else None)
@@ -102,30 +136,54 @@ async def results(
     hub: Hub, principal: Principal, group_id: str, *, after: int, limit: int, wait_ms: int
 ) -> ResultPage:
     """What finished since the cursor; waits for the first new one if asked to."""
-    await _check_owner(hub, principal, group_id)
+    await check_owner(hub, principal, group_id)
     deadline_ms = hub.now_ms() + wait_ms
-
-    def load(connection: Connection) -> tuple[Any, Any]:
-        rows = _within(
-            records.list_results(connection, group_id=group_id, after=after, limit=limit),
-            hub.settings.result_page_bytes,
-        )
-        return rows, artifact_rows.outputs_of(connection, [row.id for row in rows]) if rows else {}
-
     while True:
         with hub.signals.watch(f"group:{group_id}") as watch:
-            rows, outputs = await hub.store.read(load)
+            found = await hub.store.read(
+                lambda connection: _load_results(hub, connection, group_id, after=after, limit=limit)
+            )
             left_ms = deadline_ms - hub.now_ms()
-            if rows or left_ms <= 0 or hub.stopping:
+            if found or left_ms <= 0 or hub.stopping:
                 break
             await watch.wait(left_ms / 1000)
-    if not rows:
+    if not found:
         return ResultPage(results=[], cursor=after, open=await _unfinished(hub, group_id))
-    found = [views.job_result(row, seq=row.seq, outputs=outputs) for row in rows]
     return ResultPage(results=found, cursor=found[-1].seq)
 
 
-def _within(rows: Sequence[AnyRow], bytes_max: int) -> list[AnyRow]:
+def _load_results(
+    hub: Hub, connection: Connection, group_id: str, *, after: int, limit: int
+) -> list[JobResult]:
+    rows = within(
+        group_rows.list_results(connection, group_id=group_id, after=after, limit=limit),
+        hub.settings.result_page_bytes,
+    )
+    outputs = artifact_rows.outputs_of(connection, [row.id for row in rows if row.id]) if rows else {}
+    told = {row.seq: str(json.loads(row.told)["key"]) for row in rows if row.id is None}
+    keys = group_rows.get_expected(connection, group_id, set(told.values())) if told else {}
+    return [
+        views.job_result(row, seq=row.seq, outputs=outputs)
+        if row.id is not None
+        else key_result(keys[told[row.seq]], seq=row.seq)
+        for row in rows
+    ]
+
+
+def key_result(row: AnyRow, *, seq: int) -> JobResult:
+    """Of a key that was reported from outside: there is no job."""
+    return JobResult(
+        seq=seq,
+        job_id="",
+        key=row.key,
+        state=JobState(row.state),
+        reason=Reason.REPORTED,
+        error=row.error,
+        result=row.result,
+    )
+
+
+def within(rows: Sequence[AnyRow], bytes_max: int) -> list[AnyRow]:
     """As many as fit a reply of sensible size, and at least one: the cursor brings the rest."""
     kept: list[AnyRow] = []
     for row in rows:
@@ -137,13 +195,20 @@ def _within(rows: Sequence[AnyRow], bytes_max: int) -> list[AnyRow]:
 
 
 async def _unfinished(hub: Hub, group_id: str) -> int:
-    counts = await hub.store.read(lambda connection: job_rows.count_group(connection, group_id))
-    return sum(count for state, count in counts.items() if JobState(state) not in TERMINAL)
+    def load(connection: Connection) -> int:
+        counts = job_rows.count_group(connection, group_id)
+        waiting = sum(count for state, count in counts.items() if JobState(state) not in TERMINAL)
+        return waiting + group_rows.count_keys(connection, group_id).get(group_rows.PENDING, 0)
+
+    return await hub.store.read(load)
 
 
 async def cancel(hub: Hub, principal: Principal, group_id: str) -> tuple[GroupView, Effects]:
-    """Cancel every unfinished job of the group, in batches, so that a huge group does not hold the store."""
-    await _owned(hub, principal, group_id)
+    """Cancel every unfinished job of the group, in batches, so that a huge group does not hold the store.
+
+    Keys that nobody has reported fail with it: nobody will wait for them any more.
+    """
+    await hub.store.read(lambda connection: owned(connection, principal, group_id))
     effects = Effects()
     job_ids = await hub.store.read(lambda connection: job_rows.open_in_group(connection, group_id))
     for start in range(0, len(job_ids), _CANCEL_BATCH):
@@ -151,6 +216,8 @@ async def cancel(hub: Hub, principal: Principal, group_id: str) -> tuple[GroupVi
         part = await hub.store.write(lambda tx, batch=batch: _cancel_batch(tx, batch, principal))  # type: ignore[misc]
         effects.finished += part.finished
         effects.ended += part.ended
+    while await hub.store.write(lambda tx: _fail_keys(tx, group_id, principal)):
+        pass
     return await get(hub, principal, group_id), effects
 
 
@@ -167,3 +234,36 @@ def _cancel_batch(tx: Tx, job_ids: list[str], principal: Principal) -> Effects:
                 effects=effects,
             )
     return effects
+
+
+def _fail_keys(tx: Tx, group_id: str, principal: Principal) -> bool:
+    """True while there may be more."""
+    row = checked(principal, group_rows.lock_group(tx, group_id))
+    keys = group_rows.pending_keys(tx.connection, group_id, limit=_CANCEL_BATCH)
+    ends = [
+        {"name": key, "outcome": group_rows.FAILED, "value": None, "words": "The group was cancelled."}
+        for key in keys
+    ]
+    end_keys(tx, row, ends, actor=principal.account_id)
+    return len(keys) == _CANCEL_BATCH
+
+
+def end_keys(tx: Tx, row: AnyRow, ends: Sequence[dict[str, Any]], *, actor: str) -> None:
+    """Keys without a job are over. The caller holds the group, and knows that they were pending."""
+    if not ends:
+        return
+    group_rows.report(tx, row.id, ends)
+    for end in ends:
+        tx.emit(
+            actor=actor,
+            action=f"key.{end['outcome']}",
+            final=True,
+            account_id=row.account_id,
+            group_id=row.id,
+            before=EXPECTED,
+            after=end["outcome"],
+            reason=Reason.REPORTED.value,
+            data=json.dumps({"key": end["name"]}),
+        )
+    tx.touch(f"group:{row.id}", "events")
+    tx.closing.add(row.id)

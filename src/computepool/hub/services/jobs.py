@@ -11,6 +11,8 @@ from computepool.hub.clock import new_ids
 from computepool.hub.services import (
     access,
     aftermath,
+    checkpoints,
+    collector,
     comparison,
     holds,
     lifecycle,
@@ -28,11 +30,14 @@ from computepool.hub.services.lifecycle import Effects
 from computepool.hub.services.quotes import Terms
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import attempts as attempt_rows
-from computepool.hub.store import dependencies, records
+from computepool.hub.store import checkpoints as checkpoint_rows
+from computepool.hub.store import dependencies
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
+from computepool.protocol.checkpoints import CheckpointDetail
 from computepool.protocol.jobs import (
+    CheckpointView,
     JobDetail,
     JobPage,
     JobResult,
@@ -103,14 +108,14 @@ class _Submission:
 
     def insert(self, tx: Tx) -> SubmitReply:
         request, account = self.request, self.principal.account_id
-        self._check_group(tx)
+        watched = self._join_group(tx)
         pending = self._check_after(tx)
         self._check_artifacts(tx)
         earned = holds.place(tx, account, self.job_ids, each=self.terms.hold_each)
         job_rows.insert_spec(tx, digest=self.digest, body=self.body)
         if (spec := self.compare.spec) is not None:
             job_rows.insert_spec(tx, digest=spec_digest(spec.body()), body=spec.body())
-        job_rows.insert_jobs(tx, self._rows(tx, pending=len(pending), earned=earned))
+        job_rows.insert_jobs(tx, self._rows(tx, pending=len(pending), earned=earned, watched=watched))
         dependencies.insert(
             tx,
             [{"job_id": job_id, "after_id": after} for job_id in self.job_ids for after in sorted(pending)],
@@ -135,7 +140,7 @@ class _Submission:
             verify=str(self.terms.policy),
         )
 
-    def _rows(self, tx: Tx, *, pending: int, earned: list[int]) -> list[dict[str, Any]]:
+    def _rows(self, tx: Tx, *, pending: int, earned: list[int], watched: bool) -> list[dict[str, Any]]:
         request = self.request
         shared = {
             "account_id": self.principal.account_id,
@@ -162,6 +167,7 @@ class _Submission:
             "verify": str(self.terms.policy),
             "runs": self.terms.policy.runs,
             "compare": self.compare.wish.row(),
+            "watched": watched,
         }
         return [
             shared
@@ -177,12 +183,12 @@ class _Submission:
             for index, (job_id, item) in enumerate(zip(self.job_ids, request.items, strict=True))
         ]
 
-    def _check_group(self, tx: Tx) -> None:
-        if self.request.group_id is not None:
-            group = records.get_group(tx.connection, self.request.group_id)
-            # Not even an admin's jobs go into somebody else's group: its results are for its owner.
-            if group is None or group.account_id != self.principal.account_id:
-                raise NotFound("There is no such group, or it is not yours.", field="group_id")
+    def _join_group(self, tx: Tx) -> bool:
+        """Whether the group is one of those of which it is noted when they are complete."""
+        if self.request.group_id is None:
+            return False
+        keys = [item.key for item in self.request.items if item.key is not None]
+        return collector.join(tx, self.request.group_id, keys=keys, account_id=self.principal.account_id)
 
     def _check_after(self, tx: Tx) -> set[str]:
         """The jobs this one really has to wait for."""
@@ -260,9 +266,10 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
             attempt_rows.get_attempts(connection, job_id),
             artifact_rows.outputs_of(connection, [job_id]).get(job_id, []),
             rechecks.corrected(connection, row) if row is not None else None,
+            _checkpoint(connection, row),
         )
 
-    row, after, attempts, outputs, corrected = await hub.store.read(load)
+    row, after, attempts, outputs, corrected, checkpoint = await hub.store.read(load)
     known = (await hub.specs.load([row.spec_digest]))[row.spec_digest]
     return views.job_detail(
         row,
@@ -271,8 +278,26 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
         attempts=attempts,
         outputs=outputs,
         corrected=corrected,
+        checkpoint=checkpoint,
         principal=principal,
     )
+
+
+def _checkpoint(connection: Connection, row: AnyRow | None) -> CheckpointView | None:
+    if row is None or row.checkpoint_no is None:
+        return None
+    kept = checkpoint_rows.get(connection, row.id)
+    return None if kept is None else checkpoints.view(kept)
+
+
+async def checkpoint(hub: Hub, principal: Principal, job_id: str) -> CheckpointDetail:
+    """Where the job goes on from, with the files: the submitter may fetch them."""
+    row = await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
+    _owned(principal, row)
+    kept = await hub.store.read(lambda connection: checkpoint_rows.get(connection, job_id))
+    if kept is None:
+        raise NotFound("This job has no checkpoint: it saved none yet, or it is over.")
+    return checkpoints.detail(kept)
 
 
 async def check_visible(hub: Hub, principal: Principal, job_id: str) -> None:

@@ -63,6 +63,8 @@ def job_event(
     tx.touch(f"job:{job.id}", "events")
     if final and job.group_id is not None:
         tx.touch(f"group:{job.group_id}")
+        if job.watched:
+            tx.closing.add(job.group_id)  # collector.py looks whether it is complete
 
 
 def finish(

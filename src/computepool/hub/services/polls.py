@@ -8,12 +8,12 @@ from typing import Any
 from computepool.core.errors import NotFound, Unauthenticated
 from computepool.core.hardware import Truth
 from computepool.core.jobs import AttemptState, JobState, Reason
-from computepool.core.pricing import affordable_ms
 from computepool.core.resources import NodeState, Shape
 from computepool.hub.registry import Session
 from computepool.hub.services import (
     floors,
     hardware,
+    homes,
     leases,
     lifecycle,
     meshes,
@@ -22,7 +22,6 @@ from computepool.hub.services import (
 )
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
-from computepool.hub.services.holds import for_one_run
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import hardware as hardware_rows
@@ -56,6 +55,8 @@ async def next_(
         await _park(hub, session, request.wait_ms)
         if session.state is NodeState.REVOKED:
             raise Unauthenticated("This node's key was revoked by its owner or the operator.")
+    if poll and session.home_due:
+        await homes.load(hub, session)
     return permissions.told(_reply(hub, session, deliver=poll), session, request), effects
 
 
@@ -77,7 +78,8 @@ def _hear(hub: Hub, session: Session, request: NextRequest, *, poll: bool) -> No
 
 
 def _has_news(session: Session) -> bool:
-    return bool(session.outgoing or session.cancel or (session.measure and not session.measure_told))
+    unmeasured = session.measure and not session.measure_told
+    return bool(session.outgoing or session.cancel or unmeasured or session.home_due)
 
 
 async def _park(hub: Hub, session: Session, wait_ms: int) -> None:
@@ -150,6 +152,8 @@ async def _arrive(
     await floors.refresh(hub, node.node_id)
     await permissions.refresh(hub, node.node_id)
     await reputation.refresh(hub, [node.node_id])
+    await homes.load(hub, session)
+    session.home_due = session.home_due or bool(session.homecoming)
     return session, effects
 
 
@@ -172,7 +176,7 @@ def _adopt(hub: Hub, session: Session, live: Any, *, specs: dict[str, Any], hold
         hub.registry.hold(
             session,
             lanes[attempt.lane],
-            grant_from_row(attempt),
+            grant_from_row(attempt, kept.get(attempt.id)),
             since_ms=attempt.leased_at_ms,
             errand=attempt.errand is not None,
             delivered=attempt.id in holding,
@@ -180,8 +184,8 @@ def _adopt(hub: Hub, session: Session, live: Any, *, specs: dict[str, Any], hold
         )
 
 
-def grant_from_row(row: AnyRow) -> Grant:
-    """From an attempt joined with its job."""
+def grant_from_row(row: AnyRow, kept: AnyRow | None) -> Grant:
+    """From an attempt joined with its job, and what it goes on from."""
     return Grant(
         attempt_id=row.id,
         attempt_no=row.number,
@@ -195,7 +199,7 @@ def grant_from_row(row: AnyRow) -> Grant:
         items=row.item_count,
         gpus=[int(index) for index in row.gpus.split(",") if index],
         price=row.price,
-        paid_ms=affordable_ms(row.price, for_one_run(row)),
+        **checkpoints.granted(kept, row, price=row.price),
     )
 
 
@@ -267,6 +271,7 @@ def _reply(
         cancel=cancel,
         state=session.state.value,
         measure=measure or None,
+        homecoming=session.homecoming if deliver else None,
         **_granted(hub, session.node_id, grants),
     )
 

@@ -14,6 +14,7 @@ from computepool.hub.store.session import AnyRow
 from computepool.protocol.accounts import EventView
 from computepool.protocol.jobs import (
     AttemptView,
+    CheckpointView,
     CorrectedResult,
     JobDetail,
     JobResult,
@@ -48,6 +49,8 @@ _SENTENCES: dict[Reason, str] = {
     Reason.NODES_KEPT_FAILING: "too many nodes were lost under it",
     Reason.GIVEN_BACK: "given back by a busy node",
     Reason.NODE_DRAINING: "given back by a node that is going away",
+    Reason.MOVED: "it moves to another host",
+    Reason.MOVED_TOO_OFTEN: "it moved from host to host too often",
     Reason.CANCELLED_BY_USER: "cancelled",
     Reason.DEPENDENCY_FAILED: "a job it comes after did not succeed",
     Reason.VERIFYING: "a result is there, and waits for another owner's node to confirm it",
@@ -57,6 +60,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.NOT_CONFIRMED: "there was a result, but nobody to confirm it before its time to live ended",
     Reason.QUEUED_TOO_LONG: "no node could take it before its time to live ended",
     Reason.SUPERSEDED: "another attempt finished first",
+    Reason.REPORTED: "reported from outside",
 }
 COMPARING = "results are there, and a node that reported none of them runs your function to compare them"
 _WAITING_AGAIN = "waiting for a node again: {sentence} (try {tries})"
@@ -82,6 +86,11 @@ def _status(row: AnyRow, state: JobState, reason: Reason, *, node: str | None) -
     if row.comparing is not None and state is JobState.QUEUED:
         return COMPARING
     return sentence(state, reason, node=node, code=row.exit_code, tries=row.attempt_no)
+
+
+def status(row: AnyRow, *, node: str | None) -> str:
+    """One sentence for people."""
+    return _status(row, JobState(row.state), Reason(row.reason), node=node)
 
 
 def job_view(row: AnyRow, *, node_name: str | None, principal: Principal | None) -> JobView:
@@ -132,6 +141,7 @@ def job_detail(
     attempts: Sequence[AnyRow],
     outputs: Sequence[AnyRow],
     corrected: tuple[AnyRow, Sequence[AnyRow]] | None,
+    checkpoint: CheckpointView | None,
     principal: Principal | None,
 ) -> JobDetail:
     names = {attempt.node_id: attempt.node_name for attempt in attempts}
@@ -143,6 +153,9 @@ def job_detail(
         tries=[attempt_view(attempt) for attempt in attempts],
         outputs=output_files(outputs),
         corrected=None if corrected is None else _corrected(*corrected),
+        checkpoint=checkpoint,
+        pinned=row.pinned,
+        moves=row.moves,
     )
 
 
@@ -169,6 +182,7 @@ def attempt_view(row: AnyRow) -> AttemptView:
         price=row.price,
         billed_ms=row.billed_ms,
         charge=row.charge,
+        resumed=row.resumed_no,
     )
 
 

@@ -265,6 +265,11 @@ def for_update(name: str, statement: Select[Any]) -> Select[Any]:
     return statement.with_for_update(key_share=True) if name == "postgresql" else statement
 
 
+def for_share(name: str, statement: Select[Any]) -> Select[Any]:
+    """Nobody changes these rows until the transaction ends, and others may do the same at the same time."""
+    return statement.with_for_update(read=True) if name == "postgresql" else statement
+
+
 def insert_ignore(connection: Connection, table: Any) -> postgresql.Insert | sqlite.Insert:
     """INSERT that leaves an existing row alone."""
     if _is_postgres(connection):

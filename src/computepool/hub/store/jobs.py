@@ -36,6 +36,7 @@ _QUEUED = select(
     jobs.c.queued_at_ms,
     jobs.c.ceiling,
     jobs.c.avoid_owners,
+    jobs.c.pinned,
 )
 
 _WITHOUT_BLOBS = [column for column in jobs.columns if column.name not in ("payload", "result")]
@@ -128,12 +129,13 @@ def list_jobs(
 
 
 def count_group(connection: Connection, group_id: str) -> dict[str, int]:
+    """In units, by state."""
     statement = (
-        select(jobs.c.state, func.count().label("jobs"))
+        select(jobs.c.state, func.sum(jobs.c.units).label("units"))
         .where(jobs.c.group_id == group_id)
         .group_by(jobs.c.state)
     )
-    return {row.state: row.jobs for row in connection.execute(statement)}
+    return {row.state: int(row.units) for row in connection.execute(statement)}
 
 
 def open_in_group(connection: Connection, group_id: str) -> list[str]:
@@ -206,6 +208,8 @@ def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
             jobs.c.item_count,
             jobs.c.hold,
             jobs.c.runs,
+            jobs.c.longest_ms,
+            jobs.c.checkpoint_no,
         )
     )
 

@@ -1,20 +1,13 @@
-"""What is written once and read back in order: events, groups and their results, logs."""
+"""What is written once and read back in order: events and logs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, func, select, update
 
 from computepool.hub.store.session import AnyRow, Tx
-from computepool.hub.store.tables import (
-    IS_FINAL,
-    attempts,
-    events,
-    groups,
-    jobs,
-    log_chunks,
-)
+from computepool.hub.store.tables import attempts, events, log_chunks
 
 # events
 
@@ -29,64 +22,6 @@ def list_events(connection: Connection, *, after: int, limit: int, **filters: st
 
 def last_event(connection: Connection) -> int:
     return int(connection.execute(select(func.coalesce(func.max(events.c.seq), 0))).scalar_one())
-
-
-def list_results(connection: Connection, *, group_id: str, after: int, limit: int) -> Sequence[AnyRow]:
-    """Finished jobs of a group in the order in which they finished."""
-    found = {"group": group_id, "after": after, "most": limit}
-    return connection.execute(_RESULTS, found).all()
-
-
-_RESULTS = (
-    select(
-        events.c.seq,
-        jobs.c.id,
-        jobs.c.key,
-        jobs.c.item,
-        jobs.c.state,
-        jobs.c.reason,
-        jobs.c.exit_code,
-        jobs.c.error,
-        jobs.c.result,
-        jobs.c.result_artifact,
-        jobs.c.units,
-        jobs.c.started_at_ms,
-        jobs.c.finished_at_ms,
-    )
-    .join(jobs, jobs.c.id == events.c.job_id)
-    .where(IS_FINAL, events.c.group_id == bindparam("group"), events.c.seq > bindparam("after"))
-    .order_by(events.c.seq)
-    .limit(bindparam("most"))
-)
-
-
-# groups
-
-
-def insert_group(tx: Tx, *, group_id: str, account_id: str, name: str, kind: str) -> None:
-    tx.connection.execute(
-        groups.insert().values(
-            id=group_id, account_id=account_id, name=name, kind=kind, created_at_ms=tx.now_ms
-        )
-    )
-
-
-def get_group(connection: Connection, group_id: str) -> AnyRow | None:
-    return connection.execute(_GROUP, {"group": group_id}).first()
-
-
-_GROUP = select(groups).where(groups.c.id == bindparam("group"))
-
-
-def list_groups(
-    connection: Connection, *, account_id: str | None, kinds: Sequence[str], before: str | None, limit: int
-) -> Sequence[AnyRow]:
-    statement = select(groups).where(groups.c.kind.in_(kinds)).order_by(groups.c.id.desc()).limit(limit)
-    if account_id is not None:
-        statement = statement.where(groups.c.account_id == account_id)
-    if before is not None:
-        statement = statement.where(groups.c.id < before)
-    return connection.execute(statement).all()
 
 
 # logs

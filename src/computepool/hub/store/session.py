@@ -52,6 +52,9 @@ class Tx:
     changes: dict[str, int] = field(default_factory=dict)  #: of balances, by this unit
     changed_before: dict[str, int] = field(default_factory=dict)  #: by units before it in the transaction
     posted_before: Sequence[dict[str, Any]] = ()  #: transfers of theirs, not written yet
+    closing: set[str] = field(
+        default_factory=set
+    )  #: watched groups of which something ended, see Store.on_closing
 
     def emit(self, *, actor: str, action: str, final: bool = False, **columns: Any) -> None:
         """Record a state transition; it is written with the rows it describes, in the same transaction."""
@@ -108,6 +111,8 @@ class Store:
         self.on_commit: Callable[[set[str]], None] = lambda _topics: None
         self.on_reputation: Callable[[dict[str, Reputation]], None] = lambda _changed: None
         self.on_conduct: Callable[[dict[str, Conduct]], None] = lambda _changed: None
+        #: Called at the end of a unit that ended something of a watched group, in its transaction.
+        self.on_closing: Callable[[Tx], None] = lambda _tx: None
         self._owners: dict[str, str] = {}  # of nodes; read and written by the writer alone
 
     def start(self) -> None:
@@ -228,10 +233,10 @@ class Store:
                 for job in batch:
                     job.result = job.error = None
                     tx = Tx(connection, now_ms, changed_before=changes, posted_before=posted)
-                    if isolated and not _run_isolated(job, tx):
+                    if isolated and not self._run_isolated(job, tx):
                         continue
                     if not isolated:
-                        job.result = job.unit(tx)
+                        self._run_unit(job, tx)
                     done.append(tx)
                     posted += tx.transfers
                     for account, delta in tx.changes.items():
@@ -254,6 +259,27 @@ class Store:
         ):
             if news:
                 self._call(tell, news)
+
+    def _run_unit(self, job: _Job, tx: Tx) -> None:
+        job.result = job.unit(tx)
+        if tx.closing:
+            self.on_closing(tx)
+
+    def _run_isolated(self, job: _Job, tx: Tx) -> bool:
+        """Run one unit in a savepoint, so that its failure takes back only what it did itself."""
+        try:
+            with tx.connection.begin_nested():
+                self._run_unit(job, tx)
+        except Exception as error:
+            if (
+                failures.is_transient(error)
+                or failures.is_outage(error)
+                or not tx.connection.in_transaction()
+            ):
+                raise
+            job.error = error
+            return False
+        return True
 
     def _call(self, function: Callable[[Any], None], argument: object) -> None:
         """On the event loop. What was committed stays committed even when nobody is left to hear of it."""
@@ -300,19 +326,6 @@ def _flush(
     if notice:
         seal = dialect.notify(connection, notice)
     return seal, changed
-
-
-def _run_isolated(job: _Job, tx: Tx) -> bool:
-    """Run one unit in a savepoint, so that its failure takes back only what it did itself."""
-    try:
-        with tx.connection.begin_nested():
-            job.result = job.unit(tx)
-    except Exception as error:
-        if failures.is_transient(error) or failures.is_outage(error) or not tx.connection.in_transaction():
-            raise
-        job.error = error
-        return False
-    return True
 
 
 def _resolve(batch: Sequence[_Job]) -> None:
