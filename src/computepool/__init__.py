@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from computepool.sdk import (
+        Collector,
         ComputeJob,
         ComputeJobState,
         ComputePoolError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Collector",
     "ComputeJob",
     "ComputeJobState",
     "ComputePoolError",

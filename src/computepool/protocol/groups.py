@@ -12,10 +12,12 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from computepool.protocol.base import LIST_MAX, TEXT_MAX, Count, Digest, Name, Page, Reply, Request
-from computepool.protocol.jobs import RESULT_INLINE_MAX, JobResult, OutputFile
+from computepool.protocol.jobs import JobResult, OutputFile
 
 #: A key's metadata is for people's lists, not for data.
 META_BYTES_MAX = 4_096
+#: Of a result that is told from outside; anything larger is an artifact, and its digest the result.
+KEY_RESULT_MAX = 64 * 1024
 #: As many digests as one arrival lists; the manifest's own digest covers the rest.
 DIGESTS_MAX = 10_000
 
@@ -64,7 +66,9 @@ class KeyReport(Request):
 
     key: Name
     outcome: Literal["succeeded", "failed"]
-    result: Annotated[str, StringConstraints(max_length=RESULT_INLINE_MAX * 4 // 3 + 1024)] | None = None
+    result: Annotated[str, StringConstraints(max_length=KEY_RESULT_MAX)] | None = (
+        None  #: an encoded value (see values.py)
+    )
     error: ErrorText | None = None
 
 

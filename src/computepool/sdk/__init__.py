@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from computepool.sdk.checkpointing import checkpoint, dispatch_to, restored, stopping
+from computepool.sdk.collector import Collector, DrainTimeout
 from computepool.sdk.computejob import ComputeJob, ComputeJobState, LocalReport, ReportError
 from computepool.sdk.errors import (
     BadRequest,
@@ -35,10 +36,12 @@ from computepool.sdk.submitter import Submitter
 __all__ = [
     "BadRequest",
     "ChecksumMismatch",
+    "Collector",
     "ComputeJob",
     "ComputeJobState",
     "ComputePoolError",
     "Conflict",
+    "DrainTimeout",
     "Forbidden",
     "HubUnreachable",
     "InsufficientCredits",

@@ -1,36 +1,88 @@
-"""`pool.groups`: jobs that belong together, and their results in the order they finished."""
+"""`pool.groups`: jobs that belong together, their results in the order they finished, and their collectors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from computepool.protocol.groups import GroupPage, GroupRequest, GroupView, ResultPage
+from computepool.protocol import values
+from computepool.protocol.groups import (
+    GroupItem,
+    GroupPage,
+    GroupRequest,
+    GroupSummary,
+    GroupView,
+    ItemPage,
+    KeyReportsReply,
+    KeyReportsRequest,
+    RegisterKeysReply,
+    RegisterKeysRequest,
+    ResultPage,
+    ReturnHomeRequest,
+)
 from computepool.protocol.jobs import JobResult
+from computepool.sdk.artifacts import ArtifactApi
+from computepool.sdk.collector import Collector
+from computepool.sdk.errors import NotFound, ResultUnreadable
 from computepool.sdk.options import validated
 from computepool.sdk.paging import PAGE_MAX, pages
 from computepool.sdk.transport import WAIT_MS, Transport
 
 Groups: TypeAlias = list[GroupView]
+_ID_PREFIX = "grp_"
 
 
 class GroupApi:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def create(self, name: str, *, kind: str = "group") -> GroupView:
-        request = validated(GroupRequest, name=name, kind=kind)
-        return self._transport.post("/groups", GroupView, body=request)
+    @property
+    def groups(self) -> GroupApi:
+        """So that a collector can be made of this alone."""
+        return self
 
-    def list(self, *, kind: str | None = None, limit: int = 100) -> Groups:
-        found = pages(self._transport, "/groups", GroupPage, limit=limit, params={"kind": kind})
+    def create(
+        self, name: str, *, kind: str = "group", home: str | None = None, return_home: bool = False
+    ) -> GroupView:
+        """`home`: a node of yours, by id or name; with `return_home` the results go there when all are in."""
+        fields: dict[str, Any] = {"name": name, "kind": kind}
+        if home is not None:
+            fields["home"] = home
+        if return_home:
+            fields["return_home"] = True
+        return self._transport.post("/groups", GroupView, body=validated(GroupRequest, **fields))
+
+    def collector(self, group: str | GroupView) -> Collector:
+        """Of a group, by id or name."""
+        group_id = group.id if isinstance(group, GroupView) else self.find(group).id
+        return Collector(self, group_id)
+
+    def find(self, name: str) -> GroupView:
+        """The group with this id, or the newest one with this name."""
+        if name.startswith(_ID_PREFIX):
+            return self.get(name)
+        named = self.list(name=name, limit=1)
+        if not named:
+            raise NotFound(f"There is no group {name!r} of yours. See them all: pool jobs groups")
+        return named[0]
+
+    def find_or_create(self, name: str) -> GroupView:
+        """For submitting into it: the newest group of this name, or a new one."""
+        if name.startswith(_ID_PREFIX):
+            return self.get(name)
+        named = self.list(name=name, kind="group", limit=1)
+        return named[0] if named else self.create(name)
+
+    def list(self, *, kind: str | None = None, name: str | None = None, limit: int = 100) -> Groups:
+        params = {"kind": kind, "name": name}
+        found = pages(self._transport, "/groups", GroupPage, limit=limit, params=params)
         return [group for page in found for group in page.groups][:limit]
 
     def get(self, group_id: str) -> GroupView:
         return self._transport.get(f"/groups/{group_id}", GroupView)
 
     def results(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
-        """Finished jobs; with `follow` until none is open."""
+        """What finished; with `follow` until nothing is open."""
         wait_ms = 0
         while True:
             page = self._transport.get(
@@ -46,5 +98,49 @@ class GroupApi:
             # How many are open is told with an empty page alone, so the one after a full page must come at once.
             wait_ms = 0 if page.results else WAIT_MS
 
+    def read(self, result: JobResult | GroupItem) -> Any:
+        """The value of a result, wherever the hub keeps it. Never unpickles."""
+        text = result.result
+        if result.result_artifact is not None:
+            text = ArtifactApi(self._transport).get_bytes(result.result_artifact).decode()
+        try:
+            return None if text is None else values.decode(text)
+        except ValueError as error:
+            name = result.key or result.job_id or ""
+            raise ResultUnreadable(f"The result {name!r} cannot be read: {error}", job_id=name) from error
+
     def cancel(self, group_id: str) -> GroupView:
         return self._transport.post(f"/groups/{group_id}/cancel", GroupView)
+
+    # the collector; sdk/collector.py makes them pleasant to use
+
+    def summary(self, group_id: str) -> GroupSummary:
+        return self._transport.get(f"/groups/{group_id}/summary", GroupSummary)
+
+    def items(self, group_id: str, *, which: str = "all", after: str | None = None) -> Iterator[GroupItem]:
+        """Everything it is about: all, results, failures or waiting."""
+        while True:
+            page = self._transport.get(
+                f"/groups/{group_id}/items",
+                ItemPage,
+                params={"which": which, "after": after, "limit": PAGE_MAX},
+            )
+            yield from page.items
+            after = page.next
+            if after is None:
+                return
+
+    def drain(self, group_id: str, *, wait_ms: int) -> GroupView:
+        """One wait: the group when it is complete, or as it is when the time is over."""
+        return self._transport.get(f"/groups/{group_id}/drain", GroupView, wait_ms=wait_ms)
+
+    def register(self, group_id: str, request: RegisterKeysRequest) -> RegisterKeysReply:
+        return self._transport.post(f"/groups/{group_id}/keys", RegisterKeysReply, body=request)
+
+    def report(self, group_id: str, request: KeyReportsRequest) -> KeyReportsReply:
+        return self._transport.post(f"/groups/{group_id}/reports", KeyReportsReply, body=request)
+
+    def return_home(self, group_id: str, *, home: str | None = None, wanted: bool = True) -> GroupView:
+        """Ask for it, ask again, change the home, or call it off."""
+        request = validated(ReturnHomeRequest, home=home, wanted=wanted)
+        return self._transport.post(f"/groups/{group_id}/return-home", GroupView, body=request)
