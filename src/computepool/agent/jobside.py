@@ -14,7 +14,9 @@ from typing import Any
 MODULES = (
     "protocol/bundles.py",
     "protocol/values.py",
+    "protocol/values_arrow.py",
     "protocol/values_records.py",
+    "protocol/values_tables.py",
     "sdk/checkpointing.py",
     "sdk/computejob.py",
     "sdk/running.py",

@@ -13,7 +13,7 @@ import re
 from base64 import b64decode
 from collections.abc import Callable
 from decimal import Context, Decimal
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,22 @@ def _parts(a: Any, b: Any) -> list[tuple[Any, Any]] | None:
         return _parts(a[tag], b[tag]) if type(a[tag]) is list else None
     if tag == "$dict":
         return _pairs(a[tag], b[tag])
+    if tag in _CONTAINERS and type(a[tag]) is type(b[tag]) is dict and a[tag].keys() == b[tag].keys():
+        return [(a[tag][key], b[tag][key]) for key in a[tag]]
+    if tag == "$column" and _kind(a[tag]) == _kind(b[tag]) in _OPEN_KINDS and a[tag].keys() == b[tag].keys():
+        return [(a[tag][key], b[tag][key]) for key in a[tag]]
     return None if tag else [(a[key], b[key]) for key in a]
+
+
+#: Tags of objects and tables: what is inside is compared, each part by itself, and names exactly.
+_CONTAINERS: Final = frozenset(("$dataclass", "$namedtuple", "$frame", "$series"))
+#: Columns whose parts are values; in any other (a category's codes, an index) a number near another is not like it.
+_OPEN_KINDS: Final = ("nullable", "object")
+
+
+def _kind(body: Any) -> str:
+    kind = body.get("kind") if type(body) is dict else None
+    return kind if type(kind) is str else ""
 
 
 def _pairs(a: Any, b: Any) -> list[tuple[Any, Any]] | None:
@@ -175,12 +190,22 @@ def _same_array(a: Any, b: Any, within: Tolerance) -> bool:
     if a["dtype"] != b["dtype"] or a.get("shape") != b.get("shape") or a["dtype"] not in _DTYPES:
         return _text(a) == _text(b)
     left, right = _array(a), _array(b)
-    return left.shape == right.shape and bool(_close(left, right, within).all())
+    if left.shape != right.shape:
+        return False
+    if a.get("order") != b.get("order"):
+        left, right = (_flat(found, body) for found, body in ((left, a), (right, b)))
+    return bool(_close(left, right, within).all())
 
 
 def _array(body: Any) -> NDArray[Any]:
     found = np.frombuffer(b64decode(body["data"], validate=True), np.dtype(body["dtype"]))
     return found.astype(found.dtype.newbyteorder("="))
+
+
+def _flat(found: NDArray[Any], body: Any) -> NDArray[Any]:
+    """Row by row, also of an array that was sent column by column."""
+    order: Literal["C", "F"] = "F" if body.get("order") == "F" else "C"
+    return found.reshape([int(side) for side in body["shape"]], order=order).ravel()
 
 
 _TAGGED: Final[dict[str, Callable[[Any, Any, Tolerance], bool]]] = {

@@ -1,7 +1,7 @@
 """Python values as JSON text, without pickle: plain where JSON has the type, `{"$tag": …}` where it has not.
 
-Owns the format of results and of the states of jobs. It is copied into sandboxes (with values_records.py and
-values_tables.py, its parts), so it uses the standard library only; NumPy, pandas and pyarrow are touched only when a
+Owns the format of results and of the states of jobs. It is copied into sandboxes (with its parts, the
+other values_*.py), so it uses the standard library only; NumPy, pandas and pyarrow are touched only when a
 value needs them. What comes back is equal to what went in and of the same type; of a dataclass, enum or named
 tuple whose class the reader has not, a `Record`, plain value or tuple. A subclass of a plain type (Counter …) arrives
 as that plain type. Where pickle is allowed, what is not of a listed type itself is pickled instead.
@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta, timezone
@@ -27,7 +26,7 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from computepool.protocol import values_records
+from computepool.protocol import values_arrow, values_records, values_tables
 from computepool.protocol.values_records import Record as Record  # noqa: PLC0414 - part of what this module gives
 
 #: Deeper values (and values that contain themselves) are refused: no text can exhaust the reader's stack.
@@ -110,40 +109,37 @@ def _pack(value: Any, depth: int, exact: bool) -> Any:
 
 
 def _pack_other(value: Any, depth: int, exact: bool) -> Any:
-    numpy = sys.modules.get("numpy")  # a value can only be an array if somebody imported NumPy
-    if numpy is not None and (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
-        return _pack_array(value, numpy)
-    if not exact:
-        packed = _pack_subclass(value, depth)
-        if packed is not _NOTHING:
-            return packed
-    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    hint = "return its .value" if isinstance(value, Enum) else _HINT
-    raise _Unsupported(f"{kind} cannot be sent; {hint}")
-
-
-def _pack_subclass(value: Any, depth: int) -> Any:
     if depth > DEPTH_MAX:
         raise _Unsupported(f"is nested more than {DEPTH_MAX} deep, or contains itself")
 
     def inner(item: Any, step: str) -> Any:
         try:
-            return _pack(item, depth + 1, False)
+            return _pack(item, depth + 1, exact)
         except _Unsupported as error:
             error.path = f".{step}{error.path}"
             raise
 
-    packed = values_records.pack(value, inner)
+    try:
+        packed = values_tables.pack(value, inner)
+    except values_arrow.Unsendable as error:
+        raise _Unsupported(str(error)) from None
+    if packed is None and not exact:
+        packed = values_records.pack(value, inner)
+        if packed is None:
+            packed = _pack_subclass(value, depth, inner)
     if packed is not None:
         return packed
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    hint = "return its .value" if isinstance(value, Enum) else _HINT
+    raise _Unsupported(f"{kind} cannot be sent; {hint}")
+
+
+def _pack_subclass(value: Any, depth: int, inner: Callable[[Any, str], Any]) -> Any:
     for plain, view in _PLAIN_VIEWS.items():
         if isinstance(value, plain):
             return _pack(view(value), depth, False)
-    packed = values_records.pack_dataclass(value, inner)
-    return _NOTHING if packed is None else packed
+    return values_records.pack_dataclass(value, inner)
 
-
-_NOTHING = object()
 
 #: How the base type itself sees the value: an overridden __iter__ or __str__ (as in Enum) does not interfere.
 _PLAIN_VIEWS: dict[type, Callable[[Any], Any]] = {
@@ -261,15 +257,6 @@ def _pack_path(kind: str) -> Callable[[Any, int, bool], Any]:
     return lambda value, depth, exact: {"$path": [kind, _pack_str(str(value), depth, exact)]}
 
 
-def _pack_array(value: Any, numpy: Any) -> dict[str, Any]:
-    if value.dtype.hasobject:
-        raise _Unsupported(f"numpy array of dtype {value.dtype} cannot be sent; use a fixed-size dtype")
-    descr = numpy.lib.format.dtype_to_descr(value.dtype)
-    if type(value) is not numpy.ndarray:
-        return {"$scalar": {"dtype": descr, "data": _b64(value.tobytes())}}
-    return {"$array": {"dtype": descr, "shape": list(value.shape), "data": _b64(value.tobytes())}}
-
-
 def _b64(data: Any) -> str:
     return b64encode(data).decode("ascii")
 
@@ -339,6 +326,8 @@ class _Unpacker:
         of_class = self._objects.get(tag)
         if of_class is not None:
             return of_class(body, lambda item: self.unpack(item, depth + 1))
+        if tag in values_tables.UNPACKERS:
+            return values_tables.unpack(tag, body, lambda item: self.unpack(item, depth + 1))
         if tag == "$pickle":
             if not self._allow_pickle:
                 raise ValueError(
@@ -395,44 +384,6 @@ _PATHS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _unpack_array(body: dict[str, Any]) -> Any:
-    numpy, dtype = _numpy_dtype(body["dtype"])
-    data = bytearray(b64decode(body["data"], validate=True))
-    shape = tuple(body["shape"])
-    if math.prod(shape) * dtype.itemsize != len(data) or min(shape, default=0) < 0:
-        raise ValueError("the encoded array's shape does not match its data")
-    return numpy.ndarray(shape, dtype, buffer=data)
-
-
-def _unpack_scalar(body: dict[str, Any]) -> Any:
-    numpy, dtype = _numpy_dtype(body["dtype"])
-    if dtype.itemsize == 0:  # the empty str_ and bytes_
-        return dtype.type("") if dtype.kind == "U" else dtype.type(b"")
-    data = b64decode(body["data"], validate=True)
-    if len(data) != dtype.itemsize:
-        raise ValueError("the encoded scalar's size does not match its dtype")
-    return numpy.ndarray((), dtype, buffer=data)[()]
-
-
-def _numpy_dtype(descr: Any) -> tuple[Any, Any]:
-    try:
-        numpy = importlib.import_module("numpy")
-    except ImportError:
-        raise ValueError("the value holds a NumPy array; install numpy to read it") from None
-    dtype = numpy.lib.format.descr_to_dtype(_tuples(descr))
-    if dtype.hasobject:
-        raise ValueError("the encoded array has Python objects in it; that is refused")
-    return numpy, dtype
-
-
-def _tuples(descr: Any) -> Any:
-    """JSON turned the (name, format[, shape]) tuples of a structured dtype into lists."""
-    if not isinstance(descr, list):
-        return descr
-    return [(tuple(name) if isinstance(name, list) else name, _tuples(kind), *map(tuple, shape))
-            for name, kind, *shape in descr]  # fmt: skip
-
-
 _LEAVES: dict[str, Callable[[Any], Any]] = {
     "$int": lambda body: int(body, 16),
     "$float": float,
@@ -452,8 +403,6 @@ _LEAVES: dict[str, Callable[[Any], Any]] = {
     "$timezone": _unpack_timezone,
     "$zone": _unpack_zone,
     "$path": _unpack_path,
-    "$array": _unpack_array,
-    "$scalar": _unpack_scalar,
 }
 _CONTAINERS: dict[str, Callable[[Any], Any]] = {
     "$tuple": tuple,

@@ -1,0 +1,122 @@
+"""Arrow tables, batches, arrays and scalars as data: an uncompressed IPC stream.
+
+Part of the codec in values.py, and copied into sandboxes with it: the standard library only, pyarrow is touched when a
+value needs it. A stream is checked message by message before pyarrow may make types or arrays of it, and its data
+(offsets, texts, codes of dictionaries) before anybody gets them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import struct
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from typing import Any
+
+#: Elements without a byte of their own (an empty text, a null) that are believed without seeing data for them.
+EMPTY_MAX = 2**20
+
+
+class Unsendable(Exception):
+    """Why this value cannot be sent."""
+
+
+def pack(value: Any) -> Any:
+    """None for what is not pyarrow's. A value can only be it if somebody imported that."""
+    arrow = sys.modules.get("pyarrow")
+    if arrow is None or type(value).__module__.partition(".")[0] != "pyarrow":
+        return None
+    if isinstance(value, arrow.Table):
+        kind, table = "table", value
+    elif isinstance(value, arrow.RecordBatch):
+        kind, table = "batch", value
+    elif isinstance(value, arrow.ChunkedArray):
+        kind, table = "chunked", arrow.Table.from_arrays([value], names=["value"])
+    elif isinstance(value, arrow.Array):
+        kind, table = "array", arrow.RecordBatch.from_arrays([value], names=["value"])
+    elif isinstance(value, arrow.Scalar):
+        kind, table = "scalar", arrow.RecordBatch.from_arrays([arrow.repeat(value, 1)], names=["value"])
+    else:
+        return None
+    if b"ARROW:extension:" in table.schema.serialize().to_pybytes():
+        raise Unsendable("an Arrow extension type cannot be sent; send its storage")
+    sink = arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write(table)
+    return {"$arrow": {"kind": kind, "data": b64encode(sink.getvalue()).decode("ascii")}}
+
+
+def library(name: str, what: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ValueError(f"the value holds {what}; install {name} to read it") from None
+
+
+def unpack(body: dict[str, Any], read: Callable[[Any], Any]) -> Any:
+    arrow = library("pyarrow", "an Arrow table")
+    data = arrow.py_buffer(b64decode(body["data"], validate=True))
+    _check_stream(data, arrow)
+    with arrow.ipc.open_stream(data) as reader:
+        table = reader.read_all()
+    if table.num_rows > max(8 * data.size, EMPTY_MAX):
+        raise ValueError("the encoded table says that it has more rows than data")
+    table.validate(full=True)
+    return _ARROW_KINDS[body["kind"]](table, arrow)
+
+
+def _check_stream(data: Any, arrow: Any) -> None:
+    """Before any type is made of it: no extension type, whose code would run, and nothing that has to be unpacked."""
+    reader = arrow.ipc.MessageReader.open_stream(data)
+    for at, message in enumerate(iter(reader)):
+        metadata = message.metadata.to_pybytes()
+        if (message.type == "schema") is not (at == 0) or message.type not in _ARROW_MESSAGES:
+            raise ValueError("the encoded table is not an Arrow stream")
+        if at == 0 and b"ARROW:extension:" in metadata:
+            raise ValueError("the encoded table has an extension type in it; that is refused")
+        if at and _compressed(metadata, nested=message.type == "dictionary"):
+            raise ValueError("the encoded table is compressed; that is refused")
+
+
+_ARROW_MESSAGES = ("schema", "dictionary", "record batch")
+
+
+def _compressed(metadata: bytes, *, nested: bool) -> bool:
+    """Whether the record batch of a message (FlatBuffers; pyarrow has verified it) says how it is compressed."""
+    header = _flat_field(metadata, struct.unpack_from("<I", metadata, 0)[0], 2)
+    if nested and header is not None:
+        header = _flat_field(metadata, header, 1)
+    return header is None or _flat_field(metadata, header, 3) is not None
+
+
+def _flat_field(data: bytes, table: int, number: int) -> int | None:
+    """Where the table is that a field of a table refers to."""
+    slots = table - struct.unpack_from("<i", data, table)[0]
+    if struct.unpack_from("<H", data, slots)[0] <= 4 + 2 * number:
+        return None
+    offset = struct.unpack_from("<H", data, slots + 4 + 2 * number)[0]
+    if not offset:
+        return None
+    place: int = table + offset + struct.unpack_from("<I", data, table + offset)[0]
+    return place
+
+
+def _one_batch(table: Any, arrow: Any) -> Any:
+    batches = table.to_batches()
+    if len(batches) > 1:
+        raise ValueError("the encoded batch is several")
+    return batches[0] if batches else arrow.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _one_array(table: Any, arrow: Any) -> Any:
+    return _one_batch(table, arrow).column(0)
+
+
+_ARROW_KINDS: dict[str, Callable[[Any, Any], Any]] = {
+    "table": lambda table, arrow: table,
+    "batch": _one_batch,
+    "chunked": lambda table, arrow: table.column(0),
+    "array": _one_array,
+    "scalar": lambda table, arrow: _one_array(table, arrow)[0],
+}
