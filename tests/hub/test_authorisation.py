@@ -73,6 +73,7 @@ POST   /api/v1/jobs/preview               401  200  200  200  200  200  401  401
 GET    /api/v1/jobs/{job_id}              401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/result       401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/logs         401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/jobs/{job_id}/checkpoint   401  404  404  404  404  404  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/why          401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/jobs/{job_id}/cancel       401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/queue                      401  200  200  200  200  200  401  401  401  401  401
@@ -81,6 +82,16 @@ GET    /api/v1/groups                     401  200  200  200  200  200  401  401
 GET    /api/v1/groups/{group_id}          401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}/results  401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/groups/{group_id}/cancel   401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/groups/{group_id}/summary  401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/groups/{group_id}/items    401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/groups/{group_id}/drain    401  200  404  404  404  200  401  401  401  401  401
+POST   /api/v1/groups/{group_id}/keys     401  200  404  404  404  200  401  401  401  401  401
+POST   /api/v1/groups/{group_id}/reports  401  200  404  404  404  200  401  401  401  401  401
+POST   /api/v1/groups/{group_id}/return-home 401 200 404 404  404  200  401  401  401  401  401
+GET    /api/v1/homecomings/{group_id}     401  401  401  401  401  401  404  404  401  401  401
+GET    /api/v1/homecomings/{group_id}/items 401 401 401  401  401  401  404  404  401  401  401
+POST   /api/v1/homecomings/{group_id}/trouble 401 401 401 401 401  401  404  404  401  401  401
+POST   /api/v1/homecomings/{group_id}/arrival 401 401 401 401 401  401  404  404  401  401  401
 GET    /api/v1/nodes                      401  200  200  200  200  200  401  401  401  401  401
 POST   /api/v1/nodes/codes                401  403  403  201  201  201  401  401  401  401  401
 GET    /api/v1/nodes/codes                401  403  403  200  200  200  401  401  401  401  401
@@ -132,6 +143,7 @@ POST   /api/v1/next                       401  401  401  401  401  401  200  200
 POST   /api/v1/heartbeat                  401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/complete                   401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/logs                       401  401  401  401  401  401  204  204  401  401  401
+POST   /api/v1/checkpoint                 401  401  401  401  401  401  403  403  401  401  401
 POST   /api/v1/hardware                   401  401  401  401  401  401  403  403  401  401  401
 """
 
@@ -217,6 +229,15 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         ("POST", "/api/v1/jobs"): {"json": body(needs={"cores": 1000})},
         ("POST", "/api/v1/jobs/preview"): {"json": {"needs": {}}},
         ("POST", "/api/v1/groups"): {"json": {"name": "g"}},
+        ("POST", "/api/v1/groups/{group_id}/keys"): {"json": {"keys": [{"key": "k"}]}},
+        ("POST", "/api/v1/groups/{group_id}/reports"): {
+            "json": {"reports": [{"key": "k", "outcome": "failed"}]}
+        },
+        ("POST", "/api/v1/groups/{group_id}/return-home"): {"json": {}},
+        ("POST", "/api/v1/homecomings/{group_id}/trouble"): {"json": {"round": 1, "reason": "full"}},
+        ("POST", "/api/v1/homecomings/{group_id}/arrival"): {
+            "json": next(iter(examples.ARRIVAL.values()))["value"]
+        },
         ("POST", "/api/v1/nodes/{node_id}/state"): {"json": {"state": "paused"}},
         ("PUT", "/api/v1/artifacts/{digest}"): {"params": {"size": 17}, "content": b"what sam uploaded"},
         ("POST", "/api/v1/credits/top-ups"): {"json": {"account": "admin", "amount": 1}},
@@ -237,6 +258,7 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
             "json": {"chunks": [{"attempt_id": "none-1", "stream": "stdout", "text": "x"}]}
         },
         ("POST", "/api/v1/complete"): {"json": {"reports": [report], "signature": "A" * 86}},
+        ("POST", "/api/v1/checkpoint"): {"json": next(iter(examples.CHECKPOINT.values()))["value"]},
         ("POST", "/api/v1/hardware"): {"json": {"id": "m", "cpu": 1000, "signature": "A" * 86}},
     }
     if (method, path) == ("POST", "/signin"):

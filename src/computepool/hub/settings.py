@@ -98,18 +98,26 @@ class Settings(BaseSettings):
     pool_size: int = 8
 
     # artifacts (see docs/artifacts.md)
-    blobs: str = ""  #: where the bytes are: empty, in data_dir; s3://bucket/prefix, at an S3-compatible service
+    blobs: str = (
+        ""  #: where the bytes are: empty, in data_dir; s3://bucket/prefix, at an S3-compatible service
+    )
     s3_endpoint: str = ""  #: empty: Amazon's own
     s3_region: str = ""
     s3_access_key_id: str = ""  #: empty: wherever boto3 finds credentials, such as the machine's own role
     s3_secret_access_key: SecretStr = SecretStr("")
-    s3_part_bytes: int = Field(default=16 * 1024**2, ge=5 * 1024**2, le=256 * 1024**2)  #: in memory, per upload
+    s3_part_bytes: int = Field(
+        default=16 * 1024**2, ge=5 * 1024**2, le=256 * 1024**2
+    )  #: in memory, per upload
     artifact_bytes_max: int = Field(default=1024**4, ge=0)  #: kept per account
     artifact_reserve: float = Field(
         default=0.5, ge=0
     )  #: how far, as a share of its quota, results of jobs may go beyond it
-    artifact_keep_s: float = Field(default=90 * 24 * 3600, ge=0)  #: after the job that it belongs to has ended
-    artifact_grace_s: float = Field(default=24 * 3600, ge=0)  #: bytes that nothing names are left alone this long
+    artifact_keep_s: float = Field(
+        default=90 * 24 * 3600, ge=0
+    )  #: after the job that it belongs to has ended
+    artifact_grace_s: float = Field(
+        default=24 * 3600, ge=0
+    )  #: bytes that nothing names are left alone this long
 
     # limits
     body_max_bytes: int = 8 * 1024 * 1024

@@ -299,6 +299,7 @@ class AttemptView(Reply):
     price: int = 0  #: microcredits per hour, agreed when it was placed
     billed_ms: int | None = None
     charge: int | None = None  #: what was paid for it
+    resumed: int | None = None  #: the attempt whose checkpoint it went on from
 
 
 class JobView(Reply):
@@ -344,12 +345,26 @@ class CorrectedResult(Reply):
     outputs: list[OutputFile] = []
 
 
+class CheckpointView(Reply):
+    """Where an unfinished job goes on from when it has to start again."""
+
+    attempt: int  #: the attempt that made it
+    at_ms: int
+    progress: float | None = None
+    files: int
+    size: int
+    covered_ms: int  #: how much of the job's time limit went into it
+
+
 class JobDetail(JobView):
     spec: JobSpec
     after: list[str] = []
     tries: list[AttemptView] = []
     outputs: list[OutputFile] = []
     corrected: CorrectedResult | None = None  #: only where the verdict is refuted
+    checkpoint: CheckpointView | None = None
+    pinned: str = ""  #: the host that it asked to go on at
+    moves: int = 0
 
 
 class JobResult(Reply):

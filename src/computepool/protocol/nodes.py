@@ -210,7 +210,9 @@ class NextReply(Reply):
     state: str = "active"  #: what the owner or operator wants: active, paused, draining
     measure: str | None = None  #: measure the hardware when idle, and report it under this id
     rules: str | None = None  #: the owner's (JSON of NodeRules), where the node has others
-    homecoming: list[str] | None = None  #: groups whose home this node is, and that wait for it; none: as before
+    homecoming: list[str] | None = (
+        None  #: groups whose home this node is, and that wait for it; none: as before
+    )
     reregister: bool = False  #: the hub does not know this node's profile; send it with the next poll
 
 

@@ -170,6 +170,17 @@ COMPLETE = _one(
         "signature": "A" * 86,
     },
 )
+CHECKPOINT = _one(
+    "Two fifths are done, and one file says how to go on",
+    {
+        "attempt_id": f"{_JOB}-1",
+        "seq": 3,
+        "files": [{"name": "state.json", "digest": _DIGEST, "size": 4}],
+        "progress": 0.4,
+        "ran_ms": 120_000,
+        "signature": "A" * 86,
+    },
+)
 HARDWARE = _one(
     "A node with one card that can be measured",
     {
@@ -193,9 +204,15 @@ ACCOUNT = _one(
     "Somebody who submits jobs and lends machines", {"name": "ada", "roles": ["submitter", "provider"]}
 )
 QUOTAS = _one(
-    "At most 100 unfinished jobs, and 250 credits a day",
-    {"jobs_open_max": 100, "spend_per_day_max": 250_000_000},
+    "At most 100 unfinished jobs, 250 credits a day, and 10 GB of files that are kept for a week",
+    {
+        "jobs_open_max": 100,
+        "spend_per_day_max": 250_000_000,
+        "artifact_bytes_max": 10_000_000_000,
+        "artifact_keep_s": 604800,
+    },
 )
+KEEP = _one("For a year", {"for_s": 31536000}, until_it_is_released={"for_s": None})
 KEY = _one(
     "A key for a month",
     {"name": "laptop", "expires_in_s": 2592000},
@@ -335,6 +352,31 @@ REPLIES: dict[str, Example] = {
         "command": "pool node start --hub http://127.0.0.1:8000 --code 9d1f0c3a5b7e42868a1d3c5f7e9b0a24",
     },
     "UploadState": {"digest": _DIGEST, "offset": 1_048_576, "complete": False},
+    "StorageView": {
+        "bytes": 3_221_225_472,
+        "artifacts": 41,
+        "bytes_max": 1_099_511_627_776,
+        "keep_s": 7776000,
+        "uploading_bytes": 0,
+    },
+    "ArtifactInfo": {
+        "digest": _DIGEST,
+        "size": 1024,
+        "created_at_ms": _AT_MS,
+        "whole": True,
+        "kept_until_ms": _AT_MS + 7_776_000_000,
+        "refs": [
+            {
+                "role": "output",
+                "name": "model.bin",
+                "account_id": _ACCOUNT,
+                "job_id": _JOB,
+                "job_state": "succeeded",
+                "created_at_ms": _AT_MS,
+                "kept_until_ms": _AT_MS + 7_776_000_000,
+            }
+        ],
+    },
     "PayoutView": {
         "id": _PAYOUT,
         "account_id": _ACCOUNT,

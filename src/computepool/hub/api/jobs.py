@@ -27,6 +27,7 @@ from computepool.hub.api.deps import (
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import take_submission
 from computepool.hub.services import explanations, jobs, logs, meshes
+from computepool.protocol.checkpoints import CheckpointDetail
 from computepool.protocol.jobs import (
     JobDetail,
     JobPage,
@@ -169,6 +170,16 @@ async def cancel_job(job_id: IdPath, principal: MaySubmit, hub: HubDep, dispatch
 )
 async def explain_job(job_id: IdPath, principal: SignedIn, hub: HubDep) -> WhyView:
     return await explanations.why(hub, principal, job_id)
+
+
+@router.get(
+    "/jobs/{job_id}/checkpoint",
+    tags=["jobs"],
+    summary="Where an unfinished job goes on from if it has to start again, with the files",
+    responses=refuses(404),
+)
+async def get_checkpoint(job_id: IdPath, principal: SignedIn, hub: HubDep) -> CheckpointDetail:
+    return await jobs.checkpoint(hub, principal, job_id)
 
 
 @router.get("/queue", tags=["jobs"], summary="What waits and what each node holds")

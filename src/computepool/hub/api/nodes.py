@@ -26,6 +26,7 @@ from computepool.hub.api.deps import (
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import guessing, registrations
 from computepool.hub.services import (
+    checkpoints,
     enrolment,
     hardware,
     logs,
@@ -38,6 +39,7 @@ from computepool.hub.services import (
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
+from computepool.protocol.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage
 from computepool.protocol.nodes import (
     CompleteReply,
@@ -127,6 +129,18 @@ async def receive_logs(
     body: Annotated[LogsRequest, Body(openapi_examples=examples.LOGS)], node: Node, hub: HubDep
 ) -> None:
     await logs.receive(hub, node, body)
+
+
+@router.post(
+    "/checkpoint",
+    tags=["agent"],
+    summary="A running attempt saved where it is; the next one goes on from there",
+    responses=refuses(403, 404),
+)
+async def receive_checkpoint(
+    body: Annotated[CheckpointReport, Body(openapi_examples=examples.CHECKPOINT)], node: Node, hub: HubDep
+) -> CheckpointReply:
+    return await checkpoints.receive(hub, node, body)
 
 
 @router.post(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -17,11 +17,10 @@ from computepool.core.exploring import Explorer
 from computepool.core.gates import could_run, still_agreed
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.market import Offer
-from computepool.core.pricing import affordable_ms
 from computepool.core.resources import Shape
 from computepool.hub.registry import Lane
+from computepool.hub.services import checkpoints
 from computepool.hub.services.context import Hub
-from computepool.hub.services.holds import for_one_run
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import jobs as job_rows
@@ -91,8 +90,11 @@ class Dispatcher:
         specs = await self._hub.specs.load({row.spec_digest for row in fresh})
         now_ms = self._hub.now_ms()
         for row in fresh:
+            requirements = specs[row.spec_digest].requirements
+            if row.pinned:  # it asked to go on there
+                requirements = replace(requirements, node=row.pinned)
             shape = Shape(
-                specs[row.spec_digest].requirements,
+                requirements,
                 row.shown_account,
                 row.avoid_node,
                 row.ceiling,
@@ -182,11 +184,11 @@ class Dispatcher:
         if not places:
             return hub.backlog.unfinished(hub.registry.fleet)
         try:
-            leased = await hub.store.write(lambda tx: self._lease(tx, places))
+            leased, kept = await hub.store.write(lambda tx: self._lease(tx, places))
         except Exception:
             self._undo(places)
             raise
-        self._hand_over(places, leased)
+        self._hand_over(places, leased, kept)
         return len(hub.backlog) > 0
 
     def _new_lanes(self) -> list[_Place]:
@@ -264,8 +266,8 @@ class Dispatcher:
             for shape in waiting
         )
 
-    def _lease(self, tx: Tx, places: Sequence[_Place]) -> dict[str, AnyRow]:
-        """Queued → leased for those that are still queued, with an attempt row each."""
+    def _lease(self, tx: Tx, places: Sequence[_Place]) -> tuple[dict[str, AnyRow], dict[str, AnyRow]]:
+        """Queued → leased for those that are still queued, with an attempt row each; and what they go on from."""
         hub = self._hub
         leased = job_rows.lease_jobs(tx, [place.job_id for place in places])
         rows: list[dict[str, Any]] = []
@@ -313,9 +315,11 @@ class Dispatcher:
         if rows:
             attempt_rows.insert_attempts(tx, rows)
             tx.touch("events")
-        return leased
+        return leased, checkpoints.resume(tx, leased.values())
 
-    def _hand_over(self, places: Sequence[_Place], leased: dict[str, AnyRow]) -> None:
+    def _hand_over(
+        self, places: Sequence[_Place], leased: dict[str, AnyRow], kept: dict[str, AnyRow]
+    ) -> None:
         """Leased attempts go to their nodes; a job that another hub took simply leaves our backlog."""
         registry, now_ms = self._hub.registry, self._hub.now_ms()
         woken = set()
@@ -337,7 +341,7 @@ class Dispatcher:
                 items=job.item_count,
                 gpus=place.lane.gpus,
                 price=place.offer.price,
-                paid_ms=affordable_ms(place.offer.price, for_one_run(job)),
+                **checkpoints.granted(kept.get(job.id), job, price=place.offer.price),
             )
             registry.hold(session, place.lane, grant, since_ms=now_ms, errand=job.errand is not None)
             woken.add(session.node_id)

@@ -63,13 +63,16 @@ def for_one_run(job: AnyRow) -> int:
     return int(job.hold) // int(job.runs)
 
 
-def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int) -> Bill:
-    affordable = pricing.affordable_ms(attempt.price, for_one_run(job))
+def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int, before: Sequence[Bill] = ()) -> Bill:
+    """`before`: of the attempts that this one went on from: they share the time limit, and the money for one run."""
+    spent = sum(part.charge for part in before)
+    longest_ms = max(0, job.longest_ms - sum(part.billed_ms for part in before))
+    affordable = pricing.affordable_ms(attempt.price, for_one_run(job) - spent)
     billed_ms = pricing.billed_ms(
         reported_ms=ran_ms,
         leased_at_ms=attempt.leased_at_ms,
         accepted_at_ms=tx.now_ms,
-        longest_ms=job.longest_ms if affordable is None else min(job.longest_ms, affordable),
+        longest_ms=longest_ms if affordable is None else min(longest_ms, affordable),
     )
     charge = pricing.charge_of(attempt.price, billed_ms)
     return Bill(

@@ -19,6 +19,7 @@ from computepool.hub.services import (
     quotas,
     quotes,
     rechecks,
+    room,
     verification,
     views,
 )
@@ -74,6 +75,7 @@ async def submit(
         hub, principal, request, digest=digest, body=body, job_ids=job_ids, terms=terms, compare=asked
     )
     used = {"jobs": len(job_ids), "cost": terms.hold_total}
+    await room.check_submit(hub, principal.account_id)
     await quotas.reserve(hub, principal.account_id, **used)
     fresh = False
     try:

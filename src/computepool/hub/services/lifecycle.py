@@ -15,7 +15,7 @@ from computepool.core.jobs import (
     RetryLimits,
     after_failure,
 )
-from computepool.hub.services import holds
+from computepool.hub.services import checkpoints, holds
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import dependencies
 from computepool.hub.store import jobs as job_rows
@@ -75,6 +75,7 @@ def finish(
         return False
     job_event(tx, job, state, actor=actor, reason=reason)
     holds.release(tx, job)
+    checkpoints.drop(tx, job)
     effects.finished.append(job.id)
     if job.errand is not None:
         effects.errands.append(job.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from computepool.core.errors import NotFound, Unauthenticated
@@ -11,6 +12,7 @@ from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.resources import NodeState, Shape
 from computepool.hub.registry import Session
 from computepool.hub.services import (
+    checkpoints,
     floors,
     hardware,
     homes,
@@ -148,7 +150,8 @@ async def _arrive(
     floors.push(hub, [node.node_id], floors.holding(row))
     permissions.follow(hub, row)
     if known is None:
-        _adopt(hub, session, live, specs=specs, holding=set(request.holding))
+        kept = await hub.store.read(lambda connection: checkpoints.adopted(connection, live))
+        _adopt(hub, session, live, specs=specs, holding=set(request.holding), kept=kept)
     await floors.refresh(hub, node.node_id)
     await permissions.refresh(hub, node.node_id)
     await reputation.refresh(hub, [node.node_id])
@@ -157,14 +160,23 @@ async def _arrive(
     return session, effects
 
 
-def _adopt(hub: Hub, session: Session, live: Any, *, specs: dict[str, Any], holding: set[str]) -> None:
+def _adopt(
+    hub: Hub,
+    session: Session,
+    live: Any,
+    *,
+    specs: dict[str, Any],
+    holding: set[str],
+    kept: dict[str, AnyRow],
+) -> None:
     """Attempts this node holds by the store's knowledge, from before this hub knew it."""
     lanes: dict[str, Any] = {}
     for attempt in live:
         known = specs[attempt.spec_digest]
         if attempt.lane not in lanes:
+            wanted = known.requirements
             shape = Shape(
-                known.requirements,
+                replace(wanted, node=attempt.pinned) if attempt.pinned else wanted,
                 attempt.shown_account,
                 ceiling=attempt.ceiling,
                 avoid_owners=frozenset(filter(None, attempt.avoid_owners.split(","))),

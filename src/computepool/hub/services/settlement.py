@@ -21,7 +21,16 @@ from computepool.core.jobs import (
 )
 from computepool.core.reputation import FAULT_ACTION, cool_off_ms
 from computepool.core.verification import Ruling, parse
-from computepool.hub.services import aftermath, comparing, holds, identity, lifecycle, logs, verification
+from computepool.hub.services import (
+    aftermath,
+    checkpoints,
+    comparing,
+    holds,
+    identity,
+    lifecycle,
+    logs,
+    verification,
+)
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
@@ -41,6 +50,7 @@ _ATTEMPT_STATE = {
     Outcome.FAILED: AttemptState.FAILED,
     Outcome.CANCELLED: AttemptState.CANCELLED,
     Outcome.RETURNED: AttemptState.RETURNED,
+    Outcome.MOVED: AttemptState.MOVED,
 }
 
 
@@ -256,10 +266,13 @@ class _Settling:
     def _run(self, report: Report, attempt: AnyRow, job: AnyRow) -> Run:
         """What was reported, with its bill: fixed now, whenever and whether it is paid."""
         times, lane = self.reported[-1], self.lanes[attempt.lane]
-        ran_ms = min(report.ran_ms, lane.had_ms - lane.billed_ms)
-        bill = holds.bill(self.tx, job, attempt=attempt, ran_ms=ran_ms)
-        lane.billed_ms += bill.billed_ms
+        aside_ms = attempt.checkpoint_ms or 0  # its own time, counted already when it saved where it was
+        ran_ms = min(report.ran_ms, lane.had_ms - lane.billed_ms + aside_ms)
+        parts = checkpoints.contributions(self.tx, job, attempt)
+        bill = holds.bill(self.tx, job, attempt=attempt, ran_ms=ran_ms, before=[part.bill for part in parts])
+        lane.billed_ms += max(0, bill.billed_ms - aside_ms)
         run = verification.run_of(report, attempt, bill=bill, times=times, streak=self.checks.streak)
+        run.parts = parts
         times |= {
             "billed": bill.billed_ms,
             "lane_billed": lane.billed_ms,
@@ -275,9 +288,10 @@ class _Settling:
         self.done.add(job.id)
         why = Reason.ACCEPTED_LATE if late else Reason.COMPLETED
         verification.say_succeeded(self.tx, job, run, actor=self.node.node_id, why=why)
-        holds.settle(self.hub, self.tx, job, bills=[run.bill], ref=run.attempt_id)
+        holds.settle(self.hub, self.tx, job, bills=run.bills, ref=run.attempt_id)
+        verification.pay_parts(self.tx, job, [run])
         self.reported[-1]["cost"] = run.bill.charge
-        self.accepted.append(run.accepted_row(job, why=why, verdict=believed, cost=run.bill.charge))
+        self.accepted.append(run.accepted_row(job, why=why, verdict=believed, cost=run.cost))
         self.settled.effects.finished.append(job.id)
         if job.errand is not None:
             self.settled.effects.errands.append(job.id)
@@ -291,7 +305,7 @@ class _Settling:
         newest = job.attempt_no == attempt.number and job.state != JobState.QUEUED
         earlier = verification.waiting(self.tx, job)
         said: dict[str, Any] = {"actor": self.node.node_id, "effects": self.settled.effects}
-        if any(known.bill.owner_id == run.bill.owner_id for known in earlier):
+        if any(known.is_one_with(run) for known in earlier):
             self.reported[-1] |= {"new_state": AttemptState.SUPERSEDED.value, "names": None}
             if newest:
                 verification.wait_for_another(self.tx, job, attempt_no=attempt.number, **said)
@@ -357,7 +371,9 @@ class _Settling:
 
     def _try_again(self, report: Report, job: AnyRow) -> None:
         number = int(report.attempt_id.rpartition("-")[2])
-        if report.outcome is not Outcome.FAILED:
+        if report.outcome is Outcome.MOVED and self._move(report, job, number):
+            return
+        if report.outcome not in (Outcome.FAILED, Outcome.MOVED):
             # Given back, or stopped although the job was not cancelled: it simply waits again, at nobody's cost.
             # Each time a little later: a node that only ever gives back must not keep the hub busy.
             delay_ms = min(_GIVEN_BACK_MAX_MS, _GIVEN_BACK_MS << min(job.attempt_no, 20))
@@ -372,11 +388,13 @@ class _Settling:
                 avoid_node="",
             )
             return
+        checkpoints.failed(self.hub, self.tx, job, attempt_no=number)
         lifecycle.attempt_failed(
             self.tx,
             job,
             attempt_no=number,
-            reason=report.reason,
+            # Nothing was saved to go on from: the node moved it without its files.
+            reason=Reason.STAGING_FAILED if report.outcome is Outcome.MOVED else report.reason,
             node_id=self.node.node_id,
             actor=self.node.node_id,
             limits=self.hub.settings.retry_limits(job.retries),
@@ -388,6 +406,29 @@ class _Settling:
             error=report.error,
             exit_code=report.exit_code,
         )
+
+    def _move(self, report: Report, job: AnyRow, attempt_no: int) -> bool:
+        """The job waits for the host that it named, and goes on there. False: there is nothing to go on from."""
+        if job.checkpoint_no != attempt_no or report.move_to is None:
+            return False
+        said: dict[str, Any] = {"actor": self.node.node_id, "effects": self.settled.effects}
+        if job.moves >= self.hub.settings.moves_max:
+            reason, most = Reason.MOVED_TOO_OFTEN, self.hub.settings.moves_max
+            error = f"It moved {most} times already; no job may move more often here."
+            lifecycle.finish(self.tx, job, JobState.FAILED, reason=reason, error=error, **said)
+            return True
+        lifecycle.requeue(
+            self.tx,
+            job,
+            attempt_no=attempt_no,
+            reason=Reason.MOVED,
+            ready_at_ms=self.tx.now_ms,
+            avoid_node="",
+            pinned=node_rows.named(self.tx.connection, report.move_to, account_id=job.account_id),
+            moves=job.moves + 1,
+            **said,
+        )
+        return True
 
     def _update_health(self) -> None:
         """Three node faults in a row and the node rests for a while; any success clears the count."""

@@ -23,11 +23,13 @@ from computepool.core.reputation import REFUTED_ACTION, VERIFIED_ACTION
 from computepool.core.resources import Shape
 from computepool.core.verification import PPM, Decision, Mode, Policy, Ruling, parse
 from computepool.hub.registry import Lane
-from computepool.hub.services import holds, lifecycle
+from computepool.hub.services import checkpoints, holds, lifecycle
+from computepool.hub.services.checkpoints import Contribution
 from computepool.hub.services.context import Hub
 from computepool.hub.services.holds import Bill
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import artifacts as artifact_rows
+from computepool.hub.store import checkpoints as checkpoint_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import records, results
 from computepool.hub.store.session import AnyRow, Tx
@@ -72,6 +74,30 @@ class Run:
     printed: str | None  #: digest of the standard output, of a script or command
     files: dict[str, str]  #: name to digest
     waited: bool = True  #: it is on its attempt's row already; else the caller writes that
+    parts: tuple[Contribution, ...] = ()  #: by the attempts that it went on from, oldest first
+
+    @property
+    def bills(self) -> list[Bill]:
+        """The one that reported the result comes first."""
+        return [self.bill, *(part.bill for part in self.parts)]
+
+    @property
+    def cost(self) -> int:
+        return sum(bill.charge for bill in self.bills)
+
+    @property
+    def owners(self) -> set[str]:
+        return {bill.owner_id for bill in self.bills}
+
+    def is_one_with(self, other: Run) -> bool:
+        """They are no two opinions: an owner has a hand in both, or they went on from the same work."""
+        mine, theirs = ({run.number, *(part.number for part in run.parts)} for run in (self, other))
+        return bool(self.owners & other.owners) or not mine.isdisjoint(theirs)
+
+    @property
+    def is_its_own(self) -> bool:
+        """No other owner's work is in it, so that what is wrong with it is its node's doing."""
+        return len(self.owners) == 1
 
     def accepted_row(self, job: AnyRow, *, why: Reason, verdict: Verdict, cost: int) -> dict[str, Any]:
         return {
@@ -142,7 +168,18 @@ def _run_from(row: AnyRow) -> Run:
 
 
 def waiting(tx: Tx, job: AnyRow) -> list[Run]:
-    return [_run_from(row) for row in results.waiting(tx.connection, job.id)]
+    runs = []
+    for row in results.waiting(tx.connection, job.id):
+        run = _run_from(row)
+        run.parts = checkpoints.contributions(tx, job, row)
+        runs.append(run)
+    return runs
+
+
+def pay_parts(tx: Tx, job: AnyRow, paid: Sequence[Run]) -> None:
+    """The result counts, so what it went on from is paid, too; and nobody needs the checkpoint any more."""
+    checkpoint_rows.pay(tx, [part.row() for run in paid for part in run.parts])
+    checkpoints.drop(tx, job)
 
 
 def printed_text(tx: Tx, run: Printed, unstored: Mapping[str, str]) -> str | None:
@@ -229,10 +266,11 @@ def keep(
     tx: Tx, job: AnyRow, run: Run, *, actor: str, newest: bool, effects: Effects, **changes: Any
 ) -> None:
     """The result stays on its attempt's row, and the job waits for another owner's node, or for a comparison."""
-    owners = ",".join(sorted({*filter(None, job.avoid_owners.split(",")), run.bill.owner_id}))
+    owners = ",".join(sorted({*filter(None, job.avoid_owners.split(",")), *run.owners}))
     counted = {"results": job.results + 1, "avoid_owners": owners}
     _keep_files(tx, job, run)
     if not newest:  # a late one: another attempt has the job, or it waits already
+        checkpoints.drop(tx, job)
         results.count(tx, job.id, **counted)
         return
     wait_for_another(tx, job, attempt_no=run.number, actor=actor, effects=effects, **counted, **changes)
@@ -241,6 +279,7 @@ def keep(
 def wait_for_another(
     tx: Tx, job: AnyRow, *, attempt_no: int, actor: str, effects: Effects, **changes: Any
 ) -> None:
+    checkpoints.drop(tx, job)  # it was of the run that reported; another one starts from nothing
     lifecycle.requeue(
         tx,
         job,
@@ -250,6 +289,7 @@ def wait_for_another(
         effects=effects,
         ready_at_ms=tx.now_ms,
         avoid_node="",
+        pinned="",
         **changes,
     )
 
@@ -279,18 +319,20 @@ def conclude(
     paid = [runs[place] for place in counting][: job.runs]
     ends: Ends = {run.attempt_id: (AttemptState.SUCCEEDED, None) for run in runs}
     ends |= {run.attempt_id: (AttemptState.SUCCEEDED, run.bill.charge) for run in paid}
-    ends |= {runs[place].attempt_id: (AttemptState.REFUTED, None) for place in decision.wrong}
-    chosen, cost = paid[0], sum(run.bill.charge for run in paid)
+    ends |= {runs[place].attempt_id: (_wrong_state(runs[place]), None) for place in decision.wrong}
+    chosen, cost = paid[0], sum(run.cost for run in paid)
     if verdict is Verdict.CONFIRMED:
         for place in decision.agreeing:
             _say(tx, job, runs[place], action=VERIFIED_ACTION)
     for place in decision.wrong:
-        _say(tx, job, runs[place], action=REFUTED_ACTION)
-        effects.struck.append(runs[place].node_id)
+        if runs[place].is_its_own:
+            _say(tx, job, runs[place], action=REFUTED_ACTION)
+            effects.struck.append(runs[place].node_id)
     if verdict is Verdict.VARIES:
         _mark_varying(hub, tx, job)
     say_succeeded(tx, job, chosen, actor=actor, why=why)
-    holds.settle(hub, tx, job, bills=[run.bill for run in paid], ref=chosen.attempt_id)
+    holds.settle(hub, tx, job, bills=[bill for run in paid for bill in run.bills], ref=chosen.attempt_id)
+    pay_parts(tx, job, paid)
     job_rows.accept(tx, [chosen.accepted_row(job, why=why, verdict=verdict, cost=cost)])
     artifact_rows.refer(tx, chosen.references(job))
     results.conclude(
@@ -308,6 +350,11 @@ def conclude(
     effects.finished.append(job.id)
     lifecycle.release_dependents(tx, [job.id], effects)
     return ends
+
+
+def _wrong_state(run: Run) -> AttemptState:
+    """Where several owners' nodes made it, nobody can tell whose work was wrong: nobody is paid, and nobody blamed."""
+    return AttemptState.REFUTED if run.is_its_own else AttemptState.SUPERSEDED
 
 
 def _whole_first(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, func, select, update
+from sqlalchemy import BigInteger, Connection, Select, bindparam, func, select, update
 
 from computepool.core.errors import InvariantViolation
 from computepool.core.jobs import AttemptState, JobState, Reason
@@ -78,7 +78,9 @@ def live_attempts(connection: Connection, *, node_id: str) -> Sequence[AnyRow]:
             jobs.c.ceiling,
             jobs.c.hold,
             jobs.c.runs,
+            jobs.c.longest_ms,
             jobs.c.avoid_owners,
+            jobs.c.pinned,
         )
         .join(jobs, jobs.c.id == attempts.c.job_id)
         .where(attempts.c.node_id == node_id, IS_LIVE)
@@ -104,9 +106,10 @@ _REPORT = (
         usage=bindparam("measured"),
         started_at_ms=bindparam("started"),
         finished_at_ms=bindparam("finished"),
-        billed_ms=bindparam("billed"),
-        lane_billed_ms=bindparam("lane_billed"),
-        charge=bindparam("cost"),
+        # Not taken away by a late report: an attempt may be paid for what another one went on from.
+        billed_ms=func.coalesce(bindparam("billed", type_=BigInteger), attempts.c.billed_ms),
+        lane_billed_ms=func.coalesce(bindparam("lane_billed", type_=BigInteger), attempts.c.lane_billed_ms),
+        charge=func.coalesce(bindparam("cost", type_=BigInteger), attempts.c.charge),
         outcome=bindparam("names"),
         streak=bindparam("known_for"),
         result=bindparam("value"),

@@ -65,6 +65,14 @@ def list_nodes(connection: Connection, *, after: str, limit: int, account_id: st
     return connection.execute(statement).all()
 
 
+def named(connection: Connection, host: str, *, account_id: str) -> str:
+    """The id of the account's own node that is called so; else the word as it is: an id, or others' name of a host."""
+    own = select(nodes.c.id).where(
+        nodes.c.account_id == account_id, nodes.c.name == host, nodes.c.state != "revoked"
+    )
+    return connection.execute(own.order_by(nodes.c.id.desc()).limit(1)).scalar() or host
+
+
 def count_nodes(connection: Connection) -> int:
     """Enrolled and not revoked."""
     statement = select(func.count()).where(nodes.c.state != "revoked")
