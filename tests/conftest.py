@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+from computepool.hub.store.schema import migrate
 from computepool.testing.postgres import PostgresServer
 
 pytest_plugins = ["tests.no_skips"]
@@ -38,5 +39,13 @@ def postgres() -> Iterator[PostgresServer]:
 def postgres_url(postgres: PostgresServer) -> Iterator[str]:
     """The address of an empty database of its own, dropped after the test."""
     url = postgres.fresh_database()
+    yield url
+    postgres.drop_database(url)
+
+
+@pytest.fixture
+def migrated_url(postgres: PostgresServer) -> Iterator[str]:
+    """The same with the newest schema in it, for a hub."""
+    url = postgres.fresh_database(migrate)
     yield url
     postgres.drop_database(url)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from computepool.hub.store.schema import migrate
 from computepool.testing.processes import RealPool
 
 MakePool = Callable[..., RealPool]
@@ -34,7 +35,7 @@ def make_pool(request: pytest.FixtureRequest, agent_cache: Path) -> Iterator[Mak
         """
         url = database if "://" in database else ""
         if database == "postgresql":
-            url = request.getfixturevalue("postgres").fresh_database()
+            url = request.getfixturevalue("postgres").fresh_database(migrate)
         pool = RealPool(database_url=url, cache=agent_cache, **settings)
         pools[pool] = quiet
         return pool

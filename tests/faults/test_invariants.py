@@ -13,6 +13,7 @@ from computepool.core.errors import NotFound
 from computepool.hub.main import check
 from computepool.hub.services.invariants import POOL_RULES, check_all
 from computepool.hub.settings import Settings
+from computepool.hub.store.schema import migrate
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit
 
@@ -123,7 +124,7 @@ async def _make(folder: Path, url: str) -> dict[str, str]:
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("world")
-    url = request.getfixturevalue("postgres").fresh_database() if request.param == "postgresql" else ""
+    url = request.getfixturevalue("postgres").fresh_database(migrate) if request.param == "postgresql" else ""
     jobs = asyncio.run(_make(folder, url))
     return World(Settings(data_dir=folder, DATABASE_URL=url), jobs)
 

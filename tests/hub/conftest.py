@@ -26,6 +26,6 @@ async def hub(tmp_path: Path) -> AsyncIterator[HubDouble]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def any_hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else ""
+    url = request.getfixturevalue("migrated_url") if request.param == "postgresql" else ""
     async with running_hub(tmp_path, database_url=url) as running:
         yield running

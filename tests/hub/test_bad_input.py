@@ -14,6 +14,7 @@ import pytest
 
 from computepool.hub.api.errors import STATUS
 from computepool.hub.main import check
+from computepool.hub.store.schema import migrate
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.cast import DATA, DIGEST, Cast, assemble
 from tests.hub.submitting import COMMAND, body, job, submit
@@ -234,7 +235,7 @@ async def cast(
 ) -> AsyncIterator[Cast]:
     url = ""
     if request.param == "postgresql":
-        url = request.getfixturevalue("postgres").fresh_database()
+        url = request.getfixturevalue("postgres").fresh_database(migrate)
     async with running_hub(tmp_path_factory.mktemp("hub"), database_url=url) as hub:
         yield await assemble(hub)
         assert check(hub.hub.settings) == []

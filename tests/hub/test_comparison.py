@@ -34,7 +34,7 @@ NEAR = {"compare": "tolerance:1e-6"}
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest) -> str:
-    return "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    return "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
 
 
 @pytest.fixture

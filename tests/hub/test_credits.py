@@ -37,7 +37,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def hub(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
     grant = {"signup_grant": 100 * CREDIT, "tick_s": 10_000, "mature_s": 10_000}
     async with running_hub(tmp_path, database_url=url, clock=clock, **grant) as hub:
         yield hub
@@ -152,14 +152,14 @@ def _somebody_waits(connection: Connection) -> bool:
 
 
 async def test_two_hubs_mature_the_same_earnings_once(
-    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their clocks differ, so each sees another part as ripe; and later earnings lie there that could be taken by mistake."""
     clocks = FakeClock(), FakeClock(seed=1)
     quiet = {"tick_s": 10_000, "mature_s": 10_000}
     async with (
-        running_hub(tmp_path / "one", database_url=postgres_url, clock=clocks[0], **quiet) as one,
-        running_hub(tmp_path / "two", database_url=postgres_url, clock=clocks[1], **quiet) as two,
+        running_hub(tmp_path / "one", database_url=migrated_url, clock=clocks[0], **quiet) as one,
+        running_hub(tmp_path / "two", database_url=migrated_url, clock=clocks[1], **quiet) as two,
     ):
         one.admin = one.client(two.admin_key)  # the second start replaced the first one's key
         sam, pia = await one.account("sam", "submitter"), await one.account("pia", "provider")

@@ -26,6 +26,7 @@ from schemathesis.specs.openapi import checks
 from computepool.hub.app import create_api, create_app
 from computepool.hub.main import bootstrap, check
 from computepool.hub.settings import Settings
+from computepool.hub.store.schema import migrate
 from computepool.protocol.nodes import CompleteRequest
 from computepool.protocol.tokens import b64, public_text, sign_node_token
 from computepool.testing.node import PROFILE
@@ -109,7 +110,7 @@ class Target:
 
 @pytest.fixture(scope="module", params=DATABASES)
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    url = request.getfixturevalue("postgres").fresh_database() if request.param == "postgresql" else ""
+    url = request.getfixturevalue("postgres").fresh_database(migrate) if request.param == "postgresql" else ""
     configured = Settings(
         data_dir=tmp_path_factory.mktemp("hub"),
         DATABASE_URL=url,

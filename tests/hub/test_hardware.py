@@ -270,11 +270,11 @@ async def test_another_hubs_verdict_is_followed(pool: HubDouble) -> None:
     assert pool.hub.registry.fleet.profile(node.node_id).capacity.tier == "rtx-3050"
 
 
-async def test_a_node_that_changes_hubs_keeps_its_tier(tmp_path: Path, postgres_url: str) -> None:
+async def test_a_node_that_changes_hubs_keeps_its_tier(tmp_path: Path, migrated_url: str) -> None:
     clock = FakeClock()
     async with (
-        running_hub(tmp_path / "a", clock=clock, database_url=postgres_url, **QUIET) as first,
-        running_hub(tmp_path / "b", clock=clock, database_url=postgres_url, **QUIET) as second,
+        running_hub(tmp_path / "a", clock=clock, database_url=migrated_url, **QUIET) as first,
+        running_hub(tmp_path / "b", clock=clock, database_url=migrated_url, **QUIET) as second,
     ):
         first.admin = first.client(second.admin_key)  # a start gives the admin a new key
         node = await first.node(**CARD)

@@ -32,7 +32,7 @@ CEILING = 2 * PRICE
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
     async with running_hub(
         tmp_path, database_url=url, clock=FakeClock(), signup_grant=100 * CREDIT, tick_s=10_000
     ) as hub:

@@ -121,10 +121,10 @@ async def test_a_rotation_on_the_database_is_noticed(tmp_path: Path) -> None:
         assert (await published(hub)).current == before.next
 
 
-async def test_another_hub_follows_at_once(postgres_url: str, tmp_path: Path) -> None:
+async def test_another_hub_follows_at_once(migrated_url: str, tmp_path: Path) -> None:
     async with (
-        running_hub(tmp_path / "a", database_url=postgres_url) as one,
-        running_hub(tmp_path / "b", database_url=postgres_url) as two,
+        running_hub(tmp_path / "a", database_url=migrated_url) as one,
+        running_hub(tmp_path / "b", database_url=migrated_url) as two,
     ):
         after = await rotate(two)
         async with asyncio.timeout(5):

@@ -34,7 +34,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def pool(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
     async with running_hub(tmp_path, database_url=url, clock=FakeClock(), **QUIET) as hub:
         yield hub
         assert check(hub.hub.settings) == []
@@ -277,11 +277,11 @@ async def test_trend_and_change_within_the_hour(pool: HubDouble) -> None:
 
 
 @pytest.fixture
-async def two(tmp_path: Path, postgres_url: str) -> AsyncIterator[tuple[HubDouble, HubDouble]]:
+async def two(tmp_path: Path, migrated_url: str) -> AsyncIterator[tuple[HubDouble, HubDouble]]:
     clock = FakeClock()
     async with (
-        running_hub(tmp_path / "a", clock=clock, database_url=postgres_url, **QUIET) as first,
-        running_hub(tmp_path / "b", clock=clock, database_url=postgres_url, **QUIET) as second,
+        running_hub(tmp_path / "a", clock=clock, database_url=migrated_url, **QUIET) as first,
+        running_hub(tmp_path / "b", clock=clock, database_url=migrated_url, **QUIET) as second,
     ):
         first.admin = first.client(second.admin_key)  # a start gives the admin a new key
         yield first, second

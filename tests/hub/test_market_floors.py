@@ -156,10 +156,10 @@ async def test_a_floor_is_there_when_the_node_comes_back(tmp_path: Path) -> None
         assert held(hub, node) == 3
 
 
-async def test_a_floor_set_at_one_hub_holds_at_the_other(tmp_path: Path, postgres_url: str) -> None:
+async def test_a_floor_set_at_one_hub_holds_at_the_other(tmp_path: Path, migrated_url: str) -> None:
     async with (
-        running_hub(tmp_path / "a", database_url=postgres_url) as first,
-        running_hub(tmp_path / "b", database_url=postgres_url) as second,
+        running_hub(tmp_path / "a", database_url=migrated_url) as first,
+        running_hub(tmp_path / "b", database_url=migrated_url) as second,
     ):
         first.admin = first.client(second.admin_key)
         node = await second.node(region="in")

@@ -98,12 +98,12 @@ async def test_a_lost_answer_is_asked_for_again(hub: HubDouble) -> None:
 
 @pytest.mark.parametrize("hubs", [1, 2])
 async def test_a_revoked_node_is_out_at_once_even_while_its_poll_is_parked(
-    postgres_url: str, tmp_path: Path, hubs: int
+    migrated_url: str, tmp_path: Path, hubs: int
 ) -> None:
     """On the hub that is told, and on another one of the same pool."""
     async with (
-        running_hub(tmp_path / "a", database_url=postgres_url) as here,
-        running_hub(tmp_path / "b", database_url=postgres_url) as there,
+        running_hub(tmp_path / "a", database_url=migrated_url) as here,
+        running_hub(tmp_path / "b", database_url=migrated_url) as there,
     ):
         told = here if hubs == 1 else there
         node = await here.node(here.client(there.admin_key))

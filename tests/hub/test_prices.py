@@ -144,10 +144,10 @@ async def test_other_economies_have_fixed_prices(tmp_path: Path, economy: str) -
         assert "its prices are fixed" in answer.json()["detail"]
 
 
-async def test_another_hub_follows(tmp_path: Path, postgres_url: str) -> None:
+async def test_another_hub_follows(tmp_path: Path, migrated_url: str) -> None:
     async with (
-        running_hub(tmp_path / "one", database_url=postgres_url) as one,
-        running_hub(tmp_path / "two", database_url=postgres_url) as two,
+        running_hub(tmp_path / "one", database_url=migrated_url) as one,
+        running_hub(tmp_path / "two", database_url=migrated_url) as two,
     ):
         admin = one.client(two.admin_key)  # the second start replaced the first one's key
         changed = await admin.put("/prices", json=await edited(admin, base=7 * CREDIT))

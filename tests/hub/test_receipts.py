@@ -31,7 +31,7 @@ Document = dict[str, Any]
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
     chosen = {"tick_s": 10_000, "signup_grant": 100 * CREDIT}
     async with running_hub(tmp_path, database_url=url, clock=FakeClock(), **chosen) as hub:
         yield hub

@@ -51,7 +51,7 @@ def database() -> str:
 
 @pytest.fixture
 async def hub(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if database == "sqlite" else request.getfixturevalue("postgres_url")
+    url = "" if database == "sqlite" else request.getfixturevalue("migrated_url")
     async with running_hub(
         tmp_path, database_url=url, clock=FakeClock(), signup_grant=GRANT, tick_s=10_000, verify="adaptive"
     ) as hub:

@@ -170,9 +170,9 @@ async def two_hubs(folder: Path, url: str, clock: FakeClock) -> AsyncIterator[tu
         yield a, b
 
 
-async def test_two_hubs_agree(tmp_path: Path, postgres_url: str) -> None:
+async def test_two_hubs_agree(tmp_path: Path, migrated_url: str) -> None:
     clock = FakeClock()
-    async with two_hubs(tmp_path, postgres_url, clock) as (a, b):
+    async with two_hubs(tmp_path, migrated_url, clock) as (a, b):
         cast = await people(a)
         node = await a.node(cast.pia)
         await cast.work(node)

@@ -17,6 +17,7 @@ from computepool.hub.main import bootstrap
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.settings import Settings
+from computepool.testing import databases
 from computepool.testing.node import NodeDouble
 from computepool.testing.rules import check_rules
 
@@ -95,6 +96,7 @@ async def running_hub(
         **settings,
     }
     configured = Settings(data_dir=folder, DATABASE_URL=database_url, **chosen)
+    databases.place(configured)
     started = bootstrap(configured)
     app = create_app(configured, clock or SystemClock())
     async with app.router.lifespan_context(app):

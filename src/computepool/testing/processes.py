@@ -34,6 +34,7 @@ from computepool.hub.main import Bootstrap
 from computepool.hub.settings import Settings
 from computepool.hub.store import crashpoints
 from computepool.sdk.pool import Pool, connect
+from computepool.testing import databases
 
 T = TypeVar("T")
 
@@ -182,6 +183,7 @@ class HubProcess(RealProcess):
         if database_url:
             self._env["DATABASE_URL"] = database_url
         self.settings = Settings(data_dir=folder / "hub", DATABASE_URL=database_url)
+        databases.place(self.settings)
         self.first = first or hub_main.bootstrap(self.settings)
 
     @property
