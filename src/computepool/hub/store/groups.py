@@ -25,6 +25,7 @@ from computepool.hub.store.tables import (
     events,
     groups,
     jobs,
+    nodes,
 )
 
 PENDING, HAS_JOB, SUCCEEDED, FAILED = "pending", "job", "succeeded", "failed"
@@ -337,17 +338,18 @@ def digests_of(connection: Connection, group_id: str, *, limit: int) -> list[str
     return list(connection.execute(statement).scalars())
 
 
-def home_may_read(connection: Connection, *, digest: str, node_id: str, owner: str) -> bool:
+def home_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
     """A node may read what the jobs of a group left that it is fetching home, for its own owner."""
     statement = select(
         exists().where(
             artifact_refs.c.digest == digest,
-            artifact_refs.c.account_id == owner,
             artifact_refs.c.role.in_(_RESULT_ROLES),
             artifact_refs.c.job_id == jobs.c.id,
+            artifact_refs.c.account_id == groups.c.account_id,
             jobs.c.group_id == groups.c.id,
-            groups.c.account_id == owner,
-            groups.c.home == node_id,
+            groups.c.home == nodes.c.id,
+            groups.c.account_id == nodes.c.account_id,
+            nodes.c.id == node_id,
             IS_COMING_HOME,
         )
     )
