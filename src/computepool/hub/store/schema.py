@@ -6,6 +6,7 @@ DDL included, on both databases: a hub killed half-way leaves the old schema, ne
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -42,7 +43,7 @@ def migrate(url: str, *, to: str = "head") -> None:
 
 
 def _is_newest(connection: Connection) -> bool:
-    scripts = ScriptDirectory(str(_SCRIPTS))
+    scripts = _scripts()
     found = MigrationContext.configure(connection).get_current_revision()
     if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
         raise Unavailable(
@@ -50,6 +51,11 @@ def _is_newest(connection: Connection) -> bool:
             "Install that version again, or restore a backup from before."
         )
     return found == scripts.get_current_head()
+
+
+@cache
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory(str(_SCRIPTS))
 
 
 def current(url: str) -> str | None:
@@ -64,7 +70,7 @@ def current(url: str) -> str | None:
 
 def head() -> str | None:
     """The version this program was written for. Raises when the migrations branch."""
-    return ScriptDirectory(str(_SCRIPTS)).get_current_head()
+    return _scripts().get_current_head()
 
 
 def differences(url: str) -> list[object]:
