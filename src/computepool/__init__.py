@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         progress,
         restored,
         stopping,
+        submit_compute_job_group,
     )
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "progress",
     "restored",
     "stopping",
+    "submit_compute_job_group",
 ]
 
 

@@ -26,6 +26,7 @@ from computepool.sdk.errors import (
 from computepool.sdk.executor import PoolExecutor
 from computepool.sdk.futures import JobFuture
 from computepool.sdk.jobclasses import JobReport
+from computepool.sdk.jobgroups import GroupSubmission, submit_compute_job_group
 from computepool.sdk.mapping import MapRun
 from computepool.sdk.options import JobOptions
 from computepool.sdk.outcome import JobOutcome
@@ -43,6 +44,7 @@ __all__ = [
     "Conflict",
     "DrainTimeout",
     "Forbidden",
+    "GroupSubmission",
     "HubUnreachable",
     "InsufficientCredits",
     "JobCancelled",
@@ -72,4 +74,5 @@ __all__ = [
     "progress",
     "restored",
     "stopping",
+    "submit_compute_job_group",
 ]

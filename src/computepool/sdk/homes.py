@@ -1,0 +1,81 @@
+"""Which host is home: the one that was named, or the caller's own node on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from platformdirs import user_data_dir
+
+from computepool.protocol.nodes import NodeView
+from computepool.sdk.errors import BadRequest
+from computepool.sdk.nodes import NODES_MAX
+
+if TYPE_CHECKING:
+    from computepool.sdk.pool import Pool
+
+HOME_ENV = "COMPUTEPOOL_HOME_HOST"
+_DATA_ENV = "COMPUTEPOOL_DATA"
+_SYSTEM_FOLDER = "/var/lib/computepool"
+_NAMED_MAX = 5
+_OTHERWISE = f"Pass home= with one of your hosts, set {HOME_ENV}, or pass return_home_when_complete=False."
+
+
+def find_home(pool: Pool, named: Iterable[str], *, wanted: bool) -> NodeView | None:
+    """`named`: what states say. Raises BadRequest when a home is wanted and it is not clear which."""
+    words = {name for name in named if name}
+    if len(words) > 1:
+        raise BadRequest(
+            f"The states name {len(words)} homes ({', '.join(sorted(words)[:_NAMED_MAX])}); a group has one."
+        )
+    word = next(iter(words), "") or os.environ.get(HOME_ENV, "")
+    if word:
+        return own_node(pool, word)
+    return _node_here(pool) if wanted else None
+
+
+def own_node(pool: Pool, word: str) -> NodeView:
+    """By id, name or address; only one's own can be a home."""
+    own = pool.nodes.list(mine=True, limit=NODES_MAX)
+    found = [node for node in own if word in (node.id, node.name) or _same_url(word, node.profile.url)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise BadRequest(f"{len(found)} of your nodes are called {word!r}; use an id: {found[0].id} …")
+    raise BadRequest(f"{word!r} cannot be home: {_which(own)}.")
+
+
+def _node_here(pool: Pool) -> NodeView:
+    own = pool.nodes.list(mine=True, limit=NODES_MAX)
+    ids = set(_ids_here())
+    here = [node for node in own if node.id in ids] or [node for node in own if node.name == platform.node()]
+    if len(here) == 1:
+        return here[0]
+    found = f"{len(here)} of your nodes are" if here else "none of your nodes is"
+    raise BadRequest(f"Where is home? On this machine {found} ({_which(own)}). {_OTHERWISE}")
+
+
+def _ids_here() -> Iterator[str]:
+    """Of the nodes whose data is on this machine, as far as this user may look."""
+    default = _SYSTEM_FOLDER if os.geteuid() == 0 else user_data_dir("computepool")
+    base = Path(os.environ.get(_DATA_ENV) or default).expanduser()
+    for path in (base / "node" / "identity.json", *sorted(base.glob("hosts/*/node/identity.json"))):
+        try:
+            yield str(json.loads(path.read_text())["node_id"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+
+
+def _same_url(word: str, url: str) -> bool:
+    return bool(url) and word.rstrip("/") == url.rstrip("/")
+
+
+def _which(own: list[NodeView]) -> str:
+    if not own:
+        return "you have no nodes here"
+    names = ", ".join(node.name for node in own[:_NAMED_MAX])
+    return f"your nodes are {names}{' …' if len(own) > _NAMED_MAX else ''}"
