@@ -22,17 +22,15 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import BaseModel
 
 from computepool.core.jobs import TERMINAL, JobKind, JobState, Reason
-from computepool.protocol import values
+from computepool.protocol import bundles, values
 from computepool.protocol.accounts import (
     AccountView,
-    ArtifactPage,
-    ArtifactView,
     HubInfo,
     Problem,
     SignInReply,
     SignInRequest,
-    UploadState,
 )
+from computepool.protocol.artifacts import ArtifactPage, ArtifactView, UploadState
 from computepool.protocol.credits import Estimate, QuoteRequest, QuoteView
 from computepool.protocol.groups import GroupRequest, GroupView
 from computepool.protocol.jobs import (
@@ -74,6 +72,7 @@ class FakeHub:
         self.quotes: list[QuoteRequest] = []
         self.polls_ended = 0
         self.poll_end = ""
+        self.ran_ms = 0  #: that each job says it ran
         self.hold = False  #: new jobs wait in the queue until release()
         #: Called before a request is answered: may raise Refusal, or return "drop" to lose the reply after the
         #: work is done, or "reset" to break the connection before it.
@@ -255,8 +254,12 @@ class FakeHub:
             return
         try:
             function = pickle.loads(self._bytes(spec.function, spec.function_artifact))
-            args, kwargs = pickle.loads(self._bytes(item.payload, item.payload_artifact))
-            text = values.encode(function(*args, **kwargs), allow_pickle=spec.allow_pickle)
+            data = self._bytes(item.payload, item.payload_artifact)
+            if data[:1] == bundles.MARK:
+                text = self._each(function, bundles.unpack(data), allow_pickle=spec.allow_pickle)
+            else:
+                args, kwargs = pickle.loads(data)
+                text = values.encode(function(*args, **kwargs), allow_pickle=spec.allow_pickle)
         except Exception:  # noqa: BLE001 - whatever the function raised
             self.finish(job_id, JobState.FAILED, Reason.EXCEPTION, error=traceback.format_exc())
             return
@@ -267,13 +270,32 @@ class FakeHub:
             self.blobs[digest] = text.encode()
             self.finish(job_id, JobState.SUCCEEDED, Reason.COMPLETED, result_artifact=digest)
 
+    def _each(self, function: Any, items: list[bytes], *, allow_pickle: bool) -> str:
+        parts = []
+        for item in items:
+            args, kwargs = pickle.loads(item)
+            try:
+                parts.append(
+                    bundles.returned(values.encode(function(*args, **kwargs), allow_pickle=allow_pickle))
+                )
+            except Exception:  # noqa: BLE001 - whatever the function raised
+                parts.append(bundles.raised(traceback.format_exc()))
+        return bundles.answer(parts)
+
     def finish(self, job_id: str, state: JobState, reason: Reason, **ending: Any) -> None:
         job = self.jobs[job_id]
         job |= {"state": state, "reason": reason, "exit_code": ending.get("exit_code")}
         results = self.results[job["group_id"]]
         results.append(
             JobResult(
-                seq=len(results) + 1, job_id=job_id, item=job["number"], state=state, reason=reason, **ending
+                seq=len(results) + 1,
+                job_id=job_id,
+                item=job["number"],
+                state=state,
+                reason=reason,
+                units=job["item"].units,
+                ran_ms=self.ran_ms,
+                **ending,
             )
         )
         self.lock.notify_all()

@@ -37,8 +37,8 @@ class Bar:
             self._task = self._progress.add_task(label, total=total)
             self._progress.start()
 
-    def one_done(self, _: object) -> None:
-        self._done += 1
+    def add(self, done: int) -> None:
+        self._done += done
         if self._progress is not None and time.monotonic() - self._drawn > _REDRAW_S:
             self._drawn = time.monotonic()
             self._progress.update(self._task, completed=self._done)

@@ -2,7 +2,7 @@
 
 ComputePoolError
 ├── BadRequest, Unauthenticated, Forbidden, NotFound, Conflict, Gone, TooLarge, RateLimited,
-│   InsufficientCredits, OutOfSpace, InvariantViolation     as the hub said (core/errors.py)
+│   InsufficientCredits, OutOfSpace, QuotaExceeded, InvariantViolation     as the hub said (core/errors.py)
 ├── Unavailable                        the hub answers, but cannot do it now
 │   └── HubUnreachable                 no answer from the hub at all
 ├── ChecksumMismatch                   a transfer's bytes are not what their SHA-256 says
@@ -15,6 +15,8 @@ ComputePoolError
 
 from __future__ import annotations
 
+import builtins
+import re
 from concurrent.futures import CancelledError
 
 from computepool.core.errors import (
@@ -28,12 +30,13 @@ from computepool.core.errors import (
     InvariantViolation,
     NotFound,
     OutOfSpace,
+    QuotaExceeded,
     RateLimited,
     TooLarge,
     Unauthenticated,
     Unavailable,
 )
-from computepool.core.jobs import JobState
+from computepool.core.jobs import JobState, Reason
 from computepool.protocol.accounts import Problem
 from computepool.protocol.jobs import JobResult
 
@@ -53,6 +56,7 @@ __all__ = [
     "JobFailed",
     "NotFound",
     "OutOfSpace",
+    "QuotaExceeded",
     "RateLimited",
     "ResultUnreadable",
     "TooLarge",
@@ -86,15 +90,27 @@ class JobError(ComputePoolError):
         #: What the node said: the remote traceback of a function, or the end of a script's complaint.
         self.remote_error: str | None = None
 
+    def __str__(self) -> str:
+        return self.detail  # whatever exception of Python's it is besides
+
     def __reduce__(self) -> tuple[object, ...]:
         """Keyword arguments make the default pickling fail; futures are passed between processes."""
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
 class JobFailed(JobError):
-    """The job failed."""
+    """The job failed.
+
+    Where a function raised one of Python's own exceptions, it is one of these, too: `except ZeroDivisionError` finds it.
+    """
 
     code = "job_failed"
+    remote_type: type[Exception] | None = (
+        None  #: what the function raised, where that is an exception of Python's own
+    )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt_failure, (self.remote_type, self.args, self.__dict__)
 
 
 class JobCancelled(JobError, CancelledError):
@@ -126,6 +142,8 @@ def job_error(result: JobResult) -> JobError | None:
     if result.state is JobState.SUCCEEDED:
         return None
     kind = {JobState.CANCELLED: JobCancelled, JobState.EXPIRED: JobExpired}.get(result.state, JobFailed)
+    if kind is JobFailed and result.reason is Reason.EXCEPTION:
+        kind = _failure(_type_in(result.error or ""))
     sentence = f"Job {result.job_id} {result.state}: {result.reason.replace('_', ' ')}"
     if result.exit_code is not None:
         sentence += f" (exit code {result.exit_code})"
@@ -134,6 +152,52 @@ def job_error(result: JobResult) -> JobError | None:
     error = kind(sentence, job_id=result.job_id, reason=result.reason, exit_code=result.exit_code)
     error.remote_error = result.error
     return error
+
+
+def raised_error(job_id: str, traceback: str) -> JobError:
+    """The end of one item of several that a job had, as if it had been a job of its own."""
+    kind = _failure(_type_in(traceback))
+    error = kind(
+        f"An item of job {job_id} failed: exception\n{traceback}", job_id=job_id, reason=Reason.EXCEPTION
+    )
+    error.remote_error = traceback
+    return error
+
+
+def _type_in(traceback: str) -> type[Exception] | None:
+    """What the last line of a traceback names, if that is one of Python's own exceptions. It is a stranger's text."""
+    for line in reversed(traceback.splitlines()):
+        found = _NAMED.match(line)
+        if found:
+            kind = getattr(builtins, found[1], None)
+            return kind if isinstance(kind, type) and issubclass(kind, Exception) else None
+    return None
+
+
+def _failure(kind: type[Exception] | None) -> type[JobFailed]:
+    """JobFailed that is also a `kind`. Some kinds mean something to the interpreter, or to whoever waits: not these."""
+    if kind is None or kind.__module__ != "builtins" or issubclass(kind, _PLAIN_ONLY):
+        return JobFailed
+    if kind not in _failures:
+        members = {"remote_type": kind, "__module__": JobFailed.__module__}
+        made = type("JobFailed", (JobFailed, kind), members)
+        try:
+            made("probe", job_id="")
+        except TypeError:  # a kind that wants other arguments
+            made = JobFailed
+        _failures[kind] = made
+    return _failures[kind]
+
+
+_failures: dict[type[Exception], type[JobFailed]] = {}
+_NAMED = re.compile(r"([A-Z][A-Za-z]+)(?::|$)")
+_PLAIN_ONLY = (StopIteration, StopAsyncIteration, SyntaxError, MemoryError, BaseExceptionGroup, Warning)
+
+
+def _rebuilt_failure(
+    kind: type[Exception] | None, args: tuple[object, ...], state: dict[str, object]
+) -> JobError:
+    return _rebuilt(_failure(kind), args, state)
 
 
 def _rebuilt(kind: type[JobError], args: tuple[object, ...], state: dict[str, object]) -> JobError:

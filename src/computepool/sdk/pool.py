@@ -122,11 +122,15 @@ class Pool:
         /,
         *iterables: Iterable[Any],
         progress: bool | None = None,
+        ordered: bool = True,
         return_exceptions: bool = False,
         in_flight_max: int | None = None,
+        chunksize: int | None = None,
         **options: Unpack[JobOptions],
     ) -> MapRun:
-        """The results of `fn` over the items, in order, as they come; with a bar on a terminal.
+        """The results of `fn` over the items, in order, as they come; with a bar on a terminal or in a notebook.
+
+        Tiny items travel several to a job, by what the first ones took; `chunksize` says how many instead.
 
         >>> for picture in pool.map(render, range(1000), cores=2): ...
         """
@@ -134,8 +138,10 @@ class Pool:
             fn,
             *iterables,
             progress=progress,
+            ordered=ordered,
             return_exceptions=return_exceptions,
             in_flight_max=in_flight_max,
+            chunksize=chunksize,
         )
 
     @overload

@@ -12,15 +12,16 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from computepool.protocol.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs import ITEMS_MAX, JobResult, SubmitReply
-from computepool.sdk.errors import ComputePoolError
+from computepool.sdk.bundles import Feed, Task
+from computepool.sdk.errors import ComputePoolError, Conflict
 from computepool.sdk.futures import JobFuture, Reader
 from computepool.sdk.transport import WAIT_MS, Transport
 
@@ -49,6 +50,24 @@ class Submission:
     terms: str  #: further fields of the request, each with a leading comma
     read: Reader
     budget_each: int | None = None  #: microcredits; a batch is sent with the sum of its jobs' shares
+    retries: int = 0
+    allow_pickle: bool = False
+
+
+class Receiver(Protocol):
+    """Who hears of a job: the future of one that was submitted by itself, or the bundle of a map's items."""
+
+    def assign(self, job_id: str) -> None: ...
+
+    def finish(self, result: JobResult) -> None: ...
+
+    def fail(self, error: ComputePoolError) -> None: ...
+
+    def drop(self) -> None: ...
+
+
+#: A job that waits to be sent: what it shares with others, the JSON of its Item, and who hears of it.
+Outgoing = tuple[Submission, str, Receiver]
 
 
 class Session:
@@ -70,15 +89,16 @@ class Session:
         self._request = request
         self._lingers = lingers
         self._pid = os.getpid()
-        lock = threading.Lock()
+        self.lock = lock = threading.Lock()
         #: Two conditions over one lock: a submit wakes the sender alone, not everybody who waits for news.
         self._state = threading.Condition(lock)
         self._to_send = threading.Condition(lock)
         # All below is guarded by that lock.
         self._group_id = group_id
-        self._queue: deque[tuple[Submission, str, JobFuture]] = deque()
+        self._queue: deque[Outgoing] = deque()
+        self._feeds: list[Feed] = []
         self._sending = 0
-        self._open: dict[str, JobFuture] = {}
+        self._open: dict[str, Receiver] = {}
         self._early: dict[str, JobResult] = {}  #: results that came before the reply that names their jobs
         self._cursor = 0
         self._warm = False  #: a result came a moment ago, and this session lingers
@@ -94,7 +114,7 @@ class Session:
 
     @property
     def unfinished(self) -> int:
-        return len(self._queue) + self._sending + len(self._open)
+        return len(self._queue) + sum(map(len, self._feeds)) + self._sending + len(self._open)
 
     def submit(self, submission: Submission, item: str) -> JobFuture:
         """`item` is the JSON of one Item. Returns at once; the sender takes it from here."""
@@ -111,11 +131,48 @@ class Session:
                 self._to_send.notify()
         return future
 
+    def feed(self, feed: Feed, tasks: Sequence[Task], *, complete: bool) -> None:
+        """More items of a map; `complete`: and there will be no others."""
+        if self._pid != os.getpid():
+            raise RuntimeError("this process was forked: call connect() again in it")
+        with self._state:
+            if self._closing:
+                raise self._lost_by or RuntimeError("cannot submit after close()")
+            feed.put(tasks)
+            feed.complete = complete
+            if feed not in self._feeds and len(feed):
+                self._feeds.append(feed)
+            if self._sender is None and len(feed):
+                self._start()
+            else:
+                self._to_send.notify()
+
+    def again(self, feed: Feed, parts: Sequence[list[Task]]) -> bool:
+        """The same items once more, in these jobs; false when it is too late. The caller holds the lock."""
+        if self._closing and parts:
+            return False
+        feed.resend(parts)
+        if parts and feed not in self._feeds:
+            self._feeds.append(feed)
+        self._to_send.notify()  # an answer may also be what the sender waits for
+        return True
+
+    def withdraw_feed(self, feed: Feed) -> list[str]:
+        """Forget what was not sent; the ids of the jobs that were."""
+        with self._state:
+            feed.drop()
+            self._state.wait_for(lambda: not self._sending, CLOSE_TIMEOUT_S)
+            self._state.notify_all()
+            return [job.job_id for job in feed.unanswered if job.job_id is not None]
+
     def attach(self, job_id: str, read: Reader) -> JobFuture:
         """A future for a job that this group has already. The caller looks for a result that came earlier."""
         with self._state:
-            if job_id in self._open:
-                return self._open[job_id]
+            known = self._open.get(job_id)
+            if isinstance(known, JobFuture):
+                return known
+            if known is not None:
+                raise Conflict(f"Job {job_id} belongs to a map that is under way; take its results there.")
             future = JobFuture(self, read)
             future.assign(job_id)
             self._open[job_id] = future
@@ -148,13 +205,18 @@ class Session:
     def flush(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
         """Wait until the hub has acknowledged everything submitted so far."""
         with self._state:
-            return self._state.wait_for(lambda: not self._queue and not self._sending, timeout_s)
+            return self._state.wait_for(self._all_sent, timeout_s)
+
+    def _all_sent(self) -> bool:
+        return not self._queue and not self._sending and not any(map(len, self._feeds))
 
     def abandon(self) -> None:
         """Cancel all that is open, without waiting: the sender tells the hub as its last act."""
         with self._state:
             dropped = [future for _, _, future in self._queue]
             self._queue.clear()
+            for feed in self._feeds:
+                feed.drop()
             self._abandoned = self._closing = True
             self._to_send.notify()
             self._state.notify_all()
@@ -187,37 +249,68 @@ class Session:
 
     def _send_all(self) -> None:
         while batch := self._next_batch():
-            futures = [future for _, _, future in batch]
+            receivers = [receiver for _, _, receiver in batch]
             try:
                 reply = self._send(batch)
             except ComputePoolError as error:
-                self._refused(futures, error)
+                self._refused(receivers, error)
             else:
-                self._acknowledged(futures, reply.job_ids)
+                self._acknowledged(receivers, reply.job_ids)
         if self._abandoned and self._group_id is not None:
             with suppress(ComputePoolError):
                 self._transport.call("POST", f"/groups/{self._group_id}/cancel", body=b"{}")
 
-    def _next_batch(self) -> list[tuple[Submission, str, JobFuture]]:
-        """The longest run of jobs with the same spec from the head of the queue; empty when closing."""
+    def _next_batch(self) -> list[Outgoing]:
+        """Jobs with the same spec, in their order; empty when closing."""
         with self._state:
-            self._to_send.wait_for(lambda: self._queue or self._closing)
-            batch: list[tuple[Submission, str, JobFuture]] = []
-            size = 0
-            while self._queue and len(batch) < ITEMS_MAX and size < BATCH_BYTES_MAX:
-                entry = self._queue[0]
-                if batch and entry[0] is not batch[0][0] and entry[0] != batch[0][0]:
-                    break
-                batch.append(self._queue.popleft())
-                size += len(entry[1])
+            batch: list[Outgoing] = []
+            while not batch:
+                batch = self._from_queue() or self._from_feeds()
+                if not batch:
+                    due_s = self._due_s()
+                    if self._closing and due_s is None:
+                        break
+                    self._to_send.wait(due_s)
             self._sending = len(batch)
             return batch
 
-    def _send(self, batch: list[tuple[Submission, str, JobFuture]]) -> SubmitReply:
+    def _from_queue(self) -> list[Outgoing]:
+        """The longest run of like jobs from the head of the queue."""
+        batch: list[Outgoing] = []
+        size = 0
+        while self._queue and len(batch) < ITEMS_MAX and size < BATCH_BYTES_MAX:
+            entry = self._queue[0]
+            if batch and entry[0] is not batch[0][0] and entry[0] != batch[0][0]:
+                break
+            batch.append(self._queue.popleft())
+            size += len(entry[1])
+        return batch
+
+    def _due_s(self) -> float | None:
+        """How long to wait for the next jobs of a feed; None: until somebody brings some."""
+        delays = [delay for feed in self._feeds if (delay := feed.delay()) is not None]
+        return min(delays, default=None)
+
+    def _from_feeds(self) -> list[Outgoing]:
+        """From the first feed that has something, which then is the last in the row."""
+        for feed in list(self._feeds):
+            if feed.delay() == 0.0:
+                self._feeds.remove(feed)
+                jobs = feed.take(ITEMS_MAX, BATCH_BYTES_MAX)
+                if len(feed):
+                    self._feeds.append(feed)
+                return [(job.submission, job.item, job) for job in jobs]
+        return []
+
+    def _send(self, batch: list[Outgoing]) -> SubmitReply:
         head = batch[0][0]
         items = ",".join([item for _, item, _ in batch])
-        budget = "" if head.budget_each is None else f',"budget":{head.budget_each * len(batch)}'
-        body = f'{{"spec":{head.spec},"items":[{items}],"group_id":"{self._ensure_group()}"{head.terms}{budget}}}'
+        terms = head.terms
+        if head.budget_each is not None:
+            terms += f',"budget":{head.budget_each * len(batch)}'
+        if head.retries:
+            terms += f',"retries":{head.retries}'
+        body = f'{{"spec":{head.spec},"items":[{items}],"group_id":"{self._ensure_group()}"{terms}}}'
         reply = self._transport.call("POST", "/jobs", body=body.encode(), patience_s=OUTAGE_MAX_S)
         return SubmitReply.model_validate_json(reply)
 
@@ -230,29 +323,29 @@ class Session:
                 self._group_id = GroupView.model_validate_json(reply).id
         return self._group_id
 
-    def _refused(self, futures: list[JobFuture], error: ComputePoolError) -> None:
-        for future in futures:
-            future.fail(error)
+    def _refused(self, receivers: Sequence[Receiver], error: ComputePoolError) -> None:
+        for receiver in receivers:
+            receiver.fail(error)
         with self._state:
             self._sending = 0
             self._state.notify_all()
 
-    def _acknowledged(self, futures: list[JobFuture], job_ids: list[str]) -> None:
-        finished: list[tuple[JobFuture, JobResult]] = []
+    def _acknowledged(self, receivers: Sequence[Receiver], job_ids: list[str]) -> None:
+        finished: list[tuple[Receiver, JobResult]] = []
         with self._state:
-            for future, job_id in zip(futures, job_ids, strict=True):
-                future.assign(job_id)
+            for receiver, job_id in zip(receivers, job_ids, strict=True):
+                receiver.assign(job_id)
                 early = self._early.pop(job_id, None)
                 if early is None:
-                    self._open[job_id] = future
+                    self._open[job_id] = receiver
                 else:
-                    finished.append((future, early))
+                    finished.append((receiver, early))
             self._sending = 0
             self._early.clear()
             lost = self._lost_by
             self._state.notify_all()
-        for future, result in finished:
-            self._finish(future, result)
+        for receiver, result in finished:
+            self._finish(receiver, result)
         if lost is not None:
             self._lost(lost)
 
@@ -288,39 +381,43 @@ class Session:
         return ResultPage.model_validate_json(reply)
 
     def _deliver(self, page: ResultPage) -> None:
-        finished: list[tuple[JobFuture, JobResult]] = []
+        finished: list[tuple[Receiver, JobResult]] = []
         with self._state:
             self._cursor = page.cursor
             self._warm = self._lingers and bool(page.results)
             for result in page.results:
-                future = self._open.pop(result.job_id, None)
-                if future is not None:
-                    finished.append((future, result))
+                receiver = self._open.pop(result.job_id, None)
+                if receiver is not None:
+                    finished.append((receiver, result))
                 elif self._sending:
                     self._early[result.job_id] = result
-        for future, result in finished:
-            self._finish(future, result)
+        for receiver, result in finished:
+            self._finish(receiver, result)
 
-    def _finish(self, future: JobFuture, result: JobResult) -> None:
+    def _finish(self, receiver: Receiver, result: JobResult) -> None:
         if result.result_artifact is None:
-            future.finish(result)
+            receiver.finish(result)
             return
         # A large result is fetched beside the stream, or it would hold up all the others.
         with self._state:
             if self._downloads is None:
                 self._downloads = ThreadPoolExecutor(DOWNLOADS_MAX, "computepool-download")
             run: Callable[..., object] = self._downloads.submit
-        run(future.finish, result)
+        run(receiver.finish, result)
 
     def _lost(self, error: ComputePoolError) -> None:
         """The results cannot be followed any more: key revoked, group removed, hub gone for good."""
         with self._state:
-            futures = [*self._open.values(), *(future for _, _, future in self._queue)]
+            receivers = [*self._open.values(), *(receiver for _, _, receiver in self._queue)]
+            waiting = [(feed, feed.drop()) for feed in self._feeds]
             self._open.clear()
             self._queue.clear()
+            self._feeds.clear()
             self._closing = True
             self._lost_by = error
             self._to_send.notify()
             self._state.notify_all()
-        for future in futures:
-            future.fail(error)
+        for receiver in receivers:
+            receiver.fail(error)
+        for feed, tasks in waiting:
+            feed.deliver([(task.index, None, error) for task in tasks])

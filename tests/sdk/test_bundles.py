@@ -1,0 +1,330 @@
+"""Tiny items travel several to a job; to the caller it is as if each had one of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from computepool import JobFailed, Pool
+from computepool.core.jobs import JobState, Reason
+from computepool.protocol import bundles
+from computepool.sdk import mapping
+from computepool.sdk.bundles import BUNDLE_BYTES_MAX, BUNDLE_MAX, Sizer
+from computepool.sdk.errors import BadRequest, JobCancelled, ResultUnreadable
+from tests.sdk.fake_hub import FakeHub
+
+SOON_S = 10
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def picky(number: int) -> float:
+    return 1 / (number % 100)
+
+
+def units(hub: FakeHub) -> list[int]:
+    return [job["item"].units for job in hub.jobs.values()]
+
+
+def dying(hub: FakeHub, fatal: Callable[[Any], bool], reason: Reason = Reason.SIGNAL) -> None:
+    """Jobs with such an item in them die as a whole, as a crash or a time limit would end them."""
+    real = hub.run
+
+    def run(job_id: str) -> None:
+        item = hub.jobs[job_id]["item"]
+        data = hub._bytes(item.payload, item.payload_artifact)
+        parts = bundles.unpack(data) if data[:1] == bundles.MARK else [data]
+        if any(fatal(__import__("pickle").loads(part)[0][0]) for part in parts):
+            hub.finish(job_id, JobState.FAILED, reason, error="it died")
+        else:
+            real(job_id)
+
+    hub.run = run  # type: ignore[method-assign]
+
+
+# ---------------------------------------------------------------- how many to a job
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 10**6), st.booleans()), max_size=40),
+    st.floats(0.1, 10_000),
+)
+def test_the_size_stays_within_its_bounds(answers: list[tuple[int, int, bool]], timeout_s: float) -> None:
+    sizer = Sizer(timeout_s=timeout_s)
+    for ran_ms, chars, died in answers:
+        before = sizer.size
+        if died:
+            sizer.died(before)
+        else:
+            sizer.observe(before, ran_ms=ran_ms, chars=chars)
+        assert 1 <= sizer.size <= min(BUNDLE_MAX, 16 * before)
+
+
+def test_short_items_grow_together_and_long_ones_stay_alone() -> None:
+    sizer = Sizer()
+    sizes = []
+    while not sizer.steady:
+        sizes.append(sizer.size)
+        sizer.observe(sizer.size, ran_ms=0, chars=4)
+    assert sizes == [1, 16, 256]
+    for _ in range(5):
+        sizer.observe(sizer.size, ran_ms=100 * sizer.size, chars=4)
+    assert sizer.size <= 2
+    assert sizer.steady
+    small = Sizer(timeout_s=0.1)  # a bundle must not meet the limit of one item
+    for _ in range(9):
+        small.observe(small.size, ran_ms=small.size, chars=4)
+    assert small.size <= 10
+
+
+def test_one_slow_start_does_not_keep_items_alone() -> None:
+    sizer = Sizer()
+    for ran_ms in (900, 0, 0):
+        sizer.observe(1, ran_ms=ran_ms, chars=4)
+    assert sizer.size > 1
+
+
+def test_large_results_stay_few(hub: FakeHub, pool: Pool) -> None:
+    assert [len(text) for text in pool.map(lambda n: "x" * 20_000, range(300))] == [20_000] * 300
+    assert max(units(hub)) <= 16
+    assert all(result.result_artifact is None for results in hub.results.values() for result in results[200:])
+
+
+# ---------------------------------------------------------------- end to end
+
+
+def test_items_travel_together_and_results_come_in_order(hub: FakeHub, pool: Pool) -> None:
+    assert list(pool.map(double, range(20_000))) == [2 * n for n in range(20_000)]
+    assert sum(units(hub)) == 20_000
+    assert len(hub.jobs) < 1_000
+    assert max(units(hub)) > 100
+
+
+def test_without_order_every_result_comes_once(pool: Pool) -> None:
+    found = Counter(pool.map(double, range(5_000), ordered=False))
+    assert found == Counter(2 * n for n in range(5_000))
+
+
+def test_a_slow_item_does_not_hold_up_the_others(hub: FakeHub, pool: Pool) -> None:
+    hub.hold = True
+    run = pool.map(double, range(8), ordered=False, chunksize=1)
+    assert pool.flush()
+    with hub.lock:
+        hub.run(list(hub.jobs)[7])
+    assert next(run) == 14
+    hub.release()
+    assert sorted(run) == [2 * n for n in range(7)]
+
+
+@pytest.mark.parametrize("chunksize", [1, 7, 600])
+def test_the_size_can_be_said(hub: FakeHub, pool: Pool, chunksize: int) -> None:
+    assert list(pool.map(double, range(1_200), chunksize=chunksize)) == [2 * n for n in range(1_200)]
+    assert set(units(hub)) <= {chunksize, 1_200 % chunksize}
+    with pytest.raises(BadRequest, match="chunksize"):
+        pool.map(double, [1], chunksize=0)
+
+
+def test_each_item_that_raises_has_its_own_traceback(hub: FakeHub, pool: Pool) -> None:
+    results = list(pool.map(picky, range(2_000), return_exceptions=True, chunksize=50))
+    bad = [place for place, result in enumerate(results) if isinstance(result, Exception)]
+    assert bad == list(range(0, 2_000, 100))
+    assert isinstance(results[0], JobFailed)
+    assert isinstance(results[0], ZeroDivisionError)
+    assert "in picky" in (results[0].remote_error or "")
+    assert sum(units(hub)) == 2_000  # nothing ran twice
+    with pytest.raises(ZeroDivisionError):
+        list(pool.map(picky, range(1, 500), chunksize=50))
+
+
+def test_tries_are_for_single_items(hub: FakeHub, pool: Pool) -> None:
+    list(pool.map(picky, range(200), return_exceptions=True, chunksize=50, retries=3))
+    again = [job for job in hub.jobs.values() if job["item"].units == 1]
+    assert [job["request"].retries for job in again] == [2, 2]
+    assert {job["request"].retries for job in hub.jobs.values() if job["item"].units > 1} == {0}
+
+
+def test_a_share_of_the_budget_goes_with_each_item(hub: FakeHub, pool: Pool) -> None:
+    list(pool.map(double, range(95), chunksize=10, budget=95))
+    budgets = {
+        job["item"].units: job["request"].budget / len(job["request"].items) for job in hub.jobs.values()
+    }
+    assert budgets == {10: 10_000_000, 5: 5_000_000}
+
+
+def test_a_function_that_compares_sees_the_results_of_one_item(hub: FakeHub, pool: Pool) -> None:
+    list(pool.map(double, range(500), compare=lambda one, other: one == other, verify="quorum:2"))
+    assert set(units(hub)) == {1}
+
+
+# ---------------------------------------------------------------- bundles that die
+
+
+@pytest.mark.parametrize("reason", [Reason.SIGNAL, Reason.TIMEOUT, Reason.OUT_OF_MEMORY])
+def test_only_the_guilty_item_fails(hub: FakeHub, pool: Pool, reason: Reason) -> None:
+    dying(hub, lambda number: number in (300, 301, 950), reason)
+    results = list(pool.map(double, range(1_000), return_exceptions=True, chunksize=500))
+    bad = {place: result for place, result in enumerate(results) if isinstance(result, Exception)}
+    assert {place: error.reason for place, error in bad.items()} == dict.fromkeys((300, 301, 950), reason)
+    assert [r for r in results if not isinstance(r, Exception)] == [
+        2 * n for n in range(1_000) if n not in bad
+    ]
+
+
+def test_what_all_would_share_is_not_tried_item_by_item(hub: FakeHub, pool: Pool) -> None:
+    dying(hub, lambda number: True, Reason.BAD_JOB)
+    results = list(pool.map(double, range(100), return_exceptions=True, chunksize=50))
+    assert {type(result) for result in results} == {JobFailed}
+    assert len(hub.jobs) == 2
+
+
+def test_items_that_leave_files_have_jobs_of_their_own(hub: FakeHub, pool: Pool) -> None:
+    real = hub.run
+
+    def run(job_id: str) -> None:
+        if hub.jobs[job_id]["item"].units > 1:
+            hub.finish(job_id, JobState.FAILED, Reason.EXCEPTION, error=bundles.WROTE_OUTPUTS)
+        else:
+            real(job_id)
+
+    hub.run = run  # type: ignore[method-assign]
+    assert list(pool.map(double, range(3_000))) == [2 * n for n in range(3_000)]
+    late = list(hub.jobs.values())[-500:]
+    assert {job["item"].units for job in late} == {1}
+
+
+@pytest.mark.parametrize("text", ["[]", "7", '[[0,1],[0,2],["x",3]]', "{}", "[[0,1"])
+def test_an_answer_to_something_else_is_asked_for_again(hub: FakeHub, pool: Pool, text: str) -> None:
+    """A node that lies about a bundle is asked about each item; so nothing wrong is ever delivered for another item."""
+    real = hub.run
+
+    def run(job_id: str) -> None:
+        if hub.jobs[job_id]["item"].units > 1:
+            hub.finish(job_id, JobState.SUCCEEDED, Reason.COMPLETED, result=text)
+        else:
+            real(job_id)
+
+    hub.run = run  # type: ignore[method-assign]
+    assert list(pool.map(double, range(40), chunksize=20)) == [2 * n for n in range(40)]
+
+
+def test_a_result_that_needs_pickle_spoils_no_other(hub: FakeHub, pool: Pool) -> None:
+    real = hub.run
+
+    def run(job_id: str) -> None:
+        real(job_id)
+        if hub.jobs[job_id]["item"].units == 3:
+            results = hub.results[hub.jobs[job_id]["group_id"]]
+            text = '[[0,1],[0,{"$pickle":"gASVCg=="}],[0,3]]'
+            results[-1] = results[-1].model_copy(update={"result": text})
+
+    hub.run = run  # type: ignore[method-assign]
+    first, second, third = pool.map(double, range(3), chunksize=3, return_exceptions=True)
+    assert (first, third) == (1, 3)
+    assert isinstance(second, ResultUnreadable)
+
+
+# ---------------------------------------------------------------- a million items
+
+
+def test_items_are_read_lazily_and_memory_stays_bounded(hub: FakeHub, pool: Pool) -> None:
+    """Of a million items, only what may be on its way is read; what was taken is forgotten."""
+    read = 0
+
+    def million() -> Iterator[int]:
+        nonlocal read
+        for number in range(1_000_000):
+            read += 1
+            yield number
+
+    with pool.map(double, million()) as run:
+        assert read == mapping.IN_FLIGHT_MAX
+        for taken in range(30_000):
+            assert next(run) == 2 * taken
+            assert read <= taken + mapping.IN_FLIGHT_MAX
+        held = len(run._by_index) + len(run._sizes) + len(run._feed._tasks)
+        assert held <= 2 * mapping.IN_FLIGHT_MAX
+        assert len(hub.replies) < 2_000
+    assert read < 50_000
+
+
+def test_large_arguments_are_read_ahead_by_their_bytes(
+    hub: FakeHub, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapping, "HELD_BYTES_MAX", 1_000_000)
+    hub.hold = True
+    read = 0
+
+    def blobs() -> Iterator[bytes]:
+        nonlocal read
+        for _ in range(10_000):
+            read += 1
+            yield bytes(50_000)
+
+    run = pool.map(len, blobs())
+    assert read == 20
+    hub.release()
+    assert next(run) == 50_000
+    run.close()
+
+
+def test_no_bundle_is_longer_than_a_message(hub: FakeHub, pool: Pool) -> None:
+    assert list(pool.map(len, [bytes(3_000)] * 2_000)) == [3_000] * 2_000
+    longest = max(len(job["item"].payload) * 3 // 4 for job in hub.jobs.values())
+    assert 3 * 3_000 < longest <= BUNDLE_BYTES_MAX
+
+
+# ---------------------------------------------------------------- leaving
+
+
+def test_leaving_early_cancels_what_is_open_and_reads_no_more(hub: FakeHub, pool: Pool) -> None:
+    with pool.map(double, range(100_000)) as run:
+        assert [next(run) for _ in range(3)] == [0, 2, 4]
+    with pytest.raises(StopIteration):
+        next(run)
+    with hub.lock:
+        assert hub.lock.wait_for(lambda: any(path.endswith("/cancel") for _, path, _ in hub.requests), SOON_S)
+    assert sum(units(hub)) < 50_000
+
+
+def test_a_map_in_a_named_group_leaves_the_group_to_others(hub: FakeHub, pool: Pool) -> None:
+    group = pool.groups.create("mine").id
+    hub.hold = True
+    other = pool.submit(double, 4, group=group)
+    run = pool.map(double, range(10), group=group, chunksize=5)
+    assert pool.flush()
+    run.close()
+    with hub.lock:
+        cancelled = lambda: sum(j["state"] is JobState.CANCELLED for j in hub.jobs.values())  # noqa: E731
+        assert hub.lock.wait_for(lambda: cancelled() == 2, SOON_S)
+    hub.release()
+    assert other.result(SOON_S) == 8
+    assert list(pool.map(double, range(10), group=group)) == [2 * n for n in range(10)]
+
+
+def test_what_would_be_sent_again_after_the_end_is_told_so(hub: FakeHub, pool: Pool) -> None:
+    """A bundle that dies while its pool is closed ends as cancelled, and nobody waits for ever."""
+    hub.hold = True
+    run = pool.map(double, range(40), chunksize=20, return_exceptions=True)
+    assert pool.flush()
+    session = run._session
+    with session.lock:
+        session._closing = True
+    for job in run._feed.unanswered:
+        run._feed._split(job)
+    assert isinstance(run.take(SOON_S), JobCancelled)
+
+
+def test_waiting_for_a_result_can_end(hub: FakeHub, pool: Pool) -> None:
+    hub.hold = True
+    run = pool.map(double, range(3))
+    with pytest.raises(TimeoutError):
+        run.take(0.05)
+    hub.release()
+    assert list(run) == [0, 2, 4]
