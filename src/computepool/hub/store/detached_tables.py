@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, In
 from computepool.hub.store.money_tables import metadata
 from computepool.hub.store.tables import FreeText
 
-__all__ = ["checkpoints", "expected_jobs", "metadata"]
+__all__ = ["checkpoints", "deliveries", "expected_jobs", "metadata", "webhooks"]
 
 #: Keys that a group waits for. One that has a job waits for that one; the others are reported from outside.
 expected_jobs = Table(
@@ -51,3 +51,44 @@ checkpoints = Table(
     Column("last", Boolean, nullable=False),  # made because the node stopped, or the job moves
     Column("failures", Integer, nullable=False),  # of attempts that went on from it
 )
+
+#: Where an account wants to be told. The events are the outbox: each webhook has its own place in them.
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("account_id", ForeignKey("accounts.id"), nullable=False, index=True),
+    Column("url", FreeText, nullable=False),
+    Column("events", Text, nullable=False),  # with commas
+    Column("cursor", BigInteger, nullable=False),  # the last event that was looked at
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("failing_since_ms", BigInteger),
+    Column("disabled_at_ms", BigInteger),
+    Column("disabled_reason", FreeText),
+)
+
+#: What is told to a webhook, and how that went.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("webhook_id", Text, nullable=False),  # it may be gone
+    Column("event", Text, nullable=False),
+    Column("body", FreeText, nullable=False),
+    Column("state", Text, nullable=False),  # pending, delivered, failed
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column("next_try_ms", BigInteger, nullable=False),
+    Column("status", Integer),
+    Column("reason", FreeText),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("ended_at_ms", BigInteger),
+)
+Index("ix_deliveries_webhook", deliveries.c.webhook_id, deliveries.c.id)
+Index("ix_deliveries_created", deliveries.c.created_at_ms)
+Index(
+    "ix_deliveries_due",
+    deliveries.c.next_try_ms,
+    sqlite_where=text(_PENDING),
+    postgresql_where=text(_PENDING),
+)
+IS_UNDELIVERED = text(f"deliveries.{_PENDING}")

@@ -28,6 +28,7 @@ def upgrade() -> None:
     _bundles()
     _files()
     _checkpoints()
+    _notices()
 
 
 def _joining() -> None:
@@ -114,3 +115,39 @@ def _collectors() -> None:
 
 def _partial_index(name: str, table: str, columns: list[str], *, where: str) -> None:
     op.create_index(name, table, columns, sqlite_where=text(where), postgresql_where=text(where))
+
+
+def _notices() -> None:
+    op.create_table(
+        "webhooks",
+        Column("id", Text, nullable=False),
+        Column("account_id", Text, nullable=False),
+        Column("url", Text, nullable=False),
+        Column("events", Text, nullable=False),
+        Column("cursor", BigInteger, nullable=False),
+        Column("created_at_ms", BigInteger, nullable=False),
+        Column("failing_since_ms", BigInteger),
+        Column("disabled_at_ms", BigInteger),
+        Column("disabled_reason", Text),
+        ForeignKeyConstraint(["account_id"], ["accounts.id"], name="fk_webhooks_account_id"),
+        PrimaryKeyConstraint("id", name="pk_webhooks"),
+    )
+    op.create_index("ix_webhooks_account_id", "webhooks", ["account_id"])
+    op.create_table(
+        "deliveries",
+        Column("id", Text, nullable=False),
+        Column("webhook_id", Text, nullable=False),
+        Column("event", Text, nullable=False),
+        Column("body", Text, nullable=False),
+        Column("state", Text, nullable=False),
+        Column("tries", Integer, nullable=False, server_default="0"),
+        Column("next_try_ms", BigInteger, nullable=False),
+        Column("status", Integer),
+        Column("reason", Text),
+        Column("created_at_ms", BigInteger, nullable=False),
+        Column("ended_at_ms", BigInteger),
+        PrimaryKeyConstraint("id", name="pk_deliveries"),
+    )
+    op.create_index("ix_deliveries_webhook", "deliveries", ["webhook_id", "id"])
+    op.create_index("ix_deliveries_created", "deliveries", ["created_at_ms"])
+    _partial_index("ix_deliveries_due", "deliveries", ["next_try_ms"], where="state = 'pending'")
