@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from computepool.hub.services import artifacts
+from computepool.hub.services import collection
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store.tables import artifacts as artifact_table
 from computepool.testing.hub import HubDouble, running_hub
@@ -36,7 +36,13 @@ async def progress(client: httpx2.AsyncClient, digest: str = DIGEST) -> tuple[in
 
 
 def partial(hub: HubDouble) -> list[str]:
-    return [path.name for path in (hub.hub.settings.data_dir / "uploads").iterdir() if path.stat().st_size]
+    uploads = hub.hub.settings.data_dir / "uploads"
+    return [path.name for path in uploads.rglob("*") if path.is_file() and path.stat().st_size]
+
+
+def stored(hub: HubDouble) -> list[str]:
+    """The digests of the artifacts whose bytes are here, once for every time they are."""
+    return sorted(one.place[3:67] for one in hub.hub.blobs.walk(after="", limit=1000))
 
 
 # sending
@@ -127,15 +133,13 @@ async def test_two_accounts_send_the_same_bytes_at_once_and_they_are_kept_once(a
     for client in accounts:
         assert await progress(client) == (len(DATA), True)
         assert (await client.get(f"/artifacts/{DIGEST}")).content == DATA
-    assert [
-        path.name for path in (any_hub.hub.settings.data_dir / "artifacts").rglob("*") if path.is_file()
-    ] == [DIGEST]
+    assert stored(any_hub) == [DIGEST]
     assert partial(any_hub) == []
     for client in accounts:
-        assert any_hub.hub.blobs.exists(DIGEST)
+        assert stored(any_hub) == [DIGEST]
         assert (await client.delete(f"/artifacts/{DIGEST}")).status_code == 204
         assert (await client.get(f"/artifacts/{DIGEST}")).status_code == 404
-    assert not any_hub.hub.blobs.exists(DIGEST)
+    assert stored(any_hub) == []
 
 
 async def test_one_account_sends_the_same_bytes_twice_at_once_and_nothing_is_spoilt(hub: HubDouble) -> None:
@@ -245,14 +249,14 @@ async def test_a_node_reads_only_what_the_attempts_it_holds_refer_to(hub: HubDou
 
 
 async def test_what_no_report_names_is_forgotten_and_the_rest_is_kept(tmp_path: Path) -> None:
-    async with running_hub(tmp_path, unreported_keep_s=-1) as hub:
+    async with running_hub(tmp_path, unreported_keep_s=0) as hub:
         node = await hub.node()
         [job_id] = await submit(hub.admin)
         [grant] = await node.take()
         kept, lost = await upload(node.client, DATA), await upload(node.client, b"never reported")
         await node.report(grant.attempt_id, outputs=[{"name": "o", "digest": kept, "size": len(DATA)}])
-        await artifacts.forget_unreported(hub.hub)
-        assert (hub.hub.blobs.exists(kept), hub.hub.blobs.exists(lost)) == (True, False)
+        await collection.end_references(hub.hub)
+        assert (kept in stored(hub), lost in stored(hub)) == (True, False)
         assert (await hub.admin.get(f"/artifacts/{kept}")).content == DATA
         assert (await hub.admin.get(f"/jobs/{job_id}/result")).json()["outputs"][0]["digest"] == kept
 
@@ -274,7 +278,7 @@ async def test_an_artifact_is_not_removed_while_an_open_job_needs_it(any_hub: Hu
             assert (answer.status_code, job_id in answer.json()["detail"]) == (409, True)
         await sam.post(f"/jobs/{job_id}/cancel")
     assert (await sam.delete(f"/artifacts/{DIGEST}")).status_code == 204
-    assert not any_hub.hub.blobs.exists(DIGEST)
+    assert stored(any_hub) == []
 
 
 async def test_bytes_are_here_for_every_reference_however_removals_and_uploads_meet(
@@ -291,7 +295,7 @@ async def test_bytes_are_here_for_every_reference_however_removals_and_uploads_m
     await asyncio.gather(*map(come_and_go, accounts))
     rows = await any_hub.hub.store.read(lambda connection: connection.execute(artifact_table.select()).all())
     assert rows == []
-    assert not any_hub.hub.blobs.exists(DIGEST)
+    assert stored(any_hub) == []
     assert partial(any_hub) == []
 
 
@@ -300,9 +304,10 @@ async def test_bytes_uploaded_again_just_before_they_are_erased_stay(hub: HubDou
     await upload(hub.admin, DATA)
     account = (await hub.admin.get("/me")).json()["id"]
     await hub.hub.store.write(lambda tx: artifact_rows.drop_refs(tx, digest=DIGEST, account_id=account))
-    assert await hub.hub.store.write(lambda tx: artifact_rows.drop_if_unused(tx, DIGEST))
+    dropped = await hub.hub.store.write(lambda tx: artifact_rows.drop_unused(tx, [DIGEST]))
+    assert [digest for digest, _ in dropped] == [DIGEST]
     await upload(hub.admin, DATA)
-    await artifacts._erase(hub.hub, [DIGEST])
+    await collection.erase(hub.hub, dropped)
     assert (await hub.admin.get(f"/artifacts/{DIGEST}")).content == DATA
 
 
@@ -344,8 +349,9 @@ async def test_an_impossible_range_tells_the_length(hub: HubDouble) -> None:
 async def test_several_ranges_and_a_condition(hub: HubDouble) -> None:
     await upload(hub.admin, DATA)
     several = await hub.admin.get(f"/artifacts/{DIGEST}", headers={"Range": "bytes=0-1,10-11"})
-    assert several.status_code == 206
-    assert DATA[10:12] in several.content
+    assert (several.status_code, several.content) == (200, DATA), (
+        "as a server may: nobody of ours asks for that"
+    )
     for condition, status in ((f'"{DIGEST}"', 206), ('"another"', 200)):
         headers = {"Range": "bytes=0-1", "If-Range": condition}
         assert (await hub.admin.get(f"/artifacts/{DIGEST}", headers=headers)).status_code == status

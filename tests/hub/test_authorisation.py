@@ -66,6 +66,12 @@ POST   /api/v1/keys                       401  201  201  201  201  201  401  401
 DELETE /api/v1/keys/{key_id}              401  204  404  404  404  204  401  401  401  401  401
 POST   /api/v1/keys/{key_id}/rotate       401  201  404  404  404  201  401  401  401  401  401
 DELETE /api/v1/keys                       401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/webhooks                   401  200  200  200  200  200  401  401  401  401  401
+POST   /api/v1/webhooks                   401  201  201  201  201  201  401  401  401  401  401
+DELETE /api/v1/webhooks/{webhook_id}      401  204  404  404  404  404  401  401  401  401  401
+POST   /api/v1/webhooks/{webhook_id}/enable 401 200 404  404  404  404  401  401  401  401  401
+POST   /api/v1/webhooks/{webhook_id}/test 401  202  404  404  404  404  401  401  401  401  401
+GET    /api/v1/webhooks/{webhook_id}/deliveries 401 200 404 404 404 404 401  401  401  401  401
 POST   /api/v1/signout                    401  204  204  204  204  204  401  401  401  401  401
 POST   /api/v1/jobs                       401  201  201  403  403  201  401  401  401  401  401
 GET    /api/v1/jobs                       401  200  200  200  200  200  401  401  401  401  401
@@ -136,9 +142,14 @@ GET    /api/v1/events/stream              401  200  200  200  200  200  401  401
 GET    /api/v1/artifacts                  401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/artifacts/{digest}         401  200  404  404  404  200  200  404  401  401  401
 HEAD   /api/v1/artifacts/{digest}         401  200  404  404  404  200  200  404  401  401  401
+GET    /api/v1/artifacts/storage          401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/artifacts/{digest}/info    401  200  404  404  404  200  401  401  401  401  401
+PUT    /api/v1/artifacts/{digest}/keep    401  200  404  404  404  404  401  401  401  401  401
+DELETE /api/v1/artifacts/{digest}/keep    401  404  404  404  404  404  401  401  401  401  401
 GET    /api/v1/artifacts/{digest}/upload  401  200  200  200  200  200  200  200  401  401  401
 PUT    /api/v1/artifacts/{digest}         401  200  200  200  200  200  200  200  401  401  401
 DELETE /api/v1/artifacts/{digest}         401  204  404  404  404  404  401  401  401  401  401
+DELETE /api/v1/artifacts/{digest}/upload  401  204  204  204  204  204  401  401  401  401  401
 POST   /api/v1/next                       401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/heartbeat                  401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/complete                   401  401  401  401  401  401  200  200  401  401  401
@@ -178,6 +189,7 @@ async def address(cast: Cast, method: str, path: str) -> str:
         "{provider}": lambda: _known("razorpayx"),
         "{version}": lambda: _known("1"),
         "{code_id}": lambda: _join_code(cast),
+        "{webhook_id}": lambda: _webhook(cast),
     }
     for name, make in ids.items():
         if name in path:
@@ -196,6 +208,11 @@ async def _first(pair: Any) -> str:
 async def _join_code(cast: Cast) -> str:
     await cast.pia.post("/nodes/codes", json={"hosts": 2})
     return str((await cast.pia.get("/nodes/codes")).json()["codes"][-1]["id"])
+
+
+async def _webhook(cast: Cast) -> str:
+    made = await cast.sam.post("/webhooks", json={"url": "https://example.org/hook"})
+    return str(made.json()["id"])
 
 
 async def _idle_node(cast: Cast) -> str:
@@ -226,6 +243,7 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         ("POST", "/signout"): {"headers": {"Sec-Fetch-Site": "same-origin"}},
         ("POST", "/api/v1/keys"): {"json": {"name": "k"}},
         ("POST", "/api/v1/keys/{key_id}/rotate"): {"json": {}},
+        ("POST", "/api/v1/webhooks"): {"json": {"url": "https://example.org/hook"}},
         ("POST", "/api/v1/jobs"): {"json": body(needs={"cores": 1000})},
         ("POST", "/api/v1/jobs/preview"): {"json": {"needs": {}}},
         ("POST", "/api/v1/groups"): {"json": {"name": "g"}},
@@ -240,6 +258,7 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         },
         ("POST", "/api/v1/nodes/{node_id}/state"): {"json": {"state": "paused"}},
         ("PUT", "/api/v1/artifacts/{digest}"): {"params": {"size": 17}, "content": b"what sam uploaded"},
+        ("PUT", "/api/v1/artifacts/{digest}/keep"): {"json": {}},
         ("POST", "/api/v1/credits/top-ups"): {"json": {"account": "admin", "amount": 1}},
         ("POST", "/api/v1/quotes"): {"json": {}},
         ("PUT", "/api/v1/market/floor"): {"json": {"floor": 1}},

@@ -138,8 +138,8 @@ def reference(digest: str, account_id: str, **fields: str) -> dict[str, str]:
 
 async def test_the_same_reference_twice_is_one(store: Store) -> None:
     def unit(tx: Tx) -> None:
-        artifact_rows.insert_artifact(tx, digest="d1", size=5)
-        artifact_rows.insert_artifact(tx, digest="d1", size=5)
+        artifact_rows.insert_artifact(tx, digest="d1", size=5, place="p1")
+        artifact_rows.insert_artifact(tx, digest="d1", size=5, place="p")
         artifact_rows.refer(tx, [reference("d1", "a")])
         artifact_rows.refer(tx, [reference("d1", "a"), reference("d1", "b")])
         artifact_rows.refer(tx, [])
@@ -149,9 +149,9 @@ async def test_the_same_reference_twice_is_one(store: Store) -> None:
     assert await store.read(lambda c: artifact_rows.may_read(c, digest="d1", account_id="a"))
     assert not await store.read(lambda c: artifact_rows.may_read(c, digest="d1", account_id="c"))
     assert await store.write(lambda tx: artifact_rows.drop_refs(tx, digest="d1", account_id="a")) == 1
-    assert not await store.write(lambda tx: artifact_rows.drop_if_unused(tx, "d1"))
+    assert await store.write(lambda tx: artifact_rows.drop_unused(tx, ["d1"])) == []
     assert await store.write(lambda tx: artifact_rows.drop_refs(tx, digest="d1", account_id="b")) == 1
-    assert await store.write(lambda tx: artifact_rows.drop_if_unused(tx, "d1"))
+    assert await store.write(lambda tx: artifact_rows.drop_unused(tx, ["d1"])) == [("d1", "p1")]
     assert await store.read(lambda c: artifact_rows.get_artifacts(c, ["d1"])) == {}
 
 
@@ -164,8 +164,8 @@ async def test_pages_of_artifacts_lose_none_that_share_a_digest_and_a_moment(
     store: Store, clock: FakeClock
 ) -> None:
     def unit(tx: Tx) -> None:
-        artifact_rows.insert_artifact(tx, digest="d", size=1)
-        artifact_rows.insert_artifact(tx, digest="e", size=1)
+        artifact_rows.insert_artifact(tx, digest="d", size=1, place="p")
+        artifact_rows.insert_artifact(tx, digest="e", size=1, place="p")
         rows = [reference("d", "a", job_id=f"j{number % 3}", name=f"f{number}") for number in range(9)]
         artifact_rows.refer(tx, [*rows, reference("e", "a")])
 
@@ -196,7 +196,7 @@ async def test_a_node_reads_what_the_jobs_it_holds_refer_to(store: Store) -> Non
         account, node_id = add_account(tx), add_node(tx)
         (job_id,) = add_jobs(tx, account_id=account)
         attempt_id = add_attempt(tx, job_id, node_id=node_id)
-        artifact_rows.insert_artifact(tx, digest="d", size=1)
+        artifact_rows.insert_artifact(tx, digest="d", size=1, place="p")
         artifact_rows.refer(tx, [reference("d", account, job_id=job_id, role="input")])
         return account, node_id, attempt_id
 
@@ -222,7 +222,7 @@ async def test_a_node_reads_what_the_jobs_it_holds_refer_to(store: Store) -> Non
 
 async def test_outputs_by_job(store: Store) -> None:
     def unit(tx: Tx) -> None:
-        artifact_rows.insert_artifact(tx, digest="d", size=7)
+        artifact_rows.insert_artifact(tx, digest="d", size=7, place="p")
         artifact_rows.refer(
             tx,
             [

@@ -19,7 +19,16 @@ from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.identity import Identity
 from computepool.core.errors import ERRORS_BY_CODE, BadRequest, ComputePoolError, Unauthenticated, Unavailable
-from computepool.protocol.accounts import Problem, UploadState
+from computepool.protocol.accounts import Problem
+from computepool.protocol.artifacts import UploadState
+from computepool.protocol.groups import (
+    ArrivalReply,
+    ArrivalRequest,
+    HomecomingView,
+    HomeTrouble,
+    ItemPage,
+)
+from computepool.protocol.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.hubkeys import HubKeys
 from computepool.protocol.nodes import (
     CompleteReply,
@@ -111,6 +120,10 @@ class HubClient:
     async def logs(self, request: LogsRequest) -> None:
         await self._send("POST", "/logs", content=request.model_dump_json().encode())
 
+    async def checkpoint(self, report: CheckpointReport) -> CheckpointReply:
+        body = report.model_dump_json().encode()
+        return _parsed(CheckpointReply, await self._send("POST", "/checkpoint", content=body))
+
     async def hardware(self, report: HardwareReport) -> HardwareView:
         body = report.model_dump_json().encode()
         return _parsed(HardwareView, await self._send("POST", "/hardware", content=body))
@@ -129,6 +142,23 @@ class HubClient:
             size = len(reply.content)
             fetched.append(self._clock.steady() - begin)
         return min(trips), size, min(fetched)
+
+    async def homecoming(self, group_id: str) -> HomecomingView:
+        return _parsed(HomecomingView, await self._send("GET", f"/homecomings/{quote(group_id, safe='')}"))
+
+    async def homecoming_items(self, group_id: str, *, after: str | None) -> ItemPage:
+        query = "" if after is None else f"?after={quote(after, safe='')}"
+        path = f"/homecomings/{quote(group_id, safe='')}/items{query}"
+        return _parsed(ItemPage, await self._send("GET", path))
+
+    async def home_trouble(self, group_id: str, trouble: HomeTrouble) -> None:
+        path = f"/homecomings/{quote(group_id, safe='')}/trouble"
+        await self._send("POST", path, content=trouble.model_dump_json().encode())
+
+    async def arrived(self, group_id: str, arrival: ArrivalRequest) -> ArrivalReply:
+        path = f"/homecomings/{quote(group_id, safe='')}/arrival"
+        body = arrival.model_dump_json().encode()
+        return _parsed(ArrivalReply, await self._send("POST", path, content=body))
 
     async def hub_keys(self) -> HubKeys:
         """What the hub publishes; believed only as far as it follows from what is pinned."""

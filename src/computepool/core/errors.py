@@ -12,6 +12,7 @@ ComputePoolError
 ├── Unavailable           unavailable          the hub cannot answer right now; carries retry_after_s
 ├── InsufficientCredits   insufficient_credits not enough credits for this; says how many are missing
 ├── OutOfSpace            out_of_space         the hub's disk is full
+├── QuotaExceeded         quota_exceeded       the account keeps as much as it may; says how much that is
 └── InvariantViolation    invariant_violation  a rule that must always hold does not: never caught, rolls back
 """
 
@@ -100,6 +101,12 @@ class OutOfSpace(ComputePoolError):
     code = "out_of_space"
 
 
+class QuotaExceeded(ComputePoolError):
+    """Your account keeps as many bytes at the hub as it may."""
+
+    code = "quota_exceeded"
+
+
 class InvariantViolation(ComputePoolError):
     """A rule that must always hold does not. The transaction is rolled back."""
 
@@ -120,6 +127,7 @@ ERRORS_BY_CODE: dict[str, type[ComputePoolError]] = {
         Unavailable,
         InsufficientCredits,
         OutOfSpace,
+        QuotaExceeded,
         InvariantViolation,
     )
 }

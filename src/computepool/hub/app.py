@@ -27,6 +27,7 @@ from computepool.hub.api import (
     pages,
     payouts,
     prices,
+    webhooks,
 )
 from computepool.hub.api import credits as credit_routes
 from computepool.hub.api.document import Api, operation_id
@@ -46,6 +47,7 @@ from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.services.identity import Authenticator
 from computepool.hub.services.prices import load_table
 from computepool.hub.services.secrets import load_secrets
+from computepool.hub.services.threads import in_thread
 from computepool.hub.settings import Settings
 from computepool.hub.signals import Signals
 from computepool.hub.store.dialect import HubLock
@@ -146,6 +148,7 @@ def create_api() -> FastAPI:
         prices.router,
         market.router,
         payouts.router,
+        webhooks.router,
         document.router,
     ):
         api.include_router(router)
@@ -174,6 +177,7 @@ async def running(
     """A hub at work: store threads, boot, loops; everything stopped in order at the end."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     hub.store.start()
+    await in_thread(hub, hub.blobs.claim, hub.secrets.digest("artifacts"))
     dispatcher, authenticator = Dispatcher(hub), Authenticator(hub)
     hub.store.on_commit = lambda topics: follow.own_commit(hub, authenticator, topics)
     hub.store.on_closing = collector.close
@@ -216,5 +220,6 @@ async def _stop(hub: Hub, tasks: list[asyncio.Task[None]], listener: Listener) -
     await asyncio.gather(*tasks, return_exceptions=True)
     await listener.stop()
     await leases.on_stop(hub)
+    hub.blob_threads.shutdown(wait=False, cancel_futures=True)
     await hub.store.stop()
     logger.info("hub.stopped: %s", hub.hub_id)

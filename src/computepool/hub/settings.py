@@ -12,6 +12,7 @@ from computepool.core.exploring import EXPLORE_SHARE
 from computepool.core.jobs import RetryLimits
 from computepool.core.leases import LeaseRules
 from computepool.core.money import CREDIT
+from computepool.core.network import Network, parse_networks
 from computepool.core.payouts import ApprovalRules
 from computepool.core.pricing import Economy
 from computepool.core.reputation import DUES_SUCCESSES, EXPOSURE_BASE
@@ -91,6 +92,19 @@ class Settings(BaseSettings):
     razorpayx_key_secret: SecretStr = SecretStr("")
     razorpayx_account_number: str = ""  #: the account that payouts are made from
     razorpayx_webhook_secret: SecretStr = SecretStr("")  #: empty: no webhooks, the hub asks
+
+    # webhooks (see docs/notifications.md)
+    webhooks_max: int = Field(default=20, ge=0)  #: per account
+    webhook_private: str = ""  #: networks that webhooks reach although they are private, with commas
+    webhook_round_s: float = Field(default=1, gt=0)  #: how often is looked for what to tell
+    webhook_batch_max: int = Field(default=200, ge=1)  #: in one round
+    webhook_calls_max: int = Field(default=16, ge=1)  #: at the same time
+    webhook_call_s: float = Field(default=10, gt=0)  #: how long a receiver may take to answer
+    webhook_retry_base_s: float = Field(default=5, gt=0)  #: between two tries, doubled each time
+    webhook_retry_max_s: float = Field(default=3600, gt=0)
+    webhook_retry_for_s: float = Field(default=24 * 3600, ge=0)  #: then a message is given up
+    webhook_disable_after_s: float = Field(default=5 * 24 * 3600, ge=0)  #: and after this, the webhook
+    webhook_keep_s: float = Field(default=30 * 24 * 3600, ge=0)  #: how long deliveries are listed
 
     # store
     group_commit_max: int = 256
@@ -245,6 +259,14 @@ class Settings(BaseSettings):
         """Anything at all means roles, too: else one administrator could make the second one himself."""
         named = frozenset(word.strip() for word in self.two_person.split(",") if word.strip())
         return named | {"roles"} if named else named
+
+    @model_validator(mode="after")
+    def _webhook_networks_are_networks(self) -> Self:
+        self.webhook_networks()
+        return self
+
+    def webhook_networks(self) -> tuple[Network, ...]:
+        return parse_networks(filter(None, self.webhook_private.split(",")))
 
     @property
     def url(self) -> str:

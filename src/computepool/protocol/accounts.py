@@ -1,4 +1,4 @@
-"""Accounts, keys, sign-in, events, artifacts and problems as they cross the wire."""
+"""Accounts, keys, sign-in, events and problems as they cross the wire."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ class AccountView(Reply):
     created_at_ms: int
     jobs_open_max: int | None = None  #: quotas of its own; null: the hub's
     spend_per_day_max: int | None = None
+    artifact_bytes_max: int | None = None  #: bytes of files kept at the hub
+    artifact_keep_s: int | None = None  #: how long after their jobs have ended
     conduct: ConductView | None = None  #: in /me and in the list of accounts
     approval_id: str | None = None  #: what was asked waits for a second administrator under this id
 
@@ -68,10 +70,14 @@ class ApprovalList(Reply):
 
 
 class QuotaRequest(Request):
-    """Both are set; null means the hub's own limit."""
+    """All are set; null means the hub's own limit."""
 
     jobs_open_max: int | None = Field(default=None, ge=0, le=10_000_000)  #: unfinished jobs at once
     spend_per_day_max: Micro | None = None  #: microcredits
+    artifact_bytes_max: int | None = Field(default=None, ge=0, le=2**60)  #: bytes of files kept at the hub
+    artifact_keep_s: int | None = Field(
+        default=None, ge=0, le=100 * 365 * 24 * 3600
+    )  #: how long after their jobs have ended
 
 
 class AccountPage(Page):
@@ -153,27 +159,6 @@ class EventView(Reply):
 class EventPage(Reply):
     events: list[EventView]
     cursor: int
-
-
-class ArtifactView(Reply):
-    digest: str
-    size: int
-    name: str | None = None
-    role: str | None = None  #: upload, input or output
-    job_id: str | None = None
-    created_at_ms: int
-
-
-class ArtifactPage(Page):
-    artifacts: list[ArtifactView]
-
-
-class UploadState(Reply):
-    """How much of an upload the hub has; continue from `offset`."""
-
-    digest: str
-    offset: int
-    complete: bool
 
 
 class Problem(Reply):

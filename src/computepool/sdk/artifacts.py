@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from computepool.protocol.accounts import ArtifactPage, ArtifactView, UploadState
+from computepool.protocol.artifacts import ArtifactPage, ArtifactView, UploadState
 from computepool.protocol.jobs import InputFile
 from computepool.sdk.errors import BadRequest, ChecksumMismatch, ComputePoolError, Conflict, Unavailable
 from computepool.sdk.options import Inputs, PathLike, readable_file, validated

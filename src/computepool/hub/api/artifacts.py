@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Path, Query, Request
-from starlette.responses import FileResponse, Response
+from fastapi import APIRouter, Body, HTTPException, Path, Query, Request
+from starlette.responses import Response
 
 from computepool.core.errors import BadRequest
+from computepool.hub.api import examples
+from computepool.hub.api.blobresponse import BlobResponse
 from computepool.hub.api.deps import (
     Cursor,
     Either,
@@ -22,7 +24,7 @@ from computepool.hub.api.deps import (
 from computepool.hub.api.problems import refuses
 from computepool.hub.services import artifacts
 from computepool.hub.services.artifacts import Incoming
-from computepool.protocol.accounts import ArtifactPage, UploadState
+from computepool.protocol.artifacts import ArtifactInfo, ArtifactPage, KeepRequest, StorageView, UploadState
 
 router = APIRouter(tags=["artifacts"])
 DigestPath = Annotated[
@@ -65,6 +67,11 @@ async def list_artifacts(
     return await artifacts.page(hub, principal, job_id=job_id, after=after, limit=limit)
 
 
+@router.get("/artifacts/storage", summary="How much you keep at the hub, and may keep")
+async def storage(principal: SignedIn, hub: HubDep) -> StorageView:
+    return await artifacts.storage(hub, principal)
+
+
 @router.get("/artifacts/{digest}/upload", summary="How much of your upload is here; continue from `offset`")
 async def upload_state(digest: DigestPath, asker: Either, hub: HubDep) -> UploadState:
     return await artifacts.upload_state(hub, asker, digest)
@@ -97,7 +104,7 @@ async def upload(
 @router.get(
     "/artifacts/{digest}",
     summary="The bytes; Range is honoured",
-    response_class=FileResponse,
+    response_class=Response,
     responses={
         200: {"description": "The bytes", "content": _BYTES},
         206: {"description": "Part of the bytes", "content": _BYTES},
@@ -106,17 +113,19 @@ async def upload(
     openapi_extra={"parameters": [_RANGE_PARAMETER]},
 )
 async def download(request: Request, digest: DigestPath, asker: Either, hub: HubDep) -> Response:
-    path = await artifacts.open_for(hub, asker, digest)
-    found = path.stat()
-    _check_range(request.headers.get("range"), found.st_size)
-    headers = {**_HEADERS, "ETag": f'"{digest}"'}
-    return FileResponse(path, media_type="application/octet-stream", headers=headers, stat_result=found)
+    found = await artifacts.find(hub, asker, digest)
+    asked = _part(request, found.size, etag := f'"{digest}"')
+    part = range(found.size) if asked is None else asked
+    reading = None
+    if request.method != "HEAD":
+        reading = await artifacts.open_part(hub, found, start=part.start, length=len(part))
+    return BlobResponse(hub, reading, size=found.size, part=asked, headers={**_HEADERS, "ETag": etag})
 
 
 @router.head(
     "/artifacts/{digest}",
     summary="Length and presence",
-    response_class=FileResponse,
+    response_class=Response,
     responses={200: {"description": "The headers alone"}, **refuses(404, 416)},
     openapi_extra={"parameters": [_RANGE_PARAMETER]},
 )
@@ -124,27 +133,69 @@ async def head(request: Request, digest: DigestPath, asker: Either, hub: HubDep)
     return await download(request, digest, asker, hub)
 
 
-def _check_range(header: str | None, size: int) -> None:
-    """What cannot be served is refused here, in our words; the response itself takes care of the rest."""
-    if header is None:
-        return
+def _part(request: Request, size: int, etag: str) -> range | None:
+    """The bytes that were asked for; None: all of them, as for several ranges at once. What cannot be served is refused."""
+    header = request.headers.get("range")
+    if header is None or request.headers.get("if-range", etag) != etag:
+        return None
     unit, _, ranges = header.partition("=")
-    if unit.strip().lower() != "bytes" or not all(_fits(part.strip(), size) for part in ranges.split(",")):
+    parts = [_parsed(part.strip(), size) for part in ranges.split(",")]
+    if unit.strip().lower() != "bytes" or not all(parts):
         raise HTTPException(
             416,
             f"The artifact has {size} bytes; the range asked for is not among them.",
             headers={"Content-Range": f"bytes */{size}"},
         )
+    return parts[0] if len(parts) == 1 else None
 
 
-def _fits(part: str, size: int) -> bool:
+def _parsed(part: str, size: int) -> range:
+    """Empty where it makes no sense, or lies outside."""
     found = _RANGE.match(part)
     if found is None:
-        return False
+        return range(0)
     first, last = found.groups()
     if first is None:
-        return last is not None and int(last) > 0 and size > 0
-    return int(first) < size and (last is None or int(first) <= int(last))
+        return range(0 if last is None else max(0, size - int(last)), size)
+    return range(int(first), size if last is None else min(size, int(last) + 1))
+
+
+@router.get(
+    "/artifacts/{digest}/info",
+    summary="What refers to an artifact, and until when it is kept",
+    responses=refuses(404),
+)
+async def info(digest: DigestPath, principal: SignedIn, hub: HubDep) -> ArtifactInfo:
+    return await artifacts.info(hub, principal, digest)
+
+
+@router.put(
+    "/artifacts/{digest}/keep",
+    summary="Keep an artifact, whatever becomes of its jobs",
+    responses=refuses(404),
+)
+async def keep(
+    digest: DigestPath,
+    body: Annotated[KeepRequest, Body(openapi_examples=examples.KEEP)],
+    principal: MaySubmit,
+    hub: HubDep,
+) -> ArtifactInfo:
+    return await artifacts.keep(hub, principal, digest, request=body)
+
+
+@router.delete(
+    "/artifacts/{digest}/keep",
+    status_code=204,
+    summary="Keep it no longer than its other references do",
+    responses=refuses(404),
+)
+async def release(digest: DigestPath, principal: MaySubmit, hub: HubDep) -> None:
+    await artifacts.release(hub, principal, digest)
+
+
+@router.delete("/artifacts/{digest}/upload", status_code=204, summary="Give up an upload that is not whole")
+async def drop_upload(digest: DigestPath, principal: MaySubmit, hub: HubDep) -> None:
+    await artifacts.drop_upload(hub, principal, digest)
 
 
 @router.delete(

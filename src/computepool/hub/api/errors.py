@@ -30,6 +30,7 @@ STATUS = {
     "rate_limited": 429,
     "unavailable": 503,
     "out_of_space": 507,
+    "quota_exceeded": 507,
     "invariant_violation": 500,
 }
 _CODES_BY_STATUS = {404: "not_found", 413: "too_large"}

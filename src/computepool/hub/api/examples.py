@@ -232,6 +232,7 @@ KEY_ROTATE = _one("The old one works for another day", {"overlap_s": 86400})
 SIGN_IN = _one(
     "The code of a sign-in link, for a key", {"code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24", "name": "laptop"}
 )
+WEBHOOK = _one("When groups are complete, or home", {"url": "https://example.org/computepool"})
 PAYOUT = _one(
     "500 credits to a UPI id",
     {"amount": 500_000_000, "upi": "asha@okaxis"},

@@ -43,7 +43,11 @@ _MEANINGS: dict[int, tuple[str, str, str]] = {
         "An account may have 1000000 unfinished jobs at once.",
     ),
     503: ("unavailable", "The hub cannot answer right now; see Retry-After", "The hub is stopping."),
-    507: ("out_of_space", "The hub's disk is full", "The hub has no disk space left for this artifact."),
+    507: (
+        "quota_exceeded",
+        "The account keeps as much as it may (quota_exceeded), or the hub's disk is full (out_of_space)",
+        "Your account keeps 1.0 TiB of files and may keep 1.0 TiB. 3.2 GiB more do not fit.",
+    ),
 }
 
 

@@ -1,7 +1,8 @@
-"""Artifacts: streamed in, verified, referred to by accounts and jobs, streamed out, dropped when nobody refers to them.
+"""Artifacts: streamed in, verified, referred to by accounts and jobs, streamed out, kept for a time.
 
 Who refers to an artifact may read it, and knowing its digest is not enough: whoever wants a reference sends the bytes.
-A node's upload is referred to by the node itself until a report hands it to the job's account.
+A node's upload is referred to by the node itself until a report hands it to the job's account. What nothing refers to any
+more is taken away by `collection`.
 """
 
 from __future__ import annotations
@@ -12,15 +13,29 @@ import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
+from computepool.core.artifacts import Role
 from computepool.core.errors import BadRequest, Conflict, NotFound, TooLarge
-from computepool.hub.services import access
+from computepool.hub.blobs.base import Reading, Upload, place_of
+from computepool.hub.services import access, collection, room
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub
+from computepool.hub.services.threads import in_thread
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
-from computepool.protocol.accounts import ArtifactPage, ArtifactView, UploadState
+from computepool.protocol.artifacts import (
+    ArtifactInfo,
+    ArtifactPage,
+    ArtifactRef,
+    ArtifactView,
+    KeepRequest,
+    StorageView,
+    UploadState,
+)
+
+#: References of one artifact that are told; the rest is counted.
+_REFS_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,24 +46,44 @@ class Incoming:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An artifact the caller may read."""
+
+    digest: str
+    size: int
+    place: str
+
+
 def _owner_of(asker: Principal | NodePrincipal) -> str:
     return asker.node_id if isinstance(asker, NodePrincipal) else asker.account_id
 
 
-async def _has(hub: Hub, owner: str, digest: str) -> bool:
-    """Whether the bytes are here and this owner has shown to have them too."""
-    referred = await hub.store.read(
-        lambda connection: artifact_rows.may_read(connection, digest=digest, account_id=owner)
-    )
-    return referred and hub.blobs.exists(digest)
+async def _own(hub: Hub, owner: str, digest: str) -> AnyRow | None:
+    """The row of an artifact that this owner has shown to have."""
+
+    def look(connection: Connection) -> AnyRow | None:
+        if not artifact_rows.may_read(connection, digest=digest, account_id=owner):
+            return None
+        return artifact_rows.get_artifact(connection, digest)
+
+    return await hub.store.read(look)
+
+
+async def _is_whole(hub: Hub, row: AnyRow | None) -> bool:
+    if row is None:
+        return False
+    size = await in_thread(hub, hub.blobs.size, row.place or place_of(row.digest, ""))
+    return size == int(row.size)
 
 
 async def upload_state(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> UploadState:
     """Whether somebody else has the same bytes here is not told: the caller uploads them all the same."""
     owner = _owner_of(asker)
-    if await _has(hub, owner, digest):
-        return UploadState(digest=digest, offset=hub.blobs.size(digest), complete=True)
-    offset = await asyncio.to_thread(hub.blobs.uploaded, digest, owner)
+    row = await _own(hub, owner, digest)
+    if row is not None and await _is_whole(hub, row):
+        return UploadState(digest=digest, offset=row.size, complete=True)
+    offset = await in_thread(hub, hub.blobs.uploaded, digest, owner)
     return UploadState(digest=digest, offset=offset, complete=False)
 
 
@@ -60,77 +95,119 @@ async def receive(
         raise TooLarge(f"An artifact may have {hub.settings.artifact_max_bytes} bytes at most.", field="size")
     if incoming.offset > incoming.size:
         raise BadRequest("The offset lies behind the end that the size says.", field="offset")
-    owner, offset = _owner_of(asker), incoming.offset
-    done = UploadState(digest=incoming.digest, offset=incoming.size, complete=True)
-    if await _has(hub, owner, incoming.digest):
+    owner, digest = _owner_of(asker), incoming.digest
+    done = UploadState(digest=digest, offset=incoming.size, complete=True)
+    row = await _own(hub, owner, digest)
+    if await _is_whole(hub, row):
         await _keep(hub, asker, incoming)
         return done
-    async for data in _chunks(body, hub.settings.artifact_chunk_bytes):
-        if offset + len(data) > incoming.size:
-            raise BadRequest("More bytes were sent than the size says.", field="size")
-        offset = await asyncio.to_thread(hub.blobs.append, incoming.digest, owner, offset=offset, data=data)
-    if offset == incoming.offset:  # nothing came, and nothing has checked the offset yet
-        await asyncio.to_thread(hub.blobs.append, incoming.digest, owner, offset=offset, data=b"")
-    if offset < incoming.size:
-        return UploadState(digest=incoming.digest, offset=offset, complete=False)
-    whole = await asyncio.to_thread(hub.blobs.verify, incoming.digest, owner, size=incoming.size)
-    await _keep(hub, asker, incoming, whole=whole)
+    await room.check_upload(hub, asker, digest=digest, size=incoming.size, owner=owner)
+    upload = await in_thread(hub, hub.blobs.open_upload, digest, owner, offset=incoming.offset)
+    try:
+        offset = await _append(hub, upload, incoming, body)
+        if offset < incoming.size:
+            return UploadState(digest=digest, offset=offset, complete=False)
+        place = await in_thread(hub, upload.finish, incoming.size)
+    finally:
+        await in_thread(hub, upload.close)
+    await _keep(hub, asker, incoming, place=place)
+    if row is None:
+        room.count_in(hub, owner, incoming.size)
     return done
 
 
+async def _append(hub: Hub, upload: Upload, incoming: Incoming, body: AsyncIterator[bytes]) -> int:
+    """The next bytes arrive while those before are written and hashed."""
+    offset, writing = incoming.offset, None
+    try:
+        async for data in _chunks(body, upload.chunk_bytes):
+            if writing is not None:
+                await writing
+            if offset + len(data) > incoming.size:
+                raise BadRequest("More bytes were sent than the size says.", field="size")
+            offset += len(data)
+            writing = asyncio.ensure_future(in_thread(hub, upload.append, data))
+    finally:
+        # Also when the connection broke, or the request was given up: what is being written must not lose its file.
+        if writing is not None:
+            await asyncio.shield(writing)
+    return offset
+
+
 async def _keep(
-    hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, *, whole: Path | None = None
+    hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, *, place: str | None = None
 ) -> None:
-    """Refer to the bytes and, if they are new, give them their name: both while holding the artifact's row, so that
-    a removal at the same moment comes wholly before or wholly after."""
+    """Refer to the bytes; if somebody else's are here already those are kept, and ours are erased."""
+    lost = None if place is None else await _lost(hub, incoming.digest)
 
-    def unit(tx: Tx) -> None:
-        artifact_rows.insert_artifact(tx, digest=incoming.digest, size=incoming.size)
-        role = "node" if isinstance(asker, NodePrincipal) else "upload"
-        row = {"digest": incoming.digest, "account_id": _owner_of(asker), "job_id": "", "role": role}
-        artifact_rows.refer(tx, [{**row, "name": incoming.name}])
-        if isinstance(asker, Principal):
-            data = json.dumps({"digest": incoming.digest, "size": incoming.size})
-            tx.emit(
-                actor=asker.account_id, action="artifact.uploaded", account_id=asker.account_id, data=data
+    def unit(tx: Tx) -> str | None:
+        kept = None
+        if place is not None:
+            kept = artifact_rows.insert_artifact(
+                tx, digest=incoming.digest, size=incoming.size, place=place, lost=lost
             )
-        if whole is not None:
-            hub.blobs.publish(incoming.digest, whole)
+        role = Role.NODE if isinstance(asker, NodePrincipal) else Role.UPLOAD
+        row = {"digest": incoming.digest, "account_id": _owner_of(asker), "job_id": "", "role": role.value}
+        artifact_rows.renew(tx, {**row, "name": incoming.name})
+        if isinstance(asker, Principal):
+            _say(tx, asker, "artifact.uploaded", digest=incoming.digest, size=incoming.size)
+        return kept
 
-    await hub.store.write(unit)
+    kept = await hub.store.write(unit)
+    for surplus in {place, lost} - {kept, None}:
+        assert surplus is not None
+        await in_thread(hub, hub.blobs.erase, surplus)
 
 
-async def _chunks(body: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes]:
+async def _lost(hub: Hub, digest: str) -> str | None:
+    """The place of an artifact whose bytes are gone, or not whole: what is sent now takes it over."""
+    row = await hub.store.read(lambda connection: artifact_rows.get_artifact(connection, digest))
+    return None if row is None or await _is_whole(hub, row) else str(row.place)
+
+
+def _say(tx: Tx, principal: Principal, action: str, **data: Any) -> None:
+    account = principal.account_id
+    tx.emit(actor=account, action=action, account_id=account, data=json.dumps(data))
+
+
+async def _chunks(body: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes | bytearray]:
     """Network reads are small; writing them one by one would cost a thread switch each."""
     buffer = bytearray()
     try:
         async for data in body:
             buffer += data
             if len(buffer) >= size:
-                yield bytes(buffer)
-                buffer.clear()
+                yield buffer
+                buffer = bytearray()
     except Exception:
         # The connection broke: what came before is kept, and the sender continues from there.
         if buffer:
-            yield bytes(buffer)
+            yield buffer
         raise
     if buffer:
-        yield bytes(buffer)
+        yield buffer
 
 
-async def open_for(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> Path:
-    """The file of an artifact the caller may read."""
-
-    def readable(connection: Connection) -> bool:
+async def find(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> Found:
+    def look(connection: Connection) -> AnyRow | None:
         if isinstance(asker, NodePrincipal):
-            return artifact_rows.node_may_read(connection, digest=digest, node_id=asker.node_id)
-        if asker.is_admin:
-            return bool(artifact_rows.get_artifacts(connection, [digest]))
-        return artifact_rows.may_read(connection, digest=digest, account_id=asker.account_id)
+            readable = artifact_rows.node_may_read(connection, digest=digest, node_id=asker.node_id)
+        else:
+            account = asker.account_id
+            readable = asker.is_admin or artifact_rows.may_read(connection, digest=digest, account_id=account)
+        return artifact_rows.get_artifact(connection, digest) if readable else None
 
-    if not await hub.store.read(readable) or not hub.blobs.exists(digest):
-        raise NotFound("There is no such artifact, or it is not yours.")
-    return hub.blobs.path(digest)
+    row = await hub.store.read(look)
+    if row is None:
+        raise NotFound("There is no such artifact, or it is not yours, or the time it was kept for is over.")
+    return Found(row.digest, row.size, row.place or place_of(digest, ""))
+
+
+async def open_part(hub: Hub, found: Found, *, start: int, length: int) -> Reading:
+    try:
+        return await in_thread(hub, hub.blobs.read, found.place, start=start, length=length)
+    except FileNotFoundError:
+        raise NotFound("The bytes of this artifact are gone; `pool hub check` tells the operator.") from None
 
 
 async def page(
@@ -171,45 +248,102 @@ def _read_cursor(text: str) -> tuple[int, str]:
     return int(found[1]), found[2]
 
 
-async def remove(hub: Hub, principal: Principal, digest: str) -> None:
-    """Drops the caller's references; the bytes go when nobody else refers to them."""
-
-    def unit(tx: Tx) -> bool:
-        used = artifact_rows.open_jobs_using(tx.connection, digest=digest, account_id=principal.account_id)
-        if used:
-            raise Conflict(f"Job {used[0]} still needs this artifact; cancel it or wait for it first.")
-        if not artifact_rows.drop_refs(tx, digest=digest, account_id=principal.account_id):
-            raise NotFound("There is no such artifact, or it is not yours.")
-        data = json.dumps({"digest": digest})
-        account = principal.account_id
-        tx.emit(actor=account, action="artifact.removed", account_id=account, data=data)
-        return artifact_rows.drop_if_unused(tx, digest)
-
-    if await hub.store.write(unit):
-        await _erase(hub, [digest])
+async def storage(hub: Hub, principal: Principal) -> StorageView:
+    account = principal.account_id
+    own = await hub.store.read(lambda connection: room.room_of(hub, connection, account))
+    return StorageView(
+        bytes=own.bytes,
+        artifacts=own.artifacts,
+        bytes_max=own.bytes_max,
+        keep_s=own.keep_s,
+        uploading_bytes=await in_thread(hub, hub.blobs.uploading, account),
+    )
 
 
-async def forget_unreported(hub: Hub) -> None:
-    """Uploads of nodes that no report ever named, and those that a report handed on long ago."""
-    before_ms = hub.now_ms() - round(hub.settings.unreported_keep_s * 1000)
+async def info(hub: Hub, principal: Principal, digest: str) -> ArtifactInfo:
+    """What the caller's own references say; to administrators, everybody's."""
+    scope = access.scope(principal)
 
-    def unit(tx: Tx) -> list[str]:
-        digests = artifact_rows.drop_node_refs(tx, before_ms=before_ms, limit=_BATCH)
-        return [digest for digest in digests if artifact_rows.drop_if_unused(tx, digest)]
+    def look(connection: Connection) -> tuple[AnyRow | None, list[AnyRow]]:
+        refs = artifact_rows.refs_of(connection, digest, account_id=scope, limit=_REFS_SHOWN + 1)
+        return artifact_rows.get_artifact(connection, digest), list(refs)
 
-    await _erase(hub, await hub.store.write(unit))
+    row, refs = await hub.store.read(look)
+    if row is None or not (refs or principal.is_admin):
+        raise NotFound("There is no such artifact, or it is not yours, or the time it was kept for is over.")
+    untils = [collection.until_ms(hub, ref) for ref in refs]
+    return ArtifactInfo(
+        digest=digest,
+        size=row.size,
+        created_at_ms=row.created_at_ms,
+        whole=await _is_whole(hub, row),
+        kept_until_ms=None
+        if None in untils or not untils
+        else max(until for until in untils if until is not None),
+        refs=[_ref(ref, until) for ref, until in zip(refs, untils, strict=True)][:_REFS_SHOWN],
+        more_refs=len(refs) > _REFS_SHOWN,
+    )
 
 
-async def _erase(hub: Hub, digests: list[str]) -> None:
-    """After the commit that dropped them, and unless they were uploaded again since."""
+def _ref(row: AnyRow, until_ms: int | None) -> ArtifactRef:
+    return ArtifactRef(
+        role=row.role,
+        name=row.name,
+        account_id=row.account_id,
+        job_id=row.job_id or None,
+        job_state=row.job_state,
+        created_at_ms=row.created_at_ms,
+        kept_until_ms=until_ms,
+    )
+
+
+async def keep(hub: Hub, principal: Principal, digest: str, *, request: KeepRequest) -> ArtifactInfo:
+    """One more reference, which ends when its owner says."""
+    account = principal.account_id
 
     def unit(tx: Tx) -> None:
-        for digest in digests:
-            if artifact_rows.hold_unknown(tx, digest):
-                hub.blobs.remove(digest)
+        if not artifact_rows.may_read(tx.connection, digest=digest, account_id=account):
+            raise NotFound("There is no such artifact, or it is not yours.")
+        until_ms = None if request.for_s is None else tx.now_ms + round(request.for_s * 1000)
+        row = {"digest": digest, "account_id": account, "job_id": "", "role": Role.KEPT.value, "name": ""}
+        artifact_rows.renew(tx, {**row, "kept_until_ms": until_ms})
+        _say(tx, principal, "artifact.kept", digest=digest, until_ms=until_ms)
 
-    if digests:
-        await hub.store.write(unit)
+    await hub.store.write(unit)
+    return await info(hub, principal, digest)
 
 
-_BATCH = 500
+async def release(hub: Hub, principal: Principal, digest: str) -> None:
+    """Ends `keep`: the artifact stays for as long as its other references say."""
+    account = principal.account_id
+
+    def unit(tx: Tx) -> list[tuple[str, str]]:
+        if not artifact_rows.release(tx, digest=digest, account_id=account, role=Role.KEPT.value):
+            raise NotFound("You did not ask to keep this artifact.")
+        _say(tx, principal, "artifact.released", digest=digest)
+        return artifact_rows.drop_unused(tx, [digest])
+
+    await collection.erase(hub, await hub.store.write(unit))
+    hub.kept.pop(account, None)
+
+
+async def remove(hub: Hub, principal: Principal, digest: str) -> None:
+    """Drops the caller's references; the bytes go when nobody else refers to them."""
+    account = principal.account_id
+
+    def unit(tx: Tx) -> list[tuple[str, str]]:
+        used = artifact_rows.open_jobs_using(tx.connection, digest=digest, account_id=account)
+        if used:
+            raise Conflict(f"Job {used[0]} still needs this artifact; cancel it or wait for it first.")
+        if not artifact_rows.drop_refs(tx, digest=digest, account_id=account):
+            raise NotFound("There is no such artifact, or it is not yours.")
+        _say(tx, principal, "artifact.removed", digest=digest)
+        return artifact_rows.drop_unused(tx, [digest])
+
+    await collection.erase(hub, await hub.store.write(unit))
+    hub.kept.pop(account, None)
+
+
+async def drop_upload(hub: Hub, principal: Principal, digest: str) -> None:
+    """Gives up what was sent of an artifact that is not whole."""
+    await in_thread(hub, hub.blobs.drop_upload, digest, principal.account_id)

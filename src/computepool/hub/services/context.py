@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from computepool.core.backlog import Backlog
@@ -11,7 +12,7 @@ from computepool.core.market import Market
 from computepool.core.paces import Peers, Run
 from computepool.core.resources import Requirements
 from computepool.core.terms import Ceilings
-from computepool.hub.blobs.disk import DiskBlobs
+from computepool.hub.blobs.base import Blobs
 from computepool.hub.clock import Clock
 from computepool.hub.registry import Registry
 from computepool.hub.services.secrets import Secrets
@@ -24,6 +25,7 @@ from computepool.protocol.credits import LeaderboardView
 from computepool.protocol.jobs import JobSpec
 
 _SPECS_CACHED = 10_000
+_BLOB_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,28 @@ class Use:
 
 
 @dataclass(slots=True)
+class Kept:
+    """What an account, or a node, keeps at the hub, as it was counted and with what came since."""
+
+    bytes: int
+    bytes_max: int
+    counted_at_ms: int
+
+
+@dataclass(slots=True)
+class Sweeps:
+    """How far collecting what nothing keeps any more has come; it starts anew after a restart."""
+
+    refs: tuple[int, str] = (-1, "")
+    rows: str = ""
+    places: str = ""
+
+
+def _blob_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_BLOB_THREADS, thread_name_prefix="blobs")
+
+
+@dataclass(slots=True)
 class Hub:
     hub_id: str
     settings: Settings
@@ -82,7 +106,7 @@ class Hub:
     backlog: Backlog
     signals: Signals
     secrets: Secrets
-    blobs: DiskBlobs
+    blobs: Blobs
     market: Market
     specs: SpecCache = field(init=False)
     submitters: Submitters = field(init=False)
@@ -103,6 +127,9 @@ class Hub:
     varying: set[tuple[str, str]] = field(
         default_factory=set
     )  #: account and spec, whose results are never the same twice
+    kept: dict[str, Kept] = field(default_factory=dict)  #: by account or node
+    sweeps: Sweeps = field(default_factory=Sweeps)
+    blob_threads: ThreadPoolExecutor = field(default_factory=_blob_threads)
     stopping: bool = False
 
     def __post_init__(self) -> None:

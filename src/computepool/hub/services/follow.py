@@ -24,6 +24,7 @@ def own_commit(hub: Hub, authenticator: Authenticator, topics: set[str]) -> None
         authenticator.forget()
     if QUOTAS_TOPIC in topics:
         hub.uses.clear()
+        hub.kept.clear()
     if HOMES_TOPIC in topics:
         homes.follow(hub, topics)
 
@@ -45,6 +46,7 @@ class OtherHubs:
             self._authenticator.forget()
         if QUOTAS_TOPIC in topics or _ANYTHING in topics:
             self._hub.uses.clear()
+            self._hub.kept.clear()
         if HOMES_TOPIC in topics or _ANYTHING in topics:
             homes.follow(self._hub, None if _ANYTHING in topics else topics)
         self._heard |= {topic for topic in topics if topic in _FOLLOWED or topic.startswith(_NODE)}

@@ -163,6 +163,8 @@ def account_view(row: AnyRow) -> AccountView:
         created_at_ms=row.created_at_ms,
         jobs_open_max=row.jobs_open_max,
         spend_per_day_max=row.spend_per_day_max,
+        artifact_bytes_max=row.artifact_bytes_max,
+        artifact_keep_s=row.artifact_keep_s,
     )
 
 

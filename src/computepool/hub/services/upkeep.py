@@ -1,13 +1,11 @@
-"""Housekeeping: silent nodes leave the registry, old codes and replies go, stale uploads are dropped."""
+"""Housekeeping: silent nodes leave the registry, old codes and replies go, and files that nothing keeps."""
 
 from __future__ import annotations
 
-import asyncio
-
-from computepool.hub.services import artifacts
+from computepool.hub.services import collection
 from computepool.hub.services.context import Hub
 from computepool.hub.services.identity import Authenticator
-from computepool.hub.store import accounts
+from computepool.hub.store import accounts, webhooks
 from computepool.hub.store.session import Tx
 
 
@@ -43,9 +41,8 @@ async def note_key_use(hub: Hub, authenticator: Authenticator) -> None:
 async def prune(hub: Hub) -> None:
     def unit(tx: Tx) -> None:
         accounts.prune_codes(tx, before_ms=tx.now_ms - round(hub.settings.idempotency_keep_s * 1000))
+        webhooks.prune(tx, before_ms=tx.now_ms - round(hub.settings.webhook_keep_s * 1000))
         accounts.prune_replies(tx, before_ms=tx.now_ms - round(hub.settings.idempotency_keep_s * 1000))
 
     await hub.store.write(unit)
-    before_s = hub.now_ms() / 1000 - hub.settings.upload_idle_s
-    await asyncio.to_thread(hub.blobs.drop_stale_uploads, before_s=before_s)
-    await artifacts.forget_unreported(hub)
+    await collection.collect(hub)

@@ -1,6 +1,6 @@
 """Rows of artifacts: which there are, and who refers to them. The bytes are in `blobs/`.
 
-Who takes bytes away, or gives them their name, holds the artifact's row meanwhile.
+A row names the place of its bytes, which nothing else ever has: who deletes the row may erase them after the commit.
 """
 
 from __future__ import annotations
@@ -9,27 +9,50 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, exists, select
+from sqlalchemy import Connection, Select, bindparam, delete, exists, func, select, update
 
 from computepool.hub.store import dialect
+from computepool.hub.store import groups as group_rows
 from computepool.hub.store.session import AnyRow, Tx
-from computepool.hub.store.tables import (
-    IS_LIVE,
-    IS_OF_NODE,
-    IS_OPEN,
-    artifact_refs,
-    artifacts,
-    attempts,
-    jobs,
-)
+from computepool.hub.store.tables import IS_LIVE, IS_OPEN, accounts, artifact_refs, artifacts, attempts, jobs
 
 
-def insert_artifact(tx: Tx, *, digest: str, size: int) -> None:
-    tx.connection.execute(
-        dialect.insert_ignore(tx.connection, artifacts).values(
-            digest=digest, size=size, created_at_ms=tx.now_ms
-        )
+def insert_artifact(tx: Tx, *, digest: str, size: int, place: str, lost: str | None = None) -> str:
+    """The place that counts: of the bytes that came first. `lost`: the place where they are known to be gone."""
+    statement = dialect.insert_ignore(tx.connection, artifacts).values(
+        digest=digest, size=size, place=place, created_at_ms=tx.now_ms
     )
+    tx.connection.execute(statement)
+    if lost is not None:
+        tx.connection.execute(
+            update(artifacts)
+            .where(artifacts.c.digest == digest, artifacts.c.place == lost)
+            .values(place=place)
+        )
+    return str(
+        tx.connection.execute(select(artifacts.c.place).where(artifacts.c.digest == digest)).scalar_one()
+    )
+
+
+def get_artifact(connection: Connection, digest: str) -> AnyRow | None:
+    return connection.execute(select(artifacts).where(artifacts.c.digest == digest)).first()
+
+
+def get_places(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
+    wanted = dialect.among(connection, artifacts.c.digest, digests)
+    rows = connection.execute(select(artifacts.c.digest, artifacts.c.place).where(wanted))
+    return {row.digest: row.place for row in rows}
+
+
+def list_stored(connection: Connection, *, after: str, limit: int) -> Sequence[AnyRow]:
+    """Artifacts in the order of their digests, with how many refer to them."""
+    statement = (
+        select(artifacts, exists().where(artifact_refs.c.digest == artifacts.c.digest).label("referred"))
+        .where(artifacts.c.digest > after)
+        .order_by(artifacts.c.digest)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
 
 
 def refer(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
@@ -37,6 +60,17 @@ def refer(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
     if rows:
         statement = dialect.insert_ignore(tx.connection, artifact_refs)
         tx.connection.execute(statement, [{"created_at_ms": tx.now_ms, **row} for row in rows])
+
+
+def renew(tx: Tx, row: dict[str, Any]) -> None:
+    """A reference that counts from now on, whether it is new or not."""
+    statement = dialect.upsert(
+        tx.connection, artifact_refs, key=_REF, update=("created_at_ms", "kept_until_ms")
+    )
+    tx.connection.execute(statement, {"created_at_ms": tx.now_ms, "kept_until_ms": None, **row})
+
+
+_REF = ("digest", "account_id", "job_id", "role", "name")
 
 
 def get_artifacts(connection: Connection, digests: Sequence[str]) -> dict[str, int]:
@@ -53,7 +87,7 @@ def may_read(connection: Connection, *, digest: str, account_id: str) -> bool:
 
 
 def node_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
-    """A node may read what the jobs it holds refer to."""
+    """A node may read what the jobs it holds refer to, and what belongs to a group that it is fetching home."""
     statement = select(
         exists().where(
             artifact_refs.c.digest == digest,
@@ -62,7 +96,8 @@ def node_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
             IS_LIVE,
         )
     )
-    return bool(connection.execute(statement).scalar())
+    held = connection.execute(statement).scalar()
+    return bool(held) or group_rows.home_may_read(connection, digest=digest, node_id=node_id)
 
 
 #: Orders references of one moment, each in its own place: a cursor must not lose those that share a digest.
@@ -146,21 +181,13 @@ def drop_refs(tx: Tx, *, digest: str, account_id: str) -> int:
     return tx.connection.execute(statement).rowcount
 
 
-def drop_node_refs(tx: Tx, *, before_ms: int, limit: int) -> list[str]:
-    """References of nodes to their uploads, when they are old, some at a time; returns their digests."""
-    old = (
-        select(artifact_refs.c.digest)
-        .where(IS_OF_NODE, artifact_refs.c.created_at_ms < before_ms)
-        .limit(limit)
-    )
-    digests = sorted(set(tx.connection.execute(old).scalars()))
+def release(tx: Tx, *, digest: str, account_id: str, role: str) -> bool:
     statement = delete(artifact_refs).where(
-        dialect.among(tx.connection, artifact_refs.c.digest, digests),
-        IS_OF_NODE,
-        artifact_refs.c.created_at_ms < before_ms,
+        artifact_refs.c.digest == digest,
+        artifact_refs.c.account_id == account_id,
+        artifact_refs.c.role == role,
     )
-    tx.connection.execute(statement)
-    return digests
+    return tx.connection.execute(statement).rowcount > 0
 
 
 def readable_of(connection: Connection, digests: Iterable[str], *, account_id: str) -> set[str]:
@@ -170,19 +197,106 @@ def readable_of(connection: Connection, digests: Iterable[str], *, account_id: s
     return set(connection.execute(statement).scalars())
 
 
-def hold_unknown(tx: Tx, digest: str) -> bool:
-    """True when there is no such artifact; nobody else can make one before this transaction ends."""
-    row = {"digest": digest, "size": 0, "created_at_ms": tx.now_ms}
-    statement = dialect.insert_ignore(tx.connection, artifacts).values(**row).returning(artifacts.c.digest)
-    inserted = tx.connection.execute(statement).scalar() is not None
-    if inserted:
-        tx.connection.execute(delete(artifacts).where(artifacts.c.digest == digest))
-    return inserted
-
-
-def drop_if_unused(tx: Tx, digest: str) -> bool:
-    """True when nothing refers to it any more: the bytes may go after the commit."""
-    statement = delete(artifacts).where(
-        artifacts.c.digest == digest, ~exists().where(artifact_refs.c.digest == digest)
+def drop_unused(tx: Tx, digests: Iterable[str]) -> list[tuple[str, str]]:
+    """Of these, those that nothing refers to any more, with their places: the bytes may go after the commit."""
+    statement = (
+        delete(artifacts)
+        .where(
+            dialect.among(tx.connection, artifacts.c.digest, sorted(set(digests))),
+            ~exists().where(artifact_refs.c.digest == artifacts.c.digest),
+        )
+        .returning(artifacts.c.digest, artifacts.c.place)
     )
-    return tx.connection.execute(statement).rowcount == 1
+    return [(row.digest, row.place) for row in tx.connection.execute(statement)]
+
+
+# how long
+
+
+def refs_of(connection: Connection, digest: str, *, account_id: str | None, limit: int) -> Sequence[AnyRow]:
+    """With what decides how long each is kept, the newest first."""
+    statement = _FACTS.where(artifact_refs.c.digest == digest).order_by(artifact_refs.c.created_at_ms.desc())
+    if account_id is not None:
+        statement = statement.where(artifact_refs.c.account_id == account_id)
+    return connection.execute(statement.limit(limit)).all()
+
+
+def refs_after(
+    connection: Connection, *, after: tuple[int, str], before_ms: int, limit: int
+) -> Sequence[AnyRow]:
+    """References by age, the oldest first: (created_at_ms, place) of the last one seen, up to a moment."""
+    at_ms, last = after
+    newer = artifact_refs.c.created_at_ms > at_ms
+    later = (artifact_refs.c.created_at_ms == at_ms) & (_place > last)
+    statement = (
+        _FACTS.where(artifact_refs.c.created_at_ms >= at_ms, newer | later)
+        .where(artifact_refs.c.created_at_ms < before_ms)
+        .order_by(artifact_refs.c.created_at_ms, _place)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+_FACTS = (
+    select(
+        artifact_refs,
+        _place.label("place"),
+        jobs.c.state.label("job_state"),
+        jobs.c.finished_at_ms.label("job_ended_ms"),
+        accounts.c.artifact_keep_s,
+    )
+    .join(jobs, jobs.c.id == artifact_refs.c.job_id, isouter=True)
+    .join(accounts, accounts.c.id == artifact_refs.c.account_id, isouter=True)
+)
+
+
+def shortest_keep_s(connection: Connection) -> int | None:
+    """Of the accounts with a time of their own."""
+    found = connection.execute(select(func.min(accounts.c.artifact_keep_s))).scalar()
+    return None if found is None else int(found)
+
+
+def drop_listed(tx: Tx, rows: Sequence[AnyRow]) -> None:
+    """These references, unless they were renewed since they were read."""
+    if rows:
+        seen = (*_REF, "created_at_ms")
+        same = [artifact_refs.c[name] == bindparam(f"the_{name}") for name in seen]
+        tx.connection.execute(
+            delete(artifact_refs).where(*same),
+            [{f"the_{name}": getattr(row, name) for name in seen} for row in rows],
+        )
+
+
+# how much
+
+
+def kept_bytes(connection: Connection, account_id: str) -> tuple[int, int]:
+    """Bytes and number of the artifacts that an account refers to; each counts once."""
+    own = select(artifact_refs.c.digest).where(artifact_refs.c.account_id == account_id)
+    statement = select(func.coalesce(func.sum(artifacts.c.size), 0), func.count()).where(
+        artifacts.c.digest.in_(own)
+    )
+    size, count = connection.execute(statement).one()
+    return int(size), int(count)
+
+
+def unreported_bytes(connection: Connection, node_id: str) -> int:
+    """What a node sent and nobody else refers to."""
+    other = artifact_refs.alias()
+    own = select(artifact_refs.c.digest).where(
+        artifact_refs.c.account_id == node_id,
+        ~exists().where(other.c.digest == artifact_refs.c.digest, other.c.account_id != node_id),
+    )
+    statement = select(func.coalesce(func.sum(artifacts.c.size), 0)).where(artifacts.c.digest.in_(own))
+    return int(connection.execute(statement).scalar_one())
+
+
+def accounts_at(connection: Connection, node_id: str) -> list[str]:
+    """Whose jobs a node holds."""
+    statement = (
+        select(jobs.c.account_id)
+        .join(attempts, attempts.c.job_id == jobs.c.id)
+        .where(attempts.c.node_id == node_id, IS_LIVE)
+        .distinct()
+    )
+    return list(connection.execute(statement).scalars())

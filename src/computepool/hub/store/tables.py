@@ -427,7 +427,6 @@ Index("ix_artifact_refs_job", artifact_refs.c.job_id)
 Index("ix_artifact_refs_created", artifact_refs.c.created_at_ms)
 Index("ix_artifact_refs_account", artifact_refs.c.account_id, artifact_refs.c.created_at_ms)
 Index("ix_artifact_refs_node", artifact_refs.c.created_at_ms, **_where(_OF_NODE))
-IS_OF_NODE = text(f"artifact_refs.{_OF_NODE}")
 
 log_chunks = Table(
     "log_chunks",
