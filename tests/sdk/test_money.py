@@ -69,7 +69,7 @@ def test_a_map_has_one_budget_in_however_many_batches(
     hub: FakeHub, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "ITEMS_MAX", 7)
-    assert list(pool.map(double, range(50), budget="1.000049")) == [2 * x for x in range(50)]
+    assert list(pool.map(double, range(50), budget="1.000049", chunksize=1)) == [2 * x for x in range(50)]
     requests = {id(job["request"]): job["request"] for job in hub.jobs.values()}.values()
     assert len(requests) >= 8
     assert all(request.budget == 20_000 * len(request.items) for request in requests)
