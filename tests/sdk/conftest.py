@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 from computepool import Pool, connect
+from computepool.testing.processes import RealPool
 from tests.sdk.fake_hub import FakeHub
+
+#: The node of the pool in which job classes are tried; it has nothing but what the agent puts there.
+NODE = "no-package-here"
 
 
 @pytest.fixture(autouse=True)
@@ -26,4 +30,13 @@ def hub() -> Iterator[FakeHub]:
 @pytest.fixture
 def pool(hub: FakeHub) -> Iterator[Pool]:
     with connect(hub.url, "cp_test", patience_s=10) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def class_pool() -> Iterator[RealPool]:
+    """A hub and a sandboxed node, as processes, shared by the tests of job classes and their groups."""
+    with RealPool() as pool:
+        pool.start_hub()
+        pool.start_agent(sandbox="namespace", name=NODE, tags=("linux",))
         yield pool
