@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from computepool.core.isolation import Level
@@ -97,6 +97,19 @@ class Requirements:
     network: bool = False  #: it lists hosts to reach
     labels: frozenset[str] = frozenset()  #: owners may have rules about them
     minutes: int = 0  #: its time limit
+
+    def pinned_to(self, node: str) -> Requirements:
+        """The job itself has chosen: what it said about choosing among hosts no longer counts, what it needs does."""
+        return replace(
+            self,
+            node=node,
+            tiers=frozenset(),
+            regions=frozenset(),
+            tags=frozenset(),
+            exclude_tags=frozenset(),
+            properties=frozenset(),
+            exclude_nodes=frozenset(),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -92,7 +92,7 @@ class Dispatcher:
         for row in fresh:
             requirements = specs[row.spec_digest].requirements
             if row.pinned:  # it asked to go on there
-                requirements = replace(requirements, node=row.pinned)
+                requirements = requirements.pinned_to(row.pinned)
             shape = Shape(
                 requirements,
                 row.shown_account,

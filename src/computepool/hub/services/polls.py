@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 from computepool.core.errors import NotFound, Unauthenticated
@@ -176,7 +175,7 @@ def _adopt(
         if attempt.lane not in lanes:
             wanted = known.requirements
             shape = Shape(
-                replace(wanted, node=attempt.pinned) if attempt.pinned else wanted,
+                wanted.pinned_to(attempt.pinned) if attempt.pinned else wanted,
                 attempt.shown_account,
                 ceiling=attempt.ceiling,
                 avoid_owners=frozenset(filter(None, attempt.avoid_owners.split(","))),
