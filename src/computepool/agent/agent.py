@@ -11,20 +11,24 @@ from typing import Any
 
 from computepool.agent.admission import Gatekeeper
 from computepool.agent.artifacts import ArtifactCache, Uploader
-from computepool.agent.attempts import OutputSink
+from computepool.agent.attempts import Attempt, OutputSink
 from computepool.agent.benchmark import Benchmark
+from computepool.agent.checkpoints import CheckpointKeeper
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentConfig
 from computepool.agent.control import ControlServer
+from computepool.agent.cpus import Cpus, lent_ids, usable_ids
 from computepool.agent.egress import Egress
 from computepool.agent.environments import Environments
 from computepool.agent.executor import Executor
 from computepool.agent.folders import WorkFolders
 from computepool.agent.functions import FunctionRunner
 from computepool.agent.gpus import Card, GpuMeter
+from computepool.agent.homecoming import Homecoming
 from computepool.agent.hub_client import HubClient
 from computepool.agent.identity import Identity
 from computepool.agent.keyring import Keyring
+from computepool.agent.lanes import Slots
 from computepool.agent.logs import LogShipper
 from computepool.agent.loop import NodeLoop
 from computepool.agent.manifest import manifest
@@ -104,8 +108,10 @@ class Agent:
         )
         self._sweeper = Sweeper()
         self._folders = WorkFolders(config.work_dir, self._sweeper, volumes.Volumes(config.cache_dir))
+        self._slots = self._make_slots()
         self._executor = self._make_executor()
         self.loop.attach(self._executor, self._reporter)
+        self.loop.ask_to_save = self._keeper.ask_to_save
         self.benchmark = Benchmark(
             self._surroundings,
             client,
@@ -116,6 +122,8 @@ class Agent:
             emptied=self._executor.emptied,
         )
         self.loop.on_measure = self.benchmark.want
+        self.homecoming = Homecoming(client, identity, data_dir=config.data_dir, clock=clock, limits=limits)
+        self.loop.on_homecoming = self.homecoming.want
         self.loop.keyring = self._keyring = Keyring(identity, client, path=config.identity_path, clock=clock)
         self._control = ControlServer(config.data_dir, self.command)
 
@@ -141,14 +149,32 @@ class Agent:
             clock=clock,
             limits=limits,
         )
+        self._keeper = CheckpointKeeper(
+            self._client,
+            self._identity,
+            cache,
+            uploader=uploader,
+            sink=sink,
+            sweeper=self._sweeper,
+            clock=clock,
+            limits=limits,
+        )
         functions = FunctionRunner(
-            self._pool, cache, uploader, sink=sink, sweeper=self._sweeper, clock=clock, limits=limits
+            self._pool,
+            cache,
+            uploader,
+            keeper=self._keeper,
+            sink=sink,
+            sweeper=self._sweeper,
+            clock=clock,
+            limits=limits,
         )
         processes = ProcessRunner(
             surroundings,
             environments,
             cache,
             uploader=uploader,
+            keeper=self._keeper,
             sink=sink,
             folders=self._folders,
             clock=clock,
@@ -163,12 +189,25 @@ class Agent:
             clock=clock,
             limits=limits,
             on_ending=self.loop.on_ending,
+            slots=self._slots,
         )
+
+    def _make_slots(self) -> Slots:
+        config, owner = self._config, self._identity.owner
+        cores = self._machine.profile.cores
+        ids = lent_ids(usable_ids(), cores, seed=str(config.data_dir))
+
+        def may_stretch(attempt: Attempt) -> bool:
+            # What others run is paid by its time, and held against other nodes' times: it gets what it asked for.
+            return attempt.grant.account_id == owner if config.elastic is None else config.elastic
+
+        return Slots(Cpus(ids, cores), may_stretch=may_stretch)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or the node is drained. Raises Unauthenticated when the hub has removed the node."""
         helpers = [
-            asyncio.create_task(part.run()) for part in (self._reporter, self._shipper, self.benchmark)
+            asyncio.create_task(part.run())
+            for part in (self._reporter, self._shipper, self.benchmark, self.homecoming)
         ]
         await self._keyring.resume()
         main = asyncio.create_task(self.loop.run())
@@ -235,14 +274,19 @@ class Agent:
                 {
                     "attempt_id": head.id,
                     **manifest(head.grant, head.spec).as_dict(),
+                    "cpu_ids": list(lane.cpu_ids),
+                    "load": None if head.load is None else head.load.wire().model_dump(),
                     "ran_s": 0.0 if head.started_at is None else round(now - head.started_at, 1),
                     "progress": head.progress,
                 }
-                for head in self._executor.heads()
+                for lane, head in self._executor.lanes()
             ],
+            "cpus": list(self._slots.cpus.lent),
+            "cpus_free": list(self._slots.cpus.free),
             "waiting": self._executor.waiting,
             "unreported": self._reporter.waiting,
             "workers": len(self._pool),
+            "homecoming": self.homecoming.under_way,
             "hardware": "" if self.benchmark.view is None else self.benchmark.view.sentence,
             "why_idle": self._why_idle(),
         }

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from computepool.agent.config import AgentLimits
 from computepool.agent.egress import EgressProxy
 from computepool.agent.endings import Ending, cancelled, failed, returned
-from computepool.agent.logs import LogBuffer, LogShipper
+from computepool.agent.load import Load
+from computepool.agent.logs import Asked, LogBuffer, LogShipper
 from computepool.agent.sandbox import base as sandbox
 from computepool.agent.sandbox.base import Status
 from computepool.agent.specs import PreparedSpec
@@ -19,6 +21,9 @@ from computepool.agent.workers import Call
 from computepool.core.jobs import Reason
 from computepool.protocol.jobs import Usage
 from computepool.protocol.nodes import Grant
+
+if TYPE_CHECKING:
+    from computepool.agent.checkpoints import Saving
 
 T = TypeVar("T")
 
@@ -64,6 +69,11 @@ class Attempt:
     usage: Usage | None = None  #: as last measured
     gpu_ms: float = 0.0
     proxy: EgressProxy | None = None  #: carries what a process sends to the hosts it listed
+    workdir: Path | None = None  #: where it runs; a worker's is shared by many
+    saving: Saving | None = None  #: of those that use checkpoints
+    process: sandbox.Process | None = None  #: of a command or script, while it runs
+    cpu_ids: tuple[int, ...] = ()  #: reserved for it when it starts
+    load: Load | None = None  #: as last measured
 
     @property
     def id(self) -> str:
@@ -73,7 +83,13 @@ class Attempt:
     def longest_s(self) -> float:
         """Until its own time limit, or until the money set aside for it is spent."""
         paid_ms = self.grant.paid_ms
-        return self.spec.timeout_s if paid_ms is None else min(self.spec.timeout_s, paid_ms / 1000)
+        return self.limit_s if paid_ms is None else min(self.limit_s, paid_ms / 1000)
+
+    @property
+    def limit_s(self) -> float:
+        """Attempts that go on from one another share the job's time limit."""
+        left_ms = self.grant.left_ms
+        return self.spec.timeout_s if left_ms is None else min(self.spec.timeout_s, left_ms / 1000)
 
     @property
     def progress(self) -> float | None:
@@ -119,6 +135,7 @@ class OutputSink:
     def __init__(self, shipper: LogShipper, limits: AgentLimits) -> None:
         self._shipper = shipper
         self._limits = limits
+        self.on_asked: Callable[[Attempt, list[Asked]], None] | None = None  #: told of checkpoints
 
     def __call__(self, attempt: Attempt, stream: str, data: bytes, *, skipped: int = 0) -> None:
         log = attempt.log
@@ -126,5 +143,9 @@ class OutputSink:
             log = attempt.log = LogBuffer(attempt.id, self._limits)
         log.feed(stream, data, skipped=skipped)
         self._shipper.touched(log)
+        if log.asked:
+            asked, log.asked = log.asked, []
+            if self.on_asked is not None:
+                self.on_asked(attempt, asked)
         if log.over_limit:
             attempt.end(Status.OUTPUT_LIMIT)

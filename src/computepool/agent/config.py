@@ -40,6 +40,15 @@ class AgentLimits:
     input_cache_bytes: int = 20 * GIB
     transfer_chunk: int = 1 * MIB
     transfers_max: int = 4
+    homecomings_max: int = 2  #: groups that are fetched home at the same time
+    home_spare_bytes: int = 512 * MIB  #: what they leave free on the disk
+    # checkpoints
+    checkpoint_gap_s: float = 15.0  #: between two of an attempt, at least; what is made sooner waits
+    checkpoint_files_max: int = 999
+    checkpoint_bytes_max: int = 20 * GIB
+    checkpoint_printed_max: int = 1 * MIB  #: of a program's output, for comparing what it printed as a whole
+    checkpoint_transfer_s: float = 900.0  #: to send or to fetch one
+    checkpoint_grace_s: float = 20.0  #: for jobs to make one when this agent stops
     # reports
     outbox_age_max_s: float = 24 * 3600.0
     batch_reports_max: int = 500
@@ -95,6 +104,7 @@ class AgentConfig:
     mesh_version: str = ""
     url: str = ""
     cores: float | None = None  #: how much to lend; None: everything the agent itself may use
+    elastic: bool | None = None  #: jobs may use idle CPUs beyond their own; None: only those of the owner
     ram_mb: int | None = None
     disk_mb: int | None = None
     gpus: bool | None = None  #: lend the cards to everybody; None: to the owner and those trusted; False: not

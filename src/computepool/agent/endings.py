@@ -35,6 +35,7 @@ class Ending:
     printed: str | None = None  #: digest of the standard output, where that is (part of) the result
     ran_ms: int = 0
     usage: Usage | None = None
+    move_to: str | None = None
 
     def report(self, attempt_id: str) -> Report:
         return Report(
@@ -49,6 +50,7 @@ class Ending:
             printed=self.printed,
             ran_ms=max(0, self.ran_ms),
             usage=self.usage,
+            move_to=self.move_to,
         )
 
 

@@ -15,7 +15,8 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.endings import BadJob, Ending, StagingFailed, failed, returned
 from computepool.agent.functions import FunctionRunner
 from computepool.agent.gpus import GpuMeter
-from computepool.agent.lanes import Lane
+from computepool.agent.lanes import Lane, Slots
+from computepool.agent.load import Load
 from computepool.agent.logs import LogShipper
 from computepool.agent.processes import ProcessRunner
 from computepool.agent.sandbox.base import BadCommand, SandboxError, Status
@@ -42,6 +43,7 @@ class Executor:
         clock: Clock,
         limits: AgentLimits,
         on_ending: OnEnding,
+        slots: Slots,
     ) -> None:
         self._processes = processes
         self._functions = functions
@@ -51,6 +53,7 @@ class Executor:
         self._clock = clock
         self._limits = limits
         self._on_ending = on_ending
+        self._slots = slots
         self._attempts: dict[str, Attempt] = {}
         self._lanes: dict[str, Lane] = {}
         self._patrolled_at = clock.steady()
@@ -71,11 +74,21 @@ class Executor:
     def heads(self) -> list[Attempt]:
         return [lane.head for lane in self._lanes.values() if lane.head is not None]
 
+    def lanes(self) -> list[tuple[Lane, Attempt]]:
+        """With what each runs at the moment."""
+        return [(lane, lane.head) for lane in self._lanes.values() if lane.head is not None]
+
     def running(self) -> list[RunningAttempt]:
         """What the hub should show as running, with progress."""
         return [
-            RunningAttempt(attempt_id=head.id, progress=head.progress, usage=head.usage)
-            for head in self.heads()
+            RunningAttempt(
+                attempt_id=head.id,
+                progress=head.progress,
+                usage=head.usage,
+                cpu_ids=list(lane.cpu_ids),
+                load=None if head.load is None else head.load.wire(),
+            )
+            for lane, head in self.lanes()
             if head.announced
         ]
 
@@ -125,6 +138,8 @@ class Executor:
         try:
             while lane.waiting:
                 attempt = lane.pop(self._clock.steady())
+                self._slots.enter(lane, attempt.spec.limits.cpus)
+                attempt.cpu_ids = lane.cpu_ids
                 ending = await self._run(attempt, lane)
                 logs: Sequence[LogText] = ()
                 if attempt.log is not None:
@@ -133,6 +148,7 @@ class Executor:
                 lane.head = None
         finally:
             self._functions.release(lane)
+            self._slots.leave(lane, self._clock.steady())
             del self._lanes[lane.id]
 
     async def _run(self, attempt: Attempt, lane: Lane) -> Ending:
@@ -160,12 +176,12 @@ class Executor:
 
     def _judged(self, attempt: Attempt, ending: Ending) -> Ending:
         """A stop by the agent explains an end better than the signal it used. What was finished stays finished."""
-        if ending.reason is Reason.TIMEOUT and attempt.longest_s < attempt.spec.timeout_s:
+        if ending.reason is Reason.TIMEOUT and attempt.longest_s < attempt.limit_s:
             ending.reason = Reason.BUDGET_SPENT
             ending.error = (
                 f"stopped after {attempt.longest_s:g} s: that is how long its budget lasts at its price"
             )
-        if attempt.stop is None or ending.outcome is Outcome.SUCCEEDED:
+        if attempt.stop is None or ending.outcome in (Outcome.SUCCEEDED, Outcome.MOVED):
             return ending
         judged = attempt.stop.ending()
         judged.ran_ms, judged.usage = ending.ran_ms, ending.usage
@@ -221,6 +237,10 @@ class Executor:
     def _patrol(self, elapsed_s: float) -> None:
         self._processes.patrol()
         self._pool.patrol()
-        for head in self.heads():
+        now = self._clock.steady()
+        self._slots.patrol(now)
+        for lane, head in self.lanes():
+            if head.announced and (process := lane.process()) is not None:
+                head.load = Load.seen(process, now, head.load)
             if head.grant.gpus and head.started_at is not None:
                 head.gpu_ms += self._meter.busy_fraction(head.grant.gpus) * elapsed_s * 1000

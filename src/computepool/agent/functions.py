@@ -10,6 +10,7 @@ from pathlib import Path
 
 from computepool.agent.artifacts import ArtifactCache, Uploader, sha256_of
 from computepool.agent.attempts import Attempt, OutputSink
+from computepool.agent.checkpoints import CheckpointKeeper
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.endings import Ending, failed, of_exit
@@ -39,6 +40,7 @@ class FunctionRunner:
         cache: ArtifactCache,
         uploader: Uploader,
         *,
+        keeper: CheckpointKeeper,
         sink: OutputSink,
         sweeper: Sweeper,
         clock: Clock,
@@ -47,16 +49,22 @@ class FunctionRunner:
         self._pool = pool
         self._cache = cache
         self._uploader = uploader
+        self._keeper = keeper
         self._sink = sink
         self._sweeper = sweeper
         self._clock = clock
         self._limits = limits
 
     async def run(self, attempt: Attempt, lane: Lane) -> Ending:
+        ending = await self._run(attempt, lane)
+        return ending if attempt.saving is None else await self._keeper.finish(attempt, ending)
+
+    async def _run(self, attempt: Attempt, lane: Lane) -> Ending:
         while True:
             call = attempt.call or await self._start_call(attempt, lane)
             worker = lane.worker
             assert worker is not None
+            attempt.workdir = worker.workdir
             if not call.future.done():
                 self._watch(attempt, worker)
                 self._feed_ahead(lane, worker)
@@ -87,7 +95,8 @@ class FunctionRunner:
             worker = lane.worker
             if worker is None or not worker.alive or worker.key != key or self._pool.worn(worker):
                 self.release(lane)
-                worker = lane.worker = await attempt.prepare(self._pool.take(key))
+                worker = lane.worker = await attempt.prepare(self._pool.take(key, lane.cpu_ids))
+                worker.pin(lane.cpu_ids, lane.cores)
             call = await self._call_with_files(attempt, worker)
             if worker.send(call):
                 attempt.call = call
@@ -120,7 +129,8 @@ class FunctionRunner:
         while worker.sent <= limits.worker_ahead_max and lane.fed < len(lane.waiting):
             attempt = lane.waiting[lane.fed]
             spec = attempt.spec
-            if attempt.grant.payload_artifact or spec.digest not in worker.functions:
+            grant = attempt.grant
+            if grant.payload_artifact or grant.checkpoint is not None or spec.digest not in worker.functions:
                 return
             if (
                 attempt.stop
@@ -138,6 +148,8 @@ class FunctionRunner:
         spec, grant = attempt.spec.spec, attempt.grant
         payload: object = grant.payload
         function: object = None
+        if grant.checkpoint is not None:
+            await attempt.prepare(self._keeper.restore(attempt, worker.workdir))
         if grant.payload_artifact is not None:
             payload = await self._placed(attempt, grant.payload_artifact, worker, label="payload")
         if attempt.spec.digest not in worker.functions:

@@ -21,6 +21,7 @@ from computepool.agent.identity import Identity
 from computepool.core.errors import ERRORS_BY_CODE, BadRequest, ComputePoolError, Unauthenticated, Unavailable
 from computepool.protocol.accounts import Problem
 from computepool.protocol.artifacts import UploadState
+from computepool.protocol.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.groups import (
     ArrivalReply,
     ArrivalRequest,
@@ -28,7 +29,6 @@ from computepool.protocol.groups import (
     HomeTrouble,
     ItemPage,
 )
-from computepool.protocol.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.hubkeys import HubKeys
 from computepool.protocol.nodes import (
     CompleteReply,

@@ -9,7 +9,9 @@ import asyncio
 import codecs
 import hashlib
 import logging
+import re
 from collections import deque
+from dataclasses import dataclass
 
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
@@ -21,7 +23,13 @@ _log = logging.getLogger(__name__)
 
 STDOUT, STDERR = "stdout", "stderr"
 _PROGRESS = b"::progress"
-_PROGRESS_LINE_MAX = 64
+_SIGNALS = (_PROGRESS, b"::checkpoint", b"::move")
+_SIGNAL_LINE_MAX = 400
+#: Also behind words without a line break: what a job prints must not keep it from saving.
+_ASKED = re.compile(
+    rb"::(?:checkpoint (?P<name>[A-Za-z0-9_-]{1,64})(?: (?P<progress>[0-9.]{1,16}))?"
+    rb"|move (?P<moving>[A-Za-z0-9_-]{1,64}) (?P<host>[^\x00-\x1f\x7f]{1,200}))\r?\n\Z"
+)
 _TAIL = 1024
 #: How long a finished attempt waits for its long output to be taken before it is reported without it.
 SETTLE_S = 20.0
@@ -30,10 +38,21 @@ NOTHING_PRINTED = hashlib.sha256().hexdigest()
 _Decoder = codecs.getincrementaldecoder("utf-8")
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A line that says: a checkpoint lies in the folder of this name."""
+
+    name: str
+    progress: float | None
+    host: str | None  #: where the job wants to go on
+    printed: bytes | None  #: on standard output, before; None: too much
+
+
 class LogBuffer:
     """The output of one attempt that is not shipped yet."""
 
-    def __init__(self, attempt_id: str, limits: AgentLimits) -> None:
+    def __init__(self, attempt_id: str, limits: AgentLimits, *, printed: bytes | None = b"") -> None:
+        """`printed`: by the attempts that this one goes on from; None: nobody knows any more."""
         self.attempt_id = attempt_id
         self.progress: float | None = None
         self.seen_bytes = 0
@@ -45,7 +64,10 @@ class LogBuffer:
         self._line_start = True
         self._pending: deque[tuple[str, str]] = deque()
         self.pending_chars = 0
-        self._sha = hashlib.sha256()
+        self._sha = hashlib.sha256(printed or b"")
+        self._known = printed is not None
+        self._said: bytearray | None = None if printed is None else bytearray(printed)
+        self.asked: list[Asked] = []  #: checkpoints that were made; who sees to them takes them out
         self.stderr_tail = ""  #: the last words, for the sentence that says how it ended
 
     @property
@@ -58,12 +80,21 @@ class LogBuffer:
         if stream == STDOUT:
             data = self._without_progress(data)
             self._sha.update(data)
+            self._remember(data)
         else:
             self.stderr_tail = (self.stderr_tail + data[-_TAIL:].decode(errors="replace"))[-_TAIL:]
         self._keep(stream, data)
 
-    def printed(self) -> str:
+    def _remember(self, data: bytes) -> None:
+        if self._said is not None:
+            self._said += data
+            if len(self._said) > self._limits.checkpoint_printed_max:
+                self._said = None
+
+    def printed(self) -> str | None:
         """Names all of standard output but the progress lines: what the hub has, unless it was too much."""
+        if not self._known:
+            return None
         whole = self._sha.copy()
         whole.update(self._held)
         return whole.hexdigest()
@@ -144,29 +175,47 @@ class LogBuffer:
         kept = []
         for line in data.splitlines(keepends=True):
             if self._line_start and line.startswith(_PROGRESS) and line.endswith(b"\n"):
-                self._set_progress(line)
+                self._set_progress(line[len(_PROGRESS) :])
                 continue
-            if self._line_start and _may_become_progress(line):
+            if b"::" in line and (found := _ASKED.search(line)) is not None:
+                kept.append(line[: found.start()])
+                self._line_start = self._line_start and found.start() == 0
+                self._ask(found, before=kept)
+                continue
+            if self._line_start and _may_become_signal(line):
                 self._held = line
                 break
             kept.append(line)
             self._line_start = line.endswith(b"\n")
         return b"".join(kept)
 
-    def _set_progress(self, line: bytes) -> None:
+    def _ask(self, found: re.Match[bytes], *, before: list[bytes]) -> None:
+        said = None if self._said is None else bytes(self._said) + b"".join(before)
+        if said is not None and len(said) > self._limits.checkpoint_printed_max:
+            said = None
+        if found["host"] is not None:
+            host = found["host"].decode(errors="replace").strip()
+            self.asked.append(Asked(found["moving"].decode(), None, host, said))
+            return
+        if found["progress"] is not None:
+            self._set_progress(found["progress"])
+        told = self.progress if found["progress"] is not None else None
+        self.asked.append(Asked(found["name"].decode(), told, None, said))
+
+    def _set_progress(self, text: bytes) -> None:
         try:
-            value = float(line[len(_PROGRESS) :])
+            value = float(text)
         except ValueError:
             return
         if value == value:  # not NaN
             self.progress = min(1.0, max(0.0, value))
 
 
-def _may_become_progress(line: bytes) -> bool:
+def _may_become_signal(line: bytes) -> bool:
     return (
         not line.endswith(b"\n")
-        and len(line) < _PROGRESS_LINE_MAX
-        and (_PROGRESS.startswith(line) or line.startswith(_PROGRESS))
+        and len(line) < _SIGNAL_LINE_MAX
+        and any(signal.startswith(line) or line.startswith(signal) for signal in _SIGNALS)
     )
 
 

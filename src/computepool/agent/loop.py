@@ -84,6 +84,12 @@ class NodeLoop:
         self._poll: asyncio.Task[NextReply] | None = None
         self._refusals = 0
         self._progress_told_at = 0.0
+        self.on_homecoming: Callable[[list[str]], None] = lambda _: (
+            None
+        )  #: told which groups wait for this node
+        self.ask_to_save: Callable[[Attempt], bool] = lambda _: (
+            False
+        )  #: whether a job will, before this node stops
         self.on_measure: Callable[[str], None] = lambda _: None  #: told when the hub wants a measurement
         self.lease = Lease()
         self.local_state = NodeState.ACTIVE
@@ -156,6 +162,7 @@ class NodeLoop:
         """Give back what has not started, stop what runs, and say so to the hub while there is time."""
         self.local_state = NodeState.DRAINING
         self._executor.give_back(Reason.NODE_DRAINING)
+        await self._let_save()
         for head in self._executor.heads():
             self._executor.stop(head, Stop.DRAINING)
         with contextlib.suppress(TimeoutError):
@@ -164,6 +171,15 @@ class NodeLoop:
                 await self._executor.emptied()
                 await self._reporter.flushed()
         self._reporter.spill()
+
+    async def _let_save(self) -> None:
+        """Jobs that use checkpoints make one more, within the time they are given."""
+        deadline = self._clock.steady() + self._limits.checkpoint_grace_s
+        while self._clock.steady() < deadline:
+            if not [head for head in self._executor.heads() if self.ask_to_save(head)]:
+                return
+            await asyncio.sleep(self._limits.tick_s)
+            self._executor.tick()
 
     async def _last_poll(self) -> None:
         """Claim nothing more, and hear of grants that were on their way when the last poll was broken off."""
@@ -275,6 +291,8 @@ class NodeLoop:
             self._take(reply, asked_at)
         if reply.measure:
             self.on_measure(reply.measure)
+        if reply.homecoming is not None:
+            self.on_homecoming(reply.homecoming)
 
     def _take(self, reply: NextReply, asked_at: float) -> None:
         # By id first: one reply may say the same thing twice too.

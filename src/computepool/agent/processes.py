@@ -9,6 +9,7 @@ from pathlib import Path
 
 from computepool.agent.artifacts import ArtifactCache, Uploader
 from computepool.agent.attempts import Attempt, OutputSink
+from computepool.agent.checkpoints import CheckpointKeeper
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.endings import Ending, of_exit
@@ -20,7 +21,7 @@ from computepool.agent.sandbox.collect import is_empty
 from computepool.agent.specs import Script
 from computepool.agent.staging import place_bytes, place_inputs, send_outputs
 from computepool.agent.surroundings import Surroundings
-from computepool.core.jobs import JobKind
+from computepool.core.jobs import JobKind, Outcome
 
 #: Output of a process is read at once only when it runs longer than this; shorter ones are read when they end.
 READ_AFTER_S = 0.05
@@ -38,6 +39,7 @@ class ProcessRunner:
         cache: ArtifactCache,
         *,
         uploader: Uploader,
+        keeper: CheckpointKeeper,
         sink: OutputSink,
         folders: WorkFolders,
         clock: Clock,
@@ -47,6 +49,7 @@ class ProcessRunner:
         self._environments = environments
         self._cache = cache
         self._uploader = uploader
+        self._keeper = keeper
         self._sink = sink
         self._folders = folders
         self._clock = clock
@@ -56,7 +59,7 @@ class ProcessRunner:
     async def run(self, attempt: Attempt) -> Ending:
         account = attempt.grant.account_id
         disk_mb = attempt.spec.limits.disk_mb
-        workdir = self._folders.take(account, disk_mb)
+        workdir = attempt.workdir = self._folders.take(account, disk_mb)
         try:
             ended = await self._run_in(attempt, workdir)
             ending = of_exit(ended, stderr_tail="" if attempt.log is None else attempt.log.stderr_tail)
@@ -64,7 +67,10 @@ class ProcessRunner:
             ending.usage = attempt.measured(ended.usage)
             if ended.ok:
                 ending.printed = NOTHING_PRINTED if attempt.log is None else attempt.log.printed()
-            if attempt.stop is None and not is_empty(workdir / OUTPUTS):
+            if attempt.saving is not None:
+                ending = await self._keeper.finish(attempt, ending)
+            moved = ending.outcome is Outcome.MOVED
+            if attempt.stop is None and not moved and not is_empty(workdir / OUTPUTS):
                 await self._take_outputs(attempt, workdir, ending)
             return ending
         finally:
@@ -83,6 +89,8 @@ class ProcessRunner:
         try:
             if spec.inputs:
                 await attempt.prepare(place_inputs(self._cache, attempt.spec.inputs, workdir))
+            if attempt.grant.checkpoint is not None:
+                await attempt.prepare(self._keeper.restore(attempt, workdir))
             attempt.proxy = await self._surroundings.open_network(
                 attempt.spec.net, label=attempt.grant.job_id
             )
@@ -119,7 +127,13 @@ class ProcessRunner:
             "COMPUTEPOOL_SLICES": str(grant.items),
         }
         policy = self._surroundings.policy(
-            workdir, limits=spec.limits, env=env, packages=packages, cards=grant.gpus, proxy=attempt.proxy
+            workdir,
+            limits=spec.limits,
+            env=env,
+            packages=packages,
+            cards=grant.gpus,
+            proxy=attempt.proxy,
+            cpu_ids=attempt.cpu_ids,
         )
         command = self._surroundings.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)
@@ -167,6 +181,7 @@ class Run:
         for fd in readers:
             os.set_blocking(fd, False)
         attempt.kill = process.kill
+        attempt.process = process
         self._loop.add_reader(process.fileno(), self._on_end)
         self._timer = self._loop.call_later(READ_AFTER_S, self._read_live)
         if attempt.stop is not None:
@@ -181,7 +196,7 @@ class Run:
 
     def close(self) -> None:
         """Whatever happened: nothing of it runs, reads or is open afterwards."""
-        self._attempt.kill = None
+        self._attempt.kill = self._attempt.process = None
         self._timer.cancel()
         self._loop.remove_reader(self._process.fileno())
         self._process.close()

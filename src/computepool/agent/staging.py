@@ -21,7 +21,7 @@ from computepool.protocol.nodes import OUTPUTS_MAX, OutputRef
 
 #: Larger files are read and hashed in a thread, so that other attempts are not held up.
 _THREAD_ABOVE = 1 * MIB
-_RESERVED = (OUTPUTS, ".tmp")
+_RESERVED = (OUTPUTS, ".tmp", ".checkpoint", ".restored")
 
 
 async def place_inputs(cache: ArtifactCache, inputs: Sequence[tuple[str, str]], workdir: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import math
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from computepool.agent import driver, egress_shim, gpus, jobside, worker
+from computepool.agent.checkpoints import CHECKPOINT, RESTORED
 from computepool.agent.egress import SOCKET, VARIABLES, Egress, EgressProxy
 from computepool.agent.sandbox.base import OUTPUTS, Limits, Network, Policy, Sandbox, SandboxError
 from computepool.agent.sandbox.runtime import INSIDE, Runtime, Wish
@@ -21,6 +23,9 @@ from computepool.core.network import Target
 PACKAGES = "/opt/packages"
 #: Where a job finds the way to the agent's proxy, if it may have one.
 NETWORK = "/run/computepool"
+#: How many threads to start, where the job itself does not say: OpenMP and the numeric libraries that follow it (MKL,
+#: OpenBLAS, NumExpr), and Python's own os.cpu_count() from 3.13.
+THREADS = ("OMP_NUM_THREADS", "PYTHON_CPU_COUNT")
 _WORKER = "computepool_worker.py"
 _SHIM = "computepool_egress_shim.py"
 
@@ -101,6 +106,7 @@ class Surroundings:
         cards: Sequence[int] = (),
         fds: Mapping[int, int] | None = None,
         proxy: EgressProxy | None = None,
+        cpu_ids: tuple[int, ...] = (),
     ) -> Policy:
         used = [self.cards[index] for index in cards]
         mounts = {} if packages is None else {packages: PACKAGES}
@@ -114,8 +120,14 @@ class Surroundings:
             **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),
             "COMPUTEPOOL_OUTPUTS": self.sandbox.inside(workdir / OUTPUTS, workdir=workdir, policy=plain),
+            "COMPUTEPOOL_CHECKPOINT": self.sandbox.inside(
+                workdir / CHECKPOINT, workdir=workdir, policy=plain
+            ),
+            "COMPUTEPOOL_RESTORED": self.sandbox.inside(workdir / RESTORED, workdir=workdir, policy=plain),
             "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
             "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
+            # Libraries that count the machine's processors would start a thread for each, and get in their own way.
+            **dict.fromkeys(THREADS, str(max(1, math.ceil(limits.cpus)))),
             **env,
         }
         if packages is not None:
@@ -126,7 +138,14 @@ class Surroundings:
             variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
         nodes = dict.fromkeys(node for card in used for node in card.nodes)
         network = Network.NONE if proxy is None else Network.PROXY
-        return Policy(mounts=mounts, env=variables, fds=fds or {}, gpus=tuple(nodes), network=network)
+        return Policy(
+            mounts=mounts,
+            env=variables,
+            fds=fds or {},
+            gpus=tuple(nodes),
+            network=network,
+            cpu_ids=cpu_ids,
+        )
 
 
 def _package(name: str) -> Path:

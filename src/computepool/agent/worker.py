@@ -51,6 +51,8 @@ class Worker:
         self._pid = os.getpid()
         self._home = os.getcwd()
         self._outputs = os.environ["COMPUTEPOOL_OUTPUTS"]
+        # Of each call its own: the next one must not find what this one leaves.
+        self._places = {name: os.environ[name] for name in ("COMPUTEPOOL_CHECKPOINT", "COMPUTEPOOL_RESTORED")}
         # Copies: a function may close its own standard streams.
         self._outputs_fds = (os.dup(1), os.dup(2))
         self._streams = {name: _stream(number) for number, name in enumerate(_STREAMS, start=1)}
@@ -74,6 +76,8 @@ class Worker:
         environ = os.environ
         environ["COMPUTEPOOL_JOB_ID"], environ["COMPUTEPOOL_ATTEMPT"] = ids[0], ids[1]
         environ["COMPUTEPOOL_SLICE"], environ["COMPUTEPOOL_SLICES"] = ids[2], ids[3]
+        for name, place in self._places.items():
+            environ[name] = f"{place}-{ids[0]}-{ids[1]}"
         started = time.perf_counter_ns()
         kind, text = self._call(spec, payload, function=function, allow_pickle=allow_pickle)
         wall_us = (time.perf_counter_ns() - started) // 1000
@@ -94,6 +98,8 @@ class Worker:
         except MemoryError:
             return NO_MEMORY, "the function ran out of memory"
         except BaseException as error:  # noqa: BLE001 - SystemExit too: the function failed, not this program
+            if getattr(error, "computepool_moved", False):
+                return RESULT, values.encode(None)  # It goes on at another host: see sdk/checkpointing.py.
             return RAISED, _traceback(error)
 
     def _call_each(self, target: Callable[..., Any], data: bytes, *, allow_pickle: bool) -> tuple[str, str]:
