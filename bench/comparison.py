@@ -25,6 +25,11 @@ class Question:
 QUESTIONS = (
     Question(title="no-op calls, 2 slots", ours="no-op functions, durable, end to end", theirs="calls_per_s"),
     Question(
+        title="items of a map, 2 slots: ours several to a job, theirs one task each",
+        ours="tiny items of a map, several to a job, durable",
+        theirs="calls_per_s",
+    ),
+    Question(
         title="one call on an idle system, p50",
         ours="one function on an idle pool, p50",
         theirs="call_p50_ms",

@@ -145,9 +145,10 @@ def _functions(economy: Economy) -> float:
         account = admin.accounts.create("bench")
         key = admin.keys.create("bench", account_id=account.id).key
         with connect(hub.url, key) as pool:
-            list(pool.map(noop, range(min(500, FUNCTIONS)), progress=False))
+            list(pool.map(noop, range(min(500, FUNCTIONS)), progress=False, chunksize=1))
             began = time.perf_counter()
-            assert list(pool.map(noop, range(FUNCTIONS), progress=False)) == [None] * FUNCTIONS
+            results = list(pool.map(noop, range(FUNCTIONS), progress=False, chunksize=1))
+            assert results == [None] * FUNCTIONS
             return FUNCTIONS / (time.perf_counter() - began)
 
 

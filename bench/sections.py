@@ -25,6 +25,7 @@ LIMITS_S = {
     "allocation": 150.0,
     "heartbeats": 90.0,
     "throughput": 100.0,
+    "groups": 60.0,
     "money": 120.0,
     "sandboxes": 120.0,
     "floors": 60.0,

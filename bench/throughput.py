@@ -21,10 +21,10 @@ def noop(_number: int) -> None:
 
 
 def _functions(pool: Pool, hub_pid: int, agent_pid: int) -> list[Figure]:
-    list(pool.map(noop, range(500), progress=False))
+    list(pool.map(noop, range(500), progress=False, chunksize=1))
     before = cpu_s(hub_pid), cpu_s(agent_pid), time.process_time()
     began = time.perf_counter()
-    results = list(pool.map(noop, range(FUNCTIONS), progress=False))
+    results = list(pool.map(noop, range(FUNCTIONS), progress=False, chunksize=1))
     took = time.perf_counter() - began
     assert results == [None] * FUNCTIONS
     spent = cpu_s(hub_pid) - before[0], cpu_s(agent_pid) - before[1], time.process_time() - before[2]

@@ -51,13 +51,14 @@ def test_figures_of_two_runs_become_their_median_and_keep_their_range() -> None:
 
 def test_a_ratio_is_ours_over_the_median_of_theirs() -> None:
     theirs = Measured(name="Other", calls_per_s=[400, 500, 900])
-    (ratio,) = ratios([Figure(OURS, 2_000, "/s")], [theirs])
+    ratio, bundled = ratios([Figure(OURS, 2_000, "/s")], [theirs])
+    assert bundled.value is None
     assert (ratio.value, ratio.theirs, ratio.low, ratio.high) == (4.0, 500, 400, 900)
     assert ratio.verdict == "better"
 
 
 def test_what_was_not_measured_gets_no_number() -> None:
-    (ratio,) = ratios([], [Measured(name="Other", calls_per_s=[500]), Measured(name="Empty")])
+    ratio, _ = ratios([], [Measured(name="Other", calls_per_s=[500]), Measured(name="Empty")])
     assert (ratio.system, ratio.value, ratio.verdict) == ("Other", None, "")
 
 
