@@ -1,4 +1,4 @@
-"""Lanes: attempts that share one reservation of the node and run strictly one after the other."""
+"""Lanes: attempts that share one reservation of the node, its CPUs among it, and run strictly one after the other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from computepool.agent.attempts import Attempt
+from computepool.agent.cpus import SETTLED_S, Cpus
+from computepool.agent.sandbox.base import Process
 from computepool.agent.workers import Worker
 
 
@@ -20,6 +22,25 @@ class Lane:
     worker: Worker | None = None
     fed: int = 0  #: how many of `waiting`, from the front, the worker already has
     task: asyncio.Task[None] | None = None
+    wanted: float = 0.0  #: cores that its reservation is for
+    cpu_ids: tuple[int, ...] = ()  #: where it may run now
+    cores: float = 0.0  #: how much of them it may use now
+
+    def pin(self, cpu_ids: tuple[int, ...], cores: float) -> None:
+        """From now on; what runs already is moved."""
+        if (cpu_ids, cores) == (self.cpu_ids, self.cores):
+            return
+        self.cpu_ids, self.cores = cpu_ids, cores
+        if self.worker is not None:
+            self.worker.pin(cpu_ids, cores)
+        if self.head is not None and self.head.process is not None:
+            self.head.process.pin(cpu_ids, cpus=cores)
+
+    def process(self) -> Process | None:
+        """What its head runs in."""
+        if self.worker is not None:
+            return self.worker.process
+        return None if self.head is None else self.head.process
 
     def pop(self, now: float) -> Attempt:
         self.head = self.waiting.popleft()
@@ -48,3 +69,47 @@ class Lane:
 
     def extend(self, attempts: Iterable[Attempt]) -> None:
         self.waiting.extend(attempts)
+
+
+class Slots:
+    """The CPUs of the lanes: reserved when one opens, free when it ends, and lent to others while nobody needs them."""
+
+    def __init__(self, cpus: Cpus, *, may_stretch: Callable[[Attempt], bool]) -> None:
+        self.cpus = cpus
+        self._may_stretch = may_stretch
+        self._lanes: dict[str, Lane] = {}
+
+    def enter(self, lane: Lane, cores: float) -> None:
+        """Before each attempt of a lane; nothing to do but for the first, or for one that asks for another number."""
+        if cores == lane.wanted:
+            return
+        lane.wanted = cores
+        self._lanes[lane.id] = lane
+        if self.cpus.reserve(lane.id, cores):
+            self._apply()  # others give back what they had borrowed, before this one starts
+        else:
+            self._tell(lane)
+
+    def leave(self, lane: Lane, now: float) -> None:
+        if self._lanes.pop(lane.id, None) is not None:
+            self.cpus.release(lane.id, now)
+
+    def patrol(self, now: float) -> None:
+        """Once a second: what runs for longer may use what has been idle for a while."""
+        able = [
+            lane.id
+            for lane in self._lanes.values()
+            if (head := lane.head) is not None
+            and head.started_at is not None
+            and now - head.started_at >= SETTLED_S
+            and self._may_stretch(head)
+        ]
+        self.cpus.stretch(able, now)
+        self._apply()
+
+    def _apply(self) -> None:
+        for lane in self._lanes.values():
+            self._tell(lane)
+
+    def _tell(self, lane: Lane) -> None:
+        lane.pin(self.cpus.ids(lane.id), self.cpus.cores(lane.id))

@@ -51,10 +51,10 @@ class WorkerPool:
     def __len__(self) -> int:
         return len(self._all)
 
-    async def take(self, key: WorkerKey) -> Worker:
+    async def take(self, key: WorkerKey, cpu_ids: tuple[int, ...] = ()) -> Worker:
         """A worker for `key`, warm if there is one. It is the caller's until `give_back`."""
         idle = self._idle.get(key, [])
-        worker = idle.pop() if idle else await self._start(key)
+        worker = idle.pop() if idle else await self._start(key, cpu_ids)
         self._in_use.add(worker)
         if worker.proxy is not None:
             worker.proxy.resume()
@@ -94,7 +94,7 @@ class WorkerPool:
             worker.close()
             self._clean_up(worker)
 
-    async def _start(self, key: WorkerKey) -> Worker:
+    async def _start(self, key: WorkerKey, cpu_ids: tuple[int, ...]) -> Worker:
         self._make_room()
         packages = await self._environments.acquire(key.packages)
         workdir = self._folders.make("worker", key.limits.disk_mb)
@@ -102,7 +102,7 @@ class WorkerPool:
         try:
             await place_inputs(self._cache, key.inputs, workdir)
             proxy = await self._surroundings.open_network(key.net, label=f"a worker of {key.account}")
-            worker = self._spawn(key, workdir, packages, proxy=proxy)
+            worker = self._spawn(key, workdir, packages, proxy=proxy, cpu_ids=cpu_ids)
             worker.proxy = proxy
         except BaseException:
             if proxy is not None:
@@ -115,7 +115,13 @@ class WorkerPool:
         return worker
 
     def _spawn(
-        self, key: WorkerKey, workdir: Path, packages: Path | None, *, proxy: EgressProxy | None
+        self,
+        key: WorkerKey,
+        workdir: Path,
+        packages: Path | None,
+        *,
+        proxy: EgressProxy | None,
+        cpu_ids: tuple[int, ...],
     ) -> Worker:
         channel, theirs = channel_pair()
         files = output_file(self._folders.parent), output_file(self._folders.parent)
@@ -129,6 +135,7 @@ class WorkerPool:
                 cards=key.cards,
                 fds={_CHANNEL_FD: theirs.fileno()},
                 proxy=proxy,
+                cpu_ids=cpu_ids,
             )
             script = surroundings.sandbox.inside(surroundings.worker_script, workdir=workdir, policy=policy)
             argv = ["python3", "-s", script, str(_CHANNEL_FD)]

@@ -112,6 +112,7 @@ class Worker:
         self.on_ready: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
         self._process = process
+        self._pinned: tuple[tuple[int, ...], float] = ((), 0.0)
         self._channel = channel
         self._theirs = theirs
         self._files = files
@@ -181,6 +182,16 @@ class Worker:
         if self.ended is None:
             self._process.patrol()
             self._on_end()
+
+    @property
+    def process(self) -> Process | None:
+        return self._process if self.ended is None else None
+
+    def pin(self, cpu_ids: tuple[int, ...], cores: float) -> None:
+        """Free where it is there already, as between the calls of a lane, and mostly between lanes."""
+        if (cpu_ids, cores) != self._pinned and self.ended is None:
+            self._pinned = (cpu_ids, cores)
+            self._process.pin(cpu_ids, cpus=cores)
 
     def close(self) -> None:
         """End the worker and clean up after it."""

@@ -82,6 +82,8 @@ class Policy:
     #: Device nodes of GPUs, e.g. /dev/nvidia0.
     gpus: tuple[str, ...] = ()
     network: Network = Network.NONE
+    #: CPUs that it may run on, by their numbers on the host; none: all that the agent may.
+    cpu_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +145,12 @@ class Process(Protocol):
         Those are the wall clock, the disk and, without cgroups, memory. Call it about once a second from the
         event loop while the job runs.
         """
+
+    def pin(self, cpu_ids: tuple[int, ...], *, cpus: float) -> None:
+        """Let the tree run on these CPUs alone, for so much of their time; free where nothing changes."""
+
+    def processes(self) -> int:
+        """How many processes the job has, as the host sees it."""
 
     def freeze(self) -> None:
         """Stop the tree from running; the wall clock stops too."""

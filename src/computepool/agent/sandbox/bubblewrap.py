@@ -47,7 +47,9 @@ class BubblewrapSandbox:
         self._interior = Interior(config.runtime)
         etc = etc_folder(config.cache_dir, self._interior.runtime, uid=_NOBODY)
         self._fixed = [*_ISOLATION, *_system_mounts(self._interior.system(etc))]
-        self._pool = SlotPool(config, Footprint(pids=3))  # the launcher, bubblewrap's monitor and its init
+        self._pool = SlotPool(
+            config, Footprint(pids=3, processes=3)
+        )  # the launcher, bubblewrap's monitor and its init
 
     @property
     def limits_kind(self) -> str:
@@ -80,7 +82,7 @@ class BubblewrapSandbox:
             raise SandboxError("bubblewrap is not installed: sudo apt install bubblewrap")
         check_command(argv, policy)
         require_reachable(workdir)
-        with self._pool.starting(limits) as slot:
+        with self._pool.starting(limits, policy.cpu_ids) as slot:
             slot.refuse_root()
             if slot.uid is not None:
                 give(workdir, slot.uid)

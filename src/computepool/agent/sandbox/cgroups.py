@@ -19,8 +19,11 @@ from typing import ClassVar, Protocol
 BASE = "computepool"
 _CPU_PERIOD_US = 100_000
 _V1_NEEDED = ("memory", "pids", "freezer")
-_V1_OPTIONAL = ("cpu", "cpuacct")
+_V1_OPTIONAL = ("cpu", "cpuacct", "cpuset")
 _V2_NEEDED = ("memory", "pids")
+_V2_OPTIONAL = ("cpu", "cpuset")
+#: What a cpuset of version 1 must have before a process can enter it.
+_V1_CPUSET = ("cpuset.cpus", "cpuset.mems")
 _FREEZE_TIMEOUT_S = 0.2
 _names = itertools.count()
 
@@ -48,10 +51,29 @@ class Cgroup:
         self._limits = None
         self._limit_memory(memory_bytes)
         self._write("pids", "pids.max", str(pids))
+        self._limit_cpus(cpus)
+        self._limits = wanted
+
+    def stretch(self, cpus: float) -> None:
+        """Change how much CPU time there is, and nothing else."""
+        if self._limits is not None and self._limits[2] != cpus:
+            self._limit_cpus(cpus)
+            self._limits = (*self._limits[:2], cpus)
+
+    def _limit_cpus(self, cpus: float) -> None:
         if "cpu" in self._folders:
             unlimited = cpus <= 0 or cpus >= (os.cpu_count() or 1)
             self._limit_cpu(-1 if unlimited else max(1_000, int(cpus * _CPU_PERIOD_US)))
-        self._limits = wanted
+
+    def pin(self, ids: Collection[int]) -> bool:
+        """Keep every member, and all that come, on these CPUs. False if that cannot be done here."""
+        if "cpuset" not in self._folders:
+            return False
+        try:
+            self._write("cpuset", "cpuset.cpus", ",".join(map(str, sorted(ids))))
+        except OSError:
+            return False
+        return True
 
     def members(self) -> list[int]:
         # Opened anew each time: on v1 an open file keeps showing the list it has shown first.
@@ -292,7 +314,10 @@ def detect() -> Maker | Unavailable:
         if c in _V1_NEEDED + _V1_OPTIONAL
     }
     if set(v1) >= set(_V1_NEEDED):
-        return _verified(Maker(CgroupV1, {controller: root / BASE for controller, root in v1.items()}))
+        bases = {controller: root / BASE for controller, root in v1.items()}
+        if "cpuset" in bases and not _cpuset_works(bases["cpuset"]):
+            del bases["cpuset"]
+        return _verified(Maker(CgroupV1, bases))
     roots = [path for path, kind, _ in mounts if kind == "cgroup2"]
     if not roots:
         return Unavailable("no cgroup file system is mounted", "mount cgroup2 on /sys/fs/cgroup")
@@ -307,6 +332,20 @@ def detect() -> Maker | Unavailable:
         "run the agent as a systemd service with Delegate=yes, "
         "or with `systemd-run --user --scope -p Delegate=yes`",
     )
+
+
+def _cpuset_works(base: Path) -> bool:
+    """Not needed: without it, jobs are asked to stay on their CPUs instead of being kept there."""
+    try:
+        base.mkdir(exist_ok=True)
+        # Version 1 begins with nothing, which no process can enter; everything that the parent has is where to begin.
+        for name in _V1_CPUSET:
+            if not (base / name).read_text().strip():
+                write(base / name, (base.parent / name).read_text().strip())
+        write(base / "cgroup.clone_children", "1")
+    except OSError:
+        return False
+    return True
 
 
 def _verified(maker: Maker) -> Maker | Unavailable:
@@ -332,7 +371,7 @@ def _v2_maker(parent: Path) -> Maker:
     missing = [controller for controller in _V2_NEEDED if controller not in available]
     if missing:
         raise OSError(0, f"controllers not delegated: {', '.join(missing)}")
-    controllers = [c for c in (*_V2_NEEDED, "cpu") if c in available]
+    controllers = [c for c in (*_V2_NEEDED, *_V2_OPTIONAL) if c in available]
     enable = " ".join(f"+{controller}" for controller in controllers)
     try:
         write(parent / "cgroup.subtree_control", enable)

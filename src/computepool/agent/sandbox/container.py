@@ -47,7 +47,7 @@ class ContainerSandbox(GvisorSandbox):
 
     level = Level.CONTAINER
     #: runc waits beside the job, with some ten threads.
-    footprint = Footprint(pids=32, memory_mb=32, limits_inside=True)
+    footprint = Footprint(pids=32, processes=3, memory_mb=32, limits_inside=True)
     process = BundleProcess
     doubtful = _SHELL_SAYS
     _ways = "rootless"

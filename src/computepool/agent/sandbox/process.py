@@ -54,7 +54,7 @@ class ProcessSandbox:
     ) -> SlotProcess:
         check_command(argv, policy)
         require_reachable(workdir)
-        with self._pool.starting(limits) as slot:
+        with self._pool.starting(limits, policy.cpu_ids) as slot:
             (workdir / _TMP).mkdir(mode=0o700, exist_ok=True)
             if slot.uid is not None:
                 give(workdir, slot.uid)

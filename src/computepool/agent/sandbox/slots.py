@@ -18,13 +18,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from computepool.agent.cpus import usable_ids
 from computepool.agent.sandbox import cgroups, launcher
 from computepool.agent.sandbox.base import MIB, BadCommand, Limits, Policy, SandboxError
 from computepool.agent.sandbox.runtime import Runtime
@@ -34,6 +35,7 @@ _UID_BASE_MIN = 10_000
 #: How far an agent with neither root nor cgroups may be off with its limit on processes.
 NPROC_STEP = 64
 _COUNT_AGAIN_S = 10.0
+_PIN_ROUNDS = 10
 _UID_LOCKS = Path("/run/computepool/uids")
 #: RLIMIT_FSIZE is rounded up to a power of two of at least this, so that jobs of many sizes share warm slots.
 _FSIZE_STEP_MB = 64
@@ -63,6 +65,8 @@ class Footprint:
 
     #: Processes and threads that are not the job's.
     pids: int
+    #: Of these, the processes that are always there.
+    processes: int = 1
     #: How many of the host's there are at most for each of the job's.
     pids_each: int = 1
     memory_mb: int = 16
@@ -83,6 +87,7 @@ class Slot:
     def __init__(self, *, uid: _UidLease | None, cgroup: cgroups.Cgroup | None, rlimits: Rlimits) -> None:
         self.cgroup = cgroup
         self.rlimits = rlimits
+        self.cpu_ids: tuple[int, ...] = ()  #: where it was told to run; none: wherever the agent does
         self._uid = uid
         self._files: dict[str, int] = {"null": os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)}
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -144,6 +149,23 @@ class Slot:
             os.ftruncate(fd, 0)
         os.lseek(fd, 0, os.SEEK_SET)
         return fd
+
+    def pin(self, cpu_ids: tuple[int, ...], running: Callable[[], list[int]] = list) -> None:
+        """Keep the launcher, and with it all that it starts, on these CPUs; `running`: what it has started already.
+
+        Where cpusets are at hand the kernel keeps them there. Else they are told, and a job may tell itself otherwise.
+        """
+        if cpu_ids == self.cpu_ids:
+            return
+        ids = cpu_ids or usable_ids()
+        self.cpu_ids = cpu_ids
+        if not ids or (self.cgroup is not None and self.cgroup.pin(ids)):
+            return
+        _told(self.pid, set(ids))
+        # Again while there are new ones: a process that was not told yet may have started another meanwhile.
+        for _ in range(_PIN_ROUNDS):
+            if not sum(_told(pid, set(ids)) for pid in running()):
+                return
 
     def cancel(self) -> None:
         with contextlib.suppress(OSError):
@@ -223,12 +245,17 @@ class SlotPool:
         return limits.memory_mb + own_mb
 
     @property
+    def own_processes(self) -> int:
+        """In a slot beside the job's; without a cgroup the launcher is not counted in the first place."""
+        return self._footprint.processes - (self._maker is None)
+
+    @property
     def limits_kind(self) -> str:
         return self._maker.kind if self._maker else "rlimit"
 
-    def take(self, limits: Limits) -> Slot:
+    def take(self, limits: Limits, cpu_ids: tuple[int, ...] = ()) -> Slot:
         rlimits = self._rlimits(limits)
-        warm = self._warm(rlimits)
+        warm = self._warm(rlimits, cpu_ids)
         if warm is not None and self._limited(warm, limits):
             slot = warm
         else:
@@ -238,6 +265,7 @@ class SlotPool:
             if not self._limited(slot, limits):
                 slot.destroy()
                 raise SandboxError("the kernel refuses the job's limits")
+        slot.pin(cpu_ids)
         self._busy.add(slot)
         return slot
 
@@ -256,9 +284,9 @@ class SlotPool:
         return True
 
     @contextlib.contextmanager
-    def starting(self, limits: Limits) -> Iterator[Slot]:
+    def starting(self, limits: Limits, cpu_ids: tuple[int, ...] = ()) -> Iterator[Slot]:
         """A slot for the block; given back only if the block fails. Every failure becomes a SandboxError."""
-        slot = self.take(limits)
+        slot = self.take(limits, cpu_ids)
         try:
             yield slot
         except OSError as error:
@@ -287,15 +315,16 @@ class SlotPool:
         self._busy.clear()
         self._idle.clear()
 
-    def _warm(self, rlimits: Rlimits) -> Slot | None:
+    def _warm(self, rlimits: Rlimits, cpu_ids: tuple[int, ...]) -> Slot | None:
         # The most recently used first: its memory is in the caches, and the others may be dropped one day.
-        for slot in reversed(self._idle):
-            if slot.rlimits == rlimits:
-                self._idle.remove(slot)
-                if slot.alive():
-                    return slot
-                slot.destroy()
-                return None
+        alike = [slot for slot in reversed(self._idle) if slot.rlimits == rlimits]
+        alike.sort(key=lambda slot: slot.cpu_ids != cpu_ids)  # best of all on the same CPUs
+        if not alike:
+            return None
+        self._idle.remove(alike[0])
+        if alike[0].alive():
+            return alike[0]
+        alike[0].destroy()
         return None
 
     def _make(self, rlimits: Rlimits) -> Slot:
@@ -383,6 +412,18 @@ class _UidLease:
 
     def release(self) -> None:
         os.close(self._lock)
+
+
+def _told(pid: int, ids: set[int]) -> int:
+    """Tell every thread of a process where to run; how many had to be told."""
+    told = 0
+    with contextlib.suppress(OSError):  # It has ended.
+        for name in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):  # The thread has, or the CPUs are not there any more.
+                if os.sched_getaffinity(int(name)) != ids:
+                    os.sched_setaffinity(int(name), ids)
+                    told += 1
+    return told
 
 
 def _subordinate_ranges() -> list[range]:

@@ -132,6 +132,18 @@ class SlotProcess:
             self._kill(Ending(Status.DISK_LIMIT, 9, excess))
         return used
 
+    def pin(self, cpu_ids: tuple[int, ...], *, cpus: float) -> None:
+        if self._exit is not None or self._slot is None:
+            return
+        if self._slot.cgroup is not None:
+            with contextlib.suppress(OSError):
+                self._slot.cgroup.stretch(cpus)
+        if cpu_ids != self._slot.cpu_ids:
+            self._slot.pin(cpu_ids, self._members)
+
+    def processes(self) -> int:
+        return 0 if self._exit is not None else max(1, len(self._members()) - self._pool.own_processes)
+
     def freeze(self) -> None:
         if self._exit is not None or self._frozen_since is not None:
             return

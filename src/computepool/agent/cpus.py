@@ -1,0 +1,150 @@
+"""Which CPUs each running job has: whole ids for whole cores, shared ones for parts of a core, and idle ones on top.
+
+`Cpus` is the arithmetic: who holds how much of which id. It does no I/O and reads no clock; lanes.py applies what it says.
+A node's CPUs are numbered by its kernel; only ids that the agent itself may use are lent, and no more than its owner lends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Collection, Sequence
+
+MILLI = 1000
+#: How long an id must have been free before jobs that run may use it: short jobs come and go without a word to others.
+SETTLED_S = 1.0
+
+
+def usable_ids() -> tuple[int, ...]:
+    """What the agent itself may run on; nothing where the system does not tell."""
+    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+
+
+def lent_ids(usable: Sequence[int], cores: float, *, seed: str) -> tuple[int, ...]:
+    """As many as the node lends cores, begun ones counted. `seed`: agents that share a machine begin at different ones."""
+    count = min(len(usable), max(1, math.ceil(cores)))
+    if count == len(usable):
+        return tuple(usable)
+    first = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") % len(usable)
+    return tuple(sorted((*usable[first:], *usable[:first])[:count]))
+
+
+class Cpus:
+    """The lent ids, and who holds what of them. A holder is a lane: jobs that run one after the other."""
+
+    def __init__(self, ids: Sequence[int], cores: float) -> None:
+        lent = round(cores * MILLI)
+        #: What may be used of each; the last of a broken number of cores is lent in part.
+        self._room = {id_: max(1, min(MILLI, lent - place * MILLI)) for place, id_ in enumerate(ids)}
+        self._used = dict.fromkeys(ids, 0)
+        self._free_since = dict.fromkeys(ids, -math.inf)
+        self._parts: dict[str, dict[int, int]] = {}
+        self._spare: tuple[int, ...] = ()
+        self._elastic: frozenset[str] = frozenset()
+
+    @property
+    def lent(self) -> tuple[int, ...]:
+        return tuple(self._room)
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """Ids that nobody reserved, not even in part."""
+        return tuple(id_ for id_, used in self._used.items() if not used)
+
+    def parts(self, holder: str) -> dict[int, int]:
+        """What it reserved: thousandths of each id."""
+        return dict(self._parts.get(holder, {}))
+
+    def ids(self, holder: str) -> tuple[int, ...]:
+        """Where it may run now: its own, and what is spare if it may have that."""
+        own = self._parts.get(holder, {})
+        return tuple(sorted({*own, *self._spare})) if holder in self._elastic else tuple(sorted(own))
+
+    def cores(self, holder: str) -> float:
+        """How much it may use now: its own, and an equal share of what is spare."""
+        milli = sum(self._parts.get(holder, {}).values())
+        if holder in self._elastic:
+            milli += sum(self._room[id_] for id_ in self._spare) // len(self._elastic)
+        return milli / MILLI
+
+    def reserve(self, holder: str, cores: float) -> bool:
+        """Set ids aside, at once; what others only borrowed of them is taken back. True if others' ids changed.
+
+        Never refuses: the hub has counted, and where it counted wrong, ids are shared.
+        """
+        for id_, milli in self._parts.pop(holder, {}).items():
+            self._used[id_] -= milli
+        whole, rest = divmod(max(1, round(cores * MILLI)), MILLI)
+        moved = whole > len(self._whole_ids()) and self._compact()
+        mine = dict.fromkeys(self._whole_ids()[:whole], MILLI)
+        for id_ in mine:
+            self._used[id_] += MILLI
+        rest += (whole - len(mine)) * MILLI
+        self._parts[holder] = mine
+        self._place(holder, rest)
+        taken = self._parts[holder].keys() & set(self._spare)
+        self._spare = tuple(id_ for id_ in self._spare if id_ not in taken)
+        return moved or bool(taken and self._elastic)
+
+    def release(self, holder: str, now: float) -> None:
+        self._elastic -= {holder}
+        for id_, milli in self._parts.pop(holder, {}).items():
+            self._used[id_] -= milli
+            if not self._used[id_]:
+                self._free_since[id_] = now
+
+    def stretch(self, holders: Collection[str], now: float) -> None:
+        """Let these, and no others, use what has been free for a while."""
+        self._elastic = frozenset(holders) & self._parts.keys()
+        settled = [id_ for id_ in self._whole_ids() if now - self._free_since[id_] >= SETTLED_S]
+        self._spare = tuple(settled) if self._elastic else ()
+
+    def _whole_ids(self) -> list[int]:
+        """Free and lent whole; those that nobody borrows first, so that less must be taken back."""
+        free = [id_ for id_ in self.free if self._room[id_] == MILLI]
+        return sorted(free, key=lambda id_: id_ in self._spare)
+
+    def _place(self, holder: str, milli: int) -> None:
+        """Part of a core: on one id where it fits, else on several, else on the least used."""
+        mine = self._parts[holder]
+        fitting = [id_ for id_ in self._room if id_ not in mine and self._left(id_) >= milli]
+        # The fullest that will do keeps whole ids whole.
+        best = min(fitting, key=lambda id_: (self._left(id_), id_ in self._spare), default=None)
+        for id_ in [best] if best is not None else sorted(self._room, key=self._left, reverse=True):
+            part = min(milli, self._left(id_)) if id_ not in mine else 0
+            if part > 0:
+                mine[id_] = part
+                self._used[id_] += part
+                milli -= part
+        if milli > 0 and self._room:  # More than is lent: shared with whoever is there.
+            id_ = min(self._room, key=lambda id_: (id_ in mine, self._used[id_]))
+            mine[id_] = mine.get(id_, 0) + milli
+            self._used[id_] += milli
+
+    def _left(self, id_: int) -> int:
+        return self._room[id_] - self._used[id_]
+
+    def _compact(self) -> bool:
+        """Move parts of cores together, so that ids become whole again. True if anything moved."""
+        before = {holder: dict(parts) for holder, parts in self._parts.items()}
+        loose: list[tuple[str, int]] = []
+        for holder, parts in self._parts.items():
+            pieces = {id_: milli for id_, milli in parts.items() if milli < MILLI}
+            loose += [(holder, sum(pieces.values()))] if pieces else []
+            for id_, milli in pieces.items():
+                del parts[id_]
+                self._used[id_] -= milli
+        # One after the other over as few ids as there must be; the one that is lent in part goes first.
+        order = sorted((id_ for id_ in self._room if not self._used[id_]), key=lambda id_: self._room[id_])
+        for holder, milli in loose:
+            left = milli
+            for id_ in order:
+                part = min(left, self._left(id_))
+                if part > 0:
+                    self._parts[holder][id_] = part
+                    self._used[id_] += part
+                    left -= part
+            if left:
+                self._place(holder, left)
+        return before != self._parts

@@ -1,0 +1,136 @@
+"""CPU slots: the arithmetic of reservations by property, and what a job in a real sandbox may run on."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from computepool.agent.cpus import MILLI, SETTLED_S, Cpus, lent_ids
+
+CORES = st.one_of(st.integers(1, 4).map(float), st.integers(1, 4000).map(lambda milli: milli / MILLI))
+
+
+class Reservations(RuleBasedStateMachine):
+    """Any order of arrivals and endings that the hub's own counting allows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lent = 3.5
+        self.cpus = Cpus((2, 3, 5, 9), self.lent)
+        self.held: dict[str, int] = {}
+        self.now = 0.0
+        self.count = 0
+
+    @rule(cores=CORES)
+    def arrive(self, cores: float) -> None:
+        milli = round(cores * MILLI)
+        if sum(self.held.values()) + milli > self.lent * MILLI:
+            return
+        self.count += 1
+        holder = f"lane-{self.count}"
+        before = {other: (self.cpus.ids(other), self.cpus.cores(other)) for other in self.held}
+        changed = self.cpus.reserve(holder, cores)
+        self.held[holder] = milli
+        if not changed:  # then nobody else needs to be told anything
+            for other, ids in before.items():
+                assert (self.cpus.ids(other), self.cpus.cores(other)) == ids
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        holder = data.draw(st.sampled_from(sorted(self.held)))
+        del self.held[holder]
+        self.cpus.release(holder, self.now)
+
+    @rule(data=st.data(), passed=st.sampled_from([0.0, 0.4, 1.0, 60.0]))
+    def stretch(self, data: st.DataObject, passed: float) -> None:
+        self.now += passed
+        chosen = data.draw(st.sets(st.sampled_from(sorted(self.held) or ["nobody"])))
+        self.cpus.stretch(chosen, self.now)
+
+    @invariant()
+    def everybody_has_what_it_reserved(self) -> None:
+        for holder, milli in self.held.items():
+            assert sum(self.cpus.parts(holder).values()) == milli
+            assert set(self.cpus.parts(holder)) <= set(self.cpus.ids(holder)) <= set(self.cpus.lent)
+            assert self.cpus.cores(holder) >= milli / MILLI
+
+    @invariant()
+    def no_id_is_given_twice(self) -> None:
+        used: dict[int, int] = {}
+        for holder, milli in self.held.items():
+            parts = self.cpus.parts(holder)
+            whole = [id_ for id_, part in parts.items() if part == MILLI]
+            assert len(whole) == milli // MILLI
+            for other in self.held:
+                if other != holder:  # whole ids are its own, also against what others borrow
+                    assert not set(whole) & set(self.cpus.ids(other))
+            for id_, part in parts.items():
+                used[id_] = used.get(id_, 0) + part
+        assert all(part <= (500 if id_ == 9 else MILLI) for id_, part in used.items())
+        assert set(self.cpus.free) == set(self.cpus.lent) - used.keys()
+
+    @invariant()
+    def never_more_than_is_lent(self) -> None:
+        assert sum(self.cpus.cores(holder) for holder in self.held) <= self.lent + 1e-9
+
+
+TestReservations = Reservations.TestCase
+
+
+def test_what_is_idle_may_be_used_after_a_while_and_goes_back_at_once() -> None:
+    cpus = Cpus((0, 1, 2, 3), 4)
+    cpus.reserve("long", 1)
+    cpus.reserve("short", 1)
+    cpus.release("short", now=10.0)
+    cpus.stretch(["long"], now=10.0 + SETTLED_S / 2)
+    assert (cpus.ids("long"), cpus.cores("long")) == ((0, 2, 3), 3)  # 1 was in use a moment ago
+    cpus.stretch(["long"], now=10.0 + SETTLED_S)
+    assert (cpus.ids("long"), cpus.cores("long")) == ((0, 1, 2, 3), 4)
+    assert cpus.reserve("new", 2)
+    assert (cpus.ids("long"), cpus.cores("long")) == ((0, 3), 2)
+    assert cpus.ids("new") == (1, 2)
+
+
+def test_what_is_spare_is_shared_in_equal_parts() -> None:
+    cpus = Cpus(range(6), 6)
+    for holder in ("a", "b"):
+        cpus.reserve(holder, 1)
+    cpus.stretch(["a", "b"], now=0.0)
+    assert cpus.cores("a") == cpus.cores("b") == 3
+    assert cpus.ids("a") == (0, 2, 3, 4, 5)
+
+
+def test_parts_of_cores_share_an_id_and_move_together_for_a_whole_one() -> None:
+    cpus = Cpus((0, 1), 2)
+    cpus.reserve("half", 0.5)
+    cpus.reserve("other", 0.5)
+    assert cpus.ids("half") == cpus.ids("other") == (0,)
+    cpus.reserve("third", 0.5)
+    cpus.release("half", now=0.0)
+    assert cpus.ids("third") == (1,)
+    assert cpus.reserve("whole", 1)
+    assert cpus.parts("whole") in ({0: MILLI}, {1: MILLI})
+    assert not {*cpus.ids("whole")} & {*cpus.ids("other"), *cpus.ids("third")}
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), CORES), max_size=20))
+def test_more_than_is_lent_is_shared_and_nobody_goes_without(asked: list[tuple[str, float]]) -> None:
+    cpus = Cpus((4, 7), 1.5)
+    for holder, cores in asked:
+        cpus.reserve(holder, cores)
+        assert cpus.ids(holder)
+        assert set(cpus.ids(holder)) <= {4, 7}
+    for holder, _ in asked:
+        cpus.release(holder, now=0.0)
+    assert cpus.free == (4, 7)
+
+
+@given(st.sets(st.integers(0, 200), min_size=1), st.floats(0.1, 300), st.text(max_size=5))
+def test_only_usable_ids_are_lent_and_no_more_than_cores(usable: set[int], cores: float, seed: str) -> None:
+    ids = lent_ids(sorted(usable), cores, seed=seed)
+    assert set(ids) <= usable
+    assert len(ids) == len(set(ids)) == min(len(usable), max(1, math.ceil(cores)))

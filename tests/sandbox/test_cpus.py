@@ -1,0 +1,122 @@
+"""CPUs of a job: where it may run, at every level, with and without cgroups, and while it runs already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from computepool.agent.sandbox.base import Limits, Policy, Process, Sandbox
+from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.process import ProcessSandbox
+from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.core.isolation import Level
+from tests.sandbox.running import LIMITS, eventually, run_python, started
+
+USABLE = tuple(sorted(os.sched_getaffinity(0)))
+pytestmark = pytest.mark.skipif(len(USABLE) < 2, reason="there is one CPU only")
+#: Its own, and that of a child that it starts afterwards; then it tries to have all of them.
+LOOK = """
+import json, os, subprocess, sys
+first = sorted(os.sched_getaffinity(0))
+child = json.loads(subprocess.run([sys.executable, "-c", "import json, os; print(json.dumps(sorted(os.sched_getaffinity(0))))"],
+                                  capture_output=True, text=True).stdout)
+try:
+    os.sched_setaffinity(0, range(os.cpu_count()))
+except OSError:
+    pass
+print(json.dumps({"first": first, "child": child, "after": sorted(os.sched_getaffinity(0))}))
+"""
+
+
+def test_a_job_and_its_children_run_where_they_were_told(sandbox: Sandbox, ground: Path) -> None:
+    for ids in (USABLE[:1], USABLE[1:2], USABLE[1:2], USABLE[:2]):
+        found = run_python(sandbox, LOOK, ground=ground, policy=Policy(cpu_ids=ids)).got
+        if sandbox.level is Level.GVISOR:  # it numbers its own
+            assert len(found["first"]) == len(ids)  # type: ignore[arg-type]
+        else:
+            assert (found["first"], found["child"]) == (list(ids), list(ids))
+            # Where the kernel has cpusets, a job cannot help itself to more.
+            assert found["after"] == list(ids) or sandbox.limits_kind == "rlimit"
+
+
+def test_a_slot_that_was_pinned_is_free_again_for_who_asks_for_nothing(
+    process: ProcessSandbox, ground: Path
+) -> None:
+    run_python(process, LOOK, ground=ground, policy=Policy(cpu_ids=USABLE[:1]))
+    assert run_python(process, LOOK, ground=ground).got["first"] == list(USABLE)
+
+
+@pytest.fixture(params=["cgroups", "affinity"])
+def plain(request: pytest.FixtureRequest, config: SandboxConfig) -> Iterator[Sandbox]:
+    """As it is here, and as it is where there are no cgroups."""
+    made = BubblewrapSandbox(replace(config, cgroups=request.param == "cgroups"))
+    yield made
+    made.close()
+
+
+WAITING = """
+import os, sys, threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("on", flush=True)
+sys.stdin.read()
+while True:
+    pass
+"""
+
+
+def test_what_runs_is_moved_with_all_its_threads(plain: Sandbox, ground: Path) -> None:
+    limits = replace(LIMITS, cpus=1)
+    with started(
+        plain,
+        ["python3", "-I", "-c", WAITING],
+        ground=ground,
+        limits=limits,
+        policy=Policy(cpu_ids=USABLE[:1]),
+    ) as (process, _, _):
+        assert eventually(lambda: _threads(process) == {USABLE[:1]} and process.processes() == 1)
+        process.pin(USABLE[:2], cpus=2.0)
+        assert _threads(process) == {USABLE[:2]}
+        assert _quota(process) in (None, -1, 200_000)
+        process.pin(USABLE[1:2], cpus=1.0)
+        assert _threads(process) == {USABLE[1:2]}
+        assert _quota(process) in (None, 100_000)
+
+
+def _threads(process: Process) -> set[tuple[int, ...]]:
+    """Where the threads of the whole tree may run."""
+    found = set()
+    for member in psutil.Process(process.pid).children(recursive=True):
+        for thread in member.threads():
+            found.add(tuple(sorted(os.sched_getaffinity(thread.id))))
+    return found
+
+
+def _quota(process: Process) -> int | None:
+    """Of its cgroup, in microseconds of each 100 000; None where there is none."""
+    cgroup = process._slot.cgroup  # type: ignore[attr-defined]
+    folder = None if cgroup is None else cgroup._folders.get("cpu")
+    if folder is None:
+        return None
+    for name in ("cpu.cfs_quota_us", "cpu.max"):
+        if (folder / name).exists():
+            text = (folder / name).read_text().split()[0]
+            return -1 if text == "max" else int(text)
+    return None
+
+
+def test_pinning_what_is_there_already_costs_nothing(process: ProcessSandbox, ground: Path) -> None:
+    limits: Limits = replace(LIMITS, cpus=1)
+    policy = Policy(cpu_ids=USABLE[:1])
+    with started(process, ["sleep", "20"], ground=ground, limits=limits, policy=policy) as (running, _, _):
+        slot = running._slot  # type: ignore[attr-defined]
+        writes: list[object] = []
+        if slot.cgroup is not None:
+            slot.cgroup._write = lambda *given: writes.append(given)
+        running.pin(USABLE[:1], cpus=1)
+        assert writes == []
+        running.kill()
