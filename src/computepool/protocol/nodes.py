@@ -124,12 +124,24 @@ class RegisterReply(Reply):
     hub_keys: dict[str, str]  #: kid → Ed25519 public key; pinned by the agent
 
 
+class LoadModel(Request):
+    """What an attempt's processes do at the moment."""
+
+    cpu_percent: float = Field(ge=0, le=1_000_000)  #: 100 is one CPU
+    rss_mb: Count
+    processes: Count
+
+
 class RunningAttempt(Request):
     """Progress of one attempt the node is running now."""
 
     attempt_id: Id
     progress: float | None = Field(default=None, ge=0, le=1)
     usage: Usage | None = None
+    cpu_ids: list[Annotated[int, Field(ge=0, lt=1 << 20)]] = Field(
+        default=[], max_length=4_096
+    )  #: where it may run, by the numbers of the node's kernel
+    load: LoadModel | None = None
 
 
 class NextRequest(Request):
