@@ -17,6 +17,7 @@ from computepool.hub.blobs.base import RunningHashes, Stored, check_offset, mism
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_BYTES = 1024 * 1024
 _CLAIM = "pool"
+_APPENDING = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
 class DiskBlobs:
@@ -59,16 +60,20 @@ class DiskBlobs:
         part = self._part(digest, owner)
         if part is None:
             check_offset(0, offset)
-            part = self._partial / owner_key(owner) / f"{digest}.{secrets.token_hex(8)}"
-            part.parent.mkdir(exist_ok=True)
         with _space():
-            upload = DiskUpload(part, whole=self._whole, hashes=self._hashes, chunk_bytes=self._chunk_bytes)
+            file = self._begin(digest, owner) if part is None else _go_on(part)
+            upload = DiskUpload(*file, whole=self._whole, hashes=self._hashes, chunk_bytes=self._chunk_bytes)
         try:
             upload.begin(offset)
         except BaseException:
             upload.close()
             raise
         return upload
+
+    def _begin(self, digest: str, owner: str) -> tuple[Path, int]:
+        part = self._partial / owner_key(owner) / f"{digest}.{secrets.token_hex(8)}"
+        part.parent.mkdir(exist_ok=True)
+        return part, os.open(part, os.O_CREAT | os.O_EXCL | _APPENDING, 0o600)
 
     def drop_upload(self, digest: str, owner: str) -> None:
         part = self._part(digest, owner)
@@ -117,12 +122,12 @@ class DiskBlobs:
 
 
 class DiskUpload:
-    def __init__(self, part: Path, *, whole: Path, hashes: RunningHashes, chunk_bytes: int) -> None:
+    def __init__(self, part: Path, fd: int, *, whole: Path, hashes: RunningHashes, chunk_bytes: int) -> None:
         self.chunk_bytes = chunk_bytes
         self._part, self._whole, self._hashes = part, whole, hashes
         self._offset = 0
         self._one = threading.Lock()  # a request that was given up may close what is just being written
-        self._fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._fd = fd
 
     def begin(self, offset: int) -> None:
         with self._locked():
@@ -138,9 +143,7 @@ class DiskUpload:
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
                 if not self._part.exists():  # its name is its own: nothing else can be there
-                    raise Conflict(
-                        "The upload was finished or dropped meanwhile; ask how far it is.", field="offset"
-                    )
+                    raise _gone()
                 yield
             finally:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
@@ -210,6 +213,18 @@ class DiskReading:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def _go_on(part: Path) -> tuple[Path, int]:
+    """Never makes the file anew: its name stands for the bytes that came first."""
+    try:
+        return part, os.open(part, _APPENDING)
+    except FileNotFoundError:
+        raise _gone() from None
+
+
+def _gone() -> Conflict:
+    return Conflict("The upload was finished or dropped meanwhile; ask how far it is.", field="offset")
 
 
 @contextmanager
