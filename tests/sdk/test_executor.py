@@ -107,3 +107,59 @@ def test_the_standard_waiters_accept_its_futures(hub: FakeHub, pool: Pool) -> No
             list(concurrent.futures.as_completed(futures, 0.05))
         assert time.monotonic() - start < SOON_S
         hub.release()
+
+
+def test_map_sends_several_to_a_job_if_asked(hub: FakeHub, pool: Pool) -> None:
+    with pool.executor() as executor:
+        assert list(executor.map(abs, range(100), chunksize=30)) == list(range(100))
+    assert [job["item"].units for job in hub.jobs.values()] == [30, 30, 30, 10]
+
+
+def test_map_reads_all_items_at_once_and_its_results_outlive_the_executor(hub: FakeHub, pool: Pool) -> None:
+    items = iter(range(25_000))
+    with pool.executor() as executor:
+        results = executor.map(abs, items)
+        assert next(items, None) is None
+    assert sum(results) == sum(range(25_000))
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.map(abs, [1])
+
+
+def test_map_can_read_as_it_goes(hub: FakeHub, pool: Pool) -> None:
+    items = iter(range(100))
+    with pool.executor() as executor:
+        results = executor.map(abs, items, buffersize=10)
+        assert next(items) == 10
+        assert [next(results) for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_map_whose_executor_is_shut_down_says_so(hub: FakeHub, pool: Pool) -> None:
+    hub.hold = True
+    executor = pool.executor()
+    results = executor.map(abs, range(10))
+    executor.shutdown(wait=False, cancel_futures=True)
+    with pytest.raises(concurrent.futures.CancelledError):
+        next(results)
+
+
+def test_leaving_a_map_leaves_the_executor_to_others(hub: FakeHub, pool: Pool) -> None:
+    with pool.executor() as executor:
+        results = executor.map(divmod, [1] * 50, [0] + [1] * 49)
+        with pytest.raises(ZeroDivisionError):
+            next(results)
+        assert executor.submit(abs, -3).result(SOON_S) == 3
+        assert list(executor.map(abs, [-1, -2])) == [1, 2]
+
+
+def test_futures_work_with_the_standard_waits(pool: Pool) -> None:
+    with pool.executor() as executor:
+        futures = [executor.submit(abs, -n) for n in range(20)]
+        assert sorted(f.result() for f in concurrent.futures.as_completed(futures, SOON_S)) == list(range(20))
+        done, waiting = concurrent.futures.wait(futures, SOON_S)
+        assert (len(done), len(waiting)) == (20, 0)
+
+
+@pytest.mark.parametrize("word", ["initializer", "initargs", "max_workers", "mp_context"])
+def test_what_only_local_executors_have_is_refused_with_a_reason(pool: Pool, word: str) -> None:
+    with pytest.raises(TypeError, match=f"'{word}' is not possible here: "):
+        pool.executor(**{word: None})  # type: ignore[typeddict-item]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from concurrent.futures import wait as wait_for
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from computepool.core.jobs import JobState
+from computepool.sdk.errors import JobCancelled
 from computepool.sdk.futures import JobFuture
+from computepool.sdk.mapping import MapRun
 from computepool.sdk.session import Session
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ class PoolExecutor(Executor):
         self._session = session
         self._lock = threading.Lock()
         self._unfinished: set[Future[Any]] = set()
+        self._maps: list[MapRun] = []
         self._shut = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
@@ -33,28 +37,61 @@ class PoolExecutor(Executor):
         submission = self._submitter.function(fn)
         item = self._submitter.item(args, kwargs)
         with self._lock:
-            if self._shut:
-                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._check_open()
             future: Future[Any] = self._session.submit(submission, item)
             self._unfinished.add(future)
         future.add_done_callback(self._forget)
         return future
 
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """As everywhere: all items are read at once, or `buffersize` of them ahead of what was taken.
+
+        `chunksize`: items to a job; by default as many as their length makes sensible.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            self._check_open()
+            run = self._submitter.map(
+                fn,
+                *iterables,
+                progress=False,
+                chunksize=chunksize,
+                in_flight_max=buffersize or _ALL,
+                session=self._session,
+            )
+            self._maps = [other for other in self._maps if not other.done] + [run]
+        return _results(run, end)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         with self._lock:
             self._shut = True
-            unfinished = list(self._unfinished)
+            unfinished, maps = list(self._unfinished), list(self._maps)
         if cancel_futures:
+            for run in maps:
+                run.close()
             self._cancel_waiting(unfinished)
         if wait:
             wait_for(unfinished)
+            for run in maps:
+                run.wait_done()
             self._session.close()
+
+    def _check_open(self) -> None:
+        if self._shut:
+            raise RuntimeError("cannot schedule new futures after shutdown")
 
     def _cancel_waiting(self, unfinished: list[Future[Any]]) -> None:
         """As the standard library has it: what has not started is cancelled, what runs may end."""
         self._session.flush()
         group_id = self._session.group_id
-        if group_id is None:
+        if group_id is None or not unfinished:
             return
         jobs = self._session.pool.jobs
         queued = {
@@ -67,3 +104,22 @@ class PoolExecutor(Executor):
     def _forget(self, future: Future[Any]) -> None:
         with self._lock:
             self._unfinished.discard(future)
+
+
+#: The standard library reads all items when `map` is called; a loop over them may end after the executor did.
+_ALL = 2**62
+
+
+def _results(run: MapRun, end: float | None) -> Iterator[Any]:
+    """Leaving it early cancels the rest."""
+    try:
+        while True:
+            try:
+                value = run.take(None if end is None else max(0.0, end - time.monotonic()))
+            except StopIteration:
+                if run.cut_short:
+                    raise JobCancelled("The executor was shut down.", job_id="") from None
+                return
+            yield value
+    finally:
+        run.close()

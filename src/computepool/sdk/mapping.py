@@ -110,12 +110,27 @@ class MapRun(Iterator[Any]):
         """Call this when results have come; from another thread, and also for nothing."""
         self._on_news = on_news
 
+    @property
+    def done(self) -> bool:
+        """Every item that was read has its result, or nobody wants them any more."""
+        return not self._sizes or not self._open
+
+    @property
+    def cut_short(self) -> bool:
+        """It was closed before all results were taken."""
+        return not self._open and self._taken < self._read
+
+    def wait_done(self) -> None:
+        with self._news:
+            self._news.wait_for(lambda: self.done)
+
     def close(self) -> None:
         """Cancel what is still open at the hub, and stop the bar."""
         if not self._open:
             return
         self._open = False
         self._bar.stop()
+        self._sizes.clear()
         over = not len(self._feed) and not self._feed.unanswered
         if not self._owned:
             self._withdraw()
@@ -125,6 +140,8 @@ class MapRun(Iterator[Any]):
             self._session.abandon()
         self._by_index.clear()
         self._arrived.clear()
+        with self._news:
+            self._news.notify_all()
 
     def __enter__(self) -> MapRun:
         return self
@@ -141,7 +158,9 @@ class MapRun(Iterator[Any]):
         """Read as many items as may be on their way."""
         while self._open and not self._exhausted and self._may_read():
             tasks: list[Task] = []
-            while len(tasks) < _READ_AT_ONCE and self._may_read():
+            size = self._feed.sizer.size
+            whole = max(size, _READ_AT_ONCE // size * size)  # so that no job is smaller because reading takes time
+            while len(tasks) < whole and self._may_read():
                 task = next(self._items, None)
                 if task is None:
                     self._exhausted = True

@@ -67,11 +67,24 @@ class JobOptions(TypedDict, total=False):
 
 
 _KNOWN = frozenset(JobOptions.__annotations__)
+_NO_START = (
+    "workers are started and ended by the nodes, as they need them. What must be there before a call belongs into the"
+    " function, or into a module that it imports."
+)
+#: What the standard library's executors take, and why the pool's does not.
+_OF_EXECUTORS = {
+    "initializer": _NO_START,
+    "initargs": _NO_START,
+    "mp_context": "functions run on other machines.",
+    "max_workers": "as many calls run as nodes are free; pool.map(..., in_flight_max=N) bounds how many are on their way.",
+}
 
 
 def check_known(options: Mapping[str, Any]) -> None:
     """An unknown word is refused at once: a requirement that is silently dropped would be worse."""
     for word in options:
+        if word in _OF_EXECUTORS:
+            raise TypeError(f"{word!r} is not possible here: {_OF_EXECUTORS[word]}")
         if word not in _KNOWN:
             close = difflib.get_close_matches(word, _KNOWN, n=1)
             meant = f"; did you mean {close[0]!r}?" if close else "."
