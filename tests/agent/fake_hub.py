@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from computepool.agent.clock import SystemClock
 from computepool.core.errors import ComputePoolError, Unauthenticated
 from computepool.core.jobs import JobKind, Outcome, Reason, Verdict
+from computepool.protocol.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.jobs import JobSpec, Needs, spec_digest
 from computepool.protocol.nodes import (
     CompleteReply,
@@ -75,6 +76,8 @@ class FakeHub:
         self.requests: dict[str, int] = defaultdict(int)
         self.granted: set[str] = set()
         self.artifacts: dict[str, bytes] = {}
+        self.checkpoints: list[CheckpointReport] = []
+        self.no_more = ""  #: why checkpoints are refused
         self.partial: dict[str, bytes] = {}
         self.tamper: Callable[[NextReply], NextReply] | None = None
         self.fault: Fault | None = None
@@ -221,6 +224,8 @@ class FakeHub:
             return 200, self._next_reply(node_id, []).model_dump_json().encode()
         if path == "/complete":
             return 200, self._complete(node_id, CompleteRequest.model_validate_json(body))
+        if path == "/checkpoint":
+            return 200, self._checkpoint(node_id, CheckpointReport.model_validate_json(body))
         if path == "/logs":
             self.log_requests += 1
             for chunk in LogsRequest.model_validate_json(body).chunks:
@@ -330,6 +335,13 @@ class FakeHub:
             self.log_texts[chunk.attempt_id][chunk.stream] += chunk.text
         self._news.set()
         return CompleteReply(answers=answers).model_dump_json().encode()
+
+    def _checkpoint(self, node_id: str, report: CheckpointReport) -> bytes:
+        assert signed_by(self.node_keys[node_id], report.signature, report.signed_text())
+        assert all(file.digest in self.artifacts for file in report.files)
+        if not self.no_more:
+            self.checkpoints.append(report)
+        return CheckpointReply(kept=not self.no_more, reason=self.no_more).model_dump_json().encode()
 
     async def _artifact(self, scope: Any, method: str, path: str, receive: Any) -> tuple[int, bytes]:
         digest = path.split("/")[2]

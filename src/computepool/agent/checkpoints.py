@@ -141,8 +141,9 @@ class CheckpointKeeper:
         saving.ran_ms = 0 if started is None else max(0, int((self._clock.steady() - started) * 1000))
         if newest.host is not None:
             saving.move = newest
-        elif saving.over:
+        elif saving.over or saving.saved:
             self._discard(attempt, newest)
+            saving.wanted = None
         elif saving.task is None or saving.task.done():
             saving.task = asyncio.get_running_loop().create_task(self._keep_all(attempt, saving))
 
@@ -266,6 +267,9 @@ class CheckpointKeeper:
         if saving is None or saving.over or attempt.stop is not None:
             return False
         if not saving.hurry.is_set():
+            if saving.wanted is not None:  # It waited for its time; what the job makes now is newer.
+                self._discard(attempt, saving.wanted)
+                saving.wanted = None
             saving.hurry.set()
             self._mark(attempt, STOP)
             self._unmark(attempt, WAIT)

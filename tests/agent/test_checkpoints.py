@@ -1,0 +1,189 @@
+"""Checkpoints on a node: real jobs in real sandboxes save, go on, move, and cannot lead the agent anywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import pytest
+
+from computepool.agent import checkpoints
+from computepool.core.jobs import Outcome, Reason
+from computepool.protocol.checkpoints import CheckpointReport
+from computepool.protocol.jobs import JobSpec, spec_digest
+from computepool.protocol.nodes import Grant, OutputRef
+from computepool.sdk import checkpointing
+from tests.agent.conftest import QUICK, StartNode
+from tests.agent.fake_hub import OWNER, FakeHub, command, function, payload, script, until
+
+SOON = dataclasses.replace(QUICK, checkpoint_gap_s=0.1)
+COUNTS = """
+import computepool, pathlib, time
+place = computepool.restored()
+done = int((place / "deep" / "done.txt").read_text()) if place else 0
+print("from", done)
+pathlib.Path("deep").mkdir()
+pathlib.Path("deep/done.txt").write_text("2")
+if not place:
+    print("half a line", end="", flush=True)
+    assert computepool.checkpoint("deep", progress=0.5)
+    time.sleep(60)
+print("ended")
+"""
+
+
+def grant_again(
+    hub: FakeHub, spec: JobSpec, files: list[OutputRef], *, job: str, args: str | None = None, **fields: Any
+) -> str:
+    """A second attempt, which goes on from these files."""
+    digest = spec_digest(spec.body())
+    granted: dict[str, Any] = {
+        "lane": "lane0",
+        "spec": digest,
+        "account_id": OWNER,
+        "payload": args,
+        **fields,
+    }
+    hub.grant_again(Grant(attempt_id=f"{job}-2", attempt_no=2, job_id=job, checkpoint=files, **granted))
+    return f"{job}-2"
+
+
+def content(hub: FakeHub, report: CheckpointReport) -> dict[str, bytes]:
+    return {file.name: hub.artifacts[file.digest] for file in report.files}
+
+
+def test_both_ends_use_the_same_words() -> None:
+    assert (checkpoints.WAIT, checkpoints.STOP) == (checkpointing.WAIT, checkpointing.STOP)
+
+
+async def test_a_script_goes_on_from_its_checkpoint(hub: FakeHub, start_node: StartNode) -> None:
+    await start_node(level="namespace", limits=SOON)
+    spec = script(COUNTS)
+    first = hub.submit(spec)[0]
+    await until(lambda: hub.checkpoints)
+    kept = hub.checkpoints[0]
+    assert content(hub, kept) == {
+        "deep/done.txt": b"2",
+        checkpoints.PRINTED_FILE: b"from 0\nhalf a line",
+    }
+    assert (kept.attempt_id, kept.seq, kept.progress, kept.last) == (first, 1, 0.5, False)
+    hub.stop_attempt(first)
+    await until(lambda: first in hub.reports)
+    second = grant_again(hub, spec, kept.files, job=first[:-2], left_ms=30_000)
+    await until(lambda: second in hub.reports)
+    report = hub.reports[second]
+    assert (report.outcome, report.error) == (Outcome.SUCCEEDED, None)
+    assert hub.log_texts[second]["stdout"] == "from 2\nended\n"
+    whole = b"from 0\nhalf a line" + b"from 2\nended\n"
+    assert report.printed == hashlib.sha256(whole).hexdigest()
+
+
+def test_function(start: int) -> Any:
+    import computepool
+
+    place = computepool.restored()
+    if place is not None:
+        return start, (place / "state.txt").read_text(), (place / "state.txt").stat().st_size
+    if start < 0:
+        return "nothing to go on from"
+    with open("state.txt", "w") as file:
+        file.write("x" * start)
+    computepool.dispatch_to("the other host", "state.txt")
+    return None
+
+
+test_function.__module__ = "__main__"  # pickled by value
+test_function.__test__ = False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("level", ["process", "namespace"])
+async def test_a_function_moves_with_its_files(hub: FakeHub, start_node: StartNode, level: str) -> None:
+    await start_node(level=level, limits=SOON)
+    spec = function(test_function)
+    first = hub.submit(spec, [payload(3)], lane="lane0")[0]
+    await until(lambda: first in hub.reports)
+    report = hub.reports[first]
+    assert (report.outcome, report.reason, report.move_to) == (Outcome.MOVED, Reason.MOVED, "the other host")
+    kept = hub.checkpoints[0]
+    assert (kept.last, content(hub, kept)["state.txt"]) == (True, b"xxx")
+    second = grant_again(hub, spec, kept.files, job=first[:-2], args=payload(3))
+    await until(lambda: second in hub.reports)
+    assert hub.reports[second].result == '{"$tuple":[3,"xxx",3]}'
+    third = hub.submit(spec, [payload(-1)], lane="lane0")[0]  # the same warm worker
+    await until(lambda: third in hub.reports)
+    assert hub.reports[third].result == '"nothing to go on from"'
+
+
+async def test_a_move_that_cannot_be_recorded_is_no_move(hub: FakeHub, start_node: StartNode) -> None:
+    await start_node(limits=SOON)
+    hub.no_more = "A checkpoint may have 10 bytes at most."
+    first = hub.submit(function(test_function), [payload(3)])[0]
+    await until(lambda: first in hub.reports)
+    report = hub.reports[first]
+    assert (report.outcome, report.reason, report.move_to) == (Outcome.FAILED, Reason.OUTPUT_LIMIT, None)
+    assert "did not move to the other host: A checkpoint may have 10 bytes" in (report.error or "")
+
+
+HOSTILE = {
+    "a link in the place of its folder": 'ln -s /etc "$COMPUTEPOOL_CHECKPOINT"; echo ::checkpoint passwd',
+    "a link in the place of one": 'ln -s /etc "$COMPUTEPOOL_CHECKPOINT/one"; echo ::checkpoint one',
+    "a link in it": 'mkdir "$COMPUTEPOOL_CHECKPOINT/one"; ln -s /etc/passwd "$COMPUTEPOOL_CHECKPOINT/one/p"; '
+    "echo ::checkpoint one",
+    "a pipe in it": 'mkdir "$COMPUTEPOOL_CHECKPOINT/one"; mkfifo "$COMPUTEPOOL_CHECKPOINT/one/p"; '
+    "echo ::checkpoint one",
+    "too much": 'mkdir "$COMPUTEPOOL_CHECKPOINT/one"; head -c 2000 /dev/zero > "$COMPUTEPOOL_CHECKPOINT/one/p"; '
+    "echo ::checkpoint one",
+    "the agent's own name": 'mkdir "$COMPUTEPOOL_CHECKPOINT/one"; '
+    f'echo x > "$COMPUTEPOOL_CHECKPOINT/one/{checkpoints.PRINTED_FILE}"; echo ::checkpoint one',
+    "nothing there": "echo ::checkpoint one",
+}
+
+
+async def test_what_a_job_leaves_leads_nowhere(hub: FakeHub, start_node: StartNode) -> None:
+    await start_node(level="namespace", limits=dataclasses.replace(SOON, checkpoint_bytes_max=1_000))
+    make = {name: "" if "its folder" in name else 'mkdir "$COMPUTEPOOL_CHECKPOINT"; ' for name in HOSTILE}
+    # It goes on until it is stopped: the agent looks while it runs.
+    ids = {
+        name: hub.submit(command("sh", "-c", f"{make[name]}{line}; sleep 60"))[0]
+        for name, line in HOSTILE.items()
+    }
+    for name, id_ in ids.items():
+        await until(lambda id_=id_: "checkpoint not kept" in hub.log_texts[id_]["stderr"], timeout_s=30)
+        assert "::" not in hub.log_texts[id_]["stdout"], name
+        hub.stop_attempt(id_)
+    assert hub.checkpoints == []
+    await until(lambda: hub.reports.keys() >= set(ids.values()))
+
+
+async def test_jobs_save_before_the_node_stops(hub: FakeHub, start_node: StartNode) -> None:
+    """A shell loop that follows the marks: it is told when it would be too soon, and when it is time."""
+    node = await start_node(level="namespace", limits=dataclasses.replace(QUICK, checkpoint_gap_s=600))
+    loop = """
+    n=0; dir=$COMPUTEPOOL_CHECKPOINT; mkdir "$dir"
+    while sleep 0.02; do
+      n=$((n+1))
+      if [ ! -e "$dir/wait" ] || [ -e "$dir/stop" ]; then
+        mkdir "$dir/.$n"; echo $n > "$dir/.$n/n"; mv "$dir/.$n" "$dir/c$n"; echo "::checkpoint c$n 0.$n"
+      fi
+    done"""
+    id_ = hub.submit(command("sh", "-c", loop))[0]
+    await until(lambda: len(hub.checkpoints) == 1)
+    await node.finish()
+    await until(lambda: id_ in hub.reports)
+    assert [report.last for report in hub.checkpoints] == [False, True]
+    before, after = (int(content(hub, report)["n"]) for report in hub.checkpoints)
+    assert before < after
+    assert (hub.reports[id_].outcome, hub.reports[id_].reason) == (Outcome.RETURNED, Reason.NODE_DRAINING)
+
+
+async def test_a_checkpoint_that_is_gone_sends_the_job_elsewhere(hub: FakeHub, start_node: StartNode) -> None:
+    await start_node(limits=SOON)
+    spec = script("print('never')")
+    hub.specs[spec_digest(spec.body())] = spec.body()
+    missing = OutputRef(name="state", digest="0" * 64, size=3)
+    second = grant_again(hub, spec, [missing], job="job000099")
+    await until(lambda: second in hub.reports)
+    report = hub.reports[second]
+    assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.STAGING_FAILED)
+    assert "cannot go on from the checkpoint" in (report.error or "")
