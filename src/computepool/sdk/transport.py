@@ -10,7 +10,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -18,7 +18,14 @@ import httpx2
 from pydantic import BaseModel, ValidationError
 
 from computepool.protocol.accounts import Problem
-from computepool.sdk.errors import ComputePoolError, HubUnreachable, RateLimited, Unavailable, hub_error
+from computepool.sdk.errors import (
+    ComputePoolError,
+    HubUnreachable,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+    hub_error,
+)
 
 API = "/api/v1"
 CONNECT_TIMEOUT_S = 5.0
@@ -31,6 +38,8 @@ CONNECTIONS_MAX = 32
 _BACKOFF_BASE_S = 0.05
 _BACKOFF_MAX_S = 5.0
 _OUTAGE_WORTH_A_WARNING_S = 10.0
+#: The hub may answer a moment before its new key is stored.
+_NEW_KEY_S = 2.0
 _PROXY_SAYS_NOT_NOW = frozenset({502, 503, 504})
 
 _log = logging.getLogger("computepool.sdk")
@@ -39,8 +48,18 @@ Params = Mapping[str, str | int | float | None]
 
 
 class Transport:
-    def __init__(self, url: str, key: str | None, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        *,
+        patience_s: float = PATIENCE_S,
+        key_now: Callable[[], str | None] | None = None,
+    ) -> None:
+        """`key_now`: asked for another key when the hub no longer takes one that it took before."""
         self.url = url
+        self._key, self._key_now = key, key_now
+        self._worked = False
         self.patience_s = patience_s
         self.closed = threading.Event()
         self._lock = threading.Lock()
@@ -104,20 +123,43 @@ class Transport:
         patience_s: float | None = None,
     ) -> bytes:
         """The reply's body. Retries while the hub is away or busy, for `patience_s`; raises its errors."""
-        headers = _headers(method, body)
+        request = {
+            "params": _given(params),
+            "content": body,
+            "headers": _headers(method, body),
+            "timeout": httpx2.Timeout(REPLY_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S),
+        }
+        used = self._key
+        try:
+            return self._tried(method, path, request, patience_s=patience_s)
+        except Unauthenticated:
+            if not self._renewed(used):
+                raise
+        return self._tried(method, path, request, patience_s=patience_s)
+
+    def _tried(self, method: str, path: str, request: Any, *, patience_s: float | None) -> bytes:
         for attempt in self._attempts(patience_s):
             with attempt, self._under_way():
-                reply = self._client.request(
-                    method,
-                    API + path,
-                    params=_given(params),
-                    content=body,
-                    headers=headers,
-                    timeout=httpx2.Timeout(REPLY_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S),
-                )
+                reply = self._client.request(method, API + path, **request)
                 raise_for_problem(reply)
+                self._worked = True
                 return reply.content
         raise AssertionError("the loop returns or raises")
+
+    def _renewed(self, used: str | None) -> bool:
+        """A hub of one's own makes a new key at each start, and stores it where this program found the old one."""
+        deadline = time.monotonic() + _NEW_KEY_S
+        while self._key_now is not None and self._worked:
+            fresh = self._key_now()
+            with self._lock:
+                if fresh and fresh != self._key:
+                    self._key = fresh
+                    self._client.headers["Authorization"] = f"Bearer {fresh}"
+                if self._key != used:
+                    return True
+            if time.monotonic() > deadline or self.closed.wait(_NEW_KEY_S / 10):
+                break
+        return False
 
     @contextmanager
     def stream(
