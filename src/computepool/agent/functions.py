@@ -18,7 +18,7 @@ from computepool.agent.lanes import Lane
 from computepool.agent.logs import STDERR
 from computepool.agent.sandbox.base import Status
 from computepool.agent.sandbox.collect import Caps, Collector
-from computepool.agent.staging import place_artifact, send_outputs
+from computepool.agent.staging import no_room, place_artifact, send_outputs
 from computepool.agent.sweeper import Sweeper
 from computepool.agent.worker import (
     ANSWER_FOLDER,
@@ -29,6 +29,7 @@ from computepool.agent.worker import (
 )
 from computepool.agent.worker_pool import WorkerPool
 from computepool.agent.workers import Answer, Call, Lost, Worker
+from computepool.core.errors import QuotaExceeded
 from computepool.core.jobs import Outcome, Reason
 from computepool.protocol.jobs import RESULT_INLINE_MAX, Usage
 
@@ -225,8 +226,9 @@ class FunctionRunner:
                 await self._uploader.send(output.fd, digest, size=output.size, name="result.json")
                 ending.result_artifact = digest
                 return
-            ending.outcome, ending.reason = Outcome.FAILED, Reason.OUTPUT_LIMIT
-            ending.error = f"the result is larger than {limit} bytes"
+            _too_large(ending, f"the result is larger than {limit} bytes")
+        except QuotaExceeded as error:
+            _too_large(ending, no_room(error))
         finally:
             self._sweeper.remove(folder)
 
@@ -238,6 +240,10 @@ class FunctionRunner:
         taken.apply(ending)
         for note in taken.notes:
             call.on_output(STDERR, f"{note}\n".encode(), skipped=0)
+
+
+def _too_large(ending: Ending, error: str) -> None:
+    ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, error
 
 
 def _lost(attempt: Attempt, lost: Lost, *, ready: bool) -> Ending:

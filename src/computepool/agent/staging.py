@@ -14,7 +14,7 @@ from computepool.agent.endings import BadJob, Ending, StagingFailed
 from computepool.agent.sandbox.base import OUTPUTS
 from computepool.agent.sandbox.collect import Caps, Collector, Output
 from computepool.agent.sandbox.scratch import stage
-from computepool.core.errors import ComputePoolError, NotFound
+from computepool.core.errors import ComputePoolError, NotFound, QuotaExceeded
 from computepool.core.jobs import Outcome, Reason
 from computepool.protocol.filenames import check_name
 from computepool.protocol.nodes import OUTPUTS_MAX, OutputRef
@@ -105,9 +105,18 @@ async def send_outputs(folder: Path, uploader: Uploader, limits: AgentLimits) ->
             taken.excess = f"wrote more than {limits.outputs_bytes_max} bytes of output files"
         if taken.excess:
             break
-        taken.refs.append(await _send(output, uploader))
+        try:
+            taken.refs.append(await _send(output, uploader))
+        except QuotaExceeded as error:
+            taken.excess = no_room(error)
+            break
     taken.notes += [f"[output not taken: {refused.name}: {refused.reason}]" for refused in collector.refused]
     return taken
+
+
+def no_room(error: QuotaExceeded) -> str:
+    """Nobody's fault here: the submitter learns it from the job."""
+    return f"what it made cannot be kept: {error.detail}"
 
 
 async def _send(output: Output, uploader: Uploader) -> OutputRef:
