@@ -38,7 +38,7 @@ def check(document: dict[str, Any], *, trusted: Mapping[str, str]) -> list[Check
 
 
 def _runs(receipt: Receipt) -> list[ReceiptRun]:
-    return [receipt, *receipt.confirmed_by]
+    return [receipt, *receipt.confirmed_by, *receipt.continued_from]
 
 
 def _run(receipt: Receipt, run: ReceiptRun) -> Iterator[Check]:
@@ -157,11 +157,20 @@ def _refund(receipt: Receipt) -> Iterator[Check]:
         f"{_money(receipt.hold)} set aside less {_money(total)} are not {_money(receipt.refund)}.",
     )
     ids = [run.attempt_id for run in _runs(receipt)]
+    runs = [receipt, *receipt.confirmed_by]
     yield _either(
-        len(set(ids)) == len(ids) and len({run.owner for run in _runs(receipt)}) == len(ids),
-        "Every run was on another owner's node." if len(ids) > 1 else "One run was paid for.",
+        len(set(ids)) == len(ids) and len({run.owner for run in runs}) == len(runs),
+        "Every run was on another owner's node." if len(runs) > 1 else "One run was paid for.",
         "One run, or one owner, is there twice.",
     )
+    if receipt.continued_from:
+        most, billed = receipt.longest_ms * len(runs), sum(run.billed_ms for run in _runs(receipt))
+        yield _either(
+            billed <= most,
+            f"With the {len(receipt.continued_from)} earlier attempt(s) that were gone on from, no more was billed "
+            "than the time limit allows.",
+            f"All attempts together were billed {bills.seconds(billed)}, above the time limit.",
+        )
 
 
 # the ledger
@@ -210,7 +219,11 @@ def _own(escrow: str) -> tuple[str, str]:
 
 def _expected(receipt: Receipt) -> dict[tuple[str, str, str], int]:
     source = ledger.escrow(receipt.submitter)
-    parts = {(Kind.PAY.value, source, ledger.earn(run.owner)): run.pay for run in _runs(receipt)} | {
+    parts: dict[tuple[str, str, str], int] = {}
+    for run in _runs(receipt):
+        key = (Kind.PAY.value, source, ledger.earn(run.owner))
+        parts[key] = parts.get(key, 0) + run.pay
+    parts |= {
         (Kind.FEE.value, source, ledger.FEES): sum(run.fee for run in _runs(receipt)),
         (Kind.REFUND.value, source, "back"): receipt.refund,
     }

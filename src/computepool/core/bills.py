@@ -84,27 +84,30 @@ def how(bill: Bill) -> str:
     )
 
 
-def paid_sentence(bill: Bill) -> str:
-    """To the owner of the node."""
+def paid_sentence(bill: Bill, *, part: bool = False) -> str:
+    """To the owner of the node. `part`: another node went on from its checkpoint, and came to the result."""
     if not bill.price:
         return f"You were paid nothing: {bill.node_name} did this job at a price of 0."
+    what = f"{how(bill)}, up to the checkpoint that was used," if part else how(bill)
     return (
-        f"You were paid {_money(bill.pay)} credits: {how(bill)} is {_money(bill.charge)}, "
+        f"You were paid {_money(bill.pay)} credits: {what} is {_money(bill.charge)}, "
         f"less the platform's {share(bill.table.fee_ppm)} ({_money(bill.fee)})."
     )
 
 
-def charged_sentence(bill: Bill, *, hold: int, others: Sequence[Bill] = ()) -> str:
-    """To the submitter. `others`: the runs that confirmed the result."""
-    total = bill.charge + sum(other.charge for other in others)
+def charged_sentence(
+    bill: Bill, *, hold: int, others: Sequence[Bill] = (), parts: Sequence[Bill] = ()
+) -> str:
+    """To the submitter. `others`: the runs that confirmed the result; `parts`: what the runs went on from."""
+    more = (*others, *parts)
+    total = bill.charge + sum(other.charge for other in more)
     back = f"{_money(hold - total)} of the {_money(hold)} set aside came back"
-    if others:
-        runs = " and ".join(how(run) for run in (bill, *others))
-        fees = bill.fee + sum(other.fee for other in others)
+    if more:
+        runs = " and ".join(how(run) for run in (bill, *more))
+        fees = bill.fee + sum(other.fee for other in more)
         return (
-            f"This job cost {_money(total)} credits, because its result was confirmed on {len(others)} more "
-            f"node{'s' if len(others) > 1 else ''}: {runs}; {_money(total - fees)} went to the nodes' owners, "
-            f"{_money(fees)} to the platform, and {back}."
+            f"This job cost {_money(total)} credits, because {_why_more(len(others), len(parts))}: {runs}; "
+            f"{_money(total - fees)} went to the nodes' owners, {_money(fees)} to the platform, and {back}."
         )
     if not bill.price:
         free = f"This job cost nothing: {bill.node_name} did it at a price of 0"
@@ -113,6 +116,12 @@ def charged_sentence(bill: Bill, *, hold: int, others: Sequence[Bill] = ()) -> s
         f"This job cost {_money(bill.charge)} credits: {how(bill)}; {_money(bill.pay)} went to the node's owner, "
         f"{_money(bill.fee)} ({share(bill.table.fee_ppm)}) to the platform, and {back}."
     )
+
+
+def _why_more(others: int, parts: int) -> str:
+    confirmed = f"its result was confirmed on {others} more node{'s' if others > 1 else ''}"
+    continued = f"it went on from {'checkpoints' if parts > 1 else 'a checkpoint'} of earlier tries"
+    return " and ".join([*([confirmed] if others else []), *([continued] if parts else [])])
 
 
 def unit_name(zone: Zone) -> str:

@@ -97,6 +97,9 @@ class Receipt(ReceiptRun):
     hold: Whole
     refund: Whole
     confirmed_by: list[ReceiptRun] = []
+    #: Attempts whose checkpoints these runs went on from, each up to the one that was used: it is billed from its
+    #: lease, and counts as finished when what is billed was over.
+    continued_from: list[ReceiptRun] = []
     transfers: list[ReceiptTransfer]
 
 

@@ -22,10 +22,11 @@ from computepool.protocol.credits import CostLine, CostView
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """One run that was paid for."""
+    """One run that was paid for, or a part of one: an attempt whose checkpoint another one went on from."""
 
     attempt: AnyRow
     bill: Bill
+    part: bool = False
 
 
 @dataclass(slots=True)
@@ -34,10 +35,19 @@ class Facts:
 
     job: AnyRow
     attempts: list[AnyRow] = field(default_factory=list)
-    paid: list[Paid] = field(default_factory=list)  #: the accepted run first, then those that confirmed it
+    #: The accepted run first, then those that confirmed it, then what they went on from.
+    paid: list[Paid] = field(default_factory=list)
 
-    def paid_to(self, account_id: str) -> Paid | None:
-        return next((paid for paid in self.paid if paid.attempt.owner_id == account_id), None)
+    def paid_to(self, account_id: str) -> list[Paid]:
+        return [paid for paid in self.paid if paid.attempt.owner_id == account_id]
+
+    @property
+    def runs(self) -> list[Paid]:
+        return [paid for paid in self.paid if not paid.part]
+
+    @property
+    def parts(self) -> list[Paid]:
+        return [paid for paid in self.paid if paid.part]
 
 
 def load(connection: Connection, job_id: str) -> Facts | None:
@@ -46,11 +56,14 @@ def load(connection: Connection, job_id: str) -> Facts | None:
         return None
     facts = Facts(job, attempts=list(attempt_rows.get_attempts(connection, job_id)))
     runs = [row for row in facts.attempts if row.charge is not None and row.price_version]
-    for row in sorted(runs, key=lambda row: (row.number != job.accepted_attempt, row.number)):
+    used = {row.resumed_no for row in runs}
+    for row in sorted(
+        runs, key=lambda row: (row.number in used, row.number != job.accepted_attempt, row.number)
+    ):
         table = prices.get(connection, row.price_version)
         if table is None:
             raise InvariantViolation(f"job {job_id} was priced by a table that does not exist")
-        facts.paid.append(Paid(row, _bill(row, table)))
+        facts.paid.append(Paid(row, _bill(row, table), part=row.number in used))
     return facts
 
 
@@ -91,10 +104,15 @@ def _to_submitter(facts: Facts) -> CostView:
     job = facts.job
     own: dict[str, Any] = {"role": "submitter", "max_price": job.ceiling, "hold": job.hold}
     if facts.paid:
-        first, *others = facts.paid
-        sentence = bills.charged_sentence(first.bill, hold=job.hold, others=[other.bill for other in others])
+        first, *others = facts.runs
+        sentence = bills.charged_sentence(
+            first.bill,
+            hold=job.hold,
+            others=[other.bill for other in others],
+            parts=[part.bill for part in facts.parts],
+        )
         more = _unpaid(len(facts.attempts) - len(facts.paid)) + _wrong(job, "came")
-        own |= {"refund": job.hold - job.charge, "total": job.charge, "runs": len(facts.paid)}
+        own |= {"refund": job.hold - job.charge, "total": job.charge, "runs": len(facts.runs)}
         return _billed(facts, first, sentence + more, **own)
     if JobState(job.state) in TERMINAL:
         back = f"; the {format_credits(job.hold)} credits set aside came back" if job.hold else ""
@@ -132,8 +150,9 @@ _ENDED = {
 
 
 def _to_owner(facts: Facts, account_id: str) -> CostView:
-    if (paid := facts.paid_to(account_id)) is not None:
-        return _billed(facts, paid, bills.paid_sentence(paid.bill) + _wrong(facts.job, "went"), role="owner")
+    if mine := facts.paid_to(account_id):
+        said = " ".join(bills.paid_sentence(paid.bill, part=paid.part) for paid in mine)
+        return _billed(facts, mine[0], said + _wrong(facts.job, "went"), role="owner")
     tried = [attempt for attempt in facts.attempts if attempt.owner_id == account_id][-1]
     settled = JobState(facts.job.state) in TERMINAL
     if tried.state in ("leased", "running"):

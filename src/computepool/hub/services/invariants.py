@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from computepool.hub.store import conducts, consistency, reputations
+from computepool.hub.store import conducts, consistency, consistency_checkpoints, reputations
 from computepool.hub.store import consistency_money as money
 from computepool.hub.store.consistency import Finder
 from computepool.hub.store.session import Connection
@@ -31,6 +31,7 @@ POOL_RULES: dict[str, Finder] = {
     "a finished job has one final event, an unfinished one none": consistency.not_one_final_event,
     "a job's group exists and has the job's owner": consistency.lost_groups,
     "everything that is referred to exists": consistency.lost_references,
+    "an unfinished job names its checkpoint, a finished one has none": consistency_checkpoints.lost_checkpoints,
     "a node's reputation is what its events say": reputations.differing,
     "a submitter's conduct is what the events say": conducts.differing,
 }
@@ -51,6 +52,7 @@ MONEY_RULES: dict[str, Finder] = {
     "an unfinished job's hold is untouched": money.holds_used_early,
     "what lies in escrow is what unfinished jobs hold": money.wrong_escrow,
     "a charge is price by time, and its parts add up": money.wrong_charges,
+    "work without a result is paid for when it was used": consistency_checkpoints.paid_for_unused_work,
     "nobody pays above their ceiling": money.above_the_ceiling,
     "what was taken back was paid for a result that was wrong": money.wrong_take_backs,
     "what has matured was earned before": money.matured_unearned,

@@ -60,7 +60,7 @@ def _result_digest(connection: Connection, job_id: str) -> str | None:
 
 
 def _receipt(hub: Hub, facts: Facts, *, transfers: list[ReceiptTransfer], result: str | None) -> Receipt:
-    job, (first, *others) = facts.job, facts.paid
+    job, (first, *others) = facts.job, facts.runs
     return Receipt(
         **_run(first),
         format=FORMAT,
@@ -78,6 +78,7 @@ def _receipt(hub: Hub, facts: Facts, *, transfers: list[ReceiptTransfer], result
         hold=job.hold,
         refund=job.hold - job.charge,
         confirmed_by=[ReceiptRun(**_run(other)) for other in others],
+        continued_from=[ReceiptRun(**_run(part) | _part_times(part)) for part in facts.parts],
         transfers=transfers,
     )
 
@@ -103,6 +104,12 @@ def _run(paid: Paid) -> dict[str, Any]:
         "pay": bill.pay,
         "fee": bill.fee,
     }
+
+
+def _part_times(paid: Paid) -> dict[str, int]:
+    """Of the part that was used: the attempt itself may have gone on in vain, and a late report says how long."""
+    begun = paid.attempt.leased_at_ms
+    return {"started_at_ms": begun, "finished_at_ms": begun + paid.bill.billed_ms}
 
 
 def _prices(bill: Bill) -> ReceiptPrices:

@@ -34,6 +34,7 @@ from computepool.core.jobs import TERMINAL, AttemptState
 from computepool.core.ledger import BANK, FEES, GENESIS, OVERDRAWN, PROMO, Kind
 from computepool.core.pricing import PriceTable, charge_of
 from computepool.hub.store import prices
+from computepool.hub.store.consistency_checkpoints import was_used
 from computepool.hub.store.money_tables import IS_UNDECIDED, balances, payouts, price_tables, transfers
 from computepool.hub.store.session import AnyRow
 from computepool.hub.store.tables import IS_OPEN, attempts, jobs, nodes
@@ -202,13 +203,13 @@ def strays(connection: Connection) -> list[str]:
 
 
 def paid_to_others(connection: Connection) -> list[str]:
-    """Only the owners of nodes whose result counts are paid for a job; a node's owner never changes."""
+    """Only the owners of nodes whose result, or work up to it, counts are paid for a job; a node's owner never changes."""
     earned = exists().where(
         jobs.c.id == transfers.c.job_id,
         jobs.c.accepted_attempt.is_not(None),
         attempts.c.job_id == jobs.c.id,
         attempts.c.charge > 0,
-        attempts.c.state == AttemptState.SUCCEEDED.value,
+        or_(attempts.c.state == AttemptState.SUCCEEDED.value, was_used()),
         nodes.c.id == attempts.c.node_id,
         nodes.c.account_id == attempts.c.owner_id,
         transfers.c.credit == _named("earn:", nodes.c.account_id),
@@ -297,7 +298,7 @@ def wrong_charges(connection: Connection) -> list[str]:
     columns = (
         *(jobs.c.id, jobs.c.hold, jobs.c.hold_earned, jobs.c.runs, jobs.c.accepted_attempt),
         *(jobs.c.charge.label("cost"), attempts.c.number, attempts.c.charge),
-        *(attempts.c.price, attempts.c.billed_ms, attempts.c.price_version),
+        *(attempts.c.price, attempts.c.billed_ms, attempts.c.price_version, attempts.c.resumed_no),
         *(used.c.pay, used.c.fee, used.c.back_earned),
     )
     statement = select(*columns).select_from(told).where(jobs.c.state.in_(_TERMINAL)).order_by(jobs.c.id)
@@ -317,7 +318,8 @@ def _adds_up(rows: list[AnyRow], tables: Mapping[int, PriceTable]) -> bool:
     pay, fee, back_earned = (int(part or 0) for part in (job.pay, job.fee, job.back_earned))
     paid_for = {run.number for run in runs}
     accepted = set() if job.accepted_attempt is None else {job.accepted_attempt}
-    if not accepted <= paid_for or bool(accepted) != bool(paid_for) or len(runs) > job.runs:
+    whole = paid_for - {run.resumed_no for run in runs}  # the others are parts, which these went on from
+    if not accepted <= paid_for or bool(accepted) != bool(paid_for) or len(whole) > job.runs:
         return False
     charge = fees = 0
     for run in runs:

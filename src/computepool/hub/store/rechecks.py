@@ -42,6 +42,8 @@ def unchecked(
             attempts.c.outcome.is_not(None),
             attempts.c.finished_at_ms >= since_ms,
             attempts.c.state == AttemptState.SUCCEEDED.value,
+            # Where it went on from somebody's checkpoint, nobody could say whose work was wrong.
+            attempts.c.resumed_no.is_(None),
         )
         .order_by(attempts.c.finished_at_ms.desc())
         .limit(_LOOKED_AT_MAX)
