@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from computepool.sdk import (
+        AsyncPool,
         Collector,
         ComputeJob,
         ComputeJobState,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         PoolExecutor,
         checkpoint,
         connect,
+        connect_async,
         dispatch_to,
         job_slice,
         outputs,
@@ -34,9 +36,11 @@ if TYPE_CHECKING:
         restored,
         stopping,
         submit_compute_job_group,
+        verify_webhook,
     )
 
 __all__ = [
+    "AsyncPool",
     "Collector",
     "ComputeJob",
     "ComputeJobState",
@@ -54,6 +58,7 @@ __all__ = [
     "PoolExecutor",
     "checkpoint",
     "connect",
+    "connect_async",
     "dispatch_to",
     "job_slice",
     "outputs",
@@ -61,6 +66,7 @@ __all__ = [
     "restored",
     "stopping",
     "submit_compute_job_group",
+    "verify_webhook",
 ]
 
 

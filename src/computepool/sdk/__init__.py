@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from computepool.sdk.aio import AsyncMapRun, AsyncPool, connect_async
 from computepool.sdk.checkpointing import checkpoint, dispatch_to, restored, stopping
 from computepool.sdk.collector import Collector, DrainTimeout
 from computepool.sdk.computejob import ComputeJob, ComputeJobState, LocalReport, ReportError
@@ -33,8 +34,11 @@ from computepool.sdk.outcome import JobOutcome
 from computepool.sdk.pool import Pool, connect
 from computepool.sdk.running import job_slice, outputs, progress
 from computepool.sdk.submitter import Submitter
+from computepool.sdk.webhooks import WebhookError, verify_webhook
 
 __all__ = [
+    "AsyncMapRun",
+    "AsyncPool",
     "BadRequest",
     "ChecksumMismatch",
     "Collector",
@@ -66,8 +70,10 @@ __all__ = [
     "TooLarge",
     "Unauthenticated",
     "Unavailable",
+    "WebhookError",
     "checkpoint",
     "connect",
+    "connect_async",
     "dispatch_to",
     "job_slice",
     "outputs",
@@ -75,4 +81,5 @@ __all__ = [
     "restored",
     "stopping",
     "submit_compute_job_group",
+    "verify_webhook",
 ]

@@ -1,9 +1,13 @@
-"""A progress bar on the terminal's error stream; nothing at all where there is no terminal."""
+"""A progress bar on the terminal's error stream or in a notebook; nothing at all where there is neither."""
 
 from __future__ import annotations
 
+import html
+import importlib
 import sys
+import threading
 import time
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -15,36 +19,104 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-#: Redrawing costs more than a small job does.
+#: Redrawing costs more than a small job does; in a notebook it is a message to the browser.
 _REDRAW_S = 0.1
+_REDRAW_NOTEBOOK_S = 0.25
+
+
+class _Drawn(Protocol):
+    redraw_s: float
+
+    def draw(self, done: int) -> None: ...
+
+    def stop(self, done: int) -> None: ...
 
 
 class Bar:
+    """Several threads may add to it."""
+
     def __init__(self, label: str, *, total: int | None, show: bool | None = None) -> None:
-        """`show=None` asks the terminal."""
+        """`show=None` asks where the output goes."""
+        self._lock = threading.Lock()
         self._done = 0
-        self._drawn = 0.0
-        self._progress: Progress | None = None
-        if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-            )
-            self._task = self._progress.add_task(label, total=total)
-            self._progress.start()
+        self._drawn_at = 0.0
+        self._drawn = None if show is False else _drawn(label, total, forced=bool(show))
 
     def add(self, done: int) -> None:
-        self._done += done
-        if self._progress is not None and time.monotonic() - self._drawn > _REDRAW_S:
-            self._drawn = time.monotonic()
-            self._progress.update(self._task, completed=self._done)
+        with self._lock:
+            self._done += done
+            now = time.monotonic()
+            if self._drawn is not None and now - self._drawn_at > self._drawn.redraw_s:
+                self._drawn_at = now
+                self._drawn.draw(self._done)
 
     def stop(self) -> None:
-        if self._progress is not None:
-            self._progress.update(self._task, completed=self._done)
-            self._progress.stop()
-            self._progress = None
+        with self._lock:
+            if self._drawn is not None:
+                self._drawn.stop(self._done)
+                self._drawn = None
+
+
+def _drawn(label: str, total: int | None, *, forced: bool) -> _Drawn | None:
+    if in_notebook():
+        return _Notebook(label, total)
+    if forced or (sys.stderr is not None and sys.stderr.isatty()):
+        return _Terminal(label, total)
+    return None
+
+
+def in_notebook() -> bool:
+    """IPython with a kernel behind it; the one on a terminal has none. Nothing is imported to find out."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+class _Terminal:
+    redraw_s = _REDRAW_S
+
+    def __init__(self, label: str, total: int | None) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self._task = self._progress.add_task(label, total=total)
+        self._progress.start()
+
+    def draw(self, done: int) -> None:
+        self._progress.update(self._task, completed=done)
+
+    def stop(self, done: int) -> None:
+        self.draw(done)
+        self._progress.stop()
+
+
+class _Notebook:
+    """One output that is replaced, as HTML and as text. Rich would need ipywidgets for it."""
+
+    redraw_s = _REDRAW_NOTEBOOK_S
+
+    def __init__(self, label: str, total: int | None) -> None:
+        self._label, self._total = label, total
+        self._began = time.monotonic()
+        display: Any = importlib.import_module("IPython.display")
+        self._handle = display.display(self._content(0), display_id=True, raw=True)
+
+    def draw(self, done: int) -> None:
+        if self._handle is not None:
+            self._handle.update(self._content(done), raw=True)
+
+    def stop(self, done: int) -> None:
+        self.draw(done)
+
+    def _content(self, done: int) -> dict[str, str]:
+        took_s = time.monotonic() - self._began
+        of = "" if self._total is None else f"/{self._total}"
+        rate = f", {done / took_s:,.0f}/s" if done and took_s > 1 else ""
+        text = f"{self._label} {done}{of} in {took_s:.0f} s{rate}"
+        size = f'value="{done}" max="{max(1, self._total)}"' if self._total is not None else ""
+        return {"text/plain": text, "text/html": f"<progress {size}></progress> {html.escape(text)}"}

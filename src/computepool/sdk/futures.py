@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
@@ -77,6 +78,35 @@ class JobFuture(Future[Any]):
             return self._cancelled()
         view = self._source.pool.jobs.cancel(self.job_id)
         return self._cancelled() if view.state is JobState.CANCELLED else False
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """`await future` in any event loop. When the task that waits is cancelled, so is the job."""
+        return self._wait_async().__await__()
+
+    async def _wait_async(self) -> Any:
+        loop = asyncio.get_running_loop()
+        over = loop.create_future()
+
+        def set_over() -> None:
+            if not over.done():
+                over.set_result(None)
+
+        def tell(_: object) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(set_over)
+
+        self.add_done_callback(tell)
+        try:
+            await over
+        except asyncio.CancelledError:
+            # Asking the hub takes a moment, which the loop must not wait for.
+            threading.Thread(target=self._cancel_quietly, name="computepool-cancel").start()
+            raise
+        return self.result(0)
+
+    def _cancel_quietly(self) -> None:
+        with suppress(ComputePoolError):
+            self.cancel()
 
     def logs(self) -> str:
         """What the job has printed so far."""

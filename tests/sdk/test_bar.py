@@ -1,0 +1,69 @@
+"""The bar in a notebook: IPython itself shows it, as a kernel would send it to the browser."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+
+from computepool import Pool
+from computepool.sdk.bar import Bar, in_notebook
+
+
+class Sent(DisplayPublisher):  # type: ignore[misc]
+    """What goes to the browser."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.messages: list[tuple[dict[str, str], bool]] = []
+
+    def publish(self, data: Any, metadata: Any = None, **kwargs: Any) -> None:
+        self.messages.append((data, bool(kwargs.get("update"))))
+
+
+@pytest.fixture
+def notebook(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sent]:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    hooks = sys.displayhook, sys.excepthook
+    shell = InteractiveShell.instance(display_pub_class=Sent)
+    shell.kernel = object()
+    try:
+        yield shell.display_pub
+    finally:
+        shell.atexit_operations()
+        atexit.unregister(shell.atexit_operations)
+        InteractiveShell.clear_instance()
+        sys.displayhook, sys.excepthook = hooks
+
+
+def test_a_notebook_gets_one_output_that_is_replaced(
+    notebook: Sent, pool: Pool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert in_notebook()
+    assert sum(pool.map(abs, range(100))) == 4950
+    (first, replaced), *later = notebook.messages
+    assert (first["text/plain"], replaced) == ("map 0/100 in 0 s", False)
+    assert all(update for _, update in later)
+    assert later[-1][0]["text/html"].startswith('<progress value="100" max="100">')
+    assert not capsys.readouterr().err
+
+
+def test_a_notebook_can_be_spared_it(notebook: Sent, pool: Pool) -> None:
+    assert sum(pool.map(abs, range(10), progress=False)) == 45
+    assert not notebook.messages
+
+
+def test_a_label_is_text(notebook: Sent) -> None:
+    bar = Bar("<script>", total=None)
+    bar.add(3)
+    bar.stop()
+    assert "<script>" not in "".join(data["text/html"] for data, _ in notebook.messages)
+
+
+def test_ipython_on_a_terminal_is_a_terminal() -> None:
+    assert not in_notebook()
