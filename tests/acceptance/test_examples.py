@@ -22,6 +22,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 #: What each example must print.
 PROMISES = {
     "hello.py": r"Hello from job job_\w+",
+    "detached_group.py": r"bundle-a: 9 words, in bundle-a.db",
     "executor.py": r"^\S+ +[0-9a-f]{16}$",
     "map.py": r"1007 primes below 8000$",
     "pep723.py": r"A terabyte is 1\.0 TB",

@@ -1,0 +1,71 @@
+"""A detached group: submit it, close the laptop, and find the files at home.
+
+Run:  python examples/detached_group.py --anywhere
+
+`--anywhere` is for a pool with a single machine. With several (docs/jobs.md starts three) leave it out: the first bundle
+wants a host with the tag `linux`, the others would rather have `gpu`, and none of them runs at home.
+"""
+
+import argparse
+import sqlite3
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from computepool import ComputeJob, ComputeJobState, connect, submit_compute_job_group
+
+TEXTS = {
+    "bundle-a": "the rain in spain stays mainly in the plain",
+    "bundle-b": "the quick brown fox jumps over the lazy dog",
+    "bundle-c": "a rose is a rose is a rose",
+}
+
+
+@dataclass
+class IndexState(ComputeJobState):
+    text: str = ""
+    seconds: float = 0.0  # how long to take over it, so that there is something to watch
+
+
+class Index(ComputeJob[IndexState]):
+    """Counts the words of a text into an SQLite file. Runs on any host; nothing has to be installed there."""
+
+    def run_compute_job(self) -> None:
+        time.sleep(self.state.seconds)
+        path = self.work_dir() / f"{self.state.job_key}.db"
+        words = Counter(self.state.text.split())
+        with sqlite3.connect(path) as database:
+            database.execute("create table words (word text primary key, times integer)")
+            database.executemany("insert into words values (?, ?)", sorted(words.items()))
+        database.close()
+        self.report_compute_artifact(path, result={"words": words.total()}, move=True)
+
+
+def bundles(*, anywhere: bool, seconds: float) -> list[IndexState]:
+    states = [IndexState(job_key=key, text=text, seconds=seconds) for key, text in TEXTS.items()]
+    if anywhere:
+        return [replace(state, allow_home_compute=True) for state in states]
+    first, *others = states
+    return [
+        replace(first, required_host_tags=("linux",)),
+        *(replace(state, excluded_host_tags=("laptop",), preferred_host_tags=("gpu",)) for state in others),
+    ]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Count words on other machines.")
+    parser.add_argument("--anywhere", action="store_true", help="any host will do, this one too")
+    parser.add_argument("--seconds", type=float, default=0.0, help="how long each job takes")
+    asked = parser.parse_args()
+
+    pool = connect()  # the hub that `pool host`, `pool up` or `pool login` told us about
+    submitted = submit_compute_job_group(
+        pool, Index, bundles(anywhere=asked.anywhere, seconds=asked.seconds), name="word counts"
+    )
+    print(f"{submitted.group_id}: {len(submitted.job_ids)} jobs; results go to {submitted.home}", flush=True)
+    print("From here on this program is not needed any more: Ctrl-C does no harm.", flush=True)
+
+    summary = submitted.drain(timeout_s=600)
+    for report in submitted.reports():
+        print(f"{report.key}: {report['words']} words, in {report.outputs[0].name}")
+    print(f"{summary.succeeded} of {summary.total} are done. Later: pool jobs groups --group {summary.id}")
