@@ -15,10 +15,12 @@ from computepool.cli import (
     accounts,
     approvals,
     artifacts,
+    groups,
     host,
     hub,
     jobs,
     market,
+    nodecodes,
     nodepardon,
     noderevoke,
     noderules,
@@ -26,11 +28,13 @@ from computepool.cli import (
     output,
     payouts,
     prices,
+    queues,
     quote,
     signin,
     submit,
     up,
     verify,
+    webhooks,
 )
 from computepool.cli import credits as credit_commands
 from computepool.cli.events import events
@@ -55,11 +59,17 @@ app.command("host")(host.host)
 app.command("submit", cls=submit.SubmitCommand)(submit.submit)
 app.command("quote", cls=submit.SubmitCommand)(quote.quote)
 jobs.app.command("receipt")(verify.receipt)
+jobs.app.command("groups")(groups.groups)
+jobs.app.command("queue")(queues.queue)
+jobs.app.command("hosts")(queues.hosts)
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(groups.app, name="group")
 app.add_typer(credit_commands.app, name="credits")
 app.add_typer(prices.app, name="prices")
 app.command("verify")(verify.verify)
 app.command("nodes")(nodes.list_nodes)
+nodes.app.command("code")(nodecodes.code)
+nodes.app.command("codes")(nodecodes.codes)
 nodes.app.command("earnings")(market.earnings)
 nodes.app.command("rules")(noderules.rules)
 nodes.app.command("jobs")(noderules.jobs)
@@ -76,6 +86,7 @@ app.add_typer(accounts.keys, name="keys")
 app.add_typer(accounts.accounts, name="accounts")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(payouts.app, name="payouts")
+app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(hub.app, name="hub")
 
 

@@ -42,7 +42,8 @@ def submit(
         int | None, typer.Option(metavar="N", min=1, max=1000, help="Run it this many times, as a group.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="Put it into this group (name or id).")
+        str | None,
+        typer.Option(metavar="GROUP", help="Put it into this group (name or id); a new name makes one."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch it to its end.")] = False,
     out: Annotated[
@@ -65,6 +66,7 @@ def submit(
       pool submit train.py --vram 16 --ram 32GB --timeout 2h --wait -- --epochs 3
       pool submit --cores 4 -i in.mp4 --out results -- ffmpeg -i in.mp4 outputs/out.webm
       pool submit render.py --slices 100 --retries 2 --tag studio --budget 50
+      pool submit fit.py --group sweep -- --seed 7
       pool submit train.py --type ml --max-price 40 --quote
       pool submit prove.py --verify quorum:3 --wait
       pool submit fit.py --verify quorum:2 --compare tolerance:1e-9
@@ -101,18 +103,10 @@ def _send(
 ) -> SubmitReply:
     from computepool.protocol.jobs import Item
 
-    group_id = None if group is None else _group_id(pool, group)
+    group_id = None if group is None else pool.groups.find_or_create(group).id
     if slices and group_id is None:
         group_id = pool.groups.create(spec.name, kind="slices").id
     return pool.jobs.submit(spec, items=[Item()] * (slices or 1), group_id=group_id, **work.terms)
-
-
-def _group_id(pool: Pool, name: str) -> str:
-    """The group of that id or name; a name that is not known yet makes a new one."""
-    if name.startswith("grp_"):
-        return name
-    known = [group for group in pool.groups.list(kind="group", limit=1000) if group.name == name]
-    return known[0].id if known else pool.groups.create(name).id
 
 
 def _say(reply: SubmitReply, spec: JobSpec, *, json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -67,11 +68,15 @@ class GroupApi:
         return named[0]
 
     def find_or_create(self, name: str) -> GroupView:
-        """For submitting into it: the newest group of this name, or a new one."""
+        """For submitting into it: the newest group of this name, or a new one; many at once make one together."""
         if name.startswith(_ID_PREFIX):
             return self.get(name)
         named = self.list(name=name, kind="group", limit=1)
-        return named[0] if named else self.create(name)
+        if named:
+            return named[0]
+        request = validated(GroupRequest, name=name, kind="group")
+        key = f"ad-hoc {hashlib.sha256(name.encode()).hexdigest()}"
+        return self._transport.post("/groups", GroupView, body=request, key=key)
 
     def list(self, *, kind: str | None = None, name: str | None = None, limit: int = 100) -> Groups:
         params = {"kind": kind, "name": name}

@@ -104,9 +104,12 @@ class Transport:
             params = {**(params or {}), "wait_ms": wait_ms}
         return _parsed(model, self.call("GET", path, params=params, wait_s=wait_ms / 1000))
 
-    def post(self, path: str, model: type[Model], *, body: BaseModel | None = None) -> Model:
+    def post(
+        self, path: str, model: type[Model], *, body: BaseModel | None = None, key: str | None = None
+    ) -> Model:
+        """`key`: under which the request is one with others of the same body, whoever of us sends them."""
         content = b"{}" if body is None else body.model_dump_json(exclude_unset=True).encode()
-        return _parsed(model, self.call("POST", path, body=content))
+        return _parsed(model, self.call("POST", path, body=content, key=key))
 
     def put(self, path: str, model: type[Model], *, body: BaseModel) -> Model:
         """The whole of it: what the request leaves empty is set to empty."""
@@ -121,12 +124,13 @@ class Transport:
         body: bytes | None = None,
         wait_s: float = 0,
         patience_s: float | None = None,
+        key: str | None = None,
     ) -> bytes:
         """The reply's body. Retries while the hub is away or busy, for `patience_s`; raises its errors."""
         request = {
             "params": _given(params),
             "content": body,
-            "headers": _headers(method, body),
+            "headers": _headers(method, body) | ({} if key is None else {"Idempotency-Key": key}),
             "timeout": httpx2.Timeout(REPLY_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S),
         }
         used = self._key

@@ -37,6 +37,7 @@ from computepool.hub.services.lifecycle import Effects
 from computepool.hub.services.verification import Checks, Run
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import attempts as attempt_rows
+from computepool.hub.store import groups as group_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import AnyRow, Tx
@@ -165,6 +166,8 @@ class _Settling:
             return
         seen[report.attempt_id] = digest
         self._record(report, attempt, verdict=verdict, digest=digest)
+        if verdict is Verdict.SUPERSEDED and job.watched:
+            group_rows.add_duplicates(self.tx, job.group_id, 1)
         if verdict in (Verdict.ACCEPTED, Verdict.ACCEPTED_LATE):
             self._apply(report, attempt, job, verdict=verdict)
 

@@ -1,0 +1,104 @@
+"""A whole group into a folder on this machine: for people without a home node. What is there already is not fetched again.
+
+The folder is laid out as a home node's is (protocol/homefolder.py). Its manifest is written last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from computepool.protocol import homefolder
+from computepool.protocol.groups import GroupItem, GroupSummary
+from computepool.protocol.homefolder import MANIFEST, RESULTS, SUMMARY, Placed
+from computepool.sdk.errors import BadRequest, NotFound
+from computepool.sdk.options import PathLike
+
+if TYPE_CHECKING:
+    from computepool.sdk.pool import Pool
+
+
+@dataclass(slots=True, kw_only=True)
+class Fetched:
+    """What is in the folder now."""
+
+    folder: Path
+    summary: GroupSummary
+    items: int = 0
+    files: int = 0
+    bytes: int = 0
+    missing: list[str] = field(default_factory=list)  #: artifacts that the hub does not have any more
+
+
+def fetch_group(
+    pool: Pool, group_id: str, folder: PathLike, *, progress: Callable[[Fetched], object] | None = None
+) -> Fetched:
+    """Everything that there is so far. Run it again to go on, or when there is more."""
+    target = Path(folder).expanduser()
+    summary = pool.groups.summary(group_id)
+    _check_folder(target, group_id)
+    fetched = Fetched(folder=target, summary=summary)
+    target.mkdir(parents=True, exist_ok=True)
+    (target / SUMMARY).write_text(summary.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    manifest: list[tuple[str, str]] = []
+    part = target / f".{RESULTS}.part"
+    with part.open("w", encoding="utf-8") as lines:
+        for item in pool.groups.items(group_id):
+            lines.write(json.dumps(_fetch_item(pool, item, fetched, manifest)) + "\n")
+            fetched.items += 1
+            if progress is not None:
+                progress(fetched)
+    part.replace(target / RESULTS)
+    own = [(_sha256(target / name), name) for name in (SUMMARY, RESULTS)]
+    text = "".join(f"{digest}  {path}\n" for digest, path in [*own, *manifest])
+    (target / MANIFEST).write_text(text, encoding="utf-8")
+    return fetched
+
+
+def _check_folder(folder: Path, group_id: str) -> None:
+    """Two groups in one folder could not be told apart."""
+    known = folder / SUMMARY
+    if folder.exists() and not folder.is_dir():
+        raise BadRequest(f"{folder} is not a folder.")
+    if known.exists():
+        try:
+            other = json.loads(known.read_text(encoding="utf-8"))["id"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadRequest(f"{known} is not a group's summary; choose another folder.") from error
+        if other != group_id:
+            raise BadRequest(f"{folder} has another group, {other}; choose another folder.")
+
+
+def _fetch_item(
+    pool: Pool, item: GroupItem, fetched: Fetched, manifest: list[tuple[str, str]]
+) -> dict[str, Any]:
+    places = []
+    for file in homefolder.plan(item):
+        place: dict[str, Any] = {"name": file.name, "path": file.path, "sha256": file.digest}
+        try:
+            size = _fetch_file(pool, fetched.folder, file)
+        except NotFound:
+            fetched.missing.append(file.digest)
+            places.append(place | {"missing": True})
+            continue
+        fetched.files += 1
+        fetched.bytes += size
+        manifest.append((file.digest, file.path))
+        places.append(place)
+    return item.model_dump(mode="json", exclude_none=True, exclude={"outputs"}) | {"files": places}
+
+
+def _fetch_file(pool: Pool, folder: Path, file: Placed) -> int:
+    target = folder.joinpath(*file.path.split("/"))
+    if target.is_symlink() or not target.is_file() or _sha256(target) != file.digest:
+        pool.artifacts.get(file.digest, target)
+    return target.stat().st_size
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
