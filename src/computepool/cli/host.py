@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import json as jsonlib
 import os
 import re
+import shlex
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,13 +17,14 @@ from computepool.cli import output
 from computepool.cli.confirming import Yes, confirm
 from computepool.cli.folders import data_folder, node_folder
 from computepool.cli.hub import check_port
-from computepool.cli.nodes import CODE_ENV
-from computepool.cli.options import accepts
+from computepool.cli.nodes import CODE_ENV, Elastic
+from computepool.cli.options import Json, accepts
 from computepool.cli.together import NODE_START_S, Together, program, signed_in, status_line
 
 PORT = 8765
 LOOPBACK = "127.0.0.1"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_VERSION = re.compile(r"([A-Za-z0-9][A-Za-z0-9._:/+-]{0,63})?")
 _MEMORY = "host.json"
 #: A mesh of people who trust each other: nobody pays, nobody proves anything. The sandbox stays on: what runs is still
 #: somebody's program, with all the mistakes that programs have. What the environment says wins.
@@ -43,6 +45,8 @@ class Host:
     mesh_version: str = ""
     peer: str = ""  #: the hub it joined; empty: it is the hub
     port: int = PORT
+    bind_public: str = "no"
+    lent: tuple[str, ...] = ()  #: options of `pool node start`
 
 
 def lending(
@@ -57,6 +61,7 @@ def lending(
     cores: Annotated[
         float | None, typer.Option(metavar="N", help="How many cores to lend; default: all.")
     ] = None,
+    elastic: Elastic = None,
     ram: Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")] = None,
     sandbox: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="Default: the strongest that works here.")
@@ -68,6 +73,8 @@ def lending(
     options = [part for word in tag or () for part in ("--tag", word)]
     options += [part for pair in property_ or () for part in ("--property", pair)]
     options += [part for name, value in single.items() if value is not None for part in (name, str(value))]
+    if elastic is not None:
+        options.append("--elastic" if elastic else "--no-elastic")
     return options + (["--net"] if net else [])
 
 
@@ -75,7 +82,7 @@ _Name = Annotated[
     str | None, typer.Option(metavar="NAME", help="What to call it; default: the machine's name.")
 ]
 _Public = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--bind-public",
         metavar="auto|ADDRESS|no",
@@ -104,20 +111,21 @@ _Data = Annotated[
 def host(
     *,
     name: _Name = None,
-    bind_public: _Public = "no",
+    bind_public: _Public = None,
     mesh_version: _Version = None,
     peer: _Peer = None,
     code: _Code = None,
     port: _Port = None,
     data: _Data = None,
     yes: Yes = False,
+    json: Json = False,
     lent: list[str],
 ) -> None:
     """Run this machine as a host of a small mesh that trusts its members; Ctrl-C stops it.
 
     Without --peer it begins a mesh: it is hub and node, and prints the command with which others join.
     Nothing costs anything there, and results are believed; jobs run in the sandbox all the same.
-    A name that was started before goes on with what it had, and needs no code.
+    A name that was started before goes on with what it had, and needs no code. --json prints one document when it is ready.
 
     \b
     Examples:
@@ -127,59 +135,70 @@ def host(
       pool host --name linux-a                 again, as before
       pool host --name two --port 9001         another one on the same machine
     """
-    wanted, base = _named(name), data
-    if base is None:
-        base = data_folder() / "hosts" / wanted
-    base = base.expanduser().absolute()
-    me = _agreed(_remembered(base), name=wanted, mesh_version=mesh_version, peer=peer, port=port, yes=yes)
-    address = _address(bind_public)
-    lent += ["--name", me.name, "--mesh-version", me.mesh_version]
-    if me.peer:
-        _join(me, base, address=address, code=code, lent=lent)
-    else:
-        _begin(me, base, address=address, lent=lent)
+    chosen = _named(name)
+    base = (data or data_folder() / "hosts" / chosen).expanduser().absolute()
+    given = {"mesh_version": mesh_version, "peer": peer, "port": port, "bind_public": bind_public}
+    me = _agreed(_remembered(base), chosen, yes=yes, given={**given, "lent": tuple(lent) or None})
+    run = _join if me.peer else _begin
+    with Together(base) as machine:
+        run(machine, me, code=code, json=json)
 
 
 # ------------------------------------------------------------ the two ways to be a host
-def _begin(me: Host, base: Path, *, address: str, lent: list[str]) -> None:
+def _begin(machine: Together, me: Host, *, code: str | None, json: bool) -> None:
     """Hub and node."""
+    address = _address(me.bind_public)
     listen = address if _is_ip(address) else "0.0.0.0"
     check_port(listen, me.port)
     url = _url(address, me.port)
     env = {name: value for name, value in MESH_SETTINGS.items() if name not in os.environ}
     env["COMPUTEPOOL_MESH_VERSION"] = me.mesh_version
-    with Together(base) as machine:
-        with status_line("Starting the hub") as say:
-            words = machine.start_hub(listen, me.port, public_url=url, env=env)
-            _remember(me, base)
-            machine.start_node([*lent, "--url", url], url=url, code=words["enrol_code"])
-            pool = signed_in(machine, url, words["key"])
-            say("Starting the node (its sandbox is tested first)")
-            machine.until(lambda: _connected(base), timeout_s=NODE_START_S, what="The node")
-        made = pool.nodes.code(hosts=None)
-        _welcome(me, base, url=url, code=made.code, until_ms=made.expires_at_ms, hosts=made.hosts)
-        output.say(f"  Sign in (once):      {url}/signin?code={words['signin_code']}")
-        _say_ready()
-        machine.wait()
+    with status_line("Starting the hub") as say:
+        words = machine.start_hub(listen, me.port, public_url=url, env=env)
+        _remember(me, machine.base)
+        machine.start_node(_options(me, url), url=url, code=words["enrol_code"])
+        pool = signed_in(machine, url, words["key"])
+        say("Starting the node (its sandbox is tested first)")
+        machine.until(lambda: _connected(machine.base), timeout_s=NODE_START_S, what="The node")
+    made = pool.nodes.code(hosts=None)
+    version = ["--mesh-version", me.mesh_version] if me.mesh_version else []
+    public = [] if address == LOOPBACK else ["--bind-public", "auto"]
+    join = [program(), "host", "--name", "NAME", *public, "--peer", url, *version, "--code", made.code]
+    ready = {
+        **_facts(me, machine, url=url),
+        "code": made.code,
+        "code_hosts": made.hosts,
+        "code_expires_at_ms": made.expires_at_ms,
+        "join": shlex.join(join),
+        "signin": f"{url}/signin?code={words['signin_code']}",
+    }
+    _tell(ready, _begun(me, ready, alone=not public), json=json)
+    machine.wait()
 
 
-def _join(me: Host, base: Path, *, address: str, code: str | None, lent: list[str]) -> None:
+def _join(machine: Together, me: Host, *, code: str | None, json: bool) -> None:
+    address = _address(me.bind_public)
     own = _url(address if address != LOOPBACK else me.name, me.port)
     if own == me.peer:  # several hosts on one machine
         own = _url(me.name, me.port)
-    fresh = not (node_folder(base) / "identity.json").exists()
+    fresh = not (node_folder(machine.base) / "identity.json").exists()
     if fresh and code is None:
         code = _own_code(me.peer)
-    with Together(base) as machine:
-        with status_line(f"Joining {me.peer} (the sandbox is tested first)"):
-            machine.start_node([*lent, "--url", own], url=me.peer, code=code if fresh else None)
-            machine.until(lambda: _connected(base), timeout_s=NODE_START_S, what="The node")
-        _remember(me, base)
-        output.say(f"\n  {me.name} is a host of {me.peer}{_of_version(me)}, and lends itself.")
-        output.say(f"  Jobs may leave it out by its name, or by {own}")
-        output.say(f"  Everything is kept in {base}")
-        _say_ready()
-        machine.wait()
+    with status_line(f"Joining {me.peer} (the sandbox is tested first)"):
+        machine.start_node(_options(me, own), url=me.peer, code=code if fresh else None)
+        machine.until(lambda: _connected(machine.base), timeout_s=NODE_START_S, what="The node")
+    _remember(me, machine.base)
+    lines = [
+        f"{me.name} is a host of {me.peer}{_of_version(me)}, and lends itself.",
+        f"Jobs may leave it out by its name, or by {own}",
+        f"Everything is kept in {machine.base}",
+    ]
+    _tell(_facts(me, machine, url=own), lines, json=json)
+    machine.wait()
+
+
+def _options(me: Host, url: str) -> list[str]:
+    return [*me.lent, "--name", me.name, "--mesh-version", me.mesh_version, "--url", url]
 
 
 def _own_code(peer: str) -> str:
@@ -212,11 +231,11 @@ def _connected(base: Path) -> bool:
 # ------------------------------------------------------------ what it was before
 def _remembered(base: Path) -> Host | None:
     try:
-        kept: dict[str, Any] = json.loads((base / _MEMORY).read_text())
-        return Host(**{field: kept[field] for field in ("name", "mesh_version", "peer", "port")})
+        kept: dict[str, Any] = jsonlib.loads((base / _MEMORY).read_text())
+        return Host(**{**kept, "lent": tuple(kept.get("lent", ()))})
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, TypeError) as error:
         from computepool.core.errors import BadRequest
 
         raise BadRequest(
@@ -226,38 +245,50 @@ def _remembered(base: Path) -> Host | None:
 
 def _remember(me: Host, base: Path) -> None:
     fresh = base / f".{_MEMORY}.{os.getpid()}"
-    fresh.write_text(json.dumps(asdict(me), indent=2) + "\n")
+    fresh.write_text(jsonlib.dumps(asdict(me), indent=2) + "\n")
     fresh.replace(base / _MEMORY)
 
 
-def _agreed(
-    before: Host | None, *, name: str, mesh_version: str | None, peer: str | None, port: int | None, yes: bool
-) -> Host:
+def _agreed(before: Host | None, name: str, *, yes: bool, given: dict[str, Any]) -> Host:
     """What was asked for, and for the rest what it was; what would make it another host is refused or asked about."""
-    from computepool.core.errors import Conflict
+    from computepool.core.errors import BadRequest, Conflict
     from computepool.sdk.config import hub_url
 
-    peer = None if peer is None else hub_url(peer)
+    given = {field: value for field, value in given.items() if value is not None}
+    if "peer" in given:
+        given["peer"] = hub_url(given["peer"])
+    if not _VERSION.fullmatch(given.get("mesh_version", "")):
+        raise BadRequest(
+            "A mesh version is a word of letters, digits and ._:/+- with a letter or digit first.",
+            field="mesh_version",
+        )
     if before is None:
-        return Host(name=name, mesh_version=mesh_version or "", peer=peer or "", port=port or PORT)
-    if peer is not None and peer != before.peer:
-        was = f"joined {before.peer}" if before.peer else "is the hub of a mesh of its own"
-        raise Conflict(f"{before.name} {was}. Choose another --name, or another folder with --data.")
+        return Host(name=name, **given)
     if name != before.name:
         raise Conflict(f"This folder belongs to the host {before.name}. Choose another one with --data.")
-    version = before.mesh_version if mesh_version is None else mesh_version
-    if version != before.mesh_version and not yes:
-        _ask_version(before, version)
-    return replace(before, mesh_version=version, port=port or before.port)
+    if given.get("peer", before.peer) and not before.peer:
+        raise Conflict(f"{name} is the hub of a mesh of its own. Choose another --name, or another --data.")
+    me = replace(before, **given)
+    if not yes:
+        _ask(before, me)
+    return me
 
 
-def _ask_version(before: Host, version: str) -> None:
-    role = "The hosts that joined it" if not before.peer else f"The hub {before.peer}"
-    output.note(
-        f"{before.name} was of mesh version {before.mesh_version or '(none)'} until now, and would be of "
-        f"{version or '(none)'}. {role} must change with it: hosts of different versions share no mesh."
-    )
-    confirm("Change it?")
+def _ask(before: Host, me: Host) -> None:
+    """Somebody who starts it with other words than before may have meant another host."""
+    if me.peer != before.peer:
+        output.note(
+            f"{me.name} joined {before.peer} until now, and would join {me.peer}. It takes jobs only from the hub that "
+            "it was enrolled at: go on if that one has a new address, else choose another --name."
+        )
+        confirm("Is it the same hub?")
+    if me.mesh_version != before.mesh_version:
+        others = f"The hub {me.peer}" if me.peer else "The hosts that joined it"
+        output.note(
+            f"{me.name} was of mesh version {before.mesh_version or '(none)'} until now, and would be of "
+            f"{me.mesh_version or '(none)'}. {others} must change, too: different versions are not mixed."
+        )
+        confirm("Change its mesh version?")
 
 
 # ------------------------------------------------------------ names and addresses
@@ -322,22 +353,29 @@ def _of_version(me: Host) -> str:
     return f" (mesh version {me.mesh_version})" if me.mesh_version else ""
 
 
-def _welcome(me: Host, base: Path, *, url: str, code: str, until_ms: int, hosts: int) -> None:
-    version = f" --mesh-version {me.mesh_version}" if me.mesh_version else ""
-    public = "" if "127.0.0.1" in url else " --bind-public auto"
-    output.say(f"\n  {me.name} is hub and host of a mesh at {url}{_of_version(me)}")
-    output.say(f"  Everything is kept in {base}\n")
-    output.say(
-        f"  Join it from {'this machine' if not public else 'another machine'}, as --name and --tag you like:"
-    )
-    output.say(f"    {program()} host --name NAME{public} --peer {url}{version} --code {code}")
-    output.say(
-        f"  The code lets {hosts} hosts in until {output.moment(until_ms)}; end it: {program()} node codes --end ID\n"
-    )
-    if not public:
-        output.say("  Only this machine reaches it; --bind-public auto lets others in.")
+def _facts(me: Host, machine: Together, *, url: str) -> dict[str, Any]:
+    kept = {"name": me.name, "url": url, "mesh_version": me.mesh_version, "data": str(machine.base)}
+    return {**kept, "peer": me.peer or None}
 
 
-def _say_ready() -> None:
-    output.say("  Ctrl-C stops everything.")
+def _begun(me: Host, ready: dict[str, Any], *, alone: bool) -> list[str]:
+    until = output.moment(ready["code_expires_at_ms"])
+    lines = [
+        f"{me.name} is hub and host of a mesh at {ready['url']}{_of_version(me)}",
+        f"Everything is kept in {ready['data']}",
+        "",
+        f"Join it from {'this' if alone else 'another'} machine, with the --name and --tag you like:",
+        f"  {ready['join']}",
+        f"The code lets {ready['code_hosts']} hosts in until {until}; see and end codes: {program()} node codes",
+        "",
+        f"Sign in (once):      {ready['signin']}",
+    ]
+    return [*lines, "Only this machine reaches it; --bind-public auto lets others in."] if alone else lines
+
+
+def _tell(ready: dict[str, Any], lines: list[str], *, json: bool) -> None:
+    if json:
+        output.print_json(ready)
+    else:
+        output.say("\n".join(["", *(f"  {line}".rstrip() for line in lines), "  Ctrl-C stops everything."]))
     sys.stdout.flush()

@@ -9,11 +9,10 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.clock import now_ms
-from computepool.cli.options import Json, Limit, accepts, open_pool, requirements
+from computepool.cli.options import Json, Limit, open_pool
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs import CorrectedResult, JobDetail, JobView, NodeVerdictView, Usage, WhyView
-    from computepool.sdk import JobOptions
+    from computepool.protocol.jobs import CorrectedResult, JobDetail, JobView, Usage, WhyView
 
 app = typer.Typer(no_args_is_help=True, help="Look at jobs, follow, explain and cancel them.")
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
@@ -232,63 +231,6 @@ def print_why(answer: WhyView) -> None:
         output.say(
             f"{change.change}: {change.nodes} node{'' if change.nodes == 1 else 's'} could start it now."
         )
-
-
-@app.command()
-def queue(*, json: Json = False) -> None:
-    """Show what waits, and what each node is doing.
-
-    \b
-    Examples:
-      pool jobs queue
-    """
-    view = open_pool().jobs.queue()
-    if json:
-        output.print_json(view)
-        return
-    later = f", {view.delayed} of them later" if view.delayed else ""
-    output.say(f"{view.queued} jobs wait{later}.")
-    rows = [
-        (
-            n.name,
-            n.state if n.online else "offline",
-            n.running,
-            n.leased,
-            f"{n.cores_free:g} of {n.cores_total:g}",
-            f"{output.memory(n.ram_free_mb)} of {output.memory(n.ram_total_mb)}",
-            " ".join(n.jobs[:3]) + (" …" if len(n.jobs) > 3 else ""),
-        )
-        for n in view.nodes
-    ]
-    columns = ("NODE", "STATE", "RUNNING", "LEASED", "CORES FREE", "RAM FREE", "JOBS")
-    output.print_table(columns, rows, empty="No nodes. Lend one: pool node start")
-
-
-@app.command()
-@accepts(needs=requirements)
-def hosts(*, limit: Limit = 30, json: Json = False, needs: JobOptions) -> None:
-    """Preview: which nodes would take a job with these needs, how well, and why the others would not.
-
-    \b
-    Examples:
-      pool jobs hosts --vram 16 --tag studio
-      pool jobs hosts --cores 8 --prefer-tag fast --exclude-host old-laptop
-    """
-    from computepool.sdk import options
-
-    view = open_pool().jobs.preview(options.needs(needs), limit=limit, **options.rules(needs))
-    if json:
-        output.print_json(view)
-        return
-    print_why(view.why)
-    output.print_table(("NODE", "FITS", "SCORE", "BECAUSE"), map(_verdict, view.hosts), empty="No nodes.")
-
-
-def _verdict(host: NodeVerdictView) -> tuple[output.Cell, ...]:
-    if not host.ok:
-        return host.name, "no", "", ", ".join(host.failed)
-    because = ", ".join(f"{name} {value:.2f}" for name, value in host.terms.items() if value)
-    return host.name, "ok", f"{host.score:.2f}", because
 
 
 @app.command()

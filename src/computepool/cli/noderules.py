@@ -132,6 +132,10 @@ def _megabytes(size: str | None, option: str) -> int | None:
     return None if size is None else megabytes(size, what=option)
 
 
+def _load(load: dict[str, Any] | None) -> tuple[str, str]:
+    return ("", "") if load is None else (f"{load['cpu_percent']:.0f} %", output.memory(load["rss_mb"]))
+
+
 def jobs(*, data: Data = None, json: Json = False) -> None:
     """Show what runs on this machine now: whose job it is, and what it may do.
 
@@ -154,6 +158,9 @@ def jobs(*, data: Data = None, json: Json = False) -> None:
         "RAN",
         "MINUTES",
         "CORES",
+        "CPUS",
+        "CPU",
+        "RSS",
         "RAM",
         "DISK",
         "GPUS",
@@ -162,7 +169,8 @@ def jobs(*, data: Data = None, json: Json = False) -> None:
     rows = [
         (
             job["job_id"], job["name"], job["submitter"], " ".join(job["labels"]), output.span(job["ran_s"] * 1000),
-            job["minutes"], f"{job['cores']:g}", output.memory(job["ram_mb"]), output.memory(job["disk_mb"]),
+            job["minutes"], f"{job['cores']:g}", output.ranges(job["cpu_ids"]), *_load(job["load"]),
+            output.memory(job["ram_mb"]), output.memory(job["disk_mb"]),
             " ".join(map(str, job["gpus"])) or "none", " ".join(job["network"]) or "none",
         )
         for job in running

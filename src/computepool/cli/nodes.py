@@ -80,6 +80,14 @@ _Gpus = Annotated[
         show_default=False,
     ),
 ]
+Elastic = Annotated[
+    bool | None,
+    typer.Option(
+        "--elastic/--no-elastic",
+        help="Let running jobs use CPUs that no other job has reserved; default: only your own jobs.",
+        show_default=False,
+    ),
+]
 _Sandbox = Annotated[str, typer.Option(metavar="LEVEL", help="auto, gvisor, container, namespace, process.")]
 _Trust = Annotated[
     list[str] | None,
@@ -124,6 +132,7 @@ def agent_config(
     cores: Annotated[
         float | None, typer.Option(metavar="N", help="How many cores to lend; default: all.")
     ] = None,
+    elastic: Elastic = None,
     ram: Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")] = None,
     disk: Annotated[str | None, typer.Option(metavar="SIZE", help="How much disk to lend: 50, 50GB.")] = None,
     gpus: _Gpus = None,
@@ -149,6 +158,7 @@ def agent_config(
         url=url.rstrip("/"),
         mesh_version=mesh_version,
         cores=cores,
+        elastic=elastic,
         ram_mb=None if ram is None else megabytes(ram, what="ram"),
         disk_mb=None if disk is None else megabytes(disk, what="disk"),
         gpus=gpus,
@@ -424,24 +434,6 @@ def why(node: Node = None, *, data: Data = None, json: Json = False) -> None:
         output.print_table(("JOBS THAT NEED", "WAITING", "WHY NOT HERE"), rows, empty="")
 
 
-@app.command()
-def code(*, json: Json = False) -> None:
-    """Make a one-time code for a new machine, and print the command to type there.
-
-    \b
-    Examples:
-      pool node code
-    """
-    made = open_pool().nodes.code()
-    if json:
-        output.print_json(made)
-        return
-    output.say(made.command)
-    output.note(
-        f"On the other machine, with ComputePool installed; once, before {output.moment(made.expires_at_ms)}."
-    )
-
-
 def _change(word: str, node: str | None, data: Path | None, *, json: bool) -> None:
     if node is None:
         _local(word, data, json=json)
@@ -463,11 +455,17 @@ def _local(word: str, data: Path | None, *, json: bool) -> None:
         return
     output.print_fields(
         [
-            (name.replace("_", " "), len(value) if isinstance(value, list) else str(value))
+            (name.replace("_", " "), _shown(name, value))
             for name, value in answer.items()
             if value is not None and not isinstance(value, dict)
         ]
     )
+
+
+def _shown(name: str, value: Any) -> output.Cell:
+    if isinstance(value, list):
+        return (output.ranges(value) or "none") if name.startswith("cpus") else len(value)
+    return str(value)
 
 
 def this_node(data: Path | None) -> str:

@@ -160,3 +160,14 @@ def _short(number: float) -> str:
 def moment(at_ms: int) -> str:
     """The local time of day of something that was recorded."""
     return datetime.fromtimestamp(at_ms / 1000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def ranges(ids: Iterable[int]) -> str:
+    """`0-3,8`."""
+    parts: list[list[int]] = []
+    for id_ in sorted(ids):
+        if parts and parts[-1][-1] == id_ - 1:
+            parts[-1].append(id_)
+        else:
+            parts.append([id_])
+    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)

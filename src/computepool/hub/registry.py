@@ -14,7 +14,7 @@ from computepool.core.hardware import UNKNOWN, Truth
 from computepool.core.leases import LeaseRules
 from computepool.core.noderecord import Reservation
 from computepool.core.resources import NodeProfile, NodeState, Shape
-from computepool.protocol.nodes import Grant
+from computepool.protocol.nodes import Grant, RunningAttempt
 from computepool.protocol.rules import NO_RULES
 
 
@@ -47,6 +47,7 @@ class LiveAttempt:
     errand: bool = False
     running: bool = False
     delivered: bool = False
+    said: RunningAttempt | None = None  #: the node's last word about it
 
 
 @dataclass(slots=True)

@@ -424,8 +424,11 @@ class NodeVerdictView(Reply):
     name: str
     ok: bool
     failed: list[str] = []
+    busy: bool = False  #: it would do if it were online and idle
     score: float = 0
     terms: dict[str, float] = {}
+    tags: list[str] = []
+    mesh_version: str = ""
 
 
 class WhyView(Reply):
@@ -454,25 +457,3 @@ class PreviewRequest(Request):
 class PreviewView(Reply):
     why: WhyView
     hosts: list[NodeVerdictView]
-
-
-class QueueRow(Reply):
-    """One node's share of the queue."""
-
-    node_id: str
-    name: str
-    online: bool
-    state: str
-    running: int
-    leased: int
-    cores_free: float
-    cores_total: float
-    ram_free_mb: int
-    ram_total_mb: int
-    jobs: list[str]
-
-
-class QueueView(Reply):
-    queued: int
-    delayed: int
-    nodes: list[QueueRow]

@@ -19,11 +19,11 @@ from computepool.protocol.jobs import (
     Needs,
     PreviewRequest,
     PreviewView,
-    QueueView,
     SubmitReply,
     SubmitRequest,
     WhyView,
 )
+from computepool.protocol.queueing import QueueView
 from computepool.sdk.errors import Conflict
 from computepool.sdk.paging import PAGE_MAX, pages
 from computepool.sdk.transport import WAIT_MS, Transport

@@ -26,7 +26,7 @@ from computepool.hub.api.deps import (
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import take_submission
-from computepool.hub.services import explanations, jobs, logs, meshes
+from computepool.hub.services import explanations, jobs, logs, meshes, queueview
 from computepool.protocol.checkpoints import CheckpointDetail
 from computepool.protocol.jobs import (
     JobDetail,
@@ -36,12 +36,12 @@ from computepool.protocol.jobs import (
     LogPage,
     PreviewRequest,
     PreviewView,
-    QueueView,
     SubmitReply,
     SubmitRequest,
     WhyView,
     spec_digest,
 )
+from computepool.protocol.queueing import QueueView
 
 router = APIRouter()
 
@@ -184,4 +184,4 @@ async def get_checkpoint(job_id: IdPath, principal: SignedIn, hub: HubDep) -> Ch
 
 @router.get("/queue", tags=["jobs"], summary="What waits and what each node holds")
 async def get_queue(principal: SignedIn, hub: HubDep) -> QueueView:
-    return explanations.queue(hub, principal)
+    return await queueview.queue(hub, principal)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from computepool.core import explain
 from computepool.core.jobs import JobState
 from computepool.core.resources import Shape
-from computepool.hub.registry import Session
 from computepool.hub.services import jobs, meshes, views
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
@@ -16,8 +15,6 @@ from computepool.protocol.jobs import (
     NodeVerdictView,
     PreviewRequest,
     PreviewView,
-    QueueRow,
-    QueueView,
     WhyView,
     asked,
 )
@@ -106,42 +103,12 @@ def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> PreviewV
                 name=verdict.name,
                 ok=verdict.ok,
                 failed=[failure.text for failure in verdict.failed],
+                busy=bool(verdict.failed) and all(failure.busy for failure in verdict.failed),
                 score=verdict.score,
                 terms=verdict.terms,
+                tags=sorted(fleet.profile(verdict.node_id).tags),
+                mesh_version=fleet.profile(verdict.node_id).mesh_version,
             )
             for verdict in explain.preview(fleet, shape, request.limit)
         ],
-    )
-
-
-def queue(hub: Hub, principal: Principal) -> QueueView:
-    """What each node holds. Job ids are shown to their submitter and to admins only."""
-    return QueueView(
-        queued=len(hub.backlog) - hub.backlog.delayed,
-        delayed=hub.backlog.delayed,
-        nodes=[_queue_row(hub, session, principal) for session in hub.registry.sessions],
-    )
-
-
-def _queue_row(hub: Hub, session: Session, principal: Principal) -> QueueRow:
-    free = hub.registry.fleet.free(session.node_id)
-    capacity = session.profile.capacity
-    running = sum(1 for attempt in session.attempts.values() if attempt.running)
-    visible = [
-        attempt.job_id
-        for attempt in session.attempts.values()
-        if principal.is_admin or (attempt.grant.account_id == principal.account_id and not attempt.errand)
-    ]
-    return QueueRow(
-        node_id=session.node_id,
-        name=session.profile.name,
-        online=True,
-        state=session.state.value,
-        running=running,
-        leased=len(session.attempts) - running,
-        cores_free=free.cpu_milli / 1000,
-        cores_total=capacity.cpu_milli / 1000,
-        ram_free_mb=free.ram_mb,
-        ram_total_mb=capacity.ram_mb,
-        jobs=visible[:100],
     )

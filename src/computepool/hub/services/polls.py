@@ -215,6 +215,9 @@ def grant_from_row(row: AnyRow, kept: AnyRow | None) -> Grant:
 
 
 async def _note_running(hub: Hub, session: Session, request: NextRequest) -> None:
+    for said in request.running:
+        if (attempt := session.attempts.get(said.attempt_id)) is not None:
+            attempt.said = said
     started = [
         said.attempt_id
         for said in request.running
