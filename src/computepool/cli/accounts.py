@@ -214,6 +214,12 @@ def set_quota(
     *,
     jobs: Annotated[int | None, typer.Option(help="Unfinished jobs at once.")] = None,
     spend: Annotated[str | None, typer.Option(metavar="CREDITS", help="Credits a day.")] = None,
+    files: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Files kept at the hub: 500MB, 2TiB.")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long files are kept after their job ended: 30d.")
+    ] = None,
     clear: Annotated[
         bool, typer.Option("--clear", help="What is not named follows the hub's own limits again.")
     ] = False,
@@ -224,34 +230,42 @@ def set_quota(
     \b
     Examples:
       pool accounts quota ann --jobs 100 --spend 250
-      pool accounts quota ann --spend 1000
+      pool accounts quota ann --files 50GB --keep 30d
       pool accounts quota ann --clear
     """
     from computepool.core.money import parse_credits
+    from computepool.sdk.sizes import byte_count, seconds
 
     pool = open_pool()
-    limit = None if spend is None else parse_credits(spend, field="--spend")
+    named = {
+        "jobs_open_max": jobs,
+        "spend_per_day_max": None if spend is None else parse_credits(spend, field="--spend"),
+        "artifact_bytes_max": None if files is None else byte_count(files, what="--files"),
+        "artifact_keep_s": None if keep is None else round(seconds(keep, what="--keep")),
+    }
+    named = {name: value for name, value in named.items() if value is not None}
     found = pool.accounts.find(account)
-    if clear or jobs is not None or limit is not None:
-        kept = (None, None) if clear else (found.jobs_open_max, found.spend_per_day_max)
-        found = pool.accounts.set_quotas(
-            found.id,
-            jobs_open_max=kept[0] if jobs is None else jobs,
-            spend_per_day_max=kept[1] if limit is None else limit,
-        )
+    if clear or named:
+        kept = {} if clear else {name: getattr(found, name) for name in _QUOTAS}
+        found = pool.accounts.set_quotas(found.id, **{**kept, **named})
     if json:
         output.print_json(found)
     else:
         output.say(_quotas(found))
 
 
+_QUOTAS = ("jobs_open_max", "spend_per_day_max", "artifact_bytes_max", "artifact_keep_s")
+
+
 def _quotas(account: AccountView) -> str:
     from computepool.core.money import format_credits
 
-    jobs, spend = account.jobs_open_max, account.spend_per_day_max
+    jobs, spend, files, keep_s = (getattr(account, name) for name in _QUOTAS)
     most = "the hub's limit" if jobs is None else f"{jobs:,}"
     cost = "the hub's limit" if spend is None else f"{format_credits(spend)} credits"
-    return f"{account.name}: unfinished jobs {most}, a day {cost}"
+    size = "the hub's limit" if files is None else output.size(files)
+    time = "the hub's time" if keep_s is None else output.span(keep_s * 1000)
+    return f"{account.name}: unfinished jobs {most}, a day {cost}, files {size}, kept for {time}"
 
 
 @accounts.command("create")

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from computepool.cli import output
 from computepool.cli.options import Json, Limit, open_pool
+
+if TYPE_CHECKING:
+    from computepool.protocol.artifacts import ArtifactRef, StorageView
+    from computepool.sdk.artifacts import Seen
 
 app = typer.Typer(no_args_is_help=True, help="Files at the hub: inputs, outputs, results.")
 Digest = Annotated[str, typer.Argument(help="SHA-256, or the beginning of one of yours.")]
@@ -23,16 +29,22 @@ def list_artifacts(
     limit: Limit = 30,
     json: Json = False,
 ) -> None:
-    """List files at the hub, the newest first.
+    """List files at the hub, the newest first, and how much of your quota all of yours take.
 
     \b
     Examples:
       pool artifacts list
       pool artifacts list --job job_01h…
     """
-    artifacts = open_pool().artifacts.list(job_id=job, limit=limit)
+    pool = open_pool()
+    artifacts = pool.artifacts.list(job_id=job, limit=limit)
     if json:
-        output.print_json(artifacts)
+        output.print_json(
+            {
+                "artifacts": [a.model_dump() for a in artifacts],
+                "storage": pool.artifacts.storage().model_dump(),
+            }
+        )
         return
     shown = 12 if sys.stdout.isatty() else _DIGEST_CHARS
     rows = [
@@ -40,6 +52,83 @@ def list_artifacts(
         for a in artifacts
     ]
     output.print_table(("DIGEST", "NAME", "SIZE", "ROLE", "JOB", "CREATED"), rows, empty="No artifacts.")
+    output.note(_storage(pool.artifacts.storage()))
+
+
+def _storage(kept: StorageView) -> str:
+    share = "" if not kept.bytes_max else f" ({kept.bytes / kept.bytes_max:.0%})"
+    coming = f"; {output.size(kept.uploading_bytes)} not whole yet" if kept.uploading_bytes else ""
+    return (
+        f"You keep {kept.artifacts:,} files, {output.size(kept.bytes)} of {output.size(kept.bytes_max)}{share}{coming}. "
+        f"They are kept for {output.span(kept.keep_s * 1000)} after their job has ended."
+    )
+
+
+@app.command()
+def info(digest: Digest, *, json: Json = False) -> None:
+    """Show a file: its size, whether its bytes are whole, what refers to it and until when it is kept.
+
+    \b
+    Examples:
+      pool artifacts info 3f786850e387
+    """
+    found = open_pool().artifacts.info(_find(digest)[0])
+    if json:
+        output.print_json(found)
+        return
+    output.print_fields(
+        (
+            ("digest", found.digest),
+            ("size", f"{output.size(found.size)} ({found.size:,} bytes)"),
+            ("whole", "yes" if found.whole else "no: bytes are missing at the hub; upload it again"),
+            ("created", output.moment(found.created_at_ms)),
+            ("kept until", _until(found.kept_until_ms, found.refs)),
+        )
+    )
+    rows = [(r.role, r.name, r.job_id, r.job_state, _until(r.kept_until_ms, [r])) for r in found.refs]
+    output.print_table(("ROLE", "NAME", "JOB", "STATE", "KEPT UNTIL"), rows, empty="Nothing refers to it.")
+    if found.more_refs:
+        output.note("There are more.")
+
+
+def _until(until_ms: int | None, refs: Sequence[ArtifactRef]) -> str:
+    if until_ms is not None:
+        return output.moment(until_ms)
+    kept = any(ref.role == "kept" and ref.kept_until_ms is None for ref in refs)
+    return "it is released" if kept else "some time after its job has ended"
+
+
+@app.command()
+def keep(
+    digest: Digest,
+    *,
+    span: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="12h, 30d; default: until it is released.")
+    ] = None,
+    release: Annotated[bool, typer.Option("--release", help="Keep it no longer than its jobs do.")] = False,
+    json: Json = False,
+) -> None:
+    """Keep a file whatever becomes of its jobs; it counts for your quota.
+
+    \b
+    Examples:
+      pool artifacts keep 3f786850e387
+      pool artifacts keep 3f786850e387 --for 365d
+      pool artifacts keep 3f786850e387 --release
+    """
+    pool = open_pool()
+    full = _find(digest)[0]
+    if release:
+        pool.artifacts.release(full)
+        found = None
+    else:
+        found = pool.artifacts.keep(full, for_s=span)
+    if json:
+        output.print_json({"released": full} if found is None else found)
+    elif found is None:
+        output.say(f"released {full[:12]}")
+    else:
+        output.say(f"{full[:12]} is kept until {_until(found.kept_until_ms, found.refs)}")
 
 
 @app.command()
@@ -58,7 +147,8 @@ def get(
     """
     pool = open_pool(patience_s=60)
     full, name = _find(digest)
-    target = pool.artifacts.get(full, path or Path(Path(name).name or full))
+    with _progress(name or full[:12]) as seen:
+        target = pool.artifacts.get(full, path or Path(Path(name).name or full), progress=seen)
     if json:
         output.print_json({"digest": full, "path": str(target), "size": target.stat().st_size})
     else:
@@ -71,19 +161,34 @@ def put(
     *,
     json: Json = False,
 ) -> None:
-    """Upload files; what the hub has already is not sent again.
+    """Upload files; what the hub has already is not sent again, and a broken upload continues where it stopped.
 
     \b
     Examples:
       pool artifacts put data.csv model.bin
     """
     pool = open_pool(patience_s=60)
-    sent = [pool.artifacts.put(path) for path in paths]
+    sent = []
+    for path in paths:
+        with _progress(path.name) as seen:
+            sent.append(pool.artifacts.put(path, progress=seen))
     if json:
         output.print_json(sent)
         return
     for artifact in sent:
         output.say(f"{artifact.digest}\t{artifact.name}\t{output.size(artifact.size)}")
+
+
+@contextmanager
+def _progress(label: str) -> Iterator[Seen]:
+    """A bar with bytes and speed on the terminal; Ctrl-C leaves what came so far, and the next call goes on there."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    screen = output.console(stderr=True)
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task(output.printable(label).replace("[", r"\["), total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @app.command()

@@ -85,15 +85,23 @@ def link(*, json: Json = False, settings: Settings) -> None:
 
 @app.command()
 @accepts(settings=hub_settings)
-def check(*, json: Json = False, settings: Settings) -> None:
-    """Check that the hub's database keeps its rules; a hub may go on serving meanwhile. Exit code 1 if not.
+def check(
+    *,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every artifact and check its SHA-256.")] = False,
+    json: Json = False,
+    settings: Settings,
+) -> None:
+    """Check that the hub's database keeps its rules, and that the files it names are there. Exit code 1 if not.
+
+    A hub may go on serving meanwhile.
 
     \b
     Examples:
       pool hub check
+      pool hub check --deep
       DATABASE_URL=postgresql://pool@db/pool pool hub check --json
     """
-    broken: list[str] = _hub_module("main").check(settings)
+    broken: list[str] = _hub_module("main").check(settings, deep=deep)
     if json:
         output.print_json({"database": settings.url.partition("://")[0], "broken": broken})
     else:

@@ -6,14 +6,16 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import uvicorn
 
 from computepool.hub.app import build_hub, create_app, release_waiters
+from computepool.hub.blobs.choice import make_blobs
 from computepool.hub.clock import SystemClock, new_id
 from computepool.hub.receiving import protocol_for
-from computepool.hub.services import grants, hubkeys, identity, invariants
+from computepool.hub.services import filecheck, grants, hubkeys, identity, invariants
 from computepool.hub.services.context import Hub
 from computepool.hub.services.secrets import make_key
 from computepool.hub.settings import Settings
@@ -169,7 +171,9 @@ def _code(hub: Hub, tx: Tx, account_id: str, *, purpose: str) -> str:
     return code
 
 
-def check(settings: Settings) -> list[str]:
-    """The rules that the database breaks, a sentence each; hubs may go on serving meanwhile."""
+def check(settings: Settings, *, deep: bool = False) -> list[str]:
+    """The rules that the database and the files break, a sentence each; hubs may go on serving meanwhile."""
     with consistency.snapshot(settings.url) as connection:
-        return invariants.check_all(connection)
+        broken = invariants.check_all(connection)
+    snapshot = partial(consistency.snapshot, settings.url)
+    return [*broken, *filecheck.check_files(snapshot, make_blobs(settings), deep=deep)]

@@ -80,10 +80,22 @@ class AccountApi:
         return self._transport.put(f"/accounts/{account_id}/roles", AccountView, body=request)
 
     def set_quotas(
-        self, account_id: str, *, jobs_open_max: int | None = None, spend_per_day_max: int | None = None
+        self,
+        account_id: str,
+        *,
+        jobs_open_max: int | None = None,
+        spend_per_day_max: int | None = None,
+        artifact_bytes_max: int | None = None,
+        artifact_keep_s: int | None = None,
     ) -> AccountView:
-        """Admins only. None: the hub's own limit. Money in microcredits."""
-        request = QuotaRequest(jobs_open_max=jobs_open_max, spend_per_day_max=spend_per_day_max)
+        """Admins only. None: the hub's own limit. Money in microcredits; files in bytes, kept for seconds."""
+        request = validated(
+            QuotaRequest,
+            jobs_open_max=jobs_open_max,
+            spend_per_day_max=spend_per_day_max,
+            artifact_bytes_max=artifact_bytes_max,
+            artifact_keep_s=artifact_keep_s,
+        )
         return self._transport.put(f"/accounts/{account_id}/quotas", AccountView, body=request)
 
 

@@ -11,11 +11,19 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from computepool.protocol.artifacts import ArtifactPage, ArtifactView, UploadState
+from computepool.protocol.artifacts import (
+    ArtifactInfo,
+    ArtifactPage,
+    ArtifactView,
+    KeepRequest,
+    StorageView,
+    UploadState,
+)
 from computepool.protocol.jobs import InputFile
 from computepool.sdk.errors import BadRequest, ChecksumMismatch, ComputePoolError, Conflict, Unavailable
 from computepool.sdk.options import Inputs, PathLike, readable_file, validated
 from computepool.sdk.paging import pages
+from computepool.sdk.sizes import seconds
 from computepool.sdk.transport import Transport
 
 #: Bytes read and written at a time.
@@ -34,7 +42,7 @@ Artifacts: TypeAlias = list[ArtifactView]
 
 
 class ArtifactApi:
-    """`pool.artifacts`: put, get, list, rm."""
+    """`pool.artifacts`: put, get, list, info, keep, rm."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -77,7 +85,26 @@ class ArtifactApi:
         found = pages(self._transport, "/artifacts", ArtifactPage, limit=limit, params={"job_id": job_id})
         return [artifact for page in found for artifact in page.artifacts][:limit]
 
+    def info(self, digest: str) -> ArtifactInfo:
+        """What refers to it, until when it is kept, whether its bytes are whole."""
+        return self._transport.get(f"/artifacts/{digest}/info", ArtifactInfo)
+
+    def storage(self) -> StorageView:
+        """How much your account keeps, and may keep."""
+        return self._transport.get("/artifacts/storage", StorageView)
+
+    def keep(self, digest: str, *, for_s: float | str | None = None) -> ArtifactInfo:
+        """Keep it whatever becomes of its jobs: for a time ("30d"), or until it is released."""
+        span_s = None if for_s is None else seconds(for_s, what="for_s")
+        request = validated(KeepRequest, for_s=span_s)
+        return self._transport.put(f"/artifacts/{digest}/keep", ArtifactInfo, body=request)
+
+    def release(self, digest: str) -> None:
+        """Ends `keep`: it stays for as long as its jobs and uploads say."""
+        self._transport.call("DELETE", f"/artifacts/{digest}/keep")
+
     def rm(self, digest: str) -> None:
+        """Give it up, whole or not; the bytes go when nobody else refers to them."""
         self._transport.call("DELETE", f"/artifacts/{digest}")
 
     def inputs(self, inputs: Inputs) -> tuple[InputFile, ...]:

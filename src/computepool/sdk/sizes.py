@@ -13,6 +13,10 @@ _MB_PER_UNIT = {
     "": 1000.0, "b": 1e-6, "kb": 1e-3, "mb": 1.0, "m": 1.0, "gb": 1000.0, "g": 1000.0, "tb": 1e6, "t": 1e6,
     "kib": 1 / 1024, "mib": 1.0, "gib": 1024.0, "tib": 1024.0**2,
 }  # fmt: skip
+_BYTES_PER_UNIT = {
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
 _SECONDS_PER_UNIT = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
 
@@ -20,6 +24,11 @@ _NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
 def megabytes(size: float | str, *, what: str = "size") -> int:
     """In whole MB, rounded up: asking for less than was written would be a lie."""
     return math.ceil(round(_parsed(size, _MB_PER_UNIT, what=what, example="16, 16GB or 512MB"), 6))
+
+
+def byte_count(size: float | str, *, what: str = "size") -> int:
+    """Of files, where a unit is what it says: "10GB" is ten thousand million, "10GiB" is 10 × 1024³, and 10 is ten."""
+    return round(_parsed(size, _BYTES_PER_UNIT, what=what, example="500MB, 10GB or 2TiB"))
 
 
 def seconds(duration: float | str, *, what: str = "timeout") -> float:

@@ -193,11 +193,6 @@ async def release(digest: DigestPath, principal: MaySubmit, hub: HubDep) -> None
     await artifacts.release(hub, principal, digest)
 
 
-@router.delete("/artifacts/{digest}/upload", status_code=204, summary="Give up an upload that is not whole")
-async def drop_upload(digest: DigestPath, principal: MaySubmit, hub: HubDep) -> None:
-    await artifacts.drop_upload(hub, principal, digest)
-
-
 @router.delete(
     "/artifacts/{digest}",
     status_code=204,

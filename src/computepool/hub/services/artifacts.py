@@ -328,22 +328,21 @@ async def release(hub: Hub, principal: Principal, digest: str) -> None:
 
 
 async def remove(hub: Hub, principal: Principal, digest: str) -> None:
-    """Drops the caller's references; the bytes go when nobody else refers to them."""
+    """Drops the caller's references, and what came of it if it is not whole; the bytes go when nobody else refers to them."""
     account = principal.account_id
+    unfinished = await in_thread(hub, hub.blobs.uploaded, digest, account)
+    if unfinished:
+        await in_thread(hub, hub.blobs.drop_upload, digest, account)
 
     def unit(tx: Tx) -> list[tuple[str, str]]:
         used = artifact_rows.open_jobs_using(tx.connection, digest=digest, account_id=account)
         if used:
             raise Conflict(f"Job {used[0]} still needs this artifact; cancel it or wait for it first.")
-        if not artifact_rows.drop_refs(tx, digest=digest, account_id=account):
+        if artifact_rows.drop_refs(tx, digest=digest, account_id=account):
+            _say(tx, principal, "artifact.removed", digest=digest)
+        elif not unfinished:
             raise NotFound("There is no such artifact, or it is not yours.")
-        _say(tx, principal, "artifact.removed", digest=digest)
         return artifact_rows.drop_unused(tx, [digest])
 
     await collection.erase(hub, await hub.store.write(unit))
     hub.kept.pop(account, None)
-
-
-async def drop_upload(hub: Hub, principal: Principal, digest: str) -> None:
-    """Gives up what was sent of an artifact that is not whole."""
-    await in_thread(hub, hub.blobs.drop_upload, digest, principal.account_id)

@@ -128,8 +128,8 @@ def _of(kept: Kept) -> str:
 
 
 def _size(size: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
             return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
+        size /= 1000
+    return f"{size:.1f} TB"
