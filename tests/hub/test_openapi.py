@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from computepool import protocol
 from computepool.hub import openapi
 from computepool.hub.api import examples
 from computepool.hub.api.document import Api
@@ -18,8 +21,7 @@ from computepool.hub.api.policy import policies
 from computepool.hub.app import create_api, create_app
 from computepool.hub.services.access import Action
 from computepool.hub.settings import Settings
-from computepool.protocol import accounts, jobs, market, nodes, payouts, rules
-from computepool.protocol import credits as credit_models
+from computepool.protocol import jobs
 from computepool.testing.hub import HubDouble
 from tests.hub.cast import Cast, assemble
 
@@ -27,8 +29,8 @@ ROOT = Path(__file__).parents[2]
 PROBLEM = "application/problem+json"
 MODELS: dict[str, type[BaseModel]] = {
     name: model
-    for module in (accounts, credit_models, jobs, market, nodes, payouts, rules)
-    for name, model in vars(module).items()
+    for module in pkgutil.iter_modules(protocol.__path__, "computepool.protocol.")
+    for name, model in vars(importlib.import_module(module.name)).items()
     if isinstance(model, type) and issubclass(model, BaseModel)
 }
 
