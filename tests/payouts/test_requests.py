@@ -278,7 +278,7 @@ async def test_cancelling_races_with_sending(any_scene: Scene) -> None:
 
 
 async def test_two_hubs_send_each_order_once(
-    bank: MisbehavingBank, tmp_path: Path, postgres_url: str
+    bank: MisbehavingBank, tmp_path: Path, migrated_url: str
 ) -> None:
     """Both run their rounds at the same moment, again and again."""
     settings = {
@@ -288,7 +288,7 @@ async def test_two_hubs_send_each_order_once(
         **bank.settings(),
     }
     clock = FakeClock()
-    async with running_hub(tmp_path, clock=clock, database_url=postgres_url, **settings) as first:
+    async with running_hub(tmp_path, clock=clock, database_url=migrated_url, **settings) as first:
         pia = await first.account("pia", "provider")
         await earn(first, (await pia.get("/me")).json()["id"], 40 * LEAST)
         second = build_hub(first.hub.settings, first.hub.clock)
@@ -310,8 +310,8 @@ async def test_two_hubs_send_each_order_once(
         assert (bank.orders, bank.questions) == (40, 20)
 
 
-async def test_two_hubs_never_reserve_the_same_money(tmp_path: Path, postgres_url: str) -> None:
-    async with running_hub(tmp_path, database_url=postgres_url, payout_round_s=3600) as first:
+async def test_two_hubs_never_reserve_the_same_money(tmp_path: Path, migrated_url: str) -> None:
+    async with running_hub(tmp_path, database_url=migrated_url, payout_round_s=3600) as first:
         pia = await first.account("pia", "provider")
         await earn(first, (await pia.get("/me")).json()["id"], 2 * LEAST)
         settings = first.hub.settings

@@ -53,10 +53,10 @@ async def test_a_claim_is_taken_once(any_scene: Scene) -> None:
     assert await scene.round(after_s=2) == 1
 
 
-async def test_two_hubs_decide_differently(tmp_path: Path, postgres_url: str) -> None:
+async def test_two_hubs_decide_differently(tmp_path: Path, migrated_url: str) -> None:
     """One hears the owner cancel, the other an administrator approve or reject, at the same moment."""
     settings = {"payout_round_s": 3600, "payouts_open_max": 1_000}
-    async with running_hub(tmp_path, database_url=postgres_url, **settings) as first:
+    async with running_hub(tmp_path, database_url=migrated_url, **settings) as first:
         pia = await first.account("pia", "provider")
         await earn(first, (await pia.get("/me")).json()["id"], 60 * LEAST)
         app = create_app(first.hub.settings)
