@@ -24,8 +24,7 @@ from computepool.core.money import format_credits
 from computepool.sdk.outcome import fetch
 
 if TYPE_CHECKING:
-    from computepool.protocol.groups import GroupView
-    from computepool.protocol.jobs import JobDetail, JobView, LogChunk, OutputFile
+    from computepool.protocol.jobs import JobDetail, JobResult, JobView, LogChunk, OutputFile
     from computepool.sdk import Pool
 
 #: How long a log poll waits; also how old the state on the screen may be.
@@ -61,8 +60,8 @@ def follow(pool: Pool, job_id: str) -> JobDetail:
         screen.close()
 
 
-def follow_group(pool: Pool, group_id: str) -> GroupView:
-    """Until none of the group's jobs is open."""
+def follow_slices(pool: Pool, group_id: str, job_ids: Sequence[str]) -> list[JobResult]:
+    """Until these are over; the group may have others, of before and of other people's terminals."""
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -73,13 +72,20 @@ def follow_group(pool: Pool, group_id: str) -> GroupView:
         disable=not sys.stderr.isatty(),
     )
     with bar:
-        group = pool.groups.get(group_id)
-        task = bar.add_task(output.printable(group.name), total=group.total)
+        open_ = set(job_ids)
+        ended: list[JobResult] = []
+        task = bar.add_task(output.printable(pool.groups.get(group_id).name), total=len(open_))
         for result in pool.groups.results(group_id, follow=True):
+            if result.job_id not in open_:
+                continue
+            open_.discard(result.job_id)
+            ended.append(result)
             if result.state is not JobState.SUCCEEDED:
                 output.note(f"{result.job_id} (slice {result.item}): {result.state}, {result.reason}")
             bar.advance(task)
-    return pool.groups.get(group_id)
+            if not open_:
+                break
+    return ended
 
 
 def save_outputs(pool: Pool, outputs: list[OutputFile], folder: Path | None) -> None:

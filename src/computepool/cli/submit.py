@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,7 +86,7 @@ def submit(
         return
     pool = open_pool(patience_s=WATCH_PATIENCE_S)
     if slices:
-        _watch_slices(pool, reply.group_id or "", json=json, out=out)
+        _watch_slices(pool, reply, json=json, out=out)
     else:
         watch(pool, reply.job_ids[0], json=json, out=out)
 
@@ -153,23 +154,28 @@ def end_as(job: JobDetail) -> None:
     raise typer.Exit(1)
 
 
-def _watch_slices(pool: Pool, group_id: str, *, json: bool, out: Path | None) -> None:
+def _watch_slices(pool: Pool, reply: SubmitReply, *, json: bool, out: Path | None) -> None:
     from computepool.cli import follow
+    from computepool.core.jobs import JobState
 
+    group_id = reply.group_id or ""
     try:
-        group = follow.follow_group(pool, group_id)
+        ended = follow.follow_slices(pool, group_id, reply.job_ids)
     except KeyboardInterrupt:
         output.note(f"\nThe jobs go on. See them: pool jobs list --group {group_id}")
         raise typer.Exit(130) from None
+    group = pool.groups.get(group_id)
     if json:
         output.print_json(group)
     else:
-        counts = ", ".join(f"{count} {state}" for state, count in group.counts.items() if count)
-        output.note(f"{group.name}: {counts}")
-        if bill := follow.bill(pool.jobs.list(group_id=group_id, limit=group.total)):
+        counts = Counter(result.state.value for result in ended)
+        output.note(f"{group.name}: {', '.join(f'{count} {state}' for state, count in counts.items())}")
+        mine = set(reply.job_ids)
+        jobs = [job for job in pool.jobs.list(group_id=group_id, limit=group.total) if job.id in mine]
+        if bill := follow.bill(jobs):
             output.note(bill)
     if out is not None:
-        for result in pool.groups.results(group_id):
+        for result in ended:
             follow.save_outputs(pool, result.outputs, out / str(result.item))
-    if group.counts.get("succeeded", 0) < group.total:
+    if any(result.state is not JobState.SUCCEEDED for result in ended):
         raise typer.Exit(1)

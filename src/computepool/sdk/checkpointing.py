@@ -150,6 +150,9 @@ def _leave(files: Mapping[str, Path | str], line: str, moving: Collection[str] =
             _place(source, building / target, move=target in moving)
         building.rename(folder / name)
     except BaseException:
+        for target in moving:  # the job goes on without the move, and has its files again
+            with contextlib.suppress(OSError):
+                (building / target).rename(files[target])
         shutil.rmtree(building, ignore_errors=True)
         raise
     _say(line.replace("NAME", name, 1))
