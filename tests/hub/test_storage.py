@@ -1,0 +1,440 @@
+"""How much an account keeps at the hub and for how long; what nothing keeps any more goes, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from computepool.core.errors import Unavailable
+from computepool.hub import main as hub_main
+from computepool.hub.clock import SystemClock
+from computepool.hub.services import collection, room
+from computepool.hub.store.tables import artifact_refs
+from computepool.hub.store.tables import artifacts as artifact_table
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.cast import upload
+from tests.hub.submitting import body, submit
+
+DAY_MS = 24 * 3600 * 1000
+KEEP_S = 10 * 24 * 3600
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """From now on: files have the real time."""
+    return FakeClock(SystemClock().now_ms())
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def hub(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
+    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else ""
+    settings = {"artifact_bytes_max": 10_000, "artifact_keep_s": KEEP_S, "unreported_keep_s": 3 * 24 * 3600}
+    async with running_hub(tmp_path, database_url=url, clock=clock, **settings) as running:
+        yield running
+
+
+def some(size: int, seed: int = 0) -> bytes:
+    return hashlib.sha256(b"%d" % seed).digest() * (size // 32) + b"x" * (size % 32)
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def stored(hub: HubDouble) -> set[str]:
+    return {one.place[3:67] for one in hub.hub.blobs.walk(after="", limit=10_000)}
+
+
+async def put(client: httpx2.AsyncClient, data: bytes, *, part: bytes | None = None) -> httpx2.Response:
+    return await client.put(
+        f"/artifacts/{digest_of(data)}", params={"size": len(data)}, content=data if part is None else part
+    )
+
+
+async def set_quota(hub: HubDouble, client: httpx2.AsyncClient, **quotas: int) -> None:
+    account = (await client.get("/me")).json()["id"]
+    answer = await hub.admin.put(f"/accounts/{account}/quotas", json=quotas)
+    assert answer.status_code == 200, answer.text
+    assert {name: answer.json()[name] for name in quotas} == quotas
+
+
+# how much
+
+
+async def test_an_account_keeps_no_more_than_its_quota(hub: HubDouble) -> None:
+    sam, olga = await hub.account("sam", "submitter"), await hub.account("olga", "submitter")
+    await upload(sam, some(6_000, 1))
+    refused = await put(sam, some(4_001, 2))
+    assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
+    assert "keeps 6.0 kB of files and may keep 10.0 kB. 4.0 kB more do not fit" in refused.json()["detail"]
+    assert stored(hub) == {digest_of(some(6_000, 1))}
+    await upload(sam, some(4_000, 3))
+    await upload(sam, some(6_000, 1))  # what it has already is nothing more
+    found = (await sam.get("/artifacts/storage")).json()
+    assert found == {
+        "bytes": 10_000,
+        "artifacts": 2,
+        "bytes_max": 10_000,
+        "keep_s": KEEP_S,
+        "uploading_bytes": 0,
+    }
+    await upload(olga, some(6_000, 1))  # kept once, but each account answers for what it keeps
+    assert (await olga.get("/artifacts/storage")).json()["bytes"] == 6_000
+    assert (await sam.delete(f"/artifacts/{digest_of(some(4_000, 3))}")).status_code == 204
+    await upload(sam, some(4_000, 4))
+
+
+async def test_a_quota_of_ones_own_counts_at_once(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    await set_quota(hub, sam, artifact_bytes_max=50, artifact_keep_s=60)
+    assert (await put(sam, some(51))).status_code == 507
+    await set_quota(hub, sam, artifact_bytes_max=20_000)
+    await upload(sam, some(15_000))
+    await set_quota(hub, sam, artifact_bytes_max=0)
+    refused = await sam.post("/jobs", json=body())
+    assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
+    assert "Give some up before you submit" in refused.json()["detail"]
+    assert (await sam.delete(f"/artifacts/{digest_of(some(15_000))}")).status_code == 204
+    assert (await sam.post("/jobs", json=body())).status_code == 201
+
+
+async def test_uploads_that_are_not_whole_count_too(hub: HubDouble) -> None:
+    """Or an account could fill the disk with beginnings."""
+    sam = await hub.account("sam", "submitter")
+    for number in range(4):
+        assert (await put(sam, some(2_500, number), part=some(2_500, number)[:2_000])).status_code == 200
+    assert (await sam.get("/artifacts/storage")).json()["uploading_bytes"] == 8_000
+    assert (await put(sam, some(2_500, 9), part=b"")).status_code == 507
+    digest = digest_of(some(2_500, 0))
+    assert (await sam.delete(f"/artifacts/{digest}")).status_code == 204, "giving one up makes room"
+    assert (await sam.delete(f"/artifacts/{digest}")).status_code == 404
+    assert (await put(sam, some(2_500, 9), part=b"")).status_code == 200
+
+
+async def test_a_full_account_gets_the_results_of_its_jobs_and_submits_no_more(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    node = await hub.node()
+    await upload(sam, some(9_000, 1))
+    [job_id] = await submit(sam)
+    [grant] = await node.take()
+    output = some(5_000, 2)
+    await upload(node.client, output)
+    outputs = [{"name": "o", "digest": digest_of(output), "size": len(output)}]
+    assert await node.report(grant.attempt_id, outputs=outputs) == "accepted"
+    assert (await sam.get(f"/artifacts/{digest_of(output)}")).content == output
+    assert (await sam.get(f"/jobs/{job_id}")).json()["state"] == "succeeded"
+    hub.hub.kept.clear()  # what another hub would count
+    assert (await sam.post("/jobs", json=body())).json()["code"] == "quota_exceeded"
+    assert (await sam.get("/artifacts/storage")).json()["bytes"] == 14_000
+
+
+async def test_beyond_the_reserve_a_node_is_refused_and_told_why(hub: HubDouble) -> None:
+    sam, olga = await hub.account("sam", "submitter"), await hub.account("olga", "submitter")
+    node = await hub.node(cores=8)
+    await upload(sam, some(9_000, 1))
+    await submit(sam, needs={"cores": 1})
+    await node.take()
+    refused = await put(node.client, some(6_001, 2))
+    assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
+    assert "The submitter's account keeps 9.0 kB" in refused.json()["detail"]
+    assert (await put(node.client, some(6_000, 3))).status_code == 200, "half of the quota is its reserve"
+    await submit(olga, needs={"cores": 1})
+    await node.take()
+    assert (await put(node.client, some(6_001, 2))).status_code == 200, "it may be for olga's job"
+
+
+async def test_a_node_fills_nothing_with_what_no_report_names(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, unreported_max_bytes=1_000) as hub:
+        node, other = await hub.node(name="one"), await hub.node(name="two")
+        await upload(node.client, some(900, 1))
+        refused = await put(node.client, some(101, 2))
+        assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
+        assert "no report has named" in refused.json()["detail"]
+        assert (await put(other.client, some(101, 2))).status_code == 200
+        await submit(hub.admin)
+        [grant] = await node.take()
+        outputs = [{"name": "o", "digest": digest_of(some(900, 1)), "size": 900}]
+        assert await node.report(grant.attempt_id, outputs=outputs) == "accepted"
+        assert (await put(node.client, some(101, 2))).status_code == 200, "what was reported is the account's"
+
+
+# how long
+
+
+async def info(client: httpx2.AsyncClient, digest: str) -> dict[str, object]:
+    answer = await client.get(f"/artifacts/{digest}/info")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, object] = answer.json()
+    return found
+
+
+async def test_files_are_kept_for_a_time_after_their_job(hub: HubDouble, clock: FakeClock) -> None:
+    sam = await hub.account("sam", "submitter")
+    node = await hub.node()
+    source, output = some(100, 1), some(100, 2)
+    await upload(sam, source, name="source")
+    inputs = [{"name": "in", "digest": digest_of(source), "size": 100}]
+    await submit(sam, spec={"inputs": inputs})
+    assert (await info(sam, digest_of(source)))["kept_until_ms"] is None, "its job is not finished"
+    [grant] = await node.take()
+    await upload(node.client, output)
+    outputs = [{"name": "out", "digest": digest_of(output), "size": 100}]
+    await node.report(grant.attempt_id, outputs=outputs)
+    ended_ms = clock.now_ms()
+    found = await info(sam, digest_of(source))
+    assert found["kept_until_ms"] == ended_ms + KEEP_S * 1000
+    assert {(ref["role"], ref["name"]) for ref in found["refs"]} == {("upload", "source"), ("input", "in")}  # type: ignore[attr-defined]
+    clock.advance(KEEP_S * 1000 - 1)
+    await collection.collect(hub.hub)
+    assert stored(hub) == {digest_of(source), digest_of(output)}
+    clock.advance(1)
+    await collection.collect(hub.hub)
+    assert stored(hub) == set()
+    assert (await sam.get(f"/artifacts/{digest_of(output)}")).status_code == 404
+    assert (await sam.get("/artifacts")).json()["artifacts"] == []
+
+
+async def test_an_unfinished_job_keeps_its_inputs_however_long_it_waits(
+    hub: HubDouble, clock: FakeClock
+) -> None:
+    sam = await hub.account("sam", "submitter")
+    data = some(100)
+    await upload(sam, data)
+    [job_id] = await submit(sam, spec={"inputs": [{"name": "in", "digest": digest_of(data), "size": 100}]})
+    clock.advance(400 * DAY_MS)
+    await collection.collect(hub.hub)
+    assert stored(hub) == {digest_of(data)}
+    await sam.post(f"/jobs/{job_id}/cancel")
+    clock.advance(KEEP_S * 1000 + 1)
+    await collection.collect(hub.hub)
+    assert stored(hub) == set()
+
+
+async def test_the_time_is_the_accounts_own(hub: HubDouble, clock: FakeClock) -> None:
+    sam, olga = await hub.account("sam", "submitter"), await hub.account("olga", "submitter")
+    await set_quota(hub, sam, artifact_keep_s=24 * 3600)
+    await set_quota(hub, olga, artifact_keep_s=100 * 24 * 3600)
+    both, own = some(100, 1), some(100, 2)
+    await upload(sam, both)
+    await upload(sam, own)
+    await upload(olga, both)
+    clock.advance(2 * DAY_MS)
+    await collection.collect(hub.hub)
+    assert stored(hub) == {digest_of(both)}
+    assert (await sam.get(f"/artifacts/{digest_of(both)}")).status_code == 404, "his time is over"
+    assert (await olga.get(f"/artifacts/{digest_of(both)}")).content == both
+    clock.advance(99 * DAY_MS)
+    await collection.collect(hub.hub)
+    assert stored(hub) == set()
+
+
+async def test_sending_it_again_begins_its_time_anew(hub: HubDouble, clock: FakeClock) -> None:
+    data = some(100)
+    await upload(hub.admin, data)
+    clock.advance(9 * DAY_MS)
+    await upload(hub.admin, data)
+    clock.advance(9 * DAY_MS)
+    await collection.collect(hub.hub)
+    assert stored(hub) == {digest_of(data)}
+    clock.advance(2 * DAY_MS)
+    await collection.collect(hub.hub)
+    assert stored(hub) == set()
+
+
+async def test_what_is_kept_stays_until_it_is_released(hub: HubDouble, clock: FakeClock) -> None:
+    sam, eve = await hub.account("sam", "submitter"), await hub.account("eve", "submitter")
+    held, timed = some(100, 1), some(100, 2)
+    await upload(sam, held)
+    await upload(sam, timed)
+    assert (await eve.put(f"/artifacts/{digest_of(held)}/keep", json={})).status_code == 404
+    kept = await sam.put(f"/artifacts/{digest_of(held)}/keep", json={})
+    assert (kept.status_code, kept.json()["kept_until_ms"]) == (200, None)
+    await sam.put(f"/artifacts/{digest_of(timed)}/keep", json={"for_s": 20 * 24 * 3600})
+    clock.advance(15 * DAY_MS)
+    await collection.collect(hub.hub)
+    assert stored(hub) == {digest_of(held), digest_of(timed)}
+    assert (await sam.get(f"/artifacts/{digest_of(held)}")).content == held
+    clock.advance(300 * DAY_MS)
+    await collection.collect(hub.hub)
+    assert stored(hub) == {digest_of(held)}
+    assert (await sam.delete(f"/artifacts/{digest_of(held)}/keep")).status_code == 204
+    assert stored(hub) == set(), "nothing else kept it"
+    assert (await sam.delete(f"/artifacts/{digest_of(held)}/keep")).status_code == 404
+
+
+async def test_results_that_wait_to_be_compared_are_kept_as_long_as_their_job_is_open(
+    hub: HubDouble, clock: FakeClock
+) -> None:
+    node = await hub.node()
+    data = some(100)
+    await upload(node.client, data)
+    [job_id] = await submit(hub.admin, needs={"cores": 1000})
+    row = {
+        "digest": digest_of(data),
+        "account_id": node.node_id,
+        "job_id": job_id,
+        "role": "pending",
+        "name": "o",
+    }
+    await hub.hub.store.write(
+        lambda tx: tx.connection.execute(artifact_refs.insert().values(created_at_ms=tx.now_ms, **row))
+    )
+    clock.advance(100 * DAY_MS)
+    await collection.collect(hub.hub)
+    assert stored(hub) == {digest_of(data)}
+    await hub.admin.post(f"/jobs/{job_id}/cancel")
+    clock.advance(4 * DAY_MS)
+    await collection.collect(hub.hub)
+    assert stored(hub) == set()
+
+
+# what a crash leaves
+
+
+async def test_what_crashes_leave_is_collected_after_a_grace_time(hub: HubDouble, clock: FakeClock) -> None:
+    blobs = hub.hub.blobs
+    unnamed, begun, kept, bare = some(100, 1), some(100, 2), some(100, 3), some(100, 4)
+    whole = blobs.open_upload(digest_of(unnamed), "sam", offset=0)  # its place was made, its row was not
+    whole.append(unnamed)
+    whole.finish(len(unnamed))
+    blobs.open_upload(digest_of(begun), "sam", offset=0).append(begun[:50])
+    await upload(hub.admin, kept)
+    await upload(hub.admin, bare)
+    await hub.hub.store.write(
+        lambda tx: tx.connection.execute(
+            artifact_refs.delete().where(artifact_refs.c.digest == digest_of(bare))
+        )
+    )
+    await collection.collect(hub.hub)
+    assert stored(hub) == {digest_of(data) for data in (unnamed, kept, bare)}, "they may be on their way"
+    assert blobs.uploaded(digest_of(begun), "sam") == 50
+    clock.advance(2 * DAY_MS)
+    await collection.collect(hub.hub)
+    assert stored(hub) == {digest_of(kept)}
+    assert blobs.uploaded(digest_of(begun), "sam") == 0
+    rows = await hub.hub.store.read(lambda c: c.execute(artifact_table.select()).all())
+    assert [row.digest for row in rows] == [digest_of(kept)]
+
+
+async def test_collecting_goes_on_in_batches_where_it_stopped(
+    hub: HubDouble, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "BATCH", 4)
+    monkeypatch.setattr(collection, "BATCHES_MAX", 2)
+    held = [await upload(hub.admin, some(64, number)) for number in range(10)]
+    for digest in held:
+        await hub.admin.put(f"/artifacts/{digest}/keep", json={})
+    [await upload(hub.admin, some(64, number)) for number in range(10, 22)]
+    clock.advance(20 * DAY_MS)
+    left = []
+    for _ in range(6):
+        await collection.collect(hub.hub)
+        left.append(len(stored(hub)))
+    assert left[0] > 10, "not everything in one round"
+    assert left[-1] == 10
+    assert stored(hub) == set(held)
+
+
+async def test_collecting_and_sending_at_once_lose_nothing(hub: HubDouble, clock: FakeClock) -> None:
+    """Times end again and again while the same bytes are sent again: whoever was told that they are here can read them."""
+    hub.hub.settings.artifact_keep_s = 0
+    data = some(100)
+    done = asyncio.Event()
+
+    async def collect() -> None:
+        while not done.is_set():
+            await collection.collect(hub.hub)
+
+    async def send(name: str) -> int:
+        client, refused = await hub.account(name, "submitter"), 0
+        for _ in range(12):
+            await upload(client, data)
+            answer = await client.put(f"/artifacts/{digest_of(data)}/keep", json={})
+            if answer.status_code == 404:  # its time was over before it was kept
+                refused += 1
+                continue
+            assert (await client.get(f"/artifacts/{digest_of(data)}")).content == data
+            await client.delete(f"/artifacts/{digest_of(data)}")
+        return refused
+
+    collecting = asyncio.create_task(collect())
+    try:
+        refused = await asyncio.gather(*(send(name) for name in ("sam", "olga", "kim")))
+    finally:
+        done.set()
+        await collecting
+    assert sum(refused) < 36
+    clock.advance(2 * DAY_MS)
+    await collection.collect(hub.hub)
+    assert stored(hub) == set()
+
+
+async def test_a_store_that_does_not_answer_stops_no_other_duty(
+    hub: HubDouble, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await upload(hub.admin, some(100))
+    clock.advance(20 * DAY_MS)
+
+    def away(**_: object) -> int:
+        raise Unavailable("The artifact store does not answer as it should.")
+
+    monkeypatch.setattr(hub.hub.blobs, "drop_stale_uploads", away)
+    await collection.collect(hub.hub)
+    assert stored(hub) == set()
+    assert "does not answer" in caplog.text
+
+
+# checking
+
+
+async def test_a_check_finds_bytes_that_are_missing_or_damaged(tmp_path: Path) -> None:
+    async with running_hub(tmp_path) as hub:
+        good, short, gone, changed = (some(100, number) for number in range(4))
+        for data in (good, short, gone, changed):
+            await upload(hub.admin, data)
+        assert hub_main.check(hub.hub.settings, deep=True) == []
+        files = {path.name[:64]: path for path in (tmp_path / "artifacts").rglob("*") if len(path.name) > 64}
+        files[digest_of(gone)].unlink()
+        files[digest_of(short)].write_bytes(short[:-1])
+        files[digest_of(changed)].write_bytes(b"y" + changed[1:])
+        [missing] = hub_main.check(hub.hub.settings)
+        assert digest_of(gone) in missing
+        assert digest_of(short) in missing
+        assert digest_of(changed) not in missing
+        _, damaged = hub_main.check(hub.hub.settings, deep=True)
+        assert digest_of(changed) in damaged
+        assert not (await info(hub.admin, digest_of(gone)))["whole"]
+        # Sending it again mends it: the row gets the new place.
+        assert (await hub.admin.get(f"/artifacts/{digest_of(gone)}")).status_code == 404
+        await upload(hub.admin, gone)
+        assert (await hub.admin.get(f"/artifacts/{digest_of(gone)}")).content == gone
+        [missing] = hub_main.check(hub.hub.settings)
+        assert digest_of(gone) not in missing
+
+
+async def test_artifacts_of_before_are_read_where_they_lie(tmp_path: Path) -> None:
+    """Once a file was called by its digest alone, and its row knew no place."""
+    data = some(100)
+    async with running_hub(tmp_path) as hub:
+        await upload(hub.admin, data)
+        [path] = (path for path in (tmp_path / "artifacts").rglob("*") if len(path.name) > 64)
+        path.rename(path.with_name(digest_of(data)))
+        await hub.hub.store.write(lambda tx: tx.connection.execute(artifact_table.update().values(place="")))
+        assert (await hub.admin.get(f"/artifacts/{digest_of(data)}")).content == data
+        assert hub_main.check(hub.hub.settings, deep=True) == []
+        await collection.erase_unnamed(hub.hub)
+        assert stored(hub) == {digest_of(data)}
+        assert (await hub.admin.delete(f"/artifacts/{digest_of(data)}")).status_code == 204
+        assert stored(hub) == set()
+
+
+def test_sizes_are_words() -> None:
+    assert [room._size(size) for size in (0, 999, 1000, 1.5e6, 2e9, 3e12)] == [
+        "0 bytes", "999 bytes", "1.0 kB", "1.5 MB", "2.0 GB", "3.0 TB",
+    ]  # fmt: skip
