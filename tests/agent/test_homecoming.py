@@ -71,7 +71,7 @@ class _Cut(httpx2.AsyncByteStream):
 class Home:
     """A home node: its double polls, and the agent's own part fetches."""
 
-    def __init__(self, hub: HubDouble, node: NodeDouble, owner: str, folder: Path) -> None:
+    def __init__(self, hub: HubDouble, node: NodeDouble, *, owner: str, folder: Path) -> None:
         self.hub, self.node, self.owner, self.folder = hub, node, owner, folder
         self.breaking = Breaking(httpx2.ASGITransport(hub.app, raise_app_exceptions=False))
         self.part: Homecoming | None = None
@@ -126,7 +126,7 @@ async def home(hub: HubDouble, tmp_path: Path) -> AsyncIterator[Home]:
     node = await hub.node(name="laptop")
     (await hub.admin.post(f"/nodes/{node.node_id}/state", json={"state": "paused"})).raise_for_status()
     owner = (await hub.admin.get("/me")).json()["id"]
-    made = Home(hub, node, owner, tmp_path / "agent")
+    made = Home(hub, node, owner=owner, folder=tmp_path / "agent")
     made.folder.mkdir()
     made.start()
     yield made
@@ -249,7 +249,7 @@ async def test_the_hub_restarts_in_the_middle_and_what_is_called_off_ends(tmp_pa
         off = await make_group(hub, ("b",))
         for name, key in ((group, "a"), (off, "b")):
             await run_jobs(hub, node, name, content={key: key.encode() * 50_000})
-        home = Home(hub, node, owner, folder)
+        home = Home(hub, node, owner=owner, folder=folder)
         home.breaking.breaks = 10**6
         home.start()
         assert await home.tell() == [group, off]

@@ -167,6 +167,7 @@ FRACTIONS = {"cores", "cores_free", "cores_total", "progress", "score", "terms",
 FRACTIONS |= {"success_weight", "failure_weight"}  # of a node's reputation
 FRACTIONS |= {"score_min"}  # of a submitter's conduct
 FRACTIONS |= {"confidence"}  # how sure to be of a result
+FRACTIONS |= {"meta"}  # what a submitter notes about a key, for people
 FRACTIONS |= {"slowdown"}  # how a node runs beside others of its tier
 
 

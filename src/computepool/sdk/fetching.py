@@ -48,7 +48,7 @@ def fetch_group(
     part = target / f".{RESULTS}.part"
     with part.open("w", encoding="utf-8") as lines:
         for item in pool.groups.items(group_id):
-            lines.write(json.dumps(_fetch_item(pool, item, fetched, manifest)) + "\n")
+            lines.write(json.dumps(_fetch_item(pool, item, fetched=fetched, manifest=manifest)) + "\n")
             fetched.items += 1
             if progress is not None:
                 progress(fetched)
@@ -74,7 +74,7 @@ def _check_folder(folder: Path, group_id: str) -> None:
 
 
 def _fetch_item(
-    pool: Pool, item: GroupItem, fetched: Fetched, manifest: list[tuple[str, str]]
+    pool: Pool, item: GroupItem, *, fetched: Fetched, manifest: list[tuple[str, str]]
 ) -> dict[str, Any]:
     places = []
     for file in homefolder.plan(item):

@@ -1,0 +1,129 @@
+"""Groups on the command line, against a real hub: keys, reports, waiting, fetching, ad-hoc groups."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from computepool import Collector, connect
+from computepool.sdk.collector import DrainTimeout
+from computepool.sdk.config import Config, save_config
+from computepool.sdk.errors import NotFound
+from computepool.sdk.pool import Pool
+from tests.cli.conftest import Run
+from tests.hub.serving import ServedHub, serving
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedHub]:
+    with serving(tmp_path_factory.mktemp("hub"), signup_grant=10**15, verify="none") as hub:
+        yield hub
+
+
+@pytest.fixture
+def pool(served: ServedHub) -> Iterator[Pool]:
+    host, port = served.address
+    save_config(Config(hub=f"http://{host}:{port}", key=served.key))
+    with connect(patience_s=5) as made:
+        yield made
+
+
+def test_keys_reports_and_waiting(pool: Pool, run: Run, tmp_path: Path) -> None:
+    listed = tmp_path / "keys"
+    listed.write_text("b\n\nc\n")
+    made = run("group", "register", "sweep", "a", "--file", listed, "--meta", "stage=first", "--json")
+    assert json.loads(made.out) == {
+        "group_id": pool.groups.find("sweep").id,
+        "added": 3,
+        "known": 0,
+    }
+    assert run("group", "result", "sweep", "a", '{"loss": 0.5}').code == 0
+    again = run("group", "result", "sweep", "a", "7")
+    assert (again.code, "counted as a duplicate" in again.err) == (1, True)
+    unknown = run("group", "failure", "sweep", "zzz", "why")
+    assert (unknown.code, "does not expect 'zzz'" in unknown.err) == (2, True)
+    late = run("group", "drain", "sweep", "--timeout", "0.2")
+    assert late.code == 1
+    assert "2 of 3 pending" in late.err
+    assert run("group", "result", "sweep", "b", "plain words").code == 0
+    assert run("group", "failure", "sweep", "c", "no \x1b[31mlicence").code == 0
+    done = run("group", "drain", "sweep", "--json")
+    assert done.code == 1, "something failed"
+    summary = json.loads(done.out)
+    assert (summary["complete"], summary["succeeded"], summary["failed"]) == (True, 2, 1)
+    assert summary["duplicates"] == 1
+    shown = run("jobs", "groups", "--group", "sweep")
+    assert "no licence" in shown.out
+    assert "\x1b" not in shown.out
+    [row] = [line.split("\t") for line in run("jobs", "groups").out.splitlines() if "\tsweep\t" in line]
+    assert row[3:8] == ["3", "2", "1", "0", "complete"]
+    assert [group["name"] for group in json.loads(run("jobs", "groups", "--json").out)] == ["sweep"]
+    assert dict(pool.groups.collector("sweep").values()) == {"a": {"loss": 0.5}, "b": "plain words"}
+    home = run("group", "return-home", "sweep")
+    assert "it has no home" in home.out
+    assert run("group", "return-home", "sweep", "--off").out == "It stays at the hub.\n"
+    assert run("group", "summary", "nobody").code == 2
+
+
+def test_the_collector_in_python(pool: Pool) -> None:
+    """A million keys would come the same way: in batches."""
+    collector = Collector(pool, pool.groups.create("many").id)
+    keys = [f"k{number:04}" for number in range(1_500)]
+    assert collector.register_jobs(keys) == 1_500
+    assert collector.register_jobs({"k0000": {"seed": 1}}) == 0
+    told: list[int] = []
+    with pytest.raises(DrainTimeout) as late:
+        collector.drain(timeout_s=0.1, progress=lambda view: told.append(view.pending))
+    assert (late.value.summary.pending, told[0]) == (1_500, 1_500)
+    assert all(collector.job_failures(dict.fromkeys(keys[1:], "not made")).values())
+    with ThreadPoolExecutor(1) as other:
+        drained = other.submit(collector.drain, 20)
+        assert collector.job_result("k0000", b"\x00bytes")
+        summary = drained.result(20)
+    assert (summary.complete, summary.succeeded, summary.failed) == (True, 1, 1_499)
+    assert [item.meta for item in collector.items("results")] == [{"seed": 1}]
+    assert sum(1 for _ in collector.items("failures")) == 1_499
+    assert sum(1 for _ in collector.results()) == 1_500
+    assert list(collector.values()) == [("k0000", b"\x00bytes")]
+    with pytest.raises(NotFound):
+        collector.job_result("other")
+
+
+def test_many_submits_at_once_make_one_group(pool: Pool, run: Run) -> None:
+    command = [sys.executable, "-m", "computepool.cli", "submit", "--group", "together", "--", "true"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    jobs = {process.communicate(timeout=60)[0].strip() for process in running}
+    group = pool.groups.find("together")
+    assert {job.id for job in pool.jobs.list(group_id=group.id)} == jobs
+    assert len(pool.groups.list(name="together")) == 1
+    cancelled = run("group", "cancel", "together")
+    assert "3 cancelled" in cancelled.out
+
+
+def test_fetching_a_group_goes_on_and_is_checked(pool: Pool, run: Run, tmp_path: Path) -> None:
+    run("group", "register", "fetched", "a", "../b")
+    run("group", "result", "fetched", "../b", "1")
+    folder = tmp_path / "results"
+    first = run("group", "fetch", "fetched", folder)
+    assert first.code == 0
+    assert "1 are pending" in first.err
+    run("group", "failure", "fetched", "a", "no")
+    assert json.loads(run("group", "fetch", "fetched", folder, "--json").out)["items"] == 2
+    lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    assert {line["key"]: line["state"] for line in lines} == {"../b": "succeeded", "a": "failed"}
+    for line in (folder / "manifest.txt").read_text().splitlines():
+        digest, _, path = line.partition("  ")
+        assert hashlib.sha256((folder / path).read_bytes()).hexdigest() == digest
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["results"]
+    run("group", "register", "another", "x")
+    other = run("group", "fetch", "another", folder)
+    assert (other.code, "has another group" in other.err) == (2, True)
