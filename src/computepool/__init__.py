@@ -6,6 +6,11 @@ Names are loaded when they are used, so that importing the agent or the core nev
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -80,3 +85,36 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+# ------------------------------------------------------------ joblib knows the name "computepool"
+def _joblib_backend(**options: Any) -> Any:
+    return importlib.import_module("computepool.sdk.joblib_backend").ComputePoolBackend(**options)
+
+
+class _WhenJoblibComes:
+    """Waits for somebody to import joblib, tells it our backend's name, and is gone. Nothing is loaded for it."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "joblib.parallel":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            load(module)
+            module.register_parallel_backend("computepool", _joblib_backend)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+if "joblib.parallel" in sys.modules:
+    sys.modules["joblib.parallel"].register_parallel_backend("computepool", _joblib_backend)
+elif not any(type(finder).__name__ == "_WhenJoblibComes" for finder in sys.meta_path):
+    sys.meta_path.insert(0, _WhenJoblibComes())

@@ -133,7 +133,7 @@ class Submitter:
         spec = self.script(path, args)
         session = self._own_session("slices", name=spec.name)
         submission = self._submission(spec, self._outcome, jobs=count)
-        return [session.submit(submission, _EMPTY_ITEM) for _ in range(count)]
+        return session.submit_together(submission, [_EMPTY_ITEM] * count)
 
     def executor(self) -> PoolExecutor:
         """A concurrent.futures.Executor whose workers are the pool's nodes."""
@@ -224,13 +224,14 @@ class Submitter:
             self._functions[key] = known
         return known
 
-    def item(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def item(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, units: int = 1) -> str:
         """The JSON of one Item, by hand: this runs once per job, and base64 needs no escaping."""
         data = functions.pickle_arguments(args, kwargs)
+        counted = "" if units == 1 else f',"units":{units}'
         if len(data) <= PAYLOAD_MAX:
-            return f'{{"payload":"{functions.text(data)}"}}'
+            return f'{{"payload":"{functions.text(data)}"{counted}}}'
         stored = self._pool.artifacts.put_bytes(data, name="arguments.pickle")
-        return f'{{"payload_artifact":"{stored.digest}"}}'
+        return f'{{"payload_artifact":"{stored.digest}"{counted}}}'
 
     def _task(self, index: int, args: tuple[Any, ...]) -> Task:
         data = functions.pickle_arguments(args, {})

@@ -1,0 +1,138 @@
+"""joblib and scikit-learn, unchanged, over the pool."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import joblib
+import numpy
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from computepool import JobFailed, Pool
+from computepool.core.jobs import JobState
+from computepool.sdk import joblib_backend
+from computepool.sdk.sizes import megabytes
+from computepool.testing.processes import RealPool
+from tests.sdk.fake_hub import FakeHub
+
+
+def inverse(number: int) -> float:
+    return 1 / number
+
+
+def nested(number: int) -> list[Any]:
+    backend, _ = joblib.parallel.get_active_backend()
+    inner = joblib.Parallel(n_jobs=2)(joblib.delayed(abs)(-n) for n in range(number))
+    return [type(backend).__name__, inner]
+
+
+@pytest.fixture(autouse=True)
+def _own_pool(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection of who names no pool."""
+    monkeypatch.setattr(joblib_backend, "_default", pool)
+
+
+@pytest.mark.parametrize("order", [("computepool", "joblib"), ("joblib", "computepool")])
+def test_the_name_is_known_whoever_is_imported_first(order: tuple[str, str]) -> None:
+    """And importing computepool loads neither joblib nor the SDK."""
+    code = f"""
+import sys, {order[0]}
+if {order[0]!r} == "computepool":
+    assert not {{"joblib", "computepool.sdk", "numpy"}} & set(sys.modules), set(sys.modules)
+import {order[1]}, joblib
+try:
+    joblib.parallel_backend("computepool", nonsense=1)
+except TypeError as error:
+    print(error)
+"""
+    env = {"COMPUTEPOOL_HUB": "http://127.0.0.1:9", "COMPUTEPOOL_KEY": "cp_none", "HOME": "/nonexistent"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True)
+    assert "'nonsense' is not a job option" in done.stdout
+
+
+def test_calls_become_jobs_of_a_group_and_keep_their_order(hub: FakeHub, pool: Pool) -> None:
+    with joblib.parallel_backend("computepool", n_jobs=3, cores=2, env={"A": "1"}):
+        assert joblib.Parallel()(joblib.delayed(inverse)(n) for n in range(1, 200)) == [
+            1 / n for n in range(1, 200)
+        ]
+    assert [group.name for group in hub.groups.values()] == ["joblib"]
+    assert sum(job["item"].units for job in hub.jobs.values()) == 199
+    spec = next(iter(hub.jobs.values()))["request"].spec
+    assert (spec.needs.cores, spec.env["A"], spec.env["OMP_NUM_THREADS"]) == (2, "1", "2")
+    assert f"joblib=={joblib.__version__}" in spec.dependencies
+    assert f"numpy=={numpy.__version__}" in spec.dependencies
+
+
+def test_options_are_those_of_jobs(hub: FakeHub, pool: Pool) -> None:
+    with joblib.parallel_config(backend="computepool", pool=pool, n_jobs=2, dependencies=[], ram="1GB"):
+        assert joblib.Parallel()(joblib.delayed(abs)(-n) for n in range(3)) == [0, 1, 2]
+    spec = next(iter(hub.jobs.values()))["request"].spec
+    assert (spec.dependencies, spec.needs.ram_mb) == ([], megabytes("1GB", what="ram"))
+
+
+def test_a_failing_call_raises_as_it_would_here_and_the_rest_is_cancelled(hub: FakeHub, pool: Pool) -> None:
+    with joblib.parallel_backend("computepool", n_jobs=2), pytest.raises(ZeroDivisionError) as raised:
+        joblib.Parallel()(joblib.delayed(inverse)(n) for n in range(5, -500, -1))
+    assert isinstance(raised.value, JobFailed)
+    assert "in inverse" in (raised.value.remote_error or "")
+    states = Counter(job["state"] for job in hub.jobs.values())
+    assert states[JobState.SUCCEEDED] + states[JobState.FAILED] < 200
+
+
+def test_what_cannot_be_sent_raises_and_nothing_hangs(pool: Pool) -> None:
+    generator = (n for n in range(3))
+    with joblib.parallel_backend("computepool", n_jobs=2), pytest.raises(Exception, match="Cannot send"):
+        joblib.Parallel()(joblib.delayed(list)(item) for item in [[1], [2], generator, [3]])
+
+
+def test_results_that_need_pickle_need_a_word(hub: FakeHub, pool: Pool) -> None:
+    model = joblib.delayed(LogisticRegression)()
+    with (
+        joblib.parallel_backend("computepool", n_jobs=2),
+        pytest.raises(Exception, match="allow_pickle=True"),
+    ):
+        joblib.Parallel()([model, model])
+    with joblib.parallel_backend("computepool", n_jobs=2, allow_pickle=True):
+        (first, _) = joblib.Parallel()([model, model])
+    assert isinstance(first, LogisticRegression)
+
+
+@pytest.mark.parametrize(("cores", "backend"), [(1, "SequentialBackend"), (2, "ThreadingBackend")])
+def test_calls_inside_calls_stay_on_their_node(hub: FakeHub, pool: Pool, cores: int, backend: str) -> None:
+    with joblib.parallel_backend("computepool", n_jobs=2, cores=cores):
+        found = joblib.Parallel()(joblib.delayed(nested)(n) for n in (3, 4))
+    assert found == [[backend, [0, 1, 2]], [backend, [0, 1, 2, 3]]]
+
+
+@pytest.mark.process
+@pytest.mark.timeout(120)
+def test_grid_search_over_a_real_node() -> None:
+    """The same scores as here. The node finds scikit-learn where it is installed here, instead of installing it."""
+    features, classes = load_iris(return_X_y=True)
+    search = GridSearchCV(
+        LogisticRegression(max_iter=200), {"C": [0.01, 0.1, 1.0], "tol": [1e-3, 1e-4]}, cv=3
+    )
+    here = {
+        key: search.fit(features, classes).cv_results_[key] for key in ("mean_test_score", "rank_test_score")
+    }
+    with RealPool() as real:
+        real.start_hub()
+        real.start_agent()
+        options = {"dependencies": [], "env": {"PYTHONPATH": ":".join(filter(None, sys.path))}, "ram": "1GB"}
+        with joblib.parallel_backend("computepool", pool=real.client(), **options):
+            search.fit(features, classes)
+            scores = cross_val_score(LogisticRegression(max_iter=200), features, classes, cv=4)
+        jobs = real.client().groups.list(limit=5)
+    for key, value in here.items():
+        numpy.testing.assert_allclose(search.cv_results_[key], value)
+    assert search.best_score_ == max(search.cv_results_["mean_test_score"])
+    numpy.testing.assert_allclose(
+        scores, cross_val_score(LogisticRegression(max_iter=200), features, classes, cv=4)
+    )
+    assert [group.total for group in jobs] == [4, 18]
