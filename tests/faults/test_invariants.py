@@ -22,6 +22,9 @@ DAMAGE = {
     "a job whose results are compared waits for an answer": (
         "UPDATE jobs SET comparing = '{done}' WHERE id = '{waiting}'"
     ),
+    "an unfinished job names its checkpoint, a finished one has none": (
+        "UPDATE jobs SET checkpoint_no = 1 WHERE id = '{held}'"
+    ),
     "a job has at most one accepted attempt": (
         "UPDATE attempts SET state = 'succeeded', report_digest = 'x' WHERE id = '{retried}-1'"
     ),

@@ -40,6 +40,7 @@ EARLY = "an unfinished job's hold is untouched"
 ESCROW = "what lies in escrow is what unfinished jobs hold"
 CHARGE = "a charge is price by time, and its parts add up"
 CEILING = "nobody pays above their ceiling"
+UNUSED = "work without a result is paid for when it was used"
 MATURED = "what has matured was earned before"
 BACK = "what was taken back was paid for a result that was wrong"
 PAYOUT = "a payout is reserved once, and paid or returned once"
@@ -115,6 +116,12 @@ DAMAGES = {
     "a leg is missing": Damage((KEY,), ("UPDATE transfers SET leg = 7 WHERE seq = 3",), "grant:sam"),
     "a key is used twice": Damage(
         (KEY,), ("UPDATE transfers SET tx_key = 'topup:{sam}' WHERE seq = 3",), "topup:{sam}"
+    ),
+    "a try without a result is paid for": Damage(
+        (UNUSED,), ("UPDATE attempts SET charge = 0 WHERE job_id = '{held}'",), "{held}-1"
+    ),
+    "a run took longer than its job may": Damage(
+        (UNUSED,), ("UPDATE attempts SET resumed_no = 1 WHERE job_id = '{done}'",), "{done}-1"
     ),
     "a kind is changed": Damage(
         (SIDES,), ("UPDATE transfers SET kind = 'payout_return' WHERE seq = 3",), "transfer 3"

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from computepool.core.jobs import Outcome, Reason
 from computepool.hub.clock import Clock
 from computepool.hub.services.identity import HUB_AUDIENCE
+from computepool.protocol.checkpoints import CheckpointReport
 from computepool.protocol.hubkeys import rekey_text
 from computepool.protocol.nodes import (
     CompleteRequest,
@@ -110,6 +111,13 @@ class NodeDouble:
         report = HardwareReport.model_validate({"id": self.asked, **said, "signature": "A" * 86})
         signed = report.model_copy(update={"signature": b64(self.key.sign(report.signed_text()))})
         return await self.client.post("/hardware", json=signed.model_dump(mode="json"))
+
+    async def checkpoint(self, attempt_id: str, **said: Any) -> httpx2.Response:
+        """Say that an attempt saved where it is; without files unless told otherwise."""
+        fields = {"seq": 1, "ran_ms": 5, **said, "attempt_id": attempt_id, "signature": "A" * 86}
+        report = CheckpointReport.model_validate(fields)
+        signed = report.model_copy(update={"signature": b64(self.key.sign(report.signed_text()))})
+        return await self.client.post("/checkpoint", json=signed.model_dump(mode="json"))
 
     async def take(self, count: int = 1) -> list[Grant]:
         """Poll until this many attempts are held."""

@@ -85,6 +85,8 @@ def _status(row: AnyRow, state: JobState, reason: Reason, *, node: str | None) -
         return wrong_sentence(row.taken_back or 0)
     if row.comparing is not None and state is JobState.QUEUED:
         return COMPARING
+    if row.pinned and state is JobState.QUEUED and reason is Reason.MOVED:
+        return f"on its way to host {row.pinned}, where it goes on as soon as that host takes it"
     return sentence(state, reason, node=node, code=row.exit_code, tries=row.attempt_no)
 
 

@@ -6,11 +6,12 @@ from itertools import groupby
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
 
-from computepool.core.jobs import AttemptState
+from computepool.core.jobs import TERMINAL, AttemptState
 from computepool.hub.store.detached_tables import checkpoints
-from computepool.hub.store.tables import IS_OPEN, attempts, jobs
+from computepool.hub.store.tables import attempts, jobs
 
 _later = attempts.alias("later")
+_TERMINAL = sorted(state.value for state in TERMINAL)
 
 
 def lost_checkpoints(connection: Connection) -> list[str]:
@@ -19,13 +20,9 @@ def lost_checkpoints(connection: Connection) -> list[str]:
     made = exists().where(attempts.c.job_id == jobs.c.id, attempts.c.number == checkpoints.c.attempt_no)
     differs = func.coalesce(checkpoints.c.attempt_no, 0) != func.coalesce(jobs.c.checkpoint_no, 0)
     nowhere = and_(checkpoints.c.job_id.is_not(None), ~made)
-    late = and_(checkpoints.c.job_id.is_not(None), ~exists().where(_same_job(), IS_OPEN))
+    late = and_(checkpoints.c.job_id.is_not(None), jobs.c.state.in_(_TERMINAL))
     statement = select(jobs.c.id).select_from(joined).where(or_(differs, nowhere, late))
     return sorted({str(id_) for id_ in connection.execute(statement).scalars()})
-
-
-def _same_job() -> ColumnElement[bool]:
-    return jobs.c.id == checkpoints.c.job_id
 
 
 def was_used() -> ColumnElement[bool]:
