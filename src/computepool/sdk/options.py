@@ -55,7 +55,7 @@ class JobOptions(TypedDict, total=False):
     dependencies: Words
     net: Words  #: hosts it may reach, as "host:port" or "*.domain:port"; none by default
     after: Sequence[str | JobFuture]  #: jobs that must succeed first
-    group: str  #: id of a group of yours to put it in
+    group: str  #: a group of yours to put it in, by id or name; a name that is new makes one
     labels: Words
     type: str  #: ml, gaming or other: a label with requirements of its own, which explicit ones override
     max_price: Credits  #: credits per hour that one job may cost; 0: only your own nodes

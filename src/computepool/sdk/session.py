@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from computepool.protocol.groups import GroupRequest, GroupView, ResultPage
@@ -52,6 +52,7 @@ class Submission:
     budget_each: int | None = None  #: microcredits; a batch is sent with the sum of its jobs' shares
     retries: int = 0
     allow_pickle: bool = False
+    apart: object = None  #: its jobs leave in one batch, with no others: they are numbered within it
 
 
 class Receiver(Protocol):
@@ -118,23 +119,36 @@ class Session:
 
     def submit(self, submission: Submission, item: str) -> JobFuture:
         """`item` is the JSON of one Item. Returns at once; the sender takes it from here."""
+        self._check_process()
+        with self._state:
+            return self._queued(submission, item)
+
+    def _check_process(self) -> None:
+        """Before the lock: a forked child may have it from a thread that it has not."""
         if self._pid != os.getpid():
             raise RuntimeError("this process was forked: call connect() again in it")
+
+    def _queued(self, submission: Submission, item: str) -> JobFuture:
+        if self._closing:
+            raise self._lost_by or RuntimeError("cannot submit after close()")
         future = JobFuture(self, submission.read)
-        with self._state:
-            if self._closing:
-                raise self._lost_by or RuntimeError("cannot submit after close()")
-            self._queue.append((submission, item, future))
-            if self._sender is None:
-                self._start()
-            elif len(self._queue) == 1:
-                self._to_send.notify()
+        self._queue.append((submission, item, future))
+        if self._sender is None:
+            self._start()
+        elif len(self._queue) == 1:
+            self._to_send.notify()
         return future
+
+    def submit_together(self, submission: Submission, items: Sequence[str]) -> list[JobFuture]:
+        """In one batch (of ITEMS_MAX at most), so that each job knows which one it is, and of how many."""
+        self._check_process()
+        with self._state:  # the sender cannot take the first ones before the last one is there
+            apart = replace(submission, apart=object())
+            return [self._queued(apart, item) for item in items]
 
     def feed(self, feed: Feed, tasks: Sequence[Task], *, complete: bool) -> None:
         """More items of a map; `complete`: and there will be no others."""
-        if self._pid != os.getpid():
-            raise RuntimeError("this process was forked: call connect() again in it")
+        self._check_process()
         with self._state:
             if self._closing:
                 raise self._lost_by or RuntimeError("cannot submit after close()")
