@@ -43,6 +43,7 @@ from computepool.sdk.transport import PATIENCE_S, WAIT_MS, Transport
 
 #: Combinations of options remembered, so that a loop of `pool.submit(fn, x, vram=16)` builds its spec once.
 SUBMITTERS_MAX = 64
+GROUP_PREFIX = "grp_"
 #: Options whose meaning may change between two calls: files change, and futures get their ids. So may what a function
 #: refers to.
 _NEVER_REMEMBERED = frozenset({"inputs", "after"})
@@ -58,7 +59,8 @@ def connect(url: str | None = None, key: str | None = None, *, patience_s: float
     config = load_config()
     address = config.hub if url is None else hub_url(url)
     stored = config.key if address == config.hub else None
-    return Pool(Transport(address, key or stored, patience_s=patience_s))
+    key_now = None if key else lambda: _stored_key(address)
+    return Pool(Transport(address, key or stored, patience_s=patience_s, key_now=key_now))
 
 
 class Pool:
@@ -79,6 +81,7 @@ class Pool:
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._by_group: dict[str, Session] = {}
+        self._named: dict[str, str] = {}  #: ids of groups
         self._others: weakref.WeakSet[Session] = weakref.WeakSet()
         self._submitters: OrderedDict[object, Submitter] = OrderedDict()
         weakref.finalize(self, transport.close).atexit = False  # closing twice does no harm
@@ -151,6 +154,7 @@ class Pool:
         args: Sequence[object] = (),
         *,
         wait: Literal[True] = True,
+        slices: None = None,
         **options: Unpack[JobOptions],
     ) -> JobOutcome: ...
     @overload
@@ -160,22 +164,47 @@ class Pool:
         args: Sequence[object] = (),
         *,
         wait: Literal[False],
+        slices: None = None,
         **options: Unpack[JobOptions],
     ) -> JobFuture: ...
+    @overload
+    def run(
+        self,
+        path: PathLike,
+        args: Sequence[object] = (),
+        *,
+        wait: Literal[True] = True,
+        slices: int,
+        **options: Unpack[JobOptions],
+    ) -> list[JobOutcome]: ...
+    @overload
+    def run(
+        self,
+        path: PathLike,
+        args: Sequence[object] = (),
+        *,
+        wait: Literal[False],
+        slices: int,
+        **options: Unpack[JobOptions],
+    ) -> list[JobFuture]: ...
     def run(
         self,
         path: PathLike,
         args: Sequence[object] = (),
         *,
         wait: bool = True,
+        slices: int | None = None,
         **options: Unpack[JobOptions],
-    ) -> JobOutcome | JobFuture:
-        """Run a script file; what it writes to `outputs/` comes back.
+    ) -> JobOutcome | JobFuture | list[JobOutcome] | list[JobFuture]:
+        """Run a script file; what it writes to `outputs/` comes back. `slices`: so many times, as one group.
 
         >>> pool.run("train.py", ["--epochs", 3], inputs=["data.csv"], vram=16).download("results")
         """
         work = self._with(options)
-        return work.start(work.script(path, args), wait=wait)
+        if slices is None:
+            return work.start(work.script(path, args), wait=wait)
+        futures = work.slices(path, slices, args=args)
+        return [future.result() for future in futures] if wait else futures
 
     @overload
     def command(
@@ -285,7 +314,11 @@ class Pool:
 
     # ------------------------------------------------------------ inside
     def session(self, group_id: str | None = None) -> Session:
-        """The session of a group; by default the one that this process's submits share."""
+        """The session of a group, by id or name; by default the one that this process's submits share."""
+        if group_id is not None and not group_id.startswith(GROUP_PREFIX):
+            if group_id not in self._named:
+                self._named[group_id] = self.groups.find_or_create(group_id).id
+            group_id = self._named[group_id]
         with self._lock:
             if group_id is not None:
                 if group_id not in self._by_group:
@@ -328,6 +361,11 @@ def _frozen(given: JobOptions) -> object | None:
     if _NEVER_REMEMBERED & given.keys() or callable(given.get("compare")):
         return None
     return repr(sorted(given.items()))
+
+
+def _stored_key(address: str) -> str | None:
+    config = load_config()
+    return config.key if config.hub == address else None
 
 
 def _close(reference: weakref.ref[Pool]) -> None:
