@@ -12,7 +12,7 @@ from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, Limit, open_pool
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs import CorrectedResult, JobDetail, JobView, Usage, WhyView
+    from computepool.protocol.jobs import CheckpointView, CorrectedResult, JobDetail, JobView, Usage, WhyView
 
 app = typer.Typer(no_args_is_help=True, help="Look at jobs, follow, explain and cancel them.")
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
@@ -82,6 +82,8 @@ def show(job_id: JobId, *, json: Json = False) -> None:
             ("submitted", output.ago(job.created_at_ms)),
             ("took", _took(job)),
             ("progress", None if job.progress is None else f"{job.progress:.0%}"),
+            ("checkpoint", None if job.checkpoint is None else checkpoint_words(job.checkpoint)),
+            ("goes to", job.pinned),
             ("exit code", job.exit_code),
             ("error", (job.error or "").rstrip()),
             ("cost", _cost(job)),
@@ -95,15 +97,49 @@ def show(job_id: JobId, *, json: Json = False) -> None:
     )
     if job.tries:
         rows = [
-            (t.number, t.node_name, t.state, t.reason, t.exit_code, _traffic(t.usage), t.error)
+            (t.number, t.node_name, t.state, t.reason, t.resumed, t.exit_code, _traffic(t.usage), t.error)
             for t in job.tries
         ]
-        output.print_table(("TRY", "NODE", "STATE", "REASON", "EXIT", "NETWORK", "ERROR"), rows, empty="")
+        columns = ("TRY", "NODE", "STATE", "REASON", "FROM", "EXIT", "NETWORK", "ERROR")
+        output.print_table(columns, rows, empty="")
     if job.outputs:
         rows_out = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
         output.print_table(("OUTPUT", "SIZE", "DIGEST"), rows_out, empty="")
     if job.corrected is not None:
         _show_corrected(job.corrected)
+
+
+def checkpoint_words(kept: CheckpointView) -> str:
+    """`3 min ago, 40%, 2 files, 1.4 MB, by try 1`."""
+    share = "" if kept.progress is None else f", {kept.progress:.0%}"
+    files = f"{kept.files} file{'' if kept.files == 1 else 's'}"
+    return f"{output.ago(kept.at_ms)}{share}, {files}, {output.size(kept.size)}, by try {kept.attempt}"
+
+
+@app.command()
+def checkpoint(
+    job_id: JobId,
+    *,
+    out: Annotated[Path | None, typer.Option(help="Fetch the files into this folder.")] = None,
+    json: Json = False,
+) -> None:
+    """Show where an unfinished job goes on from if it has to start again; list or fetch the files.
+
+    \b
+    Examples:
+      pool jobs checkpoint job_01h…
+      pool jobs checkpoint job_01h… --out saved
+    """
+    from computepool.cli.follow import save_outputs
+
+    pool = open_pool()
+    kept = pool.jobs.checkpoint(job_id)
+    if json:
+        output.print_json(kept)
+    else:
+        output.say(f"saved {checkpoint_words(kept)}")
+    if out is not None or not json:
+        save_outputs(pool, kept.outputs, out)
 
 
 def _show_corrected(right: CorrectedResult) -> None:

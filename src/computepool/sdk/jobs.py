@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 from computepool.core.jobs import TERMINAL, JobState
+from computepool.protocol.checkpoints import CheckpointDetail
 from computepool.protocol.jobs import (
     Item,
     JobDetail,
@@ -106,6 +107,10 @@ class JobApi:
 
     def why(self, job_id: str) -> WhyView:
         return self._transport.get(f"/jobs/{job_id}/why", WhyView)
+
+    def checkpoint(self, job_id: str) -> CheckpointDetail:
+        """Where an unfinished job goes on from if it has to start again; raises NotFound where there is none."""
+        return self._transport.get(f"/jobs/{job_id}/checkpoint", CheckpointDetail)
 
     def preview(self, needs: Needs, *, limit: int = 100, **rules: Any) -> PreviewView:
         """Where a job with these needs would run, and why not elsewhere.

@@ -50,6 +50,14 @@ def drop_refs(tx: Tx, job_id: str) -> None:
     )
 
 
+def drop_uploads(tx: Tx, digests: Sequence[str], *, node_id: str) -> None:
+    """What a node sent for a checkpoint that a newer one replaced: it would be kept for days, and each one is as large."""
+    if digests:
+        wanted = dialect.among(tx.connection, artifact_refs.c.digest, digests)
+        own = (artifact_refs.c.account_id == node_id, artifact_refs.c.role == "node")
+        tx.connection.execute(delete(artifact_refs).where(wanted, *own))
+
+
 def count_failure(tx: Tx, job_id: str) -> None:
     more = checkpoints.c.failures + 1
     tx.connection.execute(update(checkpoints).where(checkpoints.c.job_id == job_id).values(failures=more))
