@@ -40,6 +40,7 @@ from computepool.sdk.payouts import PayoutApi
 from computepool.sdk.session import CLOSE_TIMEOUT_S, Session
 from computepool.sdk.submitter import Submitter, Work, read_value
 from computepool.sdk.transport import PATIENCE_S, WAIT_MS, Transport
+from computepool.sdk.webhooks import WebhookApi
 
 #: Combinations of options remembered, so that a loop of `pool.submit(fn, x, vram=16)` builds its spec once.
 SUBMITTERS_MAX = 64
@@ -77,6 +78,7 @@ class Pool:
         self.prices = PriceApi(transport)
         self.market = MarketApi(transport)
         self.payouts = PayoutApi(transport)
+        self.webhooks = WebhookApi(transport)
         self.functions = FunctionCache()
         self._lock = threading.Lock()
         self._session: Session | None = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from computepool.hub.loops.runner import every
 from computepool.hub.services import (
     conduct,
+    deliveries,
     hubkeys,
     leases,
     market,
@@ -66,6 +68,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
         await payout_rounds.run(hub)
 
     return [
+        every(settings.webhook_round_s, "webhooks", partial(deliveries.run, hub)),
         every(settings.tick_s, "market", price),
         every(settings.mature_s, "mature", mature),
         every(settings.retier_round_s, "hardware", measure),

@@ -17,12 +17,13 @@ from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import groups as group_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
+from computepool.hub.store import webhooks as webhook_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.groups import GroupPage, GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs import JobResult
 
 #: Groups a person made on purpose; an SDK client's own session is listed only when asked for.
-_SHOWN = ("group", "map", "slices")
+SHOWN = ("group", "map", "slices")
 #: How a key without a job is counted while nothing is known of it.
 EXPECTED = "expected"
 _CANCEL_BATCH = 500
@@ -76,7 +77,8 @@ async def create(
             kind=request.kind,
             home=home,
             return_home=request.return_home,
-            watched=request.return_home,
+            watched=request.return_home
+            or (request.kind in SHOWN and webhook_rows.hears_of_groups(tx.connection, account)),
         )
         tx.emit(actor=account, action="group.created", account_id=account, group_id=group_id)
         row = group_rows.get_group(tx.connection, group_id)
@@ -121,7 +123,7 @@ async def page(
         rows = group_rows.list_groups(
             connection,
             account_id=access.scope(principal),
-            kinds=_SHOWN if kind is None else (kind,),
+            kinds=SHOWN if kind is None else (kind,),
             name=name,
             before=after,
             limit=limit,

@@ -11,6 +11,7 @@ from computepool.hub.store.detached_tables import IS_UNDELIVERED, deliveries, we
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import events, groups, jobs
 
+COMPLETE = "group.complete"
 PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"
 
 
@@ -34,6 +35,12 @@ def count(connection: Connection, account_id: str) -> int:
 
 def enabled(connection: Connection) -> Sequence[AnyRow]:
     return connection.execute(select(webhooks).where(webhooks.c.disabled_at_ms.is_(None))).all()
+
+
+def hears_of_groups(connection: Connection, account_id: str) -> bool:
+    """Whether anybody is to be told when a group of this account is complete, so that it has to be noticed."""
+    hooks = of_account(connection, account_id)
+    return any(hook.disabled_at_ms is None and COMPLETE in hook.events.split(",") for hook in hooks)
 
 
 def remove(tx: Tx, webhook_id: str) -> None:
@@ -149,9 +156,7 @@ def tried(tx: Tx, delivery_id: str, *, tries: int, **columns: Any) -> bool:
     return tx.connection.execute(statement).rowcount == 1
 
 
-def page(
-    connection: Connection, webhook_id: str, *, before: str | None, limit: int
-) -> Sequence[AnyRow]:
+def page(connection: Connection, webhook_id: str, *, before: str | None, limit: int) -> Sequence[AnyRow]:
     """Newest first."""
     statement = select(deliveries).where(deliveries.c.webhook_id == webhook_id)
     if before is not None:

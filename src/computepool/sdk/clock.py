@@ -1,0 +1,9 @@
+"""The one place where the SDK reads the time of day."""
+
+from __future__ import annotations
+
+import time
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,370 @@
+"""Webhooks: told once it happened, signed, tried again until they arrive, and never sent where they have no business."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pytest
+
+from computepool.hub.services import deliveries, notices
+from computepool.hub.store import webhooks as rows
+from computepool.protocol.webhooks import secret_bytes, signature
+from computepool.sdk.webhooks import WebhookError, verify_webhook
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.node import NodeDouble
+from tests.hub.submitting import submit
+
+_DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass
+class Receiver:
+    """A real server on the loopback interface. `answers`: one status for each message, then 204."""
+
+    answers: list[int] = field(default_factory=list)
+    heard: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    extra: bytes = b""
+    hang: bool = False
+    port: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head)}
+        body = await reader.readexactly(int(headers["content-length"]))
+        self.heard.append((headers, body))
+        if self.hang:
+            await reader.read()  # until the hub has had enough
+            writer.close()
+            return
+        status = self.answers.pop(0) if self.answers else 204
+        writer.write(f"HTTP/1.1 {status} X\r\n".encode() + self.extra + b"content-length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook?a=1"
+
+    @property
+    def said(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, body in self.heard]
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    made = Receiver()
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    made.port = server.sockets[0].getsockname()[1]
+    yield made
+    server.close()
+
+
+@pytest.fixture
+async def hub(tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
+    """Rounds are made by the tests; the operator allows this machine."""
+    async with running_hub(
+        tmp_path, clock=clock, webhook_private="127.0.0.0/8", webhook_round_s=3600, webhook_call_s=2
+    ) as hub:
+        yield hub
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+async def add(hub: HubDouble, url: str, *events: str) -> dict[str, Any]:
+    body: dict[str, Any] = {"url": url, **({"events": list(events)} if events else {})}
+    answer = await hub.admin.post("/webhooks", json=body)
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def sent(hub: HubDouble, hook: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await hub.admin.get(f"/webhooks/{hook['id']}/deliveries")).json()[
+        "deliveries"
+    ]
+    return found
+
+
+#: One of each hub: a second one would be given jobs that nobody takes.
+_nodes: WeakKeyDictionary[HubDouble, NodeDouble] = WeakKeyDictionary()
+
+
+async def finish_group(hub: HubDouble, name: str = "batch", items: int = 2) -> str:
+    group = (await hub.admin.post("/groups", json={"name": name})).json()["id"]
+    await submit(hub.admin, items=items, group_id=group)
+    if hub not in _nodes:
+        _nodes[hub] = await hub.node(cores=4)
+    for grant in await _nodes[hub].take(items):
+        await _nodes[hub].report(grant.attempt_id, result='"secret result"')
+    return str(group)
+
+
+async def test_a_complete_group_is_told_once_and_signed(hub: HubDouble, receiver: Receiver) -> None:
+    await finish_group(hub, "before there was a webhook")
+    hook = await add(hub, receiver.url)
+    group = await finish_group(hub)
+    await deliveries.run(hub.hub)
+    await deliveries.run(hub.hub)
+    [(headers, body)] = receiver.heard
+    now_s = hub.hub.now_ms() // 1000
+    said = verify_webhook(headers, body, hook["secret"], now_s=now_s)
+    assert said["type"] == "group.complete"
+    assert said["version"] == 1
+    assert said["data"] == {
+        "group_id": group, "name": "batch", "round": 1, "total": 2, "succeeded": 2, "failed": 0
+    }  # fmt: skip
+    assert b"secret result" not in body
+    [delivery] = await sent(hub, hook)
+    assert (delivery["id"], delivery["state"], delivery["status"]) == (
+        headers["webhook-id"],
+        "delivered",
+        204,
+    )
+    assert headers["host"] == f"127.0.0.1:{receiver.port}"
+    assert (await hub.admin.get("/webhooks")).json()["webhooks"][0].get("secret") is None
+
+
+async def test_a_group_under_way_and_one_that_goes_on_are_told_of(hub: HubDouble, receiver: Receiver) -> None:
+    """The group had no reason to be watched before."""
+    group = (await hub.admin.post("/groups", json={"name": "g"})).json()["id"]
+    await submit(hub.admin, items=1, group_id=group)
+    await add(hub, receiver.url)
+    node = await hub.node(cores=4)
+    for round_ in (1, 2):
+        for grant in await node.take(1):
+            await node.report(grant.attempt_id)
+        await deliveries.run(hub.hub)
+        assert [said["data"]["round"] for said in receiver.said] == list(range(1, round_ + 1))
+        await submit(hub.admin, items=1, group_id=group)
+
+
+async def test_jobs_are_told_of_only_to_who_asked(hub: HubDouble, receiver: Receiver) -> None:
+    await add(hub, receiver.url)
+    await add(hub, receiver.url, "job.finished")
+    group = await finish_group(hub)
+    await deliveries.run(hub.hub)
+    kinds = sorted(said["type"] for said in receiver.said)
+    assert kinds == ["group.complete", "job.finished", "job.finished"]
+    found = next(said["data"] for said in receiver.said if said["type"] == "job.finished")
+    assert (found["group_id"], found["state"]) == (group, "succeeded")
+
+
+async def test_others_hear_nothing(hub: HubDouble, receiver: Receiver) -> None:
+    other = await hub.account("other", "submitter")
+    await other.post("/webhooks", json={"url": receiver.url, "events": ["job.finished", "group.complete"]})
+    await finish_group(hub)
+    await deliveries.run(hub.hub)
+    assert receiver.heard == []
+
+
+async def test_it_is_tried_again_under_the_same_id_until_it_arrives(
+    hub: HubDouble, receiver: Receiver, clock: FakeClock
+) -> None:
+    hook = await add(hub, receiver.url)
+    await finish_group(hub)
+    receiver.answers = [500, 302, 429]
+    receiver.extra = f"location: {receiver.url}\r\n".encode()
+    for tries in range(1, 5):
+        await deliveries.run(hub.hub)
+        await deliveries.run(hub.hub)  # it is not due again
+        assert len(receiver.heard) == tries
+        clock.advance(3600 * 1000)
+    assert len({headers["webhook-id"] for headers, _ in receiver.heard}) == 1
+    assert len({headers["webhook-timestamp"] for headers, _ in receiver.heard}) == 4
+    [delivery] = await sent(hub, hook)
+    assert (delivery["state"], delivery["tries"], delivery["reason"]) == ("delivered", 4, None)
+    [one] = (await hub.admin.get("/webhooks")).json()["webhooks"]
+    assert one["failing_since_ms"] is None
+
+
+async def test_a_receiver_that_is_never_there_is_given_up(
+    hub: HubDouble, receiver: Receiver, clock: FakeClock
+) -> None:
+    hook = await add(hub, "http://127.0.0.1:1/")
+    await finish_group(hub)
+    for _ in range(40):
+        await deliveries.run(hub.hub)
+        clock.advance(3600 * 1000)
+    [delivery] = await sent(hub, hook)
+    assert delivery["state"] == "failed"
+    assert "Connect" in delivery["reason"]
+    clock.advance(5 * _DAY_MS)
+    await hub.admin.post(f"/webhooks/{hook['id']}/test")
+    await deliveries.run(hub.hub)
+    [one] = (await hub.admin.get("/webhooks")).json()["webhooks"]
+    assert "nothing arrived for 6." in one["disabled_reason"]
+    told = (await hub.admin.get("/events", params={"limit": 500})).json()["events"]
+    assert [event["action"] for event in told if event["action"].startswith("webhook.")] == [
+        "webhook.created", "webhook.disabled"
+    ]  # fmt: skip
+    assert (await hub.admin.post(f"/webhooks/{hook['id']}/test")).status_code == 409
+    enabled = (await hub.admin.post(f"/webhooks/{hook['id']}/enable")).json()
+    assert (enabled["disabled_at_ms"], enabled["failing_since_ms"]) == (None, None)
+
+
+async def test_gone_is_the_end(hub: HubDouble, receiver: Receiver) -> None:
+    hook = await add(hub, receiver.url)
+    receiver.answers = [410]
+    await hub.admin.post(f"/webhooks/{hook['id']}/test")
+    await deliveries.run(hub.hub)
+    [one] = (await hub.admin.get("/webhooks")).json()["webhooks"]
+    assert "410" in one["disabled_reason"]
+    assert [said["type"] for said in receiver.said] == ["webhook.test"]
+
+
+async def test_two_hubs_do_not_send_at_once(hub: HubDouble, receiver: Receiver) -> None:
+    """Both looked before either claimed; and a claim that its holder lost is not counted twice."""
+    await add(hub, receiver.url)
+    await finish_group(hub)
+    await asyncio.gather(*(notices.gather(hub.hub) for _ in range(3)))
+    due = await hub.hub.store.read(lambda connection: rows.due(connection, now_ms=hub.hub.now_ms(), limit=9))
+    assert len(due) == 1
+    await asyncio.gather(*(deliveries.run(hub.hub) for _ in range(4)))
+    assert len(receiver.heard) == 1
+
+
+async def test_a_message_outlives_a_restart(tmp_path: Path, receiver: Receiver) -> None:
+    settings: dict[str, Any] = {"webhook_private": "127.0.0.0/8", "webhook_round_s": 3600}
+    async with running_hub(tmp_path, **settings) as first:
+        hook = await add(first, receiver.url)
+        await finish_group(first)
+    async with running_hub(tmp_path, **settings) as second:
+        await deliveries.run(second.hub)
+    [(headers, body)] = receiver.heard
+    assert verify_webhook(headers, body, hook["secret"])["type"] == "group.complete"
+
+
+async def test_a_receiver_that_hangs_or_floods_holds_nothing_up(hub: HubDouble, receiver: Receiver) -> None:
+    hub.hub.settings.webhook_call_s = 0.3
+    hook = await add(hub, receiver.url)
+    receiver.hang = True
+    await hub.admin.post(f"/webhooks/{hook['id']}/test")
+    await asyncio.wait_for(deliveries.run(hub.hub), 5)
+    [delivery] = await sent(hub, hook)
+    assert (delivery["state"], delivery["reason"]) == ("pending", "no answer in 0.3 s")
+
+
+_REFUSED = [
+    "http://example.org/",
+    "https://user:pw@example.org/",
+    "https://example.org/#x",
+    "https://127.0.0.1/",
+    "https://[::1]/",
+    "https://[::ffff:169.254.169.254]/",
+    "https://169.254.169.254/latest/meta-data",
+    "https://10.0.0.1/",
+    "https://2130706433/",
+    "https://0x7f.1/",
+    "https://example.org:99999/",
+    "https://ex ample.org/",
+    "ftp://example.org/",
+    "file:///etc/passwd",
+    "https:///nothing",
+    "https://exämple.org/",
+]
+
+
+async def test_addresses_that_are_refused(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, webhook_round_s=3600) as plain:
+        for url in _REFUSED:
+            answer = await plain.admin.post("/webhooks", json={"url": url})
+            assert answer.status_code == 422, url
+            assert "url" in answer.json()["field"]
+
+
+async def test_a_name_that_leads_inside_is_refused_when_it_is_used(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every address of the name counts, and the connection goes to one that was judged: no second question."""
+    answers = [["93.184.215.14", "127.0.0.1"], ["10.1.2.3"], ["::ffff:127.0.0.1"], []]
+    asked: list[str] = []
+
+    async def resolve(host: str, port: int) -> list[Any]:
+        asked.append(host)
+        return [ipaddress.ip_address(text) for text in answers[len(asked) - 1]] or [
+            ipaddress.ip_address("fe80::1")
+        ]
+
+    monkeypatch.setattr(deliveries, "_resolve", resolve)
+    async with running_hub(tmp_path, webhook_round_s=3600) as plain:
+        hook = await add(plain, "https://rebinding.example:444/x")
+        for _ in answers:
+            await plain.admin.post(f"/webhooks/{hook['id']}/test")
+        await deliveries.run(plain.hub)
+        reasons = [one["reason"] for one in await sent(plain, hook)]
+        assert len(reasons) == len(asked) == len(answers)
+        assert all("which webhooks do not reach" in reason for reason in reasons)
+    assert receiver.heard == []
+
+
+async def test_without_https_only_named_networks_are_reached(
+    hub: HubDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolve(host: str, port: int) -> list[Any]:
+        return [ipaddress.ip_address("93.184.215.14")]
+
+    monkeypatch.setattr(deliveries, "_resolve", resolve)
+    hook = await add(hub, "http://public.example/")
+    await hub.admin.post(f"/webhooks/{hook['id']}/test")
+    await deliveries.run(hub.hub)
+    [delivery] = await sent(hub, hook)
+    assert "without https" in delivery["reason"]
+
+
+async def test_there_are_only_so_many(hub: HubDouble) -> None:
+    hub.hub.settings.webhooks_max = 1
+    await add(hub, "https://example.org/")
+    assert (await hub.admin.post("/webhooks", json={"url": "https://example.org/"})).status_code == 413
+
+
+async def test_old_deliveries_go(hub: HubDouble, receiver: Receiver, clock: FakeClock) -> None:
+    hook = await add(hub, receiver.url)
+    await hub.admin.post(f"/webhooks/{hook['id']}/test")
+    await deliveries.run(hub.hub)
+    await hub.hub.store.write(lambda tx: rows.prune(tx, before_ms=tx.now_ms))
+    assert len(await sent(hub, hook)) == 1
+    clock.advance(1)
+    await hub.hub.store.write(lambda tx: rows.prune(tx, before_ms=tx.now_ms))
+    assert await sent(hub, hook) == []
+
+
+def test_signatures_are_those_of_the_standard() -> None:
+    """The example of the Standard Webhooks specification."""
+    secret = secret_bytes("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    body = b'{"test": 2432232314}'
+    found = signature(secret, message_id="msg_p5jXN8AQM9LWM0D4loKWxJek", timestamp_s=1614265330, body=body)
+    assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_what_is_not_signed_is_refused() -> None:
+    secret, body = "whsec_" + "QUJD" * 8, b'{"type": "x"}'
+    signed = signature(secret_bytes(secret), message_id="msg_1", timestamp_s=1000, body=body)
+    headers = {"Webhook-Id": "msg_1", "Webhook-Timestamp": "1000", "Webhook-Signature": f"v1,AAAA {signed}"}
+    assert verify_webhook(headers, body, secret, now_s=1300) == {"type": "x"}
+    assert verify_webhook(headers, body.decode(), secret, now_s=700) == {"type": "x"}
+    for wrong in (
+        {**headers, "Webhook-Id": "msg_2"},
+        {**headers, "Webhook-Timestamp": "1001"},
+        {**headers, "Webhook-Timestamp": "soon"},
+        {**headers, "Webhook-Signature": "v1,"},
+        {**headers, "Webhook-Signature": "é"},
+        {name: value for name, value in headers.items() if name != "Webhook-Signature"},
+    ):
+        with pytest.raises(WebhookError):
+            verify_webhook(wrong, body, secret, now_s=1000)
+    with pytest.raises(WebhookError, match="not signed"):
+        verify_webhook(headers, body + b" ", secret, now_s=1000)
+    for now_s in (1301, 699):
+        with pytest.raises(WebhookError, match="signed"):
+            verify_webhook(headers, body, secret, now_s=now_s)
