@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.table import Figure
 
-MODULES = ("allocation", "heartbeats", "throughput", "groups", "money", "sandboxes")
+MODULES = ("allocation", "heartbeats", "throughput", "groups", "artifacts", "money", "sandboxes")
 
 #: What the modules measure when they are run from here. Functions as many as the peers' calls: a longer run would
 #: hide more of what it costs to begin and to end.
@@ -21,6 +21,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "heartbeats": {"NODES": 200, "MEASURE_S": 2.0},
         "throughput": {"FUNCTIONS": 500, "COMMANDS": 100, "BOXED_COMMANDS": 50, "SINGLES": 20},
         "groups": {"ITEMS": 2_000, "SINGLES": 500, "ROUNDS": 1},
+        "artifacts": {"MEGABYTES": 256, "ROUNDS": 1},
         "money": {"FUNCTIONS": 500, "SETTLEMENTS": 2_000, "ROUNDS": 1},
         "sandboxes": {"STARTS": 8, "COMPUTATIONS": 3},
     },
@@ -30,6 +31,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "heartbeats": {"NODES": 4, "INTERVAL_S": 0.2, "MEASURE_S": 0.5},
         "throughput": {"FUNCTIONS": 20, "COMMANDS": 5, "BOXED_COMMANDS": 2, "SINGLES": 2},
         "groups": {"ITEMS": 200, "SINGLES": 20, "ROUNDS": 1},
+        "artifacts": {"MEGABYTES": 8, "ROUNDS": 1},
         "money": {"FUNCTIONS": 20, "SETTLEMENTS": 50, "ROUNDS": 1},
         "sandboxes": {"STARTS": 1, "COMPUTATIONS": 1, "ROUNDS": 1_000},
     },

@@ -26,6 +26,7 @@ LIMITS_S = {
     "heartbeats": 90.0,
     "throughput": 100.0,
     "groups": 60.0,
+    "artifacts": 90.0,
     "money": 120.0,
     "sandboxes": 120.0,
     "floors": 60.0,
