@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from computepool.agent.cpus import MILLI, SETTLED_S, Cpus, lent_ids
+from computepool.protocol.jobs import Needs
+from computepool.protocol.nodes import RunningAttempt
+from computepool.protocol.values import decode
+from tests.agent.conftest import StartNode
+from tests.agent.fake_hub import OWNER, STRANGER, FakeHub, function, payload, script, until
 
 CORES = st.one_of(st.integers(1, 4).map(float), st.integers(1, 4000).map(lambda milli: milli / MILLI))
 
@@ -79,6 +86,7 @@ class Reservations(RuleBasedStateMachine):
 
 
 TestReservations = Reservations.TestCase
+TestReservations.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
 def test_what_is_idle_may_be_used_after_a_while_and_goes_back_at_once() -> None:
@@ -134,3 +142,104 @@ def test_only_usable_ids_are_lent_and_no_more_than_cores(usable: set[int], cores
     ids = lent_ids(sorted(usable), cores, seed=seed)
     assert set(ids) <= usable
     assert len(ids) == len(set(ids)) == min(len(usable), max(1, math.ceil(cores)))
+
+
+# ------------------------------------------------------------ real jobs
+USABLE = tuple(sorted(os.sched_getaffinity(0)))
+two_cpus = pytest.mark.skipif(len(USABLE) < 2, reason="there is one CPU only")
+#: Writes down where it may run whenever that changes, until a file tells it to stop.
+WATCH = """
+import os, sys, time
+seen = None
+while True:
+    now = sorted(os.sched_getaffinity(0))
+    if now != seen:
+        seen = now
+        print(*now, flush=True)
+    time.sleep(0.02)
+"""
+
+
+def said(hub: FakeHub, attempt: str) -> RunningAttempt | None:
+    """The node's last word about an attempt."""
+    for request in reversed(hub.polls):
+        for running in request.running:
+            if running.attempt_id == attempt:
+                return running
+    return None
+
+
+@two_cpus
+@pytest.mark.anyio
+async def test_each_job_has_cpus_of_its_own(hub: FakeHub, start_node: StartNode) -> None:
+    node = await start_node(level="namespace", elastic=False)
+    watching = [*hub.submit(script(WATCH)), *hub.submit(script(WATCH))]
+    await until(lambda: all(hub.log_texts[attempt]["stdout"] for attempt in watching))
+    printed = [hub.log_texts[attempt]["stdout"].split() for attempt in watching]
+    assert sorted(printed) == [[str(id_)] for id_ in USABLE[:2]]
+    await until(lambda: all((word := said(hub, a)) and word.load and word.load.rss_mb for a in watching))
+    shown = {attempt: word for attempt in watching if (word := said(hub, attempt))}
+    assert [[str(id_) for id_ in shown[a].cpu_ids] for a in watching] == printed
+    assert all(word.load is not None and word.load.processes == 1 for word in shown.values())
+    status = node.agent.status()
+    assert (status["cpus_free"], {tuple(job["cpu_ids"]) for job in status["running"]}) == (
+        [],
+        {(id_,) for id_ in USABLE[:2]},
+    )
+    for attempt in watching:
+        hub.stop_attempt(attempt)
+    await until(lambda: node.agent.status()["cpus_free"] == list(USABLE[:2]))
+
+
+@two_cpus
+@pytest.mark.anyio
+async def test_functions_see_their_cpus_and_how_many_threads_to_start(
+    hub: FakeHub, start_node: StartNode
+) -> None:
+    def look() -> tuple[list[int], str | None]:
+        return sorted(os.sched_getaffinity(0)), os.environ.get("OMP_NUM_THREADS")
+
+    await start_node(level="namespace")
+    one = hub.submit(function(look, needs=Needs(cores=1)), [payload()])
+    await until(lambda: one[0] in hub.reports)
+    both = hub.submit(function(look, needs=Needs(cores=2)), [payload()])
+    own = hub.submit(function(look, env={"OMP_NUM_THREADS": "7"}), [payload()])
+    await until(lambda: len(hub.reports) == 3)
+    results = [decode(hub.reports[a].result) for a in (*one, *both, *own)]
+    assert [len(ids) for ids, _ in results] == [1, 2, 1]
+    assert [threads for _, threads in results] == ["1", "2", "7"]
+
+
+@two_cpus
+@pytest.mark.anyio
+async def test_idle_cpus_are_lent_to_the_owners_jobs_and_taken_back_at_once(
+    hub: FakeHub, start_node: StartNode
+) -> None:
+    await start_node(level="process")
+    (long,) = hub.submit(script(WATCH), account=OWNER)
+    lines = hub.log_texts[long]
+    await until(lambda: lines["stdout"].splitlines()[-1:] == [f"{USABLE[0]} {USABLE[1]}"])
+    first = lines["stdout"].splitlines()[0]  # it began on its own alone
+    assert first in map(str, USABLE[:2])
+    (new,) = hub.submit(script(WATCH), account=OWNER)
+    await until(lambda: bool(hub.log_texts[new]["stdout"]))
+    other = hub.log_texts[new]["stdout"].splitlines()[0]
+    assert {first, other} == set(map(str, USABLE[:2]))
+    await until(lambda: lines["stdout"].splitlines()[-1] == first)
+    hub.stop_attempt(new)
+    await until(lambda: lines["stdout"].splitlines()[-1] == f"{USABLE[0]} {USABLE[1]}")
+    hub.stop_attempt(long)
+
+
+@two_cpus
+@pytest.mark.anyio
+async def test_strangers_get_what_they_pay_for_unless_the_owner_says(
+    hub: FakeHub, start_node: StartNode
+) -> None:
+    node = await start_node(level="namespace")
+    (stranger,) = hub.submit(script(WATCH), account=STRANGER)
+    slots = node.agent._slots
+    await until(lambda: bool((word := said(hub, stranger)) and word.load and word.load.cpu_percent))
+    assert slots.cpus.free  # it has run for seconds, and the other one is idle
+    assert len(hub.log_texts[stranger]["stdout"].splitlines()) == 1
+    hub.stop_attempt(stranger)

@@ -203,3 +203,18 @@ def test_one_hanging_job_does_not_decide() -> None:
     for _ in range(20):
         pace = pace.add(0.0, "acc")
     assert pace.add(30.0, "acc").sure_slowdown < 1.5
+
+
+def test_runs_on_lent_cpus_make_nobody_else_look_slow() -> None:
+    """They are still held against the others: whoever claims to be one of these gains nothing by it."""
+    peers = Peers()
+
+    def run(node: str, ran_ms: int, *, alone: bool = False) -> float | None:
+        return peers.compare("s", "cpu", node_id=node, owner=node, ran_ms=ran_ms, peers_min=3, alone=alone)
+
+    for node in ("a", "b", "c"):
+        assert run(node, 125, alone=True) is None
+    for node in ("d", "e", "f", "g"):
+        run(node, 1000)
+    assert run("d", 1000) == 0.0  # not three octaves slower than a, b and c
+    assert run("liar", 4000, alone=True) == 2.0

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import httpx2
 import pytest
 
-from computepool.testing.hub import HubDouble
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
 
 
@@ -50,3 +54,63 @@ async def test_logs_of_a_repeated_report_are_kept_once(hub: HubDouble) -> None:
     assert await node.report_all([report], **said) == ["replay"]
     chunks = (await hub.admin.get(f"/jobs/{job_id}/logs")).json()["chunks"]
     assert [chunk["text"] for chunk in chunks] == ["once\n"]
+
+
+# ------------------------------------------------------------ codes that several hosts join with
+async def joining(hub: HubDouble, words: str) -> int | str:
+    """The status of a refusal, else the id of the new node."""
+    node = NodeDouble(hub.client(), hub.hub.clock)
+    try:
+        await node.register(words)
+    except httpx2.HTTPStatusError as error:
+        return error.response.status_code
+    return node.node_id
+
+
+async def test_as_many_hosts_join_as_the_code_is_good_for(any_hub: HubDouble) -> None:
+    made = (await any_hub.admin.post("/nodes/codes", json={"hosts": 3})).json()
+    found = await asyncio.gather(*(joining(any_hub, made["code"]) for _ in range(6)))
+    assert sum(isinstance(node, str) for node in found) == 3
+    assert [node for node in found if node == 422] == [422] * 3
+    assert (await any_hub.admin.get("/nodes/codes")).json()["codes"] == []  # it is used up
+
+
+async def test_a_lost_answer_does_not_use_a_code_twice(hub: HubDouble) -> None:
+    made = (await hub.admin.post("/nodes/codes", json={"hosts": 2})).json()
+    node = NodeDouble(hub.client(), hub.hub.clock)
+    await node.register(made["code"])
+    await node.register(made["code"])
+    [listed] = (await hub.admin.get("/nodes/codes")).json()["codes"]
+    assert (listed["used"], listed["hosts"]) == (1, 2)
+
+
+async def test_a_join_code_ends_by_its_time_by_its_owner_and_with_a_revoked_node(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with running_hub(tmp_path, clock=clock, join_code_life_s=100, join_code_hosts=5) as hub:
+        late = (await hub.admin.post("/nodes/codes", json={"hosts": 5, "life_s": 10_000})).json()
+        assert late["expires_at_ms"] <= clock.now_ms() + 100_000  # no longer than the hub lets it
+        clock.advance(100_001)
+        assert await joining(hub, late["code"]) == 422
+        ended = (await hub.admin.post("/nodes/codes", json={"hosts": None})).json()
+        assert ended["hosts"] == 5
+        [listed] = (await hub.admin.get("/nodes/codes")).json()["codes"]
+        assert listed["id"] not in ended["code"]
+        assert (await hub.admin.delete(f"/nodes/codes/{listed['id']}")).status_code == 204
+        assert await joining(hub, ended["code"]) == 422
+        assert (await hub.admin.delete(f"/nodes/codes/{listed['id']}")).status_code == 404
+        known = (await hub.admin.post("/nodes/codes", json={"hosts": 2})).json()["code"]
+        stolen = await joining(hub, known)
+        await hub.admin.post(f"/nodes/{stolen}/revoke")
+        assert await joining(hub, known) == 422
+        assert (await hub.admin.post("/nodes/codes", json={"hosts": 6})).status_code == 422
+
+
+async def test_a_join_code_is_for_nothing_else_and_kept_as_a_hash(hub: HubDouble) -> None:
+    made = (await hub.admin.post("/nodes/codes", json={"hosts": 2})).json()["code"]
+    assert (await hub.client().post("/signin", json={"code": made})).status_code == 422
+    rows = await hub.hub.store.read(lambda c: c.exec_driver_sql("SELECT hash, purpose FROM codes").all())
+    assert made not in repr(rows)
+    assert "join" in {row.purpose for row in rows}
+    for wrong in ("%", "_" * 12, "0" * 12):
+        assert (await hub.admin.delete(f"/nodes/codes/{wrong}")).status_code in (404, 405, 422)
+    assert await joining(hub, made) != 422

@@ -27,6 +27,9 @@ from computepool.protocol.nodes import LogText, RunningAttempt
 
 _log = logging.getLogger(__name__)
 
+#: The look at an attempt's processes that is worth telling: it says how busy they are.
+_FIRST_WORD = 2
+
 #: Told once per attempt: how it ended, and the last of what it wrote.
 OnEnding = Callable[[Attempt, Ending, Sequence[LogText]], None]
 
@@ -214,7 +217,7 @@ class Executor:
                 lane.worker.poll_output()
             self._enforce_time(head, lane, now)
         if now - self._patrolled_at >= self._limits.patrol_s:
-            self._patrol(now - self._patrolled_at)
+            news = self._patrol(now - self._patrolled_at) or news
             self._patrolled_at = now
         return news
 
@@ -234,7 +237,9 @@ class Executor:
         if worker and not worker.ready and now - worker.started_at > self._limits.worker_start_s:
             worker.kill(Status.SANDBOX_ERROR)
 
-    def _patrol(self, elapsed_s: float) -> None:
+    def _patrol(self, elapsed_s: float) -> bool:
+        """True when there is a first word about what something that runs does; later ones go with the polls."""
+        news = False
         self._processes.patrol()
         self._pool.patrol()
         now = self._clock.steady()
@@ -242,5 +247,7 @@ class Executor:
         for lane, head in self.lanes():
             if head.announced and (process := lane.process()) is not None:
                 head.load = Load.seen(process, now, head.load)
+                news = news or head.load.looks == _FIRST_WORD
             if head.grant.gpus and head.started_at is not None:
                 head.gpu_ms += self._meter.busy_fraction(head.grant.gpus) * elapsed_s * 1000
+        return news

@@ -15,6 +15,7 @@ class Load:
     cpu_percent: float = 0.0  #: since the last look; 100 is one CPU
     rss_mb: int = 0
     processes: int = 0
+    looks: int = 1  #: how often it was measured; the first one has nothing to compare with
 
     @classmethod
     def seen(cls, process: Process, now: float, before: Load | None) -> Load:
@@ -29,6 +30,7 @@ class Load:
             cpu_percent=round(percent, 1),
             rss_mb=used.rss_mb,
             processes=process.processes(),
+            looks=1 if before is None else before.looks + 1,
         )
 
     def wire(self) -> LoadModel:

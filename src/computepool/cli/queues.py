@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from computepool.cli import output
-from computepool.cli.jobs import print_why
 from computepool.cli.options import Json, Limit, accepts, open_pool, requirements
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs import NodeVerdictView
-    from computepool.protocol.queueing import LoadView, QueueRow, QueueView
+    from computepool.protocol.queueing import LeaseView, LoadView, QueueRow, QueueView
     from computepool.sdk import JobOptions
 
 _NODES = ("NODE", "STATE", "RUNNING", "WAITING", "CORES FREE", "RAM FREE", "CPU", "RSS", "PROCESSES", "TAGS")
@@ -34,8 +33,8 @@ _LEASES = (
 def queue(*, json: Json = False) -> None:
     """Show what each node holds and does, on which of its CPUs, and what waits for a node.
 
-    CPU is in percent of one, over the last second; RSS is memory that is really in use. Of others' jobs only numbers
-    are shown.
+    CPUS are the node's own numbers. LOAD is CPU time over the last second, where 100 % is one CPU, then memory, then
+    processes. Of others' jobs only numbers are shown; --json has more.
 
     \b
     Examples:
@@ -65,8 +64,8 @@ def _node(node: QueueRow) -> tuple[output.Cell, ...]:
         node.running,
         node.leased,
         f"{node.cores_free:g} of {node.cores_total:g}",
-        f"{output.memory(node.ram_free_mb)} of {output.memory(node.ram_total_mb)}",
-        *_load(node.load if node.running else None),
+        output.memory(node.ram_free_mb),
+        _load(node.load if node.running else None),
         " ".join(node.tags),
     )
 
@@ -75,18 +74,21 @@ def _leases(view: QueueView) -> Iterator[tuple[output.Cell, ...]]:
     for node in view.nodes:
         for lease in node.leases:
             yield (
-                node.name, lease.job_id, lease.name, lease.key, lease.state, output.span(lease.age_ms),
-                "" if lease.progress is None else f"{lease.progress:.0%}", f"{lease.cores:g}",
-                output.ranges(lease.cpu_ids), *_load(lease.load),
+                node.name, lease.job_id, lease.key or lease.name, _state(lease), output.span(lease.age_ms),
+                f"{lease.cores:g}", output.ranges(lease.cpu_ids), _load(lease.load),
             )  # fmt: skip
         if node.hidden:
             yield (node.name, f"and {node.hidden} more", *[""] * (len(_LEASES) - 2))
 
 
-def _load(load: LoadView | None) -> tuple[str, str, str]:
+def _state(lease: LeaseView) -> str:
+    return lease.state if lease.progress is None else f"{lease.state} {lease.progress:.0%}"
+
+
+def _load(load: LoadView | None) -> str:
     if load is None:
-        return "", "", ""
-    return f"{load.cpu_percent:.0f} %", output.memory(load.rss_mb), str(load.processes)
+        return ""
+    return f"{load.cpu_percent:.0f} %, {output.memory(load.rss_mb)}, {load.processes}"
 
 
 @accepts(needs=requirements)
@@ -108,7 +110,7 @@ def hosts(*, limit: Limit = 30, json: Json = False, needs: JobOptions) -> None:
     if json:
         output.print_json(view)
         return
-    print_why(view.why)
+    output.say(view.why.sentence)
     output.print_table(
         ("", "NODE", "FITS", "SCORE", "TAGS", "BECAUSE"),
         (_verdict(place, host) for place, host in enumerate(view.hosts, 1)),

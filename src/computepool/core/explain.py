@@ -230,7 +230,7 @@ def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdict
     if why.eligible_now:
         return f"Can start now on {why.eligible_now} of {_nodes(nodes)}."
     change = why.changes[0] if why.changes else None
-    culprits = _culprits(why.gates, change)
+    culprits = _culprits(why.gates, change, able=why.able)
     blame = " and ".join(_blame(fleet, shape, report, verdicts=verdicts) for report in culprits)
     opening = "Waiting" if why.able else "No node could ever run this"
     if change:
@@ -250,11 +250,18 @@ def _blame(fleet: Fleet, shape: Shape, report: GateReport, *, verdicts: Verdicts
     return gatewords.failing(report.gate, shape, count=report.failing, total=verdicts.rows.size, busy=busy)
 
 
-def _culprits(gates: Sequence[GateReport], change: Change | None) -> list[GateReport]:
-    """What to name: the gates whose change would help, else the one that fails most nodes."""
+def _culprits(gates: Sequence[GateReport], change: Change | None, *, able: int) -> list[GateReport]:
+    """What to name: the gates whose change would help, else the one that fails most nodes.
+
+    Where no node could ever run it, that nodes are busy as well is not the reason.
+    """
     if change:
         return [report for report in gates if report.gate in change.gates]
-    return [max(gates, key=lambda report: (report.passing_without, report.failing))]
+
+    def weight(report: GateReport) -> tuple[int, int, int]:
+        return report.passing_without, 0 if able else report.failing_even_if_idle, report.failing
+
+    return [max(gates, key=weight)]
 
 
 def _nodes(count: int) -> str:

@@ -85,6 +85,7 @@ class Run(NamedTuple):
     account: str
     cards: bool  #: it had a graphics card
     ran_ms: int
+    stretched: bool = False  #: it used more CPU time than its cores have: idle ones were lent to it
 
 
 @dataclass(slots=True)
@@ -100,15 +101,34 @@ class Peers:
     _specs: OrderedDict[tuple[str, str], OrderedDict[str, _Seen]] = field(default_factory=OrderedDict)
 
     def compare(
-        self, spec: str, tier: str, *, node_id: str, owner: str, ran_ms: int, peers_min: int
+        self,
+        spec: str,
+        tier: str,
+        *,
+        node_id: str,
+        owner: str,
+        ran_ms: int,
+        peers_min: int,
+        alone: bool = False,
     ) -> float | None:
-        """How much slower this run was than those of other owners' nodes; None while too few of them ran such jobs."""
+        """How much slower this run was than those of other owners' nodes; None while too few of them ran such jobs.
+
+        `alone`: others are not held against it. Whoever lies about that gains nothing: it is held against others all
+        the same.
+        """
         key = (spec, tier)
         nodes = self._specs.setdefault(key, OrderedDict())
         self._specs.move_to_end(key)
         if len(self._specs) > _SPECS_MAX:
             self._specs.popitem(last=False)
         took = math.log2(max(1, ran_ms))
+        if not alone:
+            self._remember(nodes, node_id, owner, took=took)
+        others = [other.mean for other in nodes.values() if other.owner != owner]
+        return took - median(others) if len(others) >= peers_min else None
+
+    @staticmethod
+    def _remember(nodes: OrderedDict[str, _Seen], node_id: str, owner: str, *, took: float) -> None:
         seen = nodes.get(node_id)
         if seen is None:
             nodes[node_id] = _Seen(owner, took)
@@ -117,5 +137,3 @@ class Peers:
         nodes.move_to_end(node_id)
         if len(nodes) > _NODES_MAX:
             nodes.popitem(last=False)
-        others = [other.mean for other in nodes.values() if other.owner != owner]
-        return took - median(others) if len(others) >= peers_min else None

@@ -50,6 +50,7 @@ class QueueRow(Reply):
     tags: list[str] = []
     mesh_version: str = ""
     url: str = ""
+    seen_ms: int = 0  #: when it last spoke, and said what it does
     leases: list[LeaseView] = []  #: of your jobs; administrators see all
     hidden: int = 0  #: attempts of others' jobs, and those beyond the longest list
     load: LoadView = LoadView()  #: of everything that runs there, others' jobs included

@@ -27,7 +27,7 @@ from computepool.core.isolation import Level
 
 #: The user-space kernel and its gofer have some 30 threads and 25 MB at rest, and up to four threads of the host for
 #: each of the job's. The exact limit on the job's processes is inside; this is the wall around it.
-_FOOTPRINT = Footprint(pids=128, processes=4, pids_each=4, memory_mb=64, limits_inside=True)
+_FOOTPRINT = Footprint(pids=128, processes=7, pids_each=4, memory_mb=64, limits_inside=True)
 LOG_FD = launcher.FIRST_OWN_FD - 1
 _LOG_BYTES_MAX = 16 * 1024
 #: Exit code of runsc when it could not start the job.

@@ -27,6 +27,8 @@ RETIERED = "node.retiered"
 RUNS_MAX = 20_000
 _RUNS_AT_ONCE = 200
 _SAVE_EVERY_MS = 60_000
+#: CPU time beyond that of its cores, of which this much is a matter of measuring.
+_STRETCHED = 1.2
 
 
 # ---------------------------------------------------------------- nodes come
@@ -140,8 +142,12 @@ def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
         attempt = session.attempts.get(report.attempt_id)
         # What its owner runs there says nothing: it can be made to look like anything.
         if attempt is not None and attempt.grant.account_id != session.profile.owner:
-            grant = attempt.grant
-            hub.runs.append(Run(node_id, grant.spec, grant.account_id, bool(grant.gpus), report.ran_ms))
+            grant, cpu_milli = attempt.grant, attempt.lane.shape.requirements.cpu_milli
+            used_ms = 0 if report.usage is None else report.usage.cpu_ms
+            stretched = used_ms * 1000 > _STRETCHED * report.ran_ms * cpu_milli
+            hub.runs.append(
+                Run(node_id, grant.spec, grant.account_id, bool(grant.gpus), report.ran_ms, stretched)
+            )
 
 
 async def judge_runs(hub: Hub) -> None:
@@ -171,6 +177,7 @@ def _compare(hub: Hub, run: Run) -> bool:
         owner=session.profile.owner,
         ran_ms=run.ran_ms,
         peers_min=hub.settings.retier_peers,
+        alone=run.stretched,
     )
     if slower is None:
         return False

@@ -68,6 +68,7 @@ def _row(hub: Hub, session: Session, shown: list[LiveAttempt], *, jobs: dict[str
         tags=sorted(profile.tags),
         mesh_version=profile.mesh_version,
         url=profile.url,
+        seen_ms=session.seen_ms,
         leases=[_lease(hub, attempt, jobs.get(attempt.job_id)) for attempt in shown],
         hidden=len(session.attempts) - len(shown),
         load=_together(session.attempts.values()),
