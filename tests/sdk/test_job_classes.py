@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -265,6 +266,59 @@ def make_installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functions, "_INSTALLED", (*functions._INSTALLED, f"{folder}{os.sep}"))
 
 
+SCRIPT = """
+import enum
+from dataclasses import dataclass, field
+from computepool import ComputeJob, ComputeJobState, connect
+
+class Kind(enum.Enum):
+    GOOD = 1
+
+@dataclass
+class Inner:
+    kind: Kind
+
+@dataclass
+class State(ComputeJobState):
+    inner: list[Inner] = field(default_factory=list)
+
+class Job(ComputeJob[State]):
+    def __init__(self, state):  # its author's own names, and no super().__init__
+        self.state, self._run, self._report, self._files = state, "mine", "mine", "mine"
+    def run_compute_job(self):
+        self.good = [inner.kind is Kind.GOOD and type(inner) is Inner for inner in self.state.inner]
+    def build_result_payload(self):
+        return {"good": self.good, "mine": [self._run, self._report, self._files], "name": __name__}
+
+if __name__ == "__main__":
+    print(connect().submit_job(Job, State(inner=[Inner(Kind.GOOD)])).result(60).payload)
+"""
+
+
+def test_everything_may_be_defined_in_the_script_itself(class_pool: RealPool, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(SCRIPT)
+    env = {**os.environ, "COMPUTEPOOL_HUB": class_pool.hubs[0].url, "COMPUTEPOOL_KEY": class_pool.admin_key}
+    done = subprocess.run(
+        [sys.executable, "main.py"], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "{'good': [True], 'mine': ['mine', 'mine', 'mine'], 'name': '__main__'}\n", (
+        done.stderr
+    )
+
+
+class Undecorated(ComputeJobState):
+    number: int = 0
+
+
+class NotDecorated(Count, ComputeJob[Undecorated]):  # type: ignore[misc, type-var]
+    State = Undecorated
+
+
+@dataclass
+class MoreState(State):
+    more: int = 0
+
+
 def test_where_the_state_says(pool: Pool) -> None:
     """Nobody else is there, so what is excluded waits, and says for what."""
     excluded: list[dict[str, Any]] = [
@@ -286,6 +340,8 @@ WAYS: list[tuple[str, Callable[[], Any], str]] = [
     ("not a job class", lambda: (pow, State(text="")), "is not a class made from ComputeJob"),
     ("another state", lambda: (Count, ComputeJobState()), "takes states of State, not ComputeJobState"),
     ("a field", lambda: (Count, State(text="", points=[threading.Lock()])), r"State\.points\[0\]: _thread"),  # type: ignore[list-item]
+    ("a state of its own", lambda: (Count, MoreState(text="")), "takes states of State, not MoreState"),
+    ("no dataclass", lambda: (NotDecorated, Undecorated()), "where MyState is a dataclass"),
     ("no work", lambda: (ComputeJob, State(text="")), "has no run_compute_job"),
 ]
 

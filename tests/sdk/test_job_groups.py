@@ -17,7 +17,11 @@ from computepool.sdk.errors import BadRequest, HubUnreachable
 from computepool.testing.processes import RealPool
 from tests.sdk.conftest import NODE
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(120),
+    pytest.mark.filterwarnings("ignore:.*is home and the only host"),
+]
 
 
 @dataclass
@@ -223,3 +227,12 @@ def test_jobs_are_told_where_home_is_and_may_run_there_if_their_state_says_so(po
     made.drain(60)
     assert {report["home"] for report in made.reports()} == {NODE}
     assert pool.groups.get(made.group_id).complete
+
+
+def test_somebody_with_one_machine_is_told_why_nothing_will_run(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = pool.nodes.find(NODE)
+    monkeypatch.setattr(pool.nodes, "list", lambda **_: [home])
+    with pytest.warns(UserWarning, match=f"{NODE} is home and the only host.*allow_home_compute=True"):
+        submit_compute_job_group(pool, Length, states(1), home=NODE).collector.cancel()

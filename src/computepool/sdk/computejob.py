@@ -15,9 +15,9 @@ import tempfile
 import threading
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NoReturn, Self, TypeVar
 
 from computepool.protocol import values
 from computepool.sdk import checkpointing
@@ -47,6 +47,47 @@ class _File:
     moves: bool
 
 
+@dataclass
+class _Run:
+    """What is known of one run of a job. Apart from the job, where any name may be its author's."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    report: dict[str, Any] | None = None
+    reported_file: Path | None = None
+    work_dir: Path | None = None
+    files: dict[str, _File] = field(default_factory=dict)
+    arrived: bool = False
+
+    def check_first(self) -> None:
+        if self.report is not None:
+            raise ReportError("the job has reported already; a job makes one report")
+
+    def snapshot(self, state: ComputeJobState, *, arrived: bool) -> str:
+        moves = {name: file.moves for name, file in self.files.items()}
+        return json.dumps({"state": encode_state(state), "arrived": arrived, "moves": moves})
+
+    def paths(self) -> dict[str, Path]:
+        for name, file in self.files.items():
+            if not file.path.is_file():
+                raise FileNotFoundError(f"the registered file {name!r} is gone: {file.path}")
+        return {name: file.path for name, file in self.files.items()}
+
+    def restore(self, snapshot: Mapping[str, Any], files: Mapping[str, Path]) -> None:
+        moves = snapshot["moves"]
+        self.arrived = bool(snapshot["arrived"])
+        self.files = {name: _File(path=path, moves=bool(moves.get(name))) for name, path in files.items()}
+
+    def final_report(self) -> dict[str, Any]:
+        if self.report is None:
+            raise ReportError(
+                "the job ended without a report: after_compute_success() must call"
+                " report_compute_success() or report_compute_artifact()"
+            )
+        if self.reported_file is not None and not self.reported_file.is_file():
+            raise ReportError(f"the reported file {self.reported_file.name!r} was gone when the job ended")
+        return self.report
+
+
 class ReportError(RuntimeError):
     """A report that is missing, wrong, or one too many."""
 
@@ -63,14 +104,15 @@ class ComputeJob(Generic[StateT]):
 
     State: ClassVar[type[ComputeJobState] | None] = None  #: taken from `ComputeJob[MyState]` unless it is set
 
+    _computepool: _Run
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        job = super().__new__(cls)
+        job._computepool = _Run()
+        return job
+
     def __init__(self, state: StateT) -> None:
         self.state: StateT = state
-        self._reporting = threading.Lock()
-        self._report: dict[str, Any] | None = None
-        self._reported_file: Path | None = None
-        self._work_dir: Path | None = None
-        self._files: dict[str, _File] = {}
-        self._arrived = False
 
     # ------------------------------------------------------------ hooks
     def run_compute_job(self) -> None:
@@ -96,14 +138,15 @@ class ComputeJob(Generic[StateT]):
     # ------------------------------------------------------------ helpers
     @property
     def reported(self) -> bool:
-        return self._report is not None
+        return self._computepool.report is not None
 
     def report_compute_success(self, result: Mapping[str, Any] | None = None) -> None:
         """This is the result; by default what `build_result_payload` says. It counts when the job has ended well."""
         payload = self.build_result_payload() if result is None else result
-        with self._reporting:
-            self._check_first()
-            self._report = _checked(payload, whose="build_result_payload()" if result is None else "result")
+        with self._computepool.lock:
+            self._computepool.check_first()
+            whose = "build_result_payload()" if result is None else "result"
+            self._computepool.report = _checked(payload, whose=whose)
 
     def report_compute_artifact(
         self,
@@ -118,18 +161,20 @@ class ComputeJob(Generic[StateT]):
         if not source.is_file():
             raise FileNotFoundError(f"cannot report {os.fspath(path)!r}: there is no such file")
         target = _under(outputs(), source.name if name is None else name)
-        with self._reporting:
-            self._check_first()
+        run = self._computepool
+        with run.lock:
+            run.check_first()
             payload = _checked({} if result is None else result, whose="result")
             _place(source, target, move=move)
-            self._report, self._reported_file = payload, target
+            run.report, run.reported_file = payload, target
 
     def work_dir(self) -> Path:
         """A folder of this job's own for files; it is removed when the job ends."""
-        if self._work_dir is None:
+        run = self._computepool
+        if run.work_dir is None:
             home = outputs().absolute().parent
-            self._work_dir = Path(tempfile.mkdtemp(prefix=".work-", dir=home))
-        return self._work_dir
+            run.work_dir = Path(tempfile.mkdtemp(prefix=".work-", dir=home))
+        return run.work_dir
 
     def register_file(
         self, path: str | os.PathLike[str], *, name: str | None = None, mode: Literal["move", "copy"] = "copy"
@@ -145,14 +190,15 @@ class ComputeJob(Generic[StateT]):
             raise FileNotFoundError(f"cannot register {os.fspath(path)!r}: there is no such file")
         known = source.name if name is None else name
         _under(Path(), known)
-        self._files[known] = _File(path=source.absolute(), moves=mode == "move")
+        self._computepool.files[known] = _File(path=source.absolute(), moves=mode == "move")
 
     def checkpoint(self, progress: float | None = None) -> bool:
         """Save state and registered files: if this node is lost, `run_compute_job` starts with them on the next one.
 
         Call it as often as you like: False where the last time was a moment ago, or this does not run on a node.
         """
-        return checkpointing.save(self._snapshot(arrived=self._arrived), self._paths(), progress)
+        run = self._computepool
+        return checkpointing.save(run.snapshot(self.state, arrived=run.arrived), run.paths(), progress)
 
     def dispatch_to(self, host: str) -> NoReturn:
         """Go on at another host, by its name or id: state and registered files travel, then `on_arrival` runs there."""
@@ -160,8 +206,9 @@ class ComputeJob(Generic[StateT]):
             raise TypeError(f"{type(self).__name__} has no on_arrival(), which says what to do at {host}")
         if self.reported:
             raise ReportError(f"{type(self).__name__} has reported already; a move would lose its report")
-        moving = [name for name, file in self._files.items() if file.moves]
-        checkpointing.move(host, self._snapshot(arrived=True), self._paths(), moving=moving)
+        run = self._computepool
+        moving = [name for name, file in run.files.items() if file.moves]
+        checkpointing.move(host, run.snapshot(self.state, arrived=True), run.paths(), moving=moving)
 
     # ------------------------------------------------------------ here
     @classmethod
@@ -197,59 +244,27 @@ class ComputeJob(Generic[StateT]):
             )
         return found
 
-    def _check_first(self) -> None:
-        if self._report is not None:
-            raise ReportError(f"{type(self).__name__} has reported already; a job makes one report")
-
-    def _snapshot(self, *, arrived: bool) -> str:
-        moves = {name: file.moves for name, file in self._files.items()}
-        return json.dumps({"state": encode_state(self.state), "arrived": arrived, "moves": moves})
-
-    def _paths(self) -> dict[str, Path]:
-        for name, file in self._files.items():
-            if not file.path.is_file():
-                raise FileNotFoundError(f"the registered file {name!r} is gone: {file.path}")
-        return {name: file.path for name, file in self._files.items()}
-
-    def _restore(self, snapshot: Mapping[str, Any], files: Mapping[str, Path]) -> None:
-        self._arrived = bool(snapshot["arrived"])
-        self._files = {
-            name: _File(path=path, moves=bool(snapshot["moves"].get(name))) for name, path in files.items()
-        }
-
-    def _run(self) -> dict[str, Any]:
-        try:
-            if self._arrived:
-                self.on_arrival()
-            else:
-                self.run_compute_job()
-            self.after_compute_success()
-            return self._final_report()
-        finally:
-            if self._work_dir is not None:
-                shutil.rmtree(self._work_dir, ignore_errors=True)
-
-    def _final_report(self) -> dict[str, Any]:
-        if self._report is None:
-            raise ReportError(
-                f"{type(self).__name__} ended without a report: after_compute_success() must call"
-                " report_compute_success() or report_compute_artifact()"
-            )
-        if self._reported_file is not None and not self._reported_file.is_file():
-            raise ReportError(f"the reported file {self._reported_file.name!r} was gone when the job ended")
-        return self._report
-
 
 def run_job(job_class: type[ComputeJob[Any]], classes: Sequence[type], state_text: str) -> dict[str, Any]:
     """What a node calls: the whole life of one job there, and its report. `classes`: of what is in the state."""
     state_class = job_class.state_class()
     job = job_class(decode_state(state_class, state_text, classes=classes))
-    saved = None if checkpointing.restored() is None else checkpointing.arrive(job.work_dir())
-    if saved is not None:
-        snapshot = json.loads(saved[0])
-        job.state = decode_state(state_class, snapshot["state"], classes=classes)
-        job._restore(snapshot, saved[1])
-    return job._run()
+    run = job._computepool
+    try:
+        saved = None if checkpointing.restored() is None else checkpointing.arrive(job.work_dir())
+        if saved is not None:
+            snapshot = json.loads(saved[0])
+            job.state = decode_state(state_class, snapshot["state"], classes=classes)
+            run.restore(snapshot, saved[1])
+        if run.arrived:
+            job.on_arrival()
+        else:
+            job.run_compute_job()
+        job.after_compute_success()
+        return run.final_report()
+    finally:
+        if run.work_dir is not None:
+            shutil.rmtree(run.work_dir, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -263,16 +278,16 @@ class LocalReport:
 def encode_state(state: ComputeJobState) -> str:
     """The state as text. Raises ValueError that names the field which cannot travel."""
     parts = []
-    for field in dataclasses.fields(state):
+    for one in dataclasses.fields(state):
         try:
-            text = values.encode(getattr(state, field.name))
+            text = values.encode(getattr(state, one.name))
         except ValueError as error:
             path, _, problem = str(error).partition(": ")
-            where = f"{type(state).__name__}.{field.name}{path.removeprefix('result')}"
+            where = f"{type(state).__name__}.{one.name}{path.removeprefix('result')}"
             raise ValueError(
                 f"{where}: {problem.partition('; ')[0]}; a state is sent without pickle"
             ) from None
-        parts.append(f"{json.dumps(field.name)}:{text}")
+        parts.append(f"{json.dumps(one.name)}:{text}")
     return "{" + ",".join(parts) + "}"
 
 

@@ -46,6 +46,10 @@ class JobReport(JobOutcome):
             raise ResultUnreadable(
                 f"The report of job {result.job_id} cannot be read: {error}", job_id=result.job_id
             ) from error
+        if not isinstance(payload, dict):
+            raise ResultUnreadable(
+                f"Job {result.job_id} reported {type(payload).__name__}, not a dict.", job_id=result.job_id
+            )
         return cls(
             job_id=result.job_id,
             exit_code=result.exit_code,
@@ -105,7 +109,7 @@ def checked_class(job_class: Any) -> JobClass:
 
 def check_state(job_class: JobClass, state: Any) -> None:
     wanted = job_class.state_class()
-    if not isinstance(state, wanted):
+    if type(state) is not wanted:
         raise BadRequest(
             f"{job_class.__name__} takes states of {wanted.__name__}, not {type(state).__name__}."
         )

@@ -7,6 +7,7 @@ and submits what is missing, and nothing twice, because a key has one job.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
@@ -40,6 +41,7 @@ class GroupSubmission:
     failures: Mapping[str, str]  #: keys for which no job could be made, and why; the collector has them, too
     home: str | None = None  #: name of the host where the results go
     _pool: Pool = field(repr=False, compare=False)
+    _allow_pickle: bool = field(default=False, repr=False)
 
     def drain(self, timeout_s: float | None = None) -> GroupSummary:
         """Wait until every key has an outcome."""
@@ -48,8 +50,8 @@ class GroupSubmission:
     def reports(self, *, follow: bool = False) -> Iterator[JobReport]:
         """What succeeded, in the order in which it came; with `follow` until nothing is pending."""
         for result in self.collector.results(follow=follow):
-            if result.state is JobState.SUCCEEDED:
-                yield JobReport.read(self._pool, result)
+            if result.state is JobState.SUCCEEDED and result.job_id:  # a key reported from outside has none
+                yield JobReport.read(self._pool, result, allow_pickle=self._allow_pickle)
 
 
 def submit_compute_job_group(
@@ -80,6 +82,7 @@ def submit_compute_job_group(
     texts = {state.job_key: jobclasses.state_text(state) for state in _told(keyed, place)}
     task = _Task(pool, work, sender, options=options, count=len(keyed))
     group = known or pool.groups.create(name, home=place.id, return_home=return_home_when_complete)
+    _warn_if_home_is_all(pool, keyed, place)
     try:
         task.run(group.id, keyed, texts, home_id=place.id, fresh=known is None)
     except BaseException as error:
@@ -94,6 +97,7 @@ def submit_compute_job_group(
         failures=task.failures,
         home=place.name,
         _pool=pool,
+        _allow_pickle=work.allow_pickle,
     )
 
 
@@ -119,6 +123,18 @@ def _told(states: Sequence[ComputeJobState], home: _Home) -> Sequence[ComputeJob
         if home.name and not state.home_host_name:
             object.__setattr__(state, "home_host_name", home.name)
     return states
+
+
+def _warn_if_home_is_all(pool: Pool, states: Sequence[ComputeJobState], home: _Home) -> None:
+    """The first thing that happens to somebody who tries it with one machine."""
+    if home.id is None or any(state.allow_home_compute for state in states):
+        return
+    if [node.id for node in pool.nodes.list(limit=2)] == [home.id]:
+        warnings.warn(
+            f"{home.name} is home and the only host: the jobs wait until another one joins."
+            " States with allow_home_compute=True run at home, too.",
+            stacklevel=3,
+        )
 
 
 class _Task:
