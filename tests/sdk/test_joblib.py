@@ -10,15 +10,12 @@ from typing import Any
 import joblib
 import numpy
 import pytest
-from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from computepool import JobFailed, Pool
 from computepool.core.jobs import JobState
 from computepool.sdk import joblib_backend
 from computepool.sdk.sizes import megabytes
-from computepool.testing.processes import RealPool
 from tests.sdk.fake_hub import FakeHub
 
 
@@ -108,31 +105,3 @@ def test_calls_inside_calls_stay_on_their_node(hub: FakeHub, pool: Pool, cores: 
     with joblib.parallel_backend("computepool", n_jobs=2, cores=cores):
         found = joblib.Parallel()(joblib.delayed(nested)(n) for n in (3, 4))
     assert found == [[backend, [0, 1, 2]], [backend, [0, 1, 2, 3]]]
-
-
-@pytest.mark.process
-@pytest.mark.timeout(120)
-def test_grid_search_over_a_real_node() -> None:
-    """The same scores as here. The node finds scikit-learn where it is installed here, instead of installing it."""
-    features, classes = load_iris(return_X_y=True)
-    search = GridSearchCV(
-        LogisticRegression(max_iter=200), {"C": [0.01, 0.1, 1.0], "tol": [1e-3, 1e-4]}, cv=3
-    )
-    here = {
-        key: search.fit(features, classes).cv_results_[key] for key in ("mean_test_score", "rank_test_score")
-    }
-    with RealPool() as real:
-        real.start_hub()
-        real.start_agent()
-        options = {"dependencies": [], "env": {"PYTHONPATH": ":".join(filter(None, sys.path))}, "ram": "1GB"}
-        with joblib.parallel_backend("computepool", pool=real.client(), **options):
-            search.fit(features, classes)
-            scores = cross_val_score(LogisticRegression(max_iter=200), features, classes, cv=4)
-        jobs = real.client().groups.list(limit=5)
-    for key, value in here.items():
-        numpy.testing.assert_allclose(search.cv_results_[key], value)
-    assert search.best_score_ == max(search.cv_results_["mean_test_score"])
-    numpy.testing.assert_allclose(
-        scores, cross_val_score(LogisticRegression(max_iter=200), features, classes, cv=4)
-    )
-    assert [group.total for group in jobs] == [4, 18]

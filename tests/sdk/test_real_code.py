@@ -1,0 +1,106 @@
+"""Code that people have already, on a real node: maps of tiny items, some of which misbehave; scikit-learn, unchanged."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import joblib
+import numpy
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from computepool import JobFailed, Pool, outputs
+from computepool.core.jobs import Reason
+from computepool.testing.processes import RealPool
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+ENDS = {
+    11: Reason.SIGNAL,
+    42: Reason.TIMEOUT,
+    43: Reason.OUT_OF_MEMORY,
+    70: Reason.EXCEPTION,
+    71: Reason.EXCEPTION,
+}
+
+
+def misbehaving(number: int) -> Any:
+    import os
+    import time
+
+    if number == 11:
+        os.kill(os.getpid(), 9)
+    if number == 42:
+        time.sleep(60)
+    if number == 43:
+        raise MemoryError
+    if number == 70:
+        raise KeyError(number)
+    if number == 71:
+        return object()
+    return number
+
+
+def writing(number: int) -> int:
+    if number % 40 == 0:
+        (outputs() / "note.txt").write_text(str(number))
+    return number
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Pool]:
+    """One hub and one node for all of it: most of the time goes into starting them."""
+    with RealPool() as pool:
+        pool.start_hub()
+        pool.start_agent()
+        yield pool.client()
+
+
+def test_only_the_guilty_items_fail(real: Pool) -> None:
+    results = list(
+        real.map(
+            misbehaving,
+            range(100),
+            chunksize=50,
+            timeout=2,
+            retries=1,
+            return_exceptions=True,
+            progress=False,
+        )
+    )
+    bad = {place: result for place, result in enumerate(results) if isinstance(result, JobFailed)}
+    assert {place: error.reason for place, error in bad.items()} == ENDS
+    assert isinstance(bad[70], KeyError)
+    assert [result for result in results if not isinstance(result, JobFailed)] == [
+        number for number in range(100) if number not in ENDS
+    ]
+
+
+def test_an_items_files_are_its_own(real: Pool) -> None:
+    run = real.map(writing, range(120), chunksize=60, progress=False)
+    assert list(run) == list(range(120))
+    jobs = [real.jobs.get(job.id) for job in real.jobs.list(group_id=run.group_id, limit=500)]
+    files = [job.outputs for job in jobs if job.outputs]
+    assert [len(names) for names in files] == [1, 1, 1]
+
+
+def test_grid_search_finds_there_what_it_finds_here(real: Pool) -> None:
+    """The node sees scikit-learn where it is installed here, instead of installing it."""
+    features, classes = load_iris(return_X_y=True)
+    model = LogisticRegression(max_iter=200)
+    search = GridSearchCV(model, {"C": [0.01, 0.1, 1.0], "tol": [1e-3, 1e-4]}, cv=3)
+    here = dict(search.fit(features, classes).cv_results_)
+    scores_here = cross_val_score(model, features, classes, cv=4)
+    options = {"dependencies": [], "env": {"PYTHONPATH": ":".join(filter(None, sys.path))}, "ram": "1GB"}
+    with joblib.parallel_backend("computepool", pool=real, **options):
+        search.fit(features, classes)
+        scores = cross_val_score(model, features, classes, cv=4)
+    for key in ("mean_test_score", "rank_test_score", "split2_test_score"):
+        numpy.testing.assert_allclose(search.cv_results_[key], here[key])
+    numpy.testing.assert_allclose(scores, scores_here)
+    groups = [group for group in real.groups.list(limit=10) if group.name == "joblib"]
+    assert [group.total for group in groups] == [4, 18]
