@@ -65,7 +65,7 @@ def test_no_host_names(lock: Path) -> None:
     assert not re.findall(r"://|--(?:extra-)?index-url|--find-links|--trusted-host| @ ", lock.read_text())
 
 
-@pytest.mark.parametrize(("lock", "extras"), [("run", ("hub",)), ("dev", ("hub", "dev"))])
+@pytest.mark.parametrize(("lock", "extras"), [("run", ("hub",)), ("dev", ("hub", "s3", "dev"))])
 def test_locks_are_in_step_with_pyproject(lock: str, extras: tuple[str, ...]) -> None:
     """`make lock` was run after the last change of a dependency: none missing, left over or too old."""
     locked = here(ROOT / "requirements" / f"{lock}.lock")

@@ -104,7 +104,7 @@ async def receive(
     await room.check_upload(hub, asker, digest=digest, size=incoming.size, owner=owner)
     upload = await in_thread(hub, hub.blobs.open_upload, digest, owner, offset=incoming.offset)
     try:
-        offset = await _append(hub, upload, incoming, body)
+        offset = await _append(hub, upload, incoming, body=body)
         if offset < incoming.size:
             return UploadState(digest=digest, offset=offset, complete=False)
         place = await in_thread(hub, upload.finish, incoming.size)
@@ -116,7 +116,7 @@ async def receive(
     return done
 
 
-async def _append(hub: Hub, upload: Upload, incoming: Incoming, body: AsyncIterator[bytes]) -> int:
+async def _append(hub: Hub, upload: Upload, incoming: Incoming, *, body: AsyncIterator[bytes]) -> int:
     """The next bytes arrive while those before are written and hashed."""
     offset, writing = incoming.offset, None
     try:
