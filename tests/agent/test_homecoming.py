@@ -43,6 +43,7 @@ class Breaking(httpx2.AsyncBaseTransport):
         self.inner, self.breaks, self.after = inner, breaks, after
         self.ranges: list[str] = []
         self.down = False
+        self.wrong = 0  #: so many downloads bring other bytes
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if self.down:
@@ -50,19 +51,22 @@ class Breaking(httpx2.AsyncBaseTransport):
         reply = await self.inner.handle_async_request(request)
         if "/artifacts/" in request.url.path:
             self.ranges.append(request.headers.get("range", ""))
-            if self.breaks:
+            if self.wrong:
+                self.wrong -= 1
+                reply.stream = _Cut(reply.stream, 10**9, add=1)  # type: ignore[arg-type]
+            elif self.breaks:
                 self.breaks -= 1
                 reply.stream = _Cut(reply.stream, self.after)  # type: ignore[arg-type]
         return reply
 
 
 class _Cut(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream, left: int) -> None:
-        self.stream, self.left = stream, left
+    def __init__(self, stream: httpx2.AsyncByteStream, left: int, *, add: int = 0) -> None:
+        self.stream, self.left, self.add = stream, left, add
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self.stream:
-            yield chunk[: self.left]
+            yield bytes((byte + self.add) % 256 for byte in chunk[: self.left])
             self.left -= len(chunk)
             if self.left <= 0:
                 raise httpx2.ReadError("the connection is gone")
@@ -224,9 +228,14 @@ async def test_a_full_disk_is_told_and_asking_again_verifies_what_is_there(
     assert "it needs 10.0 kB more, and 0 bytes are free" in view["home"]["sentence"]
     assert home.folders() == []
     await home.kill()
+    home.breaking.wrong = 1
     home.start()
     assert (await home.arrived(group))["home"]["reason"] is None
+    events = (await hub.admin.get("/events", params={"limit": 500})).json()["events"]
+    told = [event["data"]["reason"] for event in events if event["action"] == "group.home_trouble"]
+    assert "other bytes than" in told[-1]
     [folder] = home.folders()
+    assert (folder / "files" / "a" / "deep" / "er" / "file.txt").read_bytes() == b"x" * 10_000
 
     (folder / "results.jsonl").write_text("edited")
     await hub.admin.post(f"/groups/{group}/return-home", json={})

@@ -22,7 +22,14 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.hub_client import Backoff, HubClient
 from computepool.agent.identity import Identity
 from computepool.agent.sandbox.scratch import remove_tree
-from computepool.core.errors import ComputePoolError, NotFound, RateLimited, Unauthenticated, Unavailable
+from computepool.core.errors import (
+    BadRequest,
+    ComputePoolError,
+    NotFound,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
 from computepool.protocol import homefolder
 from computepool.protocol.base import TEXT_MAX
 from computepool.protocol.groups import (
@@ -298,7 +305,7 @@ class _Pull:
                 await asyncio.sleep(backoff.delay_s(error))
         if await asyncio.to_thread(_sha256, part) != digest:
             part.unlink()
-            raise Unavailable(f"The hub sent other bytes than {digest[:12]}… stands for.")
+            raise BadRequest(f"The hub sent other bytes than {digest[:12]}… stands for.")
 
     async def _download_once(self, digest: str, part: Path) -> None:
         have = _size_of(part)
