@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from computepool.agent import sealing
 from computepool.agent.artifacts import ArtifactCache, Uploader, sha256_of
 from computepool.agent.attempts import Attempt, OutputSink, Stop
 from computepool.agent.clock import Clock
@@ -105,7 +106,9 @@ class CheckpointKeeper:
         ) as error:  # An artifact is gone, or a name is taken: the job is not to blame.
             raise StagingFailed(f"cannot go on from the checkpoint: {error}") from error
         if attempt.log is None:
-            attempt.log = LogBuffer(attempt.id, self._limits, printed=printed)
+            attempt.log = LogBuffer(
+                attempt.id, self._limits, printed=printed, seal_to=sealing.key_of(attempt.spec.spec)
+            )
 
     async def _place(self, files: Sequence[OutputRef], workdir: Path, *, folder: str) -> bytes | None:
         """Returns what earlier attempts printed; None where that was too much to keep."""
@@ -220,6 +223,8 @@ class CheckpointKeeper:
         if collector.refused:  # Half a checkpoint would be worse than none.
             refused = collector.refused[0]
             raise NotKept(f"{refused.name}: {refused.reason}")
+        if not files:
+            raise NotKept("there is no file in it to go on from")
         return files
 
     async def _send_printed(self, printed: bytes, saving: Saving) -> OutputRef:

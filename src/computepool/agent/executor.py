@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from computepool.agent import sealing
 from computepool.agent.attempts import Attempt, Interrupted, Stop
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
@@ -143,7 +144,7 @@ class Executor:
                 attempt = lane.pop(self._clock.steady())
                 self._slots.enter(lane, attempt.spec.limits.cpus)
                 attempt.cpu_ids = lane.cpu_ids
-                ending = await self._run(attempt, lane)
+                ending = sealing.close(await self._run(attempt, lane), attempt.spec.spec)
                 logs: Sequence[LogText] = ()
                 if attempt.log is not None:
                     logs = await self._shipper.settle(attempt.log)

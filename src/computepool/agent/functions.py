@@ -8,6 +8,7 @@ import os
 from functools import partial
 from pathlib import Path
 
+from computepool.agent import sealing
 from computepool.agent.artifacts import ArtifactCache, Uploader, sha256_of
 from computepool.agent.attempts import Attempt, OutputSink
 from computepool.agent.checkpoints import CheckpointKeeper
@@ -197,11 +198,11 @@ class FunctionRunner:
             net_in_bytes=received,
             net_out_bytes=sent,
         )
-        ending = await self._ending(call, answer, worker)
+        ending = await self._ending(call, answer, worker, seal_to=sealing.key_of(attempt.spec.spec))
         ending.ran_ms, ending.usage = ran_ms, usage
         return ending
 
-    async def _ending(self, call: Call, answer: Answer, worker: Worker) -> Ending:
+    async def _ending(self, call: Call, answer: Answer, worker: Worker, *, seal_to: bytes | None) -> Ending:
         if answer.kind == RAISED:
             ending = failed(Reason.EXCEPTION, answer.text)
         elif answer.kind == NO_MEMORY:
@@ -209,32 +210,49 @@ class FunctionRunner:
         else:
             ending = Ending(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result=answer.text)
         if answer.kind == LONG_RESULT:
-            await self._take_long_result(ending, worker.workdir / ANSWER_FOLDER.format(call.seq))
+            folder = worker.workdir / ANSWER_FOLDER.format(call.seq)
+            await self._take_long_result(ending, folder, seal_to=seal_to)
+        elif seal_to is not None and ending.result is not None:
+            async with sealing.sealed_text(ending.result, to=seal_to, folder=worker.workdir.parent) as file:
+                await self._send_result(ending, *file)
         if answer.has_outputs:
-            await self._take_outputs(ending, call, worker.workdir / OUTPUTS_FOLDER.format(call.seq))
+            folder = worker.workdir / OUTPUTS_FOLDER.format(call.seq)
+            await self._take_outputs(ending, call, folder, seal_to=seal_to)
         return ending
 
-    async def _take_long_result(self, ending: Ending, folder: Path) -> None:
+    async def _take_long_result(self, ending: Ending, folder: Path, *, seal_to: bytes | None) -> None:
         ending.result = None
         limit = self._limits.result_bytes_max
         try:
             for output in Collector(folder, Caps(files=1, total_bytes=limit, file_bytes=limit)):
+                if seal_to is not None:
+                    home = folder.parents[1]
+                    async with sealing.sealed_file(output.fd, output.size, to=seal_to, folder=home) as file:
+                        await self._send_result(ending, *file)
+                    return
                 if output.size <= RESULT_INLINE_MAX:
                     ending.result = os.pread(output.fd, output.size, 0).decode(errors="replace")
                     return
-                digest = await asyncio.to_thread(sha256_of, output.fd, output.size)
-                await self._uploader.send(output.fd, digest, size=output.size, name="result.json")
-                ending.result_artifact = digest
+                await self._send_result(ending, output.fd, output.size)
                 return
             _too_large(ending, f"the result is larger than {limit} bytes")
-        except QuotaExceeded as error:
-            _too_large(ending, no_room(error))
         finally:
             self._sweeper.remove(folder)
 
-    async def _take_outputs(self, ending: Ending, call: Call, folder: Path) -> None:
+    async def _send_result(self, ending: Ending, fd: int, size: int) -> None:
+        """As a file: it is too long for the report, or sealed."""
+        digest = await asyncio.to_thread(sha256_of, fd, size)
         try:
-            taken = await send_outputs(folder, self._uploader, self._limits)
+            await self._uploader.send(fd, digest, size=size, name="result.json")
+        except QuotaExceeded as error:
+            _too_large(ending, no_room(error))
+        else:
+            ending.result_artifact = digest
+        ending.result = None
+
+    async def _take_outputs(self, ending: Ending, call: Call, folder: Path, *, seal_to: bytes | None) -> None:
+        try:
+            taken = await send_outputs(folder, self._uploader, self._limits, seal_to=seal_to)
         finally:
             self._sweeper.remove(folder)
         taken.apply(ending)

@@ -17,6 +17,7 @@ from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_client import Backoff, HubClient
 from computepool.core.errors import ComputePoolError, RateLimited, Unauthenticated, Unavailable
+from computepool.protocol import sealing
 from computepool.protocol.nodes import LOG_CHUNK_MAX, LogsRequest, LogText
 
 _log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ _ASKED = re.compile(
     rb"|move (?P<moving>[A-Za-z0-9_-]{1,64}) (?P<host>[^\x00-\x1f\x7f]{1,200}))\r?\n\Z"
 )
 _TAIL = 1024
+#: A character is up to four bytes, and sealed bytes are sent as base64.
+_SEALED_GROWS = 6
 #: How long a finished attempt waits for its long output to be taken before it is reported without it.
 SETTLE_S = 20.0
 
@@ -51,9 +54,18 @@ class Asked:
 class LogBuffer:
     """The output of one attempt that is not shipped yet."""
 
-    def __init__(self, attempt_id: str, limits: AgentLimits, *, printed: bytes | None = b"") -> None:
+    def __init__(
+        self,
+        attempt_id: str,
+        limits: AgentLimits,
+        *,
+        printed: bytes | None = b"",
+        seal_to: bytes | None = None,
+    ) -> None:
         """`printed`: by the attempts that this one goes on from; None: nobody knows any more."""
         self.attempt_id = attempt_id
+        self._seal_to = seal_to
+        self._sealed: dict[str, str] = {}  #: of what was taken last, should it come back
         self.progress: float | None = None
         self.seen_bytes = 0
         self._limits = limits
@@ -117,6 +129,7 @@ class LogBuffer:
     def take(self, chunks_max: int, chars_max: int) -> list[LogText]:
         """The oldest that is pending, within both limits; at least one chunk, unless `chunks_max` is 0."""
         chunks: list[LogText] = []
+        self._sealed.clear()
         while self._pending and len(chunks) < chunks_max:
             stream, text = self._pending[0]
             chars_max -= len(text)
@@ -124,16 +137,24 @@ class LogBuffer:
                 break
             self._pending.popleft()
             self.pending_chars -= len(text)
-            chunks.append(LogText(attempt_id=self.attempt_id, stream=stream, text=text))
+            chunks.append(LogText(attempt_id=self.attempt_id, stream=stream, text=self._closed(text)))
         return chunks
+
+    def _closed(self, text: str) -> str:
+        if self._seal_to is None:
+            return text
+        sealed = sealing.seal_text(text, to=self._seal_to)
+        self._sealed[sealed] = text
+        return sealed
 
     def take_rest(self) -> list[LogText]:
         return self.take(len(self._pending), self.pending_chars)
 
     def untake(self, chunks: list[LogText]) -> None:
         for chunk in reversed(chunks):
-            self._pending.appendleft((chunk.stream, chunk.text))
-            self.pending_chars += len(chunk.text)
+            text = self._sealed.get(chunk.text, chunk.text)
+            self._pending.appendleft((chunk.stream, text))
+            self.pending_chars += len(text)
 
     def drop_oldest(self) -> None:
         """Until the rest fits into the report."""
@@ -157,6 +178,8 @@ class LogBuffer:
         # A database text cannot hold NUL, and no terminal shows it.
         text = text.replace("\x00", "\ufffd")
         size = min(self._limits.log_chunk_max, LOG_CHUNK_MAX)
+        if self._seal_to is not None:
+            size = min(size, LOG_CHUNK_MAX // _SEALED_GROWS)
         self.pending_chars += len(text)
         if self._pending and self._pending[-1][0] == stream:
             last = self._pending[-1][1]

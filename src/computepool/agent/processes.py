@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+from computepool.agent import sealing
 from computepool.agent.artifacts import ArtifactCache, Uploader
 from computepool.agent.attempts import Attempt, OutputSink
 from computepool.agent.checkpoints import CheckpointKeeper
@@ -159,7 +160,8 @@ class ProcessRunner:
         return Run(process, readers, attempt=attempt, sink=self._sink)
 
     async def _take_outputs(self, attempt: Attempt, workdir: Path, ending: Ending) -> None:
-        taken = await send_outputs(workdir / OUTPUTS, self._uploader, self._limits)
+        to = sealing.key_of(attempt.spec.spec)
+        taken = await send_outputs(workdir / OUTPUTS, self._uploader, self._limits, seal_to=to)
         taken.apply(ending)
         for note in taken.notes:
             self._sink(attempt, STDERR, f"{note}\n".encode())

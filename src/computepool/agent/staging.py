@@ -12,8 +12,9 @@ from computepool.agent.artifacts import ArtifactCache, Uploader, sha256_of
 from computepool.agent.config import MIB, AgentLimits
 from computepool.agent.endings import BadJob, Ending, StagingFailed
 from computepool.agent.sandbox.base import OUTPUTS
-from computepool.agent.sandbox.collect import Caps, Collector, Output
+from computepool.agent.sandbox.collect import Caps, Collector
 from computepool.agent.sandbox.scratch import stage
+from computepool.agent.sealing import sealed_file
 from computepool.core.errors import ComputePoolError, NotFound, QuotaExceeded
 from computepool.core.jobs import Outcome, Reason
 from computepool.protocol.filenames import check_name
@@ -91,7 +92,9 @@ class Outputs:
             ending.result = ending.result_artifact = None
 
 
-async def send_outputs(folder: Path, uploader: Uploader, limits: AgentLimits) -> Outputs:
+async def send_outputs(
+    folder: Path, uploader: Uploader, limits: AgentLimits, *, seal_to: bytes | None = None
+) -> Outputs:
     taken = Outputs()
     total = 0
     files_max = min(limits.outputs_max, OUTPUTS_MAX)
@@ -106,7 +109,15 @@ async def send_outputs(folder: Path, uploader: Uploader, limits: AgentLimits) ->
         if taken.excess:
             break
         try:
-            taken.refs.append(await _send(output, uploader))
+            if seal_to is None:
+                taken.refs.append(await _send(output.fd, output.size, output.name, uploader=uploader))
+                continue
+            # Not where the job can reach it: in the folder that holds the work folders.
+            async with sealed_file(output.fd, output.size, to=seal_to, folder=folder.parents[1]) as (
+                fd,
+                size,
+            ):
+                taken.refs.append(await _send(fd, size, output.name, uploader=uploader))
         except QuotaExceeded as error:
             taken.excess = no_room(error)
             break
@@ -119,10 +130,10 @@ def no_room(error: QuotaExceeded) -> str:
     return f"what it made cannot be kept: {error.detail}"
 
 
-async def _send(output: Output, uploader: Uploader) -> OutputRef:
-    if output.size > _THREAD_ABOVE:
-        digest = await asyncio.to_thread(sha256_of, output.fd, output.size)
+async def _send(fd: int, size: int, name: str, *, uploader: Uploader) -> OutputRef:
+    if size > _THREAD_ABOVE:
+        digest = await asyncio.to_thread(sha256_of, fd, size)
     else:
-        digest = sha256_of(output.fd, output.size)
-    await uploader.send(output.fd, digest, size=output.size, name=output.name)
-    return OutputRef(name=output.name, digest=digest, size=output.size)
+        digest = sha256_of(fd, size)
+    await uploader.send(fd, digest, size=size, name=name)
+    return OutputRef(name=name, digest=digest, size=size)

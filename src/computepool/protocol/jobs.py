@@ -173,6 +173,9 @@ class JobSpec(Request):
     timeout_s: float = Field(default=3600, gt=0, le=TIMEOUT_MAX_S)
     allow_pickle: bool = False  #: the client will accept a pickled result
     labels: list[Tag] = Field(default=[], max_length=32)
+    seal_to: str | None = Field(
+        default=None, pattern=r"^[A-Za-z0-9+/]{43}=$"
+    )  #: X25519, base64: what it brings back is encrypted to this key before it leaves the node
     net: NetTargets = []  #: hosts it may reach, as host:port or *.domain:port; none by default
 
     @model_validator(mode="after")

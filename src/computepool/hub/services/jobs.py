@@ -59,7 +59,7 @@ async def submit(
         raise BadRequest("Two items have the same key.", field="items")
     known = hub.specs.add(digest, body, request.spec)
     job_ids = new_ids(hub.clock, "job", len(request.items))
-    policy = verification.policy_of(hub, request.verify, request.confidence)
+    policy = verification.policy_of(hub, _verify(request), request.confidence)
     asked = comparison.asked_by(hub, request, policy)
     terms = quotes.terms(
         hub,
@@ -87,6 +87,23 @@ async def submit(
         if not fresh:
             quotas.give_back(hub, principal.account_id, **used)
     return reply, fresh
+
+
+def _verify(request: SubmitRequest) -> str | None:
+    """Two runs of a sealed job never look alike to the hub, so nothing can be compared."""
+    if request.spec.seal_to is None:
+        return request.verify
+    if (
+        request.verify not in (None, "none")
+        or request.confidence
+        or request.compare
+        or request.compare_function
+    ):
+        raise BadRequest(
+            "A sealed result cannot be checked by the hub, which cannot read it: leave verify and compare out.",
+            field="spec.seal_to",
+        )
+    return "none"
 
 
 class _Submission:
