@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from computepool import Pool, connect
+from computepool import ComputeJob, ComputeJobState, Pool, connect
 from computepool.testing.processes import FAST_HUB, free_port, wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
@@ -134,6 +134,23 @@ def pool(mesh: Mesh) -> Iterator[Pool]:
 def where(pool: Pool, group_id: str) -> dict[str, str | None]:
     """On which host each job runs now."""
     return {job.key or "": job.node_name for job in pool.jobs.list(group_id=group_id, state="running")}
+
+
+class Idle(ComputeJob[ComputeJobState]):
+    def run_compute_job(self) -> None:
+        self.report_compute_success({})
+
+
+def test_hosts_are_left_out_by_their_url(pool: Pool) -> None:
+    """As `pool host` told it when it started."""
+    url = pool.nodes.find("gpu-a").profile.url
+    free = pool.submit_job(Idle, ComputeJobState(required_host_tags=("gpu",)))
+    assert pool.jobs.wait(free.job_id, timeout_s=30).node_name == "gpu-a"
+    kept_off = ComputeJobState(required_host_tags=("gpu",), excluded_host_urls=(f"{url}/",))
+    future = pool.submit_job(Idle, kept_off)
+    why = future.why()
+    assert (why.state, why.eligible_now) == ("queued", 0), url
+    assert future.cancel()
 
 
 def test_submitter_worker_and_hub_die_and_the_files_come_home(mesh: Mesh, pool: Pool) -> None:
