@@ -1,0 +1,231 @@
+"""`pool host` as people run it: three hosts of a mesh on one machine, one that does not belong, and a clean end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from computepool.cli.host import MESH_SETTINGS, Host, _address, _agreed, _named
+from computepool.core.errors import BadRequest, Conflict
+from computepool.hub.settings import Settings
+from computepool.protocol.jobs import Needs
+from computepool.sdk import Pool, connect
+from computepool.testing.processes import free_port
+from tests.cli.conftest import Run
+
+READY_S = 90
+
+
+@dataclass
+class Mesh:
+    """Hosts that share a home, as several on one machine do."""
+
+    folder: Path
+    env: dict[str, str]
+    running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+
+    def start(self, name: str, *arguments: object, **env: str) -> None:
+        command = [sys.executable, "-m", "computepool.cli", "host", "--name", name, "--json"]
+        with (self.folder / f"{name}.out").open("w") as out, (self.folder / f"{name}.err").open("w") as err:
+            self.running[name] = subprocess.Popen(
+                [*command, *map(str, arguments)],
+                stdout=out,
+                stderr=err,
+                env=self.env | env,
+                text=True,
+                stdin=subprocess.DEVNULL,
+            )
+
+    def ready(self, name: str) -> dict[str, Any]:
+        """What it says when it is; waits for it."""
+        path, process = self.folder / f"{name}.out", self.running[name]
+        until(lambda: path.read_text().endswith("}\n") or process.poll() is not None, READY_S, name)
+        assert process.poll() is None, (self.folder / f"{name}.err").read_text()
+        said: dict[str, Any] = json.loads(path.read_text())
+        return said
+
+    def refused(self, name: str) -> tuple[int, str]:
+        code = self.running[name].wait(READY_S)
+        return code, (self.folder / f"{name}.err").read_text()
+
+    def stop(self, name: str) -> list[psutil.Process]:
+        """Ctrl-C; the processes that it had."""
+        process = self.running.pop(name)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0, (self.folder / f"{name}.err").read_text()
+        return children
+
+    def connect(self) -> Pool:
+        """As the next terminal of this home does."""
+        kept = json.loads(Path(self.env["COMPUTEPOOL_CONFIG"]).read_text())
+        return connect(kept["hub"], kept["key"])
+
+
+def until(done: Callable[[], object], timeout_s: float = 30, what: str = "it") -> None:
+    end = time.monotonic() + timeout_s
+    while not done():
+        assert time.monotonic() < end, f"{what} did not happen in {timeout_s} s"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def mesh() -> Iterator[Mesh]:
+    """A short path, open to other users: as root, jobs run under a uid of their own and must be able to get there."""
+    folder = Path(tempfile.mkdtemp(prefix="computepool-mesh-"))
+    folder.chmod(0o755)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("COMPUTEPOOL_")}
+    env |= {"COMPUTEPOOL_CONFIG": str(folder / "config.json"), "COMPUTEPOOL_DATA": str(folder / "data")}
+    made = Mesh(folder, env)
+    yield made
+    for process in made.running.values():
+        process.terminate()
+    for process in made.running.values():
+        process.wait(30)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.process
+@pytest.mark.timeout(240)
+def test_three_hosts_one_stranger_and_a_clean_end(mesh: Mesh) -> None:
+    port = free_port()
+    small = ("--mesh-version", "analysis", "--cores", "1", "--ram", "1GB", "--sandbox", "process")
+    mesh.start("laptop", "--port", port, *small, "--tag", "laptop")
+    first = mesh.ready("laptop")
+    assert first["url"] == f"http://127.0.0.1:{port}"
+    assert f"--peer {first['url']} --mesh-version analysis --code {first['code']}" in first["join"]
+
+    # One joins with the code, one with the key that this home is signed in with, and one is of another mesh.
+    mesh.start("linux-a", "--peer", first["url"], "--code", first["code"], *small, "--tag", "linux",
+               "--property", "python=3.12")  # fmt: skip
+    mesh.start("gpu-a", "--peer", first["url"], *small, "--tag", "linux", "--tag", "gpu")
+    mesh.start("odd", "--peer", first["url"], "--mesh-version", "other", COMPUTEPOOL_CODE=first["code"])
+    code, words = mesh.refused("odd")
+    assert (code, "mesh version analysis" in words, "mesh version other" in words) == (2, True, True), words
+    linux, gpu = mesh.ready("linux-a"), mesh.ready("gpu-a")
+    assert linux["url"] == "http://linux-a:8765"
+    with mesh.connect() as pool:
+        nodes = {node.name: node for node in pool.nodes.list()}
+        assert {name: node.online for name, node in nodes.items()} == dict.fromkeys(
+            ("laptop", "linux-a", "gpu-a"), True
+        )
+        assert {node.profile.mesh_version for node in nodes.values()} == {"analysis"}
+        assert nodes["linux-a"].profile.properties == {"python": "3.12"}
+        assert not (Path(gpu["data"]) / "hub").exists()
+        assert [code.used for code in pool.nodes.codes()] == [1]
+        _places_by_tags_and_urls(pool)
+        job = pool.command(["sleep", "60"], wait=False, tags=["linux"], exclude_tags=["gpu"]).job_id
+        until(lambda: pool.jobs.get(job).state == "running")
+        [lease] = next(row.leases for row in pool.jobs.queue().nodes if row.name == "linux-a")
+        assert (lease.job_id, len(lease.cpu_ids)) == (job, 1)
+
+        # It stops with its job given back, and comes back by its name alone, as who it was.
+        children = mesh.stop("linux-a")
+        until(lambda: pool.jobs.get(job).state == "queued")
+        mesh.start("linux-a", "--mesh-version", "other")
+        code, words = mesh.refused("linux-a")
+        assert (code, "was of mesh version analysis until now" in words) == (2, True), words
+        mesh.start("linux-a")
+        assert mesh.ready("linux-a") == linux
+        until(lambda: pool.jobs.get(job).state == "running")
+        again = pool.nodes.get(nodes["linux-a"].id)
+        assert again.profile.model_copy(update={"disk_mb": 0}) == nodes["linux-a"].profile.model_copy(
+            update={"disk_mb": 0}
+        )
+        pool.jobs.cancel(job)
+    for name in ("linux-a", "gpu-a", "laptop"):
+        children += mesh.stop(name)
+    until(lambda: not any(child.is_running() for child in children), 10, "the end of all processes")
+
+
+def _places_by_tags_and_urls(pool: Pool) -> None:
+    """With reasons; and nothing costs anything."""
+    needs = Needs(tags=["linux"], prefer_tags=["gpu"], exclude_hosts=["http://linux-a:8765/"])
+    hosts = {host.name: host for host in pool.jobs.preview(needs).hosts}
+    assert [name for name, host in hosts.items() if host.ok] == ["gpu-a"]
+    assert any("http://linux-a:8765" in reason for reason in hosts["linux-a"].failed)
+    assert any("tag linux" in reason for reason in hosts["laptop"].failed)
+    quote = pool.quote(["true"])
+    assert (quote.economy, quote.hold_total, quote.verify) == ("none", 0, "none")
+
+
+# ------------------------------------------------------------ without processes
+def agreed(before: Host | None, name: str = "a", *, yes: bool = False, **given: Any) -> Host:
+    return _agreed(before, name, yes=yes, given=given)
+
+
+def test_a_host_goes_on_with_what_it_had() -> None:
+    first = agreed(
+        None, mesh_version="v", peer="laptop:8765", port=None, lent=("--tag", "x"), bind_public=None
+    )
+    assert first == Host(name="a", mesh_version="v", peer="http://laptop:8765", lent=("--tag", "x"))
+    assert agreed(first, mesh_version=None, peer=None, lent=None) == first
+    assert agreed(first, lent=("--tag", "y")).lent == ("--tag", "y")
+
+
+@pytest.mark.parametrize(
+    ("before", "given", "refused"),
+    [
+        (Host(name="a"), {"peer": "http://other:1"}, "is the hub of a mesh of its own"),
+        (Host(name="b"), {}, "belongs to the host b"),
+    ],
+)
+def test_it_is_not_made_into_another_host(before: Host, given: dict[str, Any], refused: str) -> None:
+    with pytest.raises(Conflict, match=refused):
+        agreed(before, yes=True, **given)
+
+
+def test_a_script_must_say_that_it_means_another_version_or_address() -> None:
+    before = Host(name="a", mesh_version="v", peer="http://laptop:1")
+    changes: list[dict[str, Any]] = [{"mesh_version": "w"}, {"peer": "http://laptop:2"}]
+    for given in changes:
+        with pytest.raises(Exception, match="--yes"):
+            agreed(before, **given)
+        changed = agreed(before, yes=True, **given)
+        assert (changed.mesh_version, changed.peer) != (before.mesh_version, before.peer)
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", "a b", "-x", "x" * 64, "a\n"])
+def test_names_are_folders_and_nothing_else(name: str) -> None:
+    with pytest.raises(BadRequest):
+        _named(name)
+
+
+@pytest.mark.parametrize("address", ["http://x", "a/b", "x y", "[", "no@where"])
+def test_an_address_is_one(address: str) -> None:
+    with pytest.raises(BadRequest):
+        _address(address)
+
+
+def test_addresses() -> None:
+    assert _address("no") == "127.0.0.1"
+    assert _address("[fe80::1]") == "fe80::1"
+    assert _address("laptop.local") == "laptop.local"
+
+
+def test_versions_are_words(run: Run) -> None:
+    done = run("host", "--name", "a", "--mesh-version", "two words")
+    assert (done.code, "A mesh version is a word" in done.err) == (2, True)
+
+
+def test_joining_without_a_code_or_a_key_says_what_is_missing(run: Run) -> None:
+    done = run("host", "--name", "a", "--peer", "http://127.0.0.1:1")
+    assert (done.code, "--code CODE" in done.err, "pool login" in done.err) == (2, True, True)
+
+
+def test_the_meshs_settings_are_settings() -> None:
+    known = {f"COMPUTEPOOL_{name.upper()}" for name in Settings.model_fields}
+    assert known >= MESH_SETTINGS.keys()
