@@ -136,9 +136,12 @@ def get(
     digest: Digest,
     path: Annotated[Path | None, typer.Argument(help="Where to; default: its own name, here.")] = None,
     *,
+    raw: Annotated[bool, typer.Option("--raw", help="Leave a sealed file sealed.")] = False,
     json: Json = False,
 ) -> None:
     """Download a file; a broken download continues where it stopped, and is checked by its SHA-256.
+
+    What is sealed to a key of yours (`pool seal`) is opened.
 
     \b
     Examples:
@@ -148,7 +151,7 @@ def get(
     pool = open_pool(patience_s=60)
     full, name = _find(digest)
     with _progress(name or full[:12]) as seen:
-        target = pool.artifacts.get(full, path or Path(Path(name).name or full), progress=seen)
+        target = pool.artifacts.get(full, path or Path(Path(name).name or full), progress=seen, raw=raw)
     if json:
         output.print_json({"digest": full, "path": str(target), "size": target.stat().st_size})
     else:

@@ -69,6 +69,8 @@ def show(job_id: JobId, *, json: Json = False) -> None:
     if json:
         output.print_json(job)
         return
+    from computepool.cli.seal import fingerprint
+
     needs = job.spec.needs.model_dump(exclude_defaults=True)
     output.print_fields(
         [
@@ -88,6 +90,7 @@ def show(job_id: JobId, *, json: Json = False) -> None:
             ("error", (job.error or "").rstrip()),
             ("cost", _cost(job)),
             ("checked", _checked(job)),
+            ("sealed to", None if job.spec.seal_to is None else fingerprint(job.spec.seal_to)),
             ("command", " ".join(job.spec.argv)),
             ("needs", ", ".join(f"{name} {value}" for name, value in needs.items())),
             ("network", ", ".join(job.spec.net)),

@@ -30,6 +30,7 @@ from computepool.cli import (
     prices,
     queues,
     quote,
+    seal,
     signin,
     submit,
     up,
@@ -86,6 +87,7 @@ app.add_typer(accounts.keys, name="keys")
 app.add_typer(accounts.accounts, name="accounts")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(payouts.app, name="payouts")
+app.add_typer(seal.app, name="seal")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(hub.app, name="hub")
 

@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 import runpy
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
@@ -31,11 +32,19 @@ _open: list[Pool] = []
 
 def open_pool(*, patience_s: float = PATIENCE_S) -> Pool:
     """Closed by close_pools() when the command is over, however it ended."""
-    from computepool.sdk import connect
+    from computepool.sdk import connect, sealing
 
+    sealing.ask_passphrase[:] = [ask_passphrase]
     pool = connect(patience_s=patience_s)
     _open.append(pool)
     return pool
+
+
+def ask_passphrase() -> str:
+    """From the person at the terminal; nobody is asked where there is none."""
+    if not sys.stdin.isatty():
+        return ""
+    return str(typer.prompt("Passphrase of your key for sealing", hide_input=True, err=True))
 
 
 def close_pools() -> None:
@@ -140,11 +149,17 @@ def terms(
     budget: Annotated[
         str | None, typer.Option(metavar="CREDITS", help="The most all runs of it may cost; a hard stop.")
     ] = None,
+    seal: Annotated[
+        bool | None,
+        typer.Option(
+            "--seal/--no-seal", help="Encrypt what it brings back to your key (pool seal); not verified then."
+        ),
+    ] = None,
 ) -> JobOptions:
     given: dict[str, Any] = {
         "name": name, "priority": priority, "timeout": timeout, "ttl": ttl, "retries": retries,
         "inputs": inputs(input_), "env": environment(env), "dependencies": dep, "after": after,
-        "type": type_, "max_price": max_price, "budget": budget,
+        "type": type_, "max_price": max_price, "budget": budget, "seal": seal,
     }  # fmt: skip
     return only_given(given)
 

@@ -20,6 +20,8 @@ from computepool.protocol.artifacts import (
     UploadState,
 )
 from computepool.protocol.jobs import InputFile
+from computepool.protocol.sealing import MAGIC, is_sealed
+from computepool.sdk import sealing
 from computepool.sdk.errors import BadRequest, ChecksumMismatch, ComputePoolError, Conflict, Unavailable
 from computepool.sdk.options import Inputs, PathLike, readable_file, validated
 from computepool.sdk.paging import pages
@@ -61,8 +63,11 @@ class ArtifactApi:
         self._upload(artifact, _Memory(data), _ignore)
         return artifact
 
-    def get(self, digest: str, path: PathLike, *, progress: Seen | None = None) -> Path:
-        """Download to `path`; in a folder the digest is the name. Resumes what an earlier call left."""
+    def get(self, digest: str, path: PathLike, *, progress: Seen | None = None, raw: bool = False) -> Path:
+        """Download to `path`; in a folder the digest is the name. Resumes what an earlier call left.
+
+        What is sealed to a key of yours is opened; `raw` leaves it as it is.
+        """
         target = Path(path).expanduser()
         if target.is_dir():
             target = target / digest
@@ -73,13 +78,17 @@ class ArtifactApi:
         part = target.with_name(f".{name}.{digest[:12]}.part")
         with part.open("a+b") as sink:
             self._download(digest, sink, progress or _ignore)
-        part.replace(target)
+        if not raw and _starts_sealed(part):
+            sealing.open_file(part, target)
+            part.unlink()
+        else:
+            part.replace(target)
         return target
 
     def get_bytes(self, digest: str) -> bytes:
         sink = _Memory(b"")
         self._download(digest, sink, _ignore)
-        return bytes(sink.data)
+        return sealing.open_bytes(bytes(sink.data))
 
     def list(self, *, job_id: str | None = None, limit: int = 100) -> Artifacts:
         found = pages(self._transport, "/artifacts", ArtifactPage, limit=limit, params={"job_id": job_id})
@@ -230,6 +239,11 @@ class _Memory:
     def truncate(self, size: int) -> int:
         del self.data[size:]
         return size
+
+
+def _starts_sealed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return is_sealed(file.read(len(MAGIC)))
 
 
 def _section(source: IO[bytes] | _Memory, offset: int, size: int) -> Iterator[bytes]:

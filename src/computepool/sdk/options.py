@@ -14,6 +14,7 @@ from computepool.core.jobs import JobKind
 from computepool.protocol.jobs import InputFile, JobSpec, Needs, SubmitRequest
 from computepool.sdk.amounts import Credits, microcredits
 from computepool.sdk.errors import BadRequest
+from computepool.sdk.sealing import recipient
 from computepool.sdk.sizes import megabytes, seconds
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class JobOptions(TypedDict, total=False):
     verify: str  #: none, adaptive or quorum:K: on how many owners' nodes results must agree
     confidence: float  #: instead: how sure to be of a result, for example 0.999
     compare: str | Callable[[Any, Any], bool]  #: "exact", "tolerance:1e-6", or a function of two results
+    seal: bool | str  #: encrypt what comes back to your key (docs/sealing.md), or to this public key
     allow_pickle: bool  #: accept results that need pickle: only from nodes you trust
 
 
@@ -145,6 +147,8 @@ def spec(
     plain = typed(options)
     fields: dict[str, Any] = {"needs": needs(options, python=python), "inputs": list(inputs), **what}
     fields |= {word: plain[word] for word in ("name", "allow_pickle") if word in plain}
+    if (sealed_to := recipient(plain.get("seal"))) is not None:
+        fields["seal_to"] = sealed_to
     if "dependencies" in plain:
         fields["dependencies"] = words(plain["dependencies"])
     fields |= rules(options)

@@ -26,6 +26,7 @@ from computepool.sdk.errors import (
     Unavailable,
     hub_error,
 )
+from computepool.sdk.sealing import open_words
 
 API = "/api/v1"
 CONNECT_TIMEOUT_S = 5.0
@@ -147,7 +148,7 @@ class Transport:
                 reply = self._client.request(method, API + path, **request)
                 raise_for_problem(reply)
                 self._worked = True
-                return reply.content
+                return open_words(reply.content)
         raise AssertionError("the loop returns or raises")
 
     def _renewed(self, used: str | None) -> bool:
