@@ -17,7 +17,7 @@ from computepool.sdk import functions, options
 from computepool.sdk.computejob import ComputeJob, ComputeJobState, encode_state, run_job
 from computepool.sdk.errors import BadRequest, ResultUnreadable
 from computepool.sdk.options import JobOptions, words
-from computepool.sdk.outcome import JobOutcome
+from computepool.sdk.outcome import JobOutcome, read_value
 
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
@@ -37,15 +37,7 @@ class JobReport(JobOutcome):
 
     @classmethod
     def read(cls, pool: Pool, result: JobResult, *, allow_pickle: bool = False) -> JobReport:
-        text = result.result
-        if result.result_artifact is not None:
-            text = pool.artifacts.get_bytes(result.result_artifact).decode()
-        try:
-            payload = values.decode(text or "{}", allow_pickle=allow_pickle)
-        except Exception as error:  # a pickled value runs its own code while it loads, and may raise anything
-            raise ResultUnreadable(
-                f"The report of job {result.job_id} cannot be read: {error}", job_id=result.job_id
-            ) from error
+        payload = read_value(pool, result, allow_pickle=allow_pickle)
         if not isinstance(payload, dict):
             raise ResultUnreadable(
                 f"Job {result.job_id} reported {type(payload).__name__}, not a dict.", job_id=result.job_id

@@ -1,4 +1,4 @@
-"""How a script or command ended well: its exit code, and the files it left in its outputs folder."""
+"""How a job ended well: what a function returned, a program's exit code, and the files in the outputs folder."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from computepool.protocol import values
 from computepool.protocol.filenames import check_output_name
 from computepool.protocol.jobs import JobResult, OutputFile
-from computepool.sdk.errors import BadRequest
+from computepool.sdk.errors import BadRequest, ResultUnreadable
 from computepool.sdk.options import PathLike
 
 if TYPE_CHECKING:
@@ -53,6 +54,22 @@ class JobOutcome:
             else:
                 paths.append(path)
         return paths
+
+
+def read_value(pool: Pool, result: JobResult, *, allow_pickle: bool) -> Any:
+    """What the function returned."""
+    text = result.result
+    if result.result_artifact is not None:
+        text = pool.artifacts.get_bytes(result.result_artifact).decode()
+    if text is None:
+        return None
+    try:
+        return values.decode(text, allow_pickle=allow_pickle)
+    except Exception as error:
+        # A pickled value runs its own code while it loads, and may raise anything.
+        raise ResultUnreadable(
+            f"The result of job {result.job_id} cannot be read: {error}", job_id=result.job_id
+        ) from error
 
 
 def fetch(

@@ -34,11 +34,11 @@ from computepool.sdk.mapping import MapRun
 from computepool.sdk.market import MarketApi
 from computepool.sdk.nodes import NodeApi
 from computepool.sdk.options import JobOptions, PathLike
-from computepool.sdk.outcome import JobOutcome
+from computepool.sdk.outcome import JobOutcome, read_value
 from computepool.sdk.paging import PAGE_MAX
 from computepool.sdk.payouts import PayoutApi
 from computepool.sdk.session import CLOSE_TIMEOUT_S, Session
-from computepool.sdk.submitter import Submitter, Work, read_value
+from computepool.sdk.submitter import Submitter, Work
 from computepool.sdk.transport import PATIENCE_S, WAIT_MS, Transport
 from computepool.sdk.webhooks import WebhookApi
 

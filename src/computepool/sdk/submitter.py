@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from computepool.core.jobs import JobKind
-from computepool.protocol import values
 from computepool.protocol.credits import QuoteRequest, QuoteView
 from computepool.protocol.groups import GroupRequest
 from computepool.protocol.jobs import (
@@ -25,14 +24,14 @@ from computepool.protocol.jobs import (
 from computepool.sdk import functions, jobclasses, options
 from computepool.sdk.bundles import Sizer, Task
 from computepool.sdk.computejob import ComputeJob, ComputeJobState
-from computepool.sdk.errors import BadRequest, ResultUnreadable
+from computepool.sdk.errors import BadRequest
 from computepool.sdk.executor import PoolExecutor
 from computepool.sdk.functions import PYTHON
 from computepool.sdk.futures import JobFuture
 from computepool.sdk.jobclasses import JobClass, JobReport, Sender
 from computepool.sdk.mapping import MapRun
 from computepool.sdk.options import JobOptions, PathLike, readable_file
-from computepool.sdk.outcome import JobOutcome
+from computepool.sdk.outcome import JobOutcome, read_value
 from computepool.sdk.session import Session, Submission
 
 if TYPE_CHECKING:
@@ -331,22 +330,6 @@ def _share(budget: int | None, jobs: int | None) -> int | None:
     if not each:
         raise BadRequest(f"budget: it leaves nothing for each of {jobs} jobs.")
     return each
-
-
-def read_value(pool: Pool, result: JobResult, *, allow_pickle: bool) -> Any:
-    """What the function returned."""
-    text = result.result
-    if result.result_artifact is not None:
-        text = pool.artifacts.get_bytes(result.result_artifact).decode()
-    if text is None:
-        return None
-    try:
-        return values.decode(text, allow_pickle=allow_pickle)
-    except Exception as error:
-        # A pickled value runs its own code while it loads, and may raise anything.
-        raise ResultUnreadable(
-            f"The result of job {result.job_id} cannot be read: {error}", job_id=result.job_id
-        ) from error
 
 
 def _name(fn: Callable[..., Any]) -> str:
