@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from computepool.protocol.sealing import MAGIC
 from computepool.sdk import sealing
 from computepool.sdk.errors import BadRequest
 from computepool.testing.processes import RealPool, wait_until
+from tests.faults.conftest import MakePool
 
 pytestmark = pytest.mark.process
 #: Made from two halves on the node: code and arguments are not sealed.
@@ -19,12 +19,12 @@ SECRET = "plain-" + "as-day"
 
 
 @pytest.fixture
-def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealPool]:
+def real(make_pool: MakePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RealPool:
     monkeypatch.setenv("COMPUTEPOOL_CONFIG", str(tmp_path / "config" / "config.json"))
-    with RealPool() as pool:
-        pool.start_hub()
-        pool.start_agent(sandbox="namespace")
-        yield pool
+    pool = make_pool()
+    pool.start_hub()
+    pool.start_agent(sandbox="namespace")
+    return pool
 
 
 def short(half: str) -> str:

@@ -137,6 +137,9 @@ def drain(
         str | None,
         typer.Option(metavar="TIME", help="Longest wait: 90, 10m, 2h. Default: as long as it takes."),
     ] = None,
+    notify: Annotated[
+        bool, typer.Option("--notify", help="Say so on the desktop, or in the terminal, when it is complete.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Wait until everything the group expects is over, with a bar. Exit code 1 when something failed, or the time is over.
@@ -147,6 +150,7 @@ def drain(
     Examples:
       pool group drain sweep
       pool group drain sweep --timeout 2h --json
+      pool group drain sweep --notify
     """
     from computepool.sdk.bar import Bar
     from computepool.sdk.collector import DrainTimeout
@@ -169,7 +173,7 @@ def drain(
         seen = done
 
     try:
-        found = collector.drain(None if timeout is None else seconds(timeout), progress)
+        found = collector.drain(None if timeout is None else seconds(timeout), progress, notify=notify)
     except DrainTimeout as late:
         bar.stop()
         show_summary(late.summary, json=json)

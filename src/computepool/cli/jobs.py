@@ -277,6 +277,9 @@ def wait(
     job_ids: JobIds,
     *,
     timeout: Annotated[str | None, typer.Option(help="Give up after: 90, 10m, 2h.")] = None,
+    notify: Annotated[
+        bool, typer.Option("--notify", help="Say so on the desktop, or in the terminal, when they are over.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Wait until jobs are over; exit code 1 when one of them did not succeed.
@@ -284,13 +287,17 @@ def wait(
     \b
     Examples:
       pool jobs wait job_01h… job_02k… --timeout 10m
+      pool jobs wait job_01h… --notify
     """
     from computepool.core.jobs import JobState
+    from computepool.sdk.notify import notify as tell
     from computepool.sdk.sizes import seconds
 
     pool = open_pool(patience_s=300)
     timeout_s = None if timeout is None else seconds(timeout)
     jobs = [pool.jobs.wait(job_id, timeout_s=timeout_s) for job_id in job_ids]
+    if notify:
+        tell(", ".join(f"{job.name}: {job.state.value}" for job in jobs))
     if json:
         output.print_json(jobs)
     else:

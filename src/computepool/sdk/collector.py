@@ -26,6 +26,8 @@ from computepool.protocol.groups import (
 )
 from computepool.protocol.jobs import JobResult
 from computepool.sdk.errors import BadRequest, NotFound
+from computepool.sdk.notify import group_words
+from computepool.sdk.notify import notify as tell
 from computepool.sdk.options import validated
 from computepool.sdk.transport import WAIT_MS
 
@@ -74,9 +76,15 @@ class Collector:
         return self._api.summary(self.group_id)
 
     def drain(
-        self, timeout_s: float | None = None, progress: Callable[[GroupView], object] | None = None
+        self,
+        timeout_s: float | None = None,
+        progress: Callable[[GroupView], object] | None = None,
+        *,
+        notify: bool = False,
     ) -> GroupSummary:
         """Wait until everything that is expected has a result or has failed; `progress` is told how it goes.
+
+        `notify`: say so on the desktop, or in the terminal, when it is complete.
 
         Raises TimeoutError, with the summary so far as `.summary`, when that takes longer than `timeout_s`.
         """
@@ -89,6 +97,8 @@ class Collector:
             if progress is not None:
                 progress(view)
             if view.complete:
+                if notify:
+                    tell(group_words(view))
                 return self.summary()
             left_ms = None if end is None else round((end - time.monotonic()) * 1000)
             if left_ms is not None and left_ms <= 0:
