@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +17,7 @@ import pytest
 from computepool import ComputeJob, ComputeJobState, Pool, submit_compute_job_group
 from computepool.sdk import jobgroups
 from computepool.sdk.errors import BadRequest, HubUnreachable
-from computepool.testing.processes import RealPool
+from computepool.testing.processes import RealPool, wait_until
 from tests.sdk.conftest import NODE
 
 pytestmark = [
@@ -129,6 +132,38 @@ def test_an_interrupted_submitter_is_continued_and_nothing_is_submitted_twice(
     again.collector.cancel()
 
 
+SUBMITTER = """
+from computepool import connect
+from computepool.sdk import jobgroups
+from tests.sdk.test_job_groups import Length, states
+jobgroups.ITEMS_MAX = 3
+with connect() as pool:
+    jobgroups.submit_compute_job_group(pool, Length, states(300, required_host_tags=("never",)), name="killed",
+                                       return_home_when_complete=False)
+"""
+
+
+def test_a_submitter_that_is_killed_in_the_middle_is_continued(class_pool: RealPool, pool: Pool) -> None:
+    env = {**os.environ, "COMPUTEPOOL_HUB": class_pool.hubs[0].url, "COMPUTEPOOL_KEY": class_pool.admin_key}
+    child = subprocess.Popen([sys.executable, "-c", SUBMITTER], env=env, cwd=Path(__file__).parents[2])
+
+    def some() -> str | None:
+        found = pool.groups.list(name="killed", limit=1)
+        return found[0].id if found and found[0].counts.get("queued") else None
+
+    group_id = wait_until(some, 60, "the first jobs are there")
+    child.kill()
+    child.wait(10)
+    counts = pool.groups.get(group_id).counts
+    assert 0 < counts["queued"] < 300 == counts["queued"] + counts["expected"]
+    made = submit_compute_job_group(
+        pool, Length, states(300, required_host_tags=("never",)), group_id=group_id
+    )
+    assert len(set(made.job_ids.values())) == 300
+    assert pool.groups.get(group_id).counts == {"queued": 300}
+    made.collector.cancel()
+
+
 def test_two_submitters_of_one_group_do_not_disturb_each_other(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +224,7 @@ REFUSED: list[tuple[str, Call, str]] = [
         lambda pool: submit_compute_job_group(pool, Length, states()),
         "Where is home.* COMPUTEPOOL_HOME_HOST, or pass return_home_when_complete=False",
     ),
+    ("mapped", lambda pool: pool.map(Length, states()), "Length is a job class: pass it with its states"),
     ("an option", lambda pool: submit_compute_job_group(pool, Length, states(), cores=-1), "cores"),
 ]
 

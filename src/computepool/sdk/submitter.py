@@ -213,6 +213,10 @@ class Submitter:
 
     def function(self, fn: Callable[..., Any], *, jobs: int | None = 1) -> Submission:
         """`jobs`: how many calls share the budget; None: nobody knows."""
+        if isinstance(fn, type) and issubclass(fn, ComputeJob):
+            raise BadRequest(
+                f"{fn.__name__} is a job class: pass it with its states to submit_compute_job_group."
+            )
         pickled = self._pool.functions.pickled(fn)
         key = (pickled, jobs if "budget" in self._given else 1)
         known = self._functions.get(key)
