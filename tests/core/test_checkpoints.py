@@ -29,11 +29,24 @@ KEPT = Kept(attempt_no=2, seq=3, at_ms=100_000, progress=0.5, last=False)
         (Said(attempt_no=2, seq=4, progress=0.6, last=True), 100_001, None),
         (Said(attempt_no=2, seq=4, progress=0.49, last=False), 105_000, Refusal.PROGRESS),
         (Said(attempt_no=2, seq=4, progress=0.49, last=True), 105_000, Refusal.PROGRESS),
+        (Said(attempt_no=3, seq=1, progress=0.1, last=False), 105_000, None),
+        (Said(attempt_no=2, seq=4, progress=0.6, last=False, files=0), 105_000, Refusal.EMPTY),
     ],
 )
 def test_when_one_is_kept(said: Said, at_ms: int, why_not: Refusal | None) -> None:
     assert checkpoints.refusal(KEPT, said, now_ms=at_ms, gap_ms=GAP) is why_not
-    assert checkpoints.refusal(None, said, now_ms=at_ms, gap_ms=GAP) is None
+    first = Refusal.EMPTY if why_not is Refusal.EMPTY else None
+    assert checkpoints.refusal(None, said, now_ms=at_ms, gap_ms=GAP) is first
+
+
+share = st.none() | st.floats(0, 1)
+
+
+@given(kept=share, said=share)
+def test_progress_never_goes_back(kept: float | None, said: float | None) -> None:
+    after = checkpoints.progress_after(kept, said)
+    assert (after is None) == (kept is said is None)
+    assert all(after is not None and after >= each for each in (kept, said) if each is not None)
 
 
 def test_there_is_one_last_word() -> None:

@@ -13,7 +13,7 @@ from tests.faults.conftest import MakePool
 
 pytestmark = pytest.mark.process
 
-STEPS = 120
+STEPS = 70
 
 
 def work(steps: int) -> tuple[int, int]:

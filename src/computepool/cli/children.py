@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PARENT_ENV = "COMPUTEPOOL_PARENT_FD"
-#: How long a child may take to stop before it is killed.
-STOP_S = 4.5
+#: How long a child may take to stop before it is killed. Most are gone in a second; a node lets its jobs save first.
+STOP_S = 30.0
 _LOG_KEPT_BYTES = 10_000_000
 _TAIL_LINES = 12
 

@@ -20,7 +20,8 @@ class Refusal(StrEnum):
     NOT_LIVE = "not_live"  #: the attempt is over, or another has the job
     OLD = "old"  #: a newer one of the attempt is there
     TOO_SOON = "too_soon"
-    PROGRESS = "progress"  #: less was done than at the one before
+    PROGRESS = "progress"  #: less was done than at the attempt's one before
+    EMPTY = "empty"  #: there is nothing in it to go on from
 
     @property
     def sentence(self) -> str:
@@ -31,6 +32,7 @@ _SENTENCES = {
     Refusal.NOT_LIVE: "This attempt does not have the job any more.",
     Refusal.OLD: "A newer checkpoint of this attempt is there already.",
     Refusal.TOO_SOON: "The checkpoint before this one was kept a moment ago.",
+    Refusal.EMPTY: "There is no file in it to go on from.",
     Refusal.PROGRESS: "The progress is less than at the checkpoint before; a checkpoint cannot go back.",
 }
 
@@ -54,10 +56,13 @@ class Said:
     seq: int
     progress: float | None
     last: bool
+    files: int = 1
 
 
 def refusal(kept: Kept | None, said: Said, *, now_ms: int, gap_ms: int) -> Refusal | None:
     """None: it may be kept. The last word of an attempt is never too soon, but there is only one."""
+    if not said.files:
+        return Refusal.EMPTY
     if kept is None:
         return None
     same = kept.attempt_no == said.attempt_no
@@ -65,9 +70,15 @@ def refusal(kept: Kept | None, said: Said, *, now_ms: int, gap_ms: int) -> Refus
         return Refusal.OLD
     if now_ms - kept.at_ms < gap_ms and not (said.last and not (same and kept.last)):
         return Refusal.TOO_SOON
-    if kept.progress is not None and said.progress is not None and said.progress < kept.progress:
+    if same and kept.progress is not None and said.progress is not None and said.progress < kept.progress:
         return Refusal.PROGRESS
     return None
+
+
+def progress_after(kept: float | None, said: float | None) -> float | None:
+    """Never goes back: a job that goes on from a checkpoint may count what is left of it from 0 again."""
+    known = [share for share in (kept, said) if share is not None]
+    return max(known, default=None)
 
 
 def covered_ms(*, said_ms: int, leased_at_ms: int, now_ms: int, lane_left_ms: int, limit_left_ms: int) -> int:

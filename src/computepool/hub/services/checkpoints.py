@@ -81,7 +81,13 @@ def _refusal(
             progress=before.progress,
             last=before.last,
         )
-    said = Said(attempt_no=attempt.number, seq=report.seq, progress=report.progress, last=report.last)
+    said = Said(
+        attempt_no=attempt.number,
+        seq=report.seq,
+        progress=report.progress,
+        last=report.last,
+        files=len(report.files),
+    )
     gap_ms = round(hub.settings.checkpoint_gap_s * 1000)
     return rules.refusal(kept, said, now_ms=tx.now_ms, gap_ms=gap_ms)
 
@@ -111,9 +117,7 @@ def _keep(
     earlier = attempt.spent or 0
     affordable = affordable_ms(attempt.price, holds.for_one_run(job) - earlier)
     paid_ms = own_ms if affordable is None else min(own_ms, max(0, affordable))
-    progress = report.progress
-    if progress is None and before is not None:
-        progress = before.progress
+    progress = rules.progress_after(None if before is None else before.progress, report.progress)
     files = {file.name: (file.digest, sizes[file.digest]) for file in report.files}
     size = sum(size for _, size in files.values())
     row = {
@@ -244,6 +248,7 @@ class Contribution:
 
     attempt_id: str
     number: int
+    node_id: str
     bill: Bill
 
     def row(self) -> dict[str, Any]:
@@ -268,6 +273,7 @@ def contributions(tx: Tx, job: AnyRow, attempt: AnyRow) -> tuple[Contribution, .
         Contribution(
             attempt_id=rows[part.number].id,
             number=part.number,
+            node_id=rows[part.number].node_id,
             bill=Bill(
                 owner_id=rows[part.number].owner_id,
                 price_version=rows[part.number].price_version,

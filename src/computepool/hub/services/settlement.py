@@ -29,6 +29,7 @@ from computepool.hub.services import (
     identity,
     lifecycle,
     logs,
+    room,
     verification,
 )
 from computepool.hub.services.access import NodePrincipal
@@ -63,6 +64,7 @@ class Settled:
     effects: Effects = field(default_factory=Effects)
     over: list[str] = field(default_factory=list)  #: attempts of this node that no longer run
     cool_off: tuple[int, int] | None = None  #: consecutive faults, until when
+    enriched: set[str] = field(default_factory=set)  #: accounts that keep more files now
 
 
 async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> tuple[CompleteReply, Settled]:
@@ -77,6 +79,7 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> t
         return settling.run(request.reports)
 
     settled = await hub.store.write(unit)
+    room.note_results(hub, settled.enriched)
     return CompleteReply(answers=settled.answers), settled
 
 
@@ -127,6 +130,7 @@ class _Settling:
         attempt_rows.report_attempts(self.tx, self.reported)
         job_rows.accept(self.tx, self.accepted)
         artifact_rows.refer(self.tx, self.outputs)
+        self.settled.enriched |= {row["account_id"] for row in self.outputs}
         for report, job in self.unsuccessful:
             self._try_again(report, job)
         for job, runs in self.differing:
@@ -258,9 +262,7 @@ class _Settling:
         run = self._run(report, attempt, job)
         believed = None
         if not job.results:
-            believed = verification.needs_no_other(
-                self.hub, job, attempt, drawn=attempt.id in self.checks.drawn
-            )
+            believed = verification.needs_no_other(self.hub, job, run, drawn=attempt.id in self.checks.drawn)
         if believed is not None:
             self._accept(run, attempt, job, late=late, believed=believed)
         else:

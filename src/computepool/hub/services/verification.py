@@ -229,6 +229,15 @@ def _chance(hub: Hub, lane: Lane | None, node_id: str, *, streak: int) -> int:
     return verification.check_chance(streak, value=lane.shape.value, cap=fleet.node_at(row).cap)
 
 
+def drawn_with(hub: Hub, run: Run) -> bool:
+    """Whether a result is checked that went on from other nodes' work: as often as the least known of them deserves."""
+    session = hub.registry.get(run.node_id)
+    held = None if session is None else session.attempts.get(run.attempt_id)
+    streak = min(hub.registry.fleet.streak(part.node_id) for part in run.parts)
+    chance = _chance(hub, None if held is None else held.lane, run.node_id, streak=streak)
+    return _draw(hub, run.attempt_id) < chance
+
+
 def _draw(hub: Hub, attempt_id: str) -> int:
     """Even, the same whenever it is asked, and known to this pool's hubs alone."""
     return int(hub.secrets.digest(f"check:{attempt_id}")[:16], 16) % PPM
@@ -245,15 +254,16 @@ def _others_able(hub: Hub, shape: Shape, owner: str) -> bool:
     return bool((could_run(fleet, others, rows) & fleet.table.available[rows]).any())
 
 
-def needs_no_other(hub: Hub, job: AnyRow, attempt: AnyRow, *, drawn: bool) -> Verdict | None:
+def needs_no_other(hub: Hub, job: AnyRow, run: Run, *, drawn: bool) -> Verdict | None:
     """Why a first result is believed at once; None: it is not."""
     mode = parse(job.verify).mode
     if mode is Mode.NONE:
         return Verdict.UNCHECKED
     if mode is not Mode.ADAPTIVE:
         return None
-    if attempt.owner_id == job.account_id:
+    if run.owners == {job.account_id}:
         return Verdict.OWN
+    drawn = drawn or (bool(run.parts) and drawn_with(hub, run))
     # What varied bit by bit may still be the same in the way its submitter compares it now.
     varies = job.compare is None and (job.account_id, job.spec_digest) in hub.varying
     return None if drawn and not varies else Verdict.UNCHECKED

@@ -91,6 +91,7 @@ def links(connection: Connection, job_id: str) -> Sequence[AnyRow]:
     statement = select(
         attempts.c.id,
         attempts.c.number,
+        attempts.c.node_id,
         attempts.c.owner_id,
         attempts.c.price,
         attempts.c.price_version,
