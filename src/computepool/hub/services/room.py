@@ -7,6 +7,7 @@ reserve a node is refused, and the job fails and says why.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from computepool.core.errors import QuotaExceeded
@@ -74,6 +75,14 @@ async def check_submit(hub: Hub, account_id: str) -> None:
 def count_in(hub: Hub, owner: str, size: int) -> None:
     if owner in hub.kept:
         hub.kept[owner].bytes += size
+
+
+def note_results(hub: Hub, account_ids: Iterable[str]) -> None:
+    """What reports handed on is not in the estimate. Far from the quota that can wait; near it, it is counted anew."""
+    for account_id in account_ids:
+        known = hub.kept.get(account_id)
+        if known is not None and 2 * known.bytes >= known.bytes_max:
+            del hub.kept[account_id]
 
 
 async def _kept(hub: Hub, account_id: str, *, more: int) -> Kept:

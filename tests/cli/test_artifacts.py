@@ -1,0 +1,96 @@
+"""Files as people meet them: a real hub, a real node, the command line; and an account that is full."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from computepool.sdk import JobFailed, connect
+from computepool.sdk.config import Config, save_config
+from computepool.sdk.errors import QuotaExceeded
+from computepool.testing.processes import RealPool
+from tests.cli.conftest import Run
+
+pytestmark = pytest.mark.process
+MB = 1_000_000
+
+
+def make_output(size: int) -> int:
+    Path(os.environ["COMPUTEPOOL_OUTPUTS"], "big").write_bytes(os.urandom(size))
+    return size
+
+
+def long_result(size: int) -> str:
+    return "x" * size
+
+
+def test_files_are_sent_shown_kept_fetched_and_given_up(run: Run, tmp_path: Path) -> None:
+    with RealPool() as real:
+        hub = real.start_hub()
+        save_config(Config(hub=hub.url, key=real.admin_key))
+        source = tmp_path / "data [1].bin"
+        source.write_bytes(os.urandom(3 * MB))
+        digest, name, size = run("artifacts", "put", source).out.strip().split("\t")
+        assert (name, size) == (source.name, "3 MB")
+        short = digest[:10]
+        listed = run("artifacts", "list")
+        assert digest in listed.out
+        assert "You keep 1 files, 3 MB of 1.1 TB (0%). They are kept for 90 d" in listed.err
+        told = json.loads(run("artifacts", "list", "--json").out)
+        assert (told["storage"]["bytes"], told["artifacts"][0]["digest"]) == (3 * MB, digest)
+        shown = run("artifacts", "info", short).out
+        assert "3 MB (3,000,000 bytes)" in shown
+        assert "upload" in shown
+        assert "is kept until it is released" in run("artifacts", "keep", short).out
+        told = json.loads(run("artifacts", "info", short, "--json").out)
+        assert (told["whole"], told["kept_until_ms"]) == (True, None)
+        assert {ref["role"] for ref in told["refs"]} == {"upload", "kept"}
+        assert run("artifacts", "keep", short, "--release").out == f"released {digest[:12]}\n"
+        assert "is kept until 20" in run("artifacts", "keep", short, "--for", "365d").out
+        fetched = run("artifacts", "get", short, tmp_path / "back")
+        assert (fetched.code, (tmp_path / "back").read_bytes()) == (0, source.read_bytes())
+        assert run("hub", "check", "--deep", "--data", real.folder).out == "Every rule holds.\n"
+        assert run("artifacts", "rm", short).out == f"removed {digest[:12]}\n"
+        gone = run("artifacts", "info", digest)
+        assert (gone.code != 0, "the time it was kept for is over" in gone.err) == (True, True)
+
+
+def test_a_full_account_is_told_and_a_job_that_has_no_room_says_so(run: Run, tmp_path: Path) -> None:
+    with RealPool() as real:
+        hub = real.start_hub()
+        save_config(Config(hub=hub.url, key=real.admin_key))
+        real.start_agent(cores=2, sandbox="namespace")
+        sam = real.account("sam", "submitter")
+        quota = run("accounts", "quota", "sam", "--files", "4MB", "--keep", "7d")
+        assert "files 4 MB, kept for 7 d" in quota.out, quota
+        assert (
+            "unfinished jobs 9, a day the hub's limit, files 4 MB"
+            in run("accounts", "quota", "sam", "--jobs", "9").out
+        )
+        sam.artifacts.put_bytes(os.urandom(3 * MB), name="mine")
+        with pytest.raises(QuotaExceeded, match=r"keeps 3\.0 MB of files and may keep 4\.0 MB"):
+            sam.artifacts.put_bytes(os.urandom(2 * MB), name="more")
+        # What jobs make may go beyond, by half of the quota.
+        for function, size in ((make_output, 4 * MB), (long_result, 4 * MB)):
+            with pytest.raises(JobFailed, match="cannot be kept: The submitter's account keeps 3") as failed:
+                sam.submit(function, size).result(timeout=60)
+            assert failed.value.reason == "output_limit"
+        assert sam.submit(make_output, 2 * MB).result(timeout=60) == 2 * MB
+        sam.close()
+        save_config(Config(hub=hub.url, key=_key(real, "sam")))
+        listed = run("artifacts", "list")
+        assert "5 MB of 4 MB (125%)" in listed.err
+        refused = run("submit", "--", "/bin/true")
+        assert (refused.code != 0, "Give some up before you submit" in refused.err) == (True, True)
+        assert real.broken_rules() == []
+
+
+def _key(real: RealPool, name: str) -> str:
+    admin = connect(real.hubs[0].url, real.admin_key)
+    try:
+        return admin.keys.create("again", account_id=admin.accounts.find(name).id).key
+    finally:
+        admin.close()
