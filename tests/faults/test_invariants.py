@@ -69,6 +69,16 @@ DAMAGE = {
     "a job's group exists and has the job's owner": (
         "UPDATE groups SET account_id = '{other}' WHERE id = '{group}'"
     ),
+    "a watched group is complete exactly when it waits for nothing": (
+        "UPDATE groups SET completed_at_ms = NULL WHERE id = '{complete}'"
+    ),
+    "the open jobs of a watched group say that it is": (
+        "UPDATE groups SET watched = TRUE WHERE id = '{group}'"
+    ),
+    "a group's keys are counted, and have a job exactly when they say so": (
+        "UPDATE expected_jobs SET state = 'job' WHERE group_id = '{complete}'"
+    ),
+    "a group's home is a node of its owner": "UPDATE groups SET home = 'node_gone' WHERE id = '{group}'",
     "everything that is referred to exists": ("UPDATE jobs SET node_id = 'node_gone' WHERE id = '{done}'"),
     "a node's reputation is what its events say": "UPDATE reputations SET success = success + 1",
     "a submitter's conduct is what the events say": (
@@ -100,6 +110,10 @@ async def _fill(hub: HubDouble) -> dict[str, str]:
     node = await hub.node(cores=1)
     hub.hub.settings.backoff_base_s = 0.01
     made = {"group": (await hub.admin.post("/groups", json={"name": "g"})).json()["id"]}
+    made["complete"] = (await hub.admin.post("/groups", json={"name": "c"})).json()["id"]
+    await hub.admin.post(f"/groups/{made['complete']}/keys", json={"keys": [{"key": "a"}]})
+    said = {"reports": [{"key": "a", "outcome": "succeeded"}]}
+    await hub.admin.post(f"/groups/{made['complete']}/reports", json=said)
     made["other"] = (await hub.admin.post("/accounts", json={"name": "o", "roles": ["submitter"]})).json()[
         "id"
     ]

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from computepool.hub.store import conducts, consistency, consistency_checkpoints, reputations
+from computepool.hub.store import (
+    conducts,
+    consistency,
+    consistency_checkpoints,
+    consistency_groups,
+    reputations,
+)
 from computepool.hub.store import consistency_money as money
 from computepool.hub.store.consistency import Finder
 from computepool.hub.store.session import Connection
@@ -30,6 +36,10 @@ POOL_RULES: dict[str, Finder] = {
     "a job's last event says its state": consistency.last_event_differs,
     "a finished job has one final event, an unfinished one none": consistency.not_one_final_event,
     "a job's group exists and has the job's owner": consistency.lost_groups,
+    "a watched group is complete exactly when it waits for nothing": consistency_groups.wrongly_complete,
+    "the open jobs of a watched group say that it is": consistency_groups.unwatched_jobs,
+    "a group's keys are counted, and have a job exactly when they say so": consistency_groups.wrong_keys,
+    "a group's home is a node of its owner": consistency_groups.strange_homes,
     "everything that is referred to exists": consistency.lost_references,
     "an unfinished job names its checkpoint, a finished one has none": consistency_checkpoints.lost_checkpoints,
     "a node's reputation is what its events say": reputations.differing,
