@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -360,3 +361,16 @@ def test_a_dry_run_here_has_the_same_outcomes(tmp_path: Path) -> None:
         with pytest.raises(error):
             Reports.run_locally(State(text="", do=do))
     assert "COMPUTEPOOL_OUTPUTS" not in os.environ
+
+
+def test_what_the_page_about_job_classes_shows_is_so() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
+    [code] = re.findall(r"```python\n(from dataclasses.+?)pool = connect", page, re.S)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code, "jobs.md", "exec", dont_inherit=True), names)
+    assert names["Count"].run_locally(names["CountState"](text="try it here")).payload == {"words": 3}
+    assert "{'words': 3}" in code
+    for hook in re.findall(r"^\| `(\w+)\(", page, re.M):
+        assert hasattr(ComputeJob, hook), hook
+    for name in re.findall(r"`(\w+)`", page.partition("## The state")[2].partition("Everything else")[0]):
+        assert name in ComputeJobState.__dataclass_fields__ or name in ("False", "submit_compute_job_group")
