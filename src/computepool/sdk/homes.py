@@ -61,7 +61,8 @@ def _node_here(pool: Pool) -> NodeView:
 
 def _ids_here() -> Iterator[str]:
     """Of the nodes whose data is on this machine, as far as this user may look."""
-    default = _SYSTEM_FOLDER if os.geteuid() == 0 else user_data_dir("computepool")
+    root = getattr(os, "geteuid", lambda: 1)() == 0  # not every system has root
+    default = _SYSTEM_FOLDER if root else user_data_dir("computepool")
     base = Path(os.environ.get(_DATA_ENV) or default).expanduser()
     for path in (base / "node" / "identity.json", *sorted(base.glob("hosts/*/node/identity.json"))):
         try:
