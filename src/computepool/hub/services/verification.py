@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from computepool.core.pricing import charge_of
 from computepool.core.reputation import REFUTED_ACTION, VERIFIED_ACTION
 from computepool.core.resources import Shape
 from computepool.core.verification import PPM, Decision, Mode, Policy, Ruling, parse
-from computepool.hub.registry import Lane
+from computepool.hub.registry import LiveAttempt
 from computepool.hub.services import checkpoints, holds, lifecycle
 from computepool.hub.services.checkpoints import Contribution
 from computepool.hub.services.context import Hub
@@ -213,20 +213,34 @@ def draw(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Checks:
         lane = None if attempt is None else attempt.lane
         key = "" if lane is None else lane.id
         if key not in chances:
-            chances[key] = _chance(hub, lane, node_id, streak=streak)
+            chances[key] = _chance(hub, attempt, node_id, streak=streak)
         if chances[key] and _draw(hub, id_) < chances[key]:
             drawn.append(id_)
     return Checks(streak, frozenset(drawn))
 
 
-def _chance(hub: Hub, lane: Lane | None, node_id: str, *, streak: int) -> int:
-    """None where it would be in vain. Where the job is not known here any more, somebody may be able to check it."""
+def _chance(
+    hub: Hub, held: LiveAttempt | None, node_id: str, *, streak: int, owners: frozenset[str] = frozenset()
+) -> int:
+    """None where it would be in vain. Where the job is not known here any more, somebody may be able to check it.
+
+    `owners`: of all nodes that had a hand in it, where there are several.
+    """
     row, fleet = hub.registry.fleet.row_of(node_id), hub.registry.fleet
-    if lane is None or row is None:
+    if held is None or row is None:
         return verification.check_chance(streak)
-    if lane.shape.account == lane.owner or not _others_able(hub, lane.shape, lane.owner):
+    shape, owners = held.lane.shape, owners or frozenset({held.lane.owner})
+    if owners == {shape.account} or not _others_able(hub, _as_submitted(hub, held), owners):
         return 0
-    return verification.check_chance(streak, value=lane.shape.value, cap=fleet.node_at(row).cap)
+    return verification.check_chance(streak, value=shape.value, cap=fleet.node_at(row).cap)
+
+
+def _as_submitted(hub: Hub, held: LiveAttempt) -> Shape:
+    """A job that moved is for one host, but only this run of it: a node that says so must not keep others from checking."""
+    shape, known = held.lane.shape, hub.specs.peek(held.grant.spec)
+    if not shape.requirements.node or known is None:
+        return shape
+    return replace(shape, requirements=replace(shape.requirements, node=known.requirements.node))
 
 
 def drawn_with(hub: Hub, run: Run) -> bool:
@@ -234,7 +248,7 @@ def drawn_with(hub: Hub, run: Run) -> bool:
     session = hub.registry.get(run.node_id)
     held = None if session is None else session.attempts.get(run.attempt_id)
     streak = min(hub.registry.fleet.streak(part.node_id) for part in run.parts)
-    chance = _chance(hub, None if held is None else held.lane, run.node_id, streak=streak)
+    chance = _chance(hub, held, run.node_id, streak=streak, owners=frozenset(run.owners))
     return _draw(hub, run.attempt_id) < chance
 
 
@@ -243,12 +257,12 @@ def _draw(hub: Hub, attempt_id: str) -> int:
     return int(hub.secrets.digest(f"check:{attempt_id}")[:16], 16) % PPM
 
 
-def _others_able(hub: Hub, shape: Shape, owner: str) -> bool:
+def _others_able(hub: Hub, shape: Shape, owners: frozenset[str]) -> bool:
     others = Shape(
         shape.requirements,
         shape.account,
         ceiling=shape.ceiling,
-        avoid_owners=shape.avoid_owners | {owner},
+        avoid_owners=shape.avoid_owners | owners,
     )
     fleet, rows = hub.registry.fleet, slice(0, hub.registry.fleet.rows)
     return bool((could_run(fleet, others, rows) & fleet.table.available[rows]).any())
