@@ -70,7 +70,7 @@ def _pack_pandas(value: Any, pandas: Any, inner: _Inner) -> Any:
         return {"$series": {**body, "name": inner(value.name, "name")}}
     if kind is pandas.DataFrame:
         columns = [
-            _pack_column(value.iloc[:, at].array, pandas, inner, f"column {at}")
+            _pack_column(value.iloc[:, at].array, pandas, inner, step=f"column {at}")
             for at in range(value.shape[1])
         ]
         body = {"columns": inner(value.columns, "columns"), "index": inner(value.index, "index")}
@@ -101,7 +101,7 @@ def _pack_index(value: Any, pandas: Any, inner: _Inner) -> dict[str, Any]:
     return body
 
 
-def _pack_column(array: Any, pandas: Any, inner: _Inner, step: str = "data") -> Any:
+def _pack_column(array: Any, pandas: Any, inner: _Inner, *, step: str = "data") -> Any:
     """A NumPy array as one, any other as {"$column": …}."""
     numpy = importlib.import_module("numpy")
     if type(array) is pandas.arrays.NumpyExtensionArray:

@@ -171,6 +171,8 @@ def terms(options: JobOptions) -> dict[str, Any]:
     plain: Mapping[str, Any] = options
     same = ("priority", "retries", "verify", "confidence")
     fields = {word: plain[word] for word in same if word in plain}
+    if not {"verify", "confidence"} & fields.keys() and recipient(plain.get("seal")) is not None:
+        fields["verify"] = "none"  # what is sealed cannot be checked; a quote should know it
     if isinstance(plain.get("compare"), str):
         fields["compare"] = plain["compare"]  # a function is pickled by the submitter
     if "ttl" in plain:

@@ -19,7 +19,7 @@ from computepool.protocol.webhooks import (
     WebhookView,
 )
 
-router = APIRouter(tags=["webhooks"])
+router = APIRouter(tags=["accounts"])
 
 
 @router.get("/webhooks", summary="List your webhooks")

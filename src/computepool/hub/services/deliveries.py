@@ -57,11 +57,9 @@ async def run(hub: Hub) -> int:
     due = await hub.store.read(lambda connection: rows.due(connection, now_ms=hub.now_ms(), limit=limit))
     if not due:
         return 0
-    calls = asyncio.Semaphore(hub.settings.webhook_calls_max)
     async with _client(hub) as client:
-        served = await asyncio.gather(
-            *(_serve(hub, client, calls, row) for row in due), return_exceptions=True
-        )
+        round_ = _Round(hub, client)
+        served = await asyncio.gather(*(round_.serve(row) for row in due), return_exceptions=True)
     for row, error in zip(due, served, strict=True):
         if isinstance(error, BaseException):
             logger.error("webhook.round_failed: %s", row.id, exc_info=error)
@@ -77,13 +75,21 @@ def _client(hub: Hub) -> httpx2.AsyncClient:
     )
 
 
-async def _serve(hub: Hub, client: httpx2.AsyncClient, calls: asyncio.Semaphore, /, row: AnyRow) -> None:
-    async with calls:
-        lease_ms = round(3 * hub.settings.webhook_call_s * 1000)
-        claimed = await hub.store.write(lambda tx: rows.claim(tx, row, until_ms=tx.now_ms + lease_ms))
-        if claimed:
-            verdict = await send(hub, client, row)
-            await hub.store.write(lambda tx: _settle(hub, tx, row, verdict))
+class _Round:
+    """What is sent together, so many at the same time."""
+
+    def __init__(self, hub: Hub, client: httpx2.AsyncClient) -> None:
+        self._hub, self._client = hub, client
+        self._calls = asyncio.Semaphore(hub.settings.webhook_calls_max)
+
+    async def serve(self, row: AnyRow) -> None:
+        hub = self._hub
+        async with self._calls:
+            lease_ms = round(3 * hub.settings.webhook_call_s * 1000)
+            claimed = await hub.store.write(lambda tx: rows.claim(tx, row, until_ms=tx.now_ms + lease_ms))
+            if claimed:
+                verdict = await send(hub, self._client, row)
+                await hub.store.write(lambda tx: _settle(hub, tx, row, verdict=verdict))
 
 
 async def send(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> Verdict:
@@ -102,7 +108,7 @@ async def _post(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> Verdict:
     parts = urlsplit(row.url)
     host = network.clean_host(parts.hostname or "")
     port = parts.port or _PORTS[parts.scheme]
-    address = await _judged(hub, parts.scheme, host, port)
+    address = await _judged(hub, host, port, scheme=parts.scheme)
     place = f"[{address}]" if address.version == 6 else str(address)
     body, now_s = row.body.encode(), hub.now_ms() // 1000
     headers = {
@@ -129,7 +135,7 @@ async def _post(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> Verdict:
     return Verdict(arrived=False, status=answer.status_code, reason=f"it answered {answer.status_code}")
 
 
-async def _judged(hub: Hub, scheme: str, host: str, port: int, /) -> Address:
+async def _judged(hub: Hub, host: str, port: int, *, scheme: str) -> Address:
     """The address to connect to. One that is refused refuses them all: a name must not lead here and there."""
     admitted = hub.settings.webhook_networks()
     plain = network.literal(host)
@@ -168,7 +174,7 @@ def own_addresses() -> tuple[network.Network, ...]:
 # what follows
 
 
-def _settle(hub: Hub, tx: Tx, row: AnyRow, verdict: Verdict) -> None:
+def _settle(hub: Hub, tx: Tx, row: AnyRow, *, verdict: Verdict) -> None:
     tries = row.tries + 1
     hook = rows.get(tx.connection, row.webhook_id)
     columns: dict[str, Any] = {"status": verdict.status or None, "reason": verdict.reason or None}
@@ -184,10 +190,10 @@ def _settle(hub: Hub, tx: Tx, row: AnyRow, verdict: Verdict) -> None:
         if hook.failing_since_ms is not None:
             rows.change(tx, hook.id, failing_since_ms=None)
         return
-    _failed(hub, tx, hook, verdict)
+    _failed(hub, tx, hook, verdict=verdict)
 
 
-def _failed(hub: Hub, tx: Tx, hook: AnyRow, verdict: Verdict) -> None:
+def _failed(hub: Hub, tx: Tx, hook: AnyRow, *, verdict: Verdict) -> None:
     since_ms = hook.failing_since_ms or tx.now_ms
     if hook.failing_since_ms is None:
         rows.change(tx, hook.id, failing_since_ms=since_ms)
@@ -207,4 +213,4 @@ def retry_ms(hub: Hub, tries: int) -> int:
     settings = hub.settings
     full_s = min(settings.webhook_retry_max_s, settings.webhook_retry_base_s * 2 ** min(tries - 1, 30))
     jitter = int.from_bytes(hub.clock.entropy(2), "big") / 65_535
-    return round(full_s * 1000 * (0.5 + jitter / 2))
+    return int(full_s * 1000 * (0.5 + jitter / 2))

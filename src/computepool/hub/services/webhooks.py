@@ -58,7 +58,7 @@ async def create(
             events=",".join(wanted),
             cursor=rows.last_event(tx.connection),
         )
-        _say(tx, principal, "webhook.created", webhook_id)
+        _say(tx, principal, "webhook.created", webhook_id=webhook_id)
         if notices.COMPLETE in wanted:
             _watch_groups(tx, account)
         row = rows.get(tx.connection, webhook_id)
@@ -107,7 +107,7 @@ async def remove(hub: Hub, principal: Principal, webhook_id: str) -> None:
     def unit(tx: Tx) -> None:
         _owned(tx.connection, principal, webhook_id)
         rows.remove(tx, webhook_id)
-        _say(tx, principal, "webhook.removed", webhook_id)
+        _say(tx, principal, "webhook.removed", webhook_id=webhook_id)
 
     await hub.store.write(unit)
 
@@ -121,7 +121,7 @@ async def enable(hub: Hub, principal: Principal, webhook_id: str) -> WebhookView
             cursor = rows.last_event(tx.connection)
             state = {"disabled_at_ms": None, "disabled_reason": None, "failing_since_ms": None}
             rows.change(tx, webhook_id, cursor=cursor, **state)
-            _say(tx, principal, "webhook.enabled", webhook_id)
+            _say(tx, principal, "webhook.enabled", webhook_id=webhook_id)
             if notices.wants(row, notices.COMPLETE):
                 _watch_groups(tx, row.account_id)
         return view(_owned(tx.connection, principal, webhook_id))
@@ -172,6 +172,6 @@ def _owned(connection: Connection, principal: Principal, webhook_id: str) -> Any
     return row
 
 
-def _say(tx: Tx, principal: Principal, action: str, webhook_id: str) -> None:
+def _say(tx: Tx, principal: Principal, action: str, *, webhook_id: str) -> None:
     data = json.dumps({"webhook_id": webhook_id})
     tx.emit(actor=principal.account_id, action=action, account_id=principal.account_id, data=data)
