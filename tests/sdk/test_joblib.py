@@ -82,6 +82,23 @@ def test_a_failing_call_raises_as_it_would_here_and_the_rest_is_cancelled(hub: F
     assert states[JobState.SUCCEEDED] + states[JobState.FAILED] < 200
 
 
+def test_what_is_aborted_is_cancelled_at_the_hub_and_the_next_call_works(hub: FakeHub, pool: Pool) -> None:
+    backend = joblib_backend.ComputePoolBackend(pool=pool)
+    nested = backend.get_nested_backend()
+    hub.hold = True
+    open_calls = [backend.submit(joblib.parallel.BatchedCalls([(abs, (-n,), {})], nested)) for n in range(3)]
+    assert pool.flush()
+    backend.abort_everything()
+    with hub.lock:
+        ended = lambda: [job["state"] for job in hub.jobs.values()] == [JobState.CANCELLED] * 3  # noqa: E731
+        assert hub.lock.wait_for(ended, 10)
+    hub.hold = False
+    again = backend.submit(joblib.parallel.BatchedCalls([(abs, (-7,), {})], nested))
+    assert again.result(10) == [7]
+    assert len(open_calls) == 3
+    backend.terminate()
+
+
 def test_what_cannot_be_sent_raises_and_nothing_hangs(pool: Pool) -> None:
     generator = (n for n in range(3))
     with joblib.parallel_backend("computepool", n_jobs=2), pytest.raises(Exception, match="Cannot send"):
