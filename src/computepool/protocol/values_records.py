@@ -116,7 +116,7 @@ def pack_dataclass(value: Any, inner: _Inner) -> dict[str, Any] | None:
     return {"$dataclass": {"class": name, "fields": {key: inner(item, key) for key, item in fields.items()}}}
 
 
-def _pack_enum(value: Enum, inner: _Inner) -> dict[str, Any] | None:
+def _pack_enum(value: Any, inner: _Inner) -> dict[str, Any] | None:
     if type(value)._member_map_.get(value.name) is not value:
         return None  # a combination of flags has no name
     body: dict[str, Any] = {"class": name_of(type(value)), "name": value.name}
@@ -257,5 +257,7 @@ def _set(instance: Any, name: str, value: Any) -> None:
 def _set_default(instance: Any, field: dataclasses.Field[Any]) -> None:
     if field.default is not dataclasses.MISSING:
         _set(instance, field.name, field.default)
-    elif any(field.default_factory is factory for factory in _FACTORIES):
-        _set(instance, field.name, field.default_factory())  # type: ignore[misc]
+        return
+    for factory in _FACTORIES:
+        if field.default_factory is factory:
+            _set(instance, field.name, factory())

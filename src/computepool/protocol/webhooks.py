@@ -18,10 +18,9 @@ from computepool.protocol.base import Page, Reply, Request
 PAYLOAD_VERSION = 1
 SECRET_PREFIX = "whsec_"
 EVENTS = ("group.complete", "group.home", "job.finished")
-#: job.finished is for who asks for it: a map of a million items would be a million of them.
-DEFAULT_EVENTS = ("group.complete", "group.home")
-
 EventName = Literal["group.complete", "group.home", "job.finished"]
+#: job.finished is for who asks for it: a map of a million items would be a million of them.
+DEFAULT_EVENTS: tuple[EventName, ...] = ("group.complete", "group.home")
 Url = Annotated[str, StringConstraints(min_length=8, max_length=2_000, pattern=r"^https?://[\x21-\x7e]+$")]
 
 
