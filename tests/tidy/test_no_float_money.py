@@ -136,7 +136,8 @@ def test_the_check_lets_whole_numbers_and_seconds_be(fine: str) -> None:
 def test_no_column_is_a_float_but_a_jobs_progress() -> None:
     columns = [column for table in metadata.tables.values() for column in table.columns]
     assert {str(column) for column in columns if isinstance(column.type, Float | Numeric)} == {
-        "jobs.progress"
+        "jobs.progress",
+        "checkpoints.progress",
     }
 
 

@@ -149,16 +149,7 @@ class Agent:
             clock=clock,
             limits=limits,
         )
-        self._keeper = CheckpointKeeper(
-            self._client,
-            self._identity,
-            cache,
-            uploader=uploader,
-            sink=sink,
-            sweeper=self._sweeper,
-            clock=clock,
-            limits=limits,
-        )
+        self._keeper = self._make_keeper(cache, uploader, sink)
         functions = FunctionRunner(
             self._pool,
             cache,
@@ -190,6 +181,18 @@ class Agent:
             limits=limits,
             on_ending=self.loop.on_ending,
             slots=self._slots,
+        )
+
+    def _make_keeper(self, cache: ArtifactCache, uploader: Uploader, sink: OutputSink) -> CheckpointKeeper:
+        return CheckpointKeeper(
+            self._client,
+            self._identity,
+            cache,
+            uploader=uploader,
+            sink=sink,
+            sweeper=self._sweeper,
+            clock=self._clock,
+            limits=self._config.limits,
         )
 
     def _make_slots(self) -> Slots:

@@ -39,10 +39,10 @@ KEPT_ACTION = "checkpoint.kept"
 async def receive(hub: Hub, node: NodePrincipal, report: CheckpointReport) -> CheckpointReply:
     if not identity.signed_by_node(node, report.signature, report.signed_text()):
         raise Forbidden("The checkpoint is not signed with this node's key.")
-    return await hub.store.write(lambda tx: _receive(hub, tx, node, report))
+    return await hub.store.write(lambda tx: _receive(hub, tx, report, node=node))
 
 
-def _receive(hub: Hub, tx: Tx, node: NodePrincipal, report: CheckpointReport) -> CheckpointReply:
+def _receive(hub: Hub, tx: Tx, report: CheckpointReport, *, node: NodePrincipal) -> CheckpointReply:
     job_id = report.attempt_id.rpartition("-")[0]
     # Jobs before attempts, as everywhere.
     job = job_rows.lock_jobs(tx, [job_id]).get(job_id)
@@ -54,7 +54,7 @@ def _receive(hub: Hub, tx: Tx, node: NodePrincipal, report: CheckpointReport) ->
     before = None if job.checkpoint_no is None else checkpoint_rows.get(tx.connection, job_id)
     if before is not None and (before.attempt_no, before.seq) == (attempt.number, report.seq):
         return CheckpointReply(kept=True)  # the answer to the first time was lost
-    refusal = _refusal(hub, tx, before, attempt, report)
+    refusal = _refusal(hub, tx, report, attempt=attempt, before=before)
     if refusal is not None:
         return CheckpointReply(kept=False, reason=refusal.sentence)
     sizes = _sizes(tx, node, report, before=before)
@@ -70,7 +70,7 @@ def _receive(hub: Hub, tx: Tx, node: NodePrincipal, report: CheckpointReport) ->
 
 
 def _refusal(
-    hub: Hub, tx: Tx, before: AnyRow | None, attempt: AnyRow, report: CheckpointReport
+    hub: Hub, tx: Tx, report: CheckpointReport, *, attempt: AnyRow, before: AnyRow | None
 ) -> Refusal | None:
     kept = None
     if before is not None:
