@@ -116,14 +116,12 @@ def pack_dataclass(value: Any, inner: _Inner) -> dict[str, Any] | None:
     return {"$dataclass": {"class": name, "fields": {key: inner(item, key) for key, item in fields.items()}}}
 
 
-def _pack_enum(value: Any, inner: _Inner) -> dict[str, Any] | None:
+def _pack_enum(value: Enum, inner: _Inner) -> dict[str, Any] | None:
     if type(value)._member_map_.get(value.name) is not value:
         return None  # a combination of flags has no name
     body: dict[str, Any] = {"class": name_of(type(value)), "name": value.name}
-    for kind in _PLAIN:
-        if isinstance(value, kind):
-            return {"$enum": {**body, "plain": inner(value.value, "value")}}
-    return {"$enum": {**body, "value": inner(value.value, "value")}}
+    word = "plain" if isinstance(value, _PLAIN) else "value"
+    return {"$enum": {**body, word: inner(value.value, "value")}}
 
 
 def _pack_namedtuple(value: Any, inner: _Inner) -> dict[str, Any] | None:
