@@ -96,7 +96,7 @@ class ComputePoolBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignor
             future.add_done_callback(callback)
         return future
 
-    apply_async = submit  #: its name before joblib 1.4
+    apply_async = submit  #: its older name
 
     def _submit(self, batch: Any) -> Future[Any]:
         try:
