@@ -1,0 +1,59 @@
+"""What a function raised elsewhere is raised here: the same kind where it is Python's own, with its traceback, and picklable."""
+
+from __future__ import annotations
+
+import builtins
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from computepool import JobFailed, Pool
+from computepool.sdk.errors import raised_error
+
+#: Kinds that mean something to the interpreter, or cannot be made from a sentence.
+PLAIN = (StopIteration, StopAsyncIteration, SyntaxError, MemoryError, BaseExceptionGroup, Warning)
+KINDS = [
+    kind
+    for kind in vars(builtins).values()
+    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, PLAIN)
+    and kind not in (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_pythons_own_exceptions_keep_their_kind_also_through_pickle(kind: type[Exception]) -> None:
+    error = raised_error("job_1", f"Traceback (most recent call last):\n  File x\n{kind.__name__}: why\nmore")
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        assert isinstance(one, kind)
+        assert isinstance(one, JobFailed)
+        assert (one.job_id, one.reason, one.remote_error) == ("job_1", "exception", error.remote_error)
+        assert "why\nmore" in str(one)
+
+
+@pytest.mark.parametrize(
+    "name", ["StopIteration", "SystemExit", "KeyboardInterrupt", "SyntaxError", "print", "mine.Own", "Own"]
+)
+def test_others_are_plain_failures(name: str) -> None:
+    error = raised_error("job_1", f"Traceback\n{name}: why")
+    assert type(error) is JobFailed
+    assert type(pickle.loads(pickle.dumps(error))) is JobFailed
+
+
+@given(st.text())
+def test_whatever_a_node_says_is_an_error_that_can_be_shown_and_pickled(text: str) -> None:
+    error = raised_error("job_1", text)
+    assert isinstance(error, JobFailed)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def look_up() -> None:
+    {}["nothing"]
+
+
+def test_it_can_be_caught_by_its_kind(pool: Pool) -> None:
+    with pytest.raises(KeyError) as caught:
+        pool.submit(look_up).result(10)
+    assert "in look_up" in str(caught.value)
+    assert "KeyError: 'nothing'" in str(caught.value)
