@@ -12,7 +12,7 @@ from computepool.protocol.nodes import LoadModel
 class Load:
     at: float  #: steady time
     cpu_ms: int  #: since the process began, which may be long before the attempt: workers are kept
-    cpu_percent: float = 0.0  #: since the last look; 100 is one CPU
+    cpu_percent: int = 0  #: since the last look; 100 is one CPU
     rss_mb: int = 0
     processes: int = 0
     looks: int = 1  #: how often it was measured; the first one has nothing to compare with
@@ -20,14 +20,14 @@ class Load:
     @classmethod
     def seen(cls, process: Process, now: float, before: Load | None) -> Load:
         used = process.usage()
-        percent = 0.0
+        percent = 0
         # A smaller number than before is another process's.
         if before is not None and now > before.at and used.cpu_ms >= before.cpu_ms:
-            percent = (used.cpu_ms - before.cpu_ms) / (now - before.at) / 10
+            percent = round((used.cpu_ms - before.cpu_ms) / (now - before.at) / 10)
         return cls(
             at=now,
             cpu_ms=used.cpu_ms,
-            cpu_percent=round(percent, 1),
+            cpu_percent=percent,
             rss_mb=used.rss_mb,
             processes=process.processes(),
             looks=1 if before is None else before.looks + 1,

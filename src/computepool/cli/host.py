@@ -17,7 +17,7 @@ from computepool.cli import output
 from computepool.cli.confirming import Yes, confirm
 from computepool.cli.folders import data_folder, node_folder
 from computepool.cli.hub import check_port
-from computepool.cli.nodes import CODE_ENV, Elastic
+from computepool.cli.nodes import CODE_ENV, Cores, Elastic, Properties, Ram, Tags
 from computepool.cli.options import Json, accepts
 from computepool.cli.together import NODE_START_S, Together, program, signed_in, status_line
 
@@ -51,18 +51,11 @@ class Host:
 
 def lending(
     *,
-    tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="A tag jobs may ask for; may be repeated.")
-    ] = None,
-    property_: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="NAME=VALUE", help="NAME=VALUE that jobs may ask for."),
-    ] = None,
-    cores: Annotated[
-        float | None, typer.Option(metavar="N", help="How many cores to lend; default: all.")
-    ] = None,
+    tag: Tags = None,
+    property_: Properties = None,
+    cores: Cores = None,
     elastic: Elastic = None,
-    ram: Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")] = None,
+    ram: Ram = None,
     sandbox: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="Default: the strongest that works here.")
     ] = None,

@@ -133,7 +133,7 @@ def _megabytes(size: str | None, option: str) -> int | None:
 
 
 def _load(load: dict[str, Any] | None) -> tuple[str, str]:
-    return ("", "") if load is None else (f"{load['cpu_percent']:.0f} %", output.memory(load["rss_mb"]))
+    return ("", "") if load is None else (f"{load['cpu_percent']} %", output.memory(load["rss_mb"]))
 
 
 def jobs(*, data: Data = None, json: Json = False) -> None:

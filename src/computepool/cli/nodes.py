@@ -80,6 +80,15 @@ _Gpus = Annotated[
         show_default=False,
     ),
 ]
+Tags = Annotated[
+    list[str] | None, typer.Option(metavar="TAG", help="A tag jobs may ask for; may be repeated.")
+]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("--property", metavar="NAME=VALUE", help="A property jobs may ask for; may be repeated."),
+]
+Cores = Annotated[float | None, typer.Option(metavar="N", help="How many cores to lend; default: all.")]
+Ram = Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")]
 Elastic = Annotated[
     bool | None,
     typer.Option(
@@ -116,12 +125,8 @@ def agent_config(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="What to call it; default: the host's name.")
     ] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="A tag jobs may ask for; may be repeated.")
-    ] = None,
-    property_: Annotated[
-        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="NAME=VALUE.")
-    ] = None,
+    tag: Tags = None,
+    property_: Properties = None,
     region: Annotated[str, typer.Option(metavar="REGION", help="in, eu, us, …")] = "",
     url: Annotated[
         str, typer.Option(metavar="URL", help="What else to call it: jobs may exclude it by this.")
@@ -129,11 +134,9 @@ def agent_config(
     mesh_version: Annotated[
         str, typer.Option(metavar="VERSION", help="The mesh it belongs to; hubs of another one refuse it.")
     ] = "",
-    cores: Annotated[
-        float | None, typer.Option(metavar="N", help="How many cores to lend; default: all.")
-    ] = None,
+    cores: Cores = None,
     elastic: Elastic = None,
-    ram: Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")] = None,
+    ram: Ram = None,
     disk: Annotated[str | None, typer.Option(metavar="SIZE", help="How much disk to lend: 50, 50GB.")] = None,
     gpus: _Gpus = None,
     sandbox: _Sandbox = "auto",

@@ -88,7 +88,7 @@ def _state(lease: LeaseView) -> str:
 def _load(load: LoadView | None) -> str:
     if load is None:
         return ""
-    return f"{load.cpu_percent:.0f} %, {output.memory(load.rss_mb)}, {load.processes}"
+    return f"{load.cpu_percent} %, {output.memory(load.rss_mb)}, {load.processes}"
 
 
 @accepts(needs=requirements)

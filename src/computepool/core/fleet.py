@@ -379,14 +379,14 @@ class Fleet:
         return row
 
     def _link(self, node: NodeRecord) -> None:
-        for word in _names(node.profile):
+        for word in node.profile.names():
             self._called.setdefault(word, set()).add(node.row)
         for account in node.profile.trusted:
             self._trusting.setdefault(account, set()).add(node.row)
         self.features.add(node.row, _features(node.profile))
 
     def _unlink(self, node: NodeRecord) -> None:
-        for word in _names(node.profile):
+        for word in node.profile.names():
             _discard(self._called, word, node.row)
         for account in node.profile.trusted:
             _discard(self._trusting, account, node.row)
@@ -478,17 +478,6 @@ def minor_version(python: str) -> str:
 
 def _stepped(reliability: float) -> np.float32:
     return np.float32(round(min(1.0, max(0.0, reliability)) * RELIABILITY_STEPS) / RELIABILITY_STEPS)
-
-
-def _names(profile: NodeProfile) -> set[str]:
-    return {profile.node_id, profile.name, profile.url, _url_by_name(profile)} - {""}
-
-
-def _url_by_name(profile: NodeProfile) -> str:
-    """A host that says http://10.0.0.7:8765 is called http://laptop:8765, too, by those who know its name."""
-    scheme, separator, rest = profile.url.partition("://")
-    _, colon, port = rest.rpartition(":")
-    return f"{scheme}{separator}{profile.name}:{port}" if separator and colon and port.isdigit() else ""
 
 
 def _features(profile: NodeProfile) -> set[Feature]:

@@ -71,6 +71,17 @@ class NodeProfile:
         True  #: its cards are for strangers' jobs too, not only for the owner's and trusted ones
     )
 
+    def names(self) -> set[str]:
+        """What jobs may call it by: its id, its name, its URL, and the URL with its name in place of the address.
+
+        A host that says http://10.0.0.7:8765 is http://laptop:8765 to those who know its name.
+        """
+        scheme, separator, rest = self.url.partition("://")
+        _, colon, port = rest.rpartition(":")
+        known = separator and colon and port.isdigit()
+        by_name = f"{scheme}://{self.name}:{port}" if known else ""
+        return {self.node_id, self.name, self.url, by_name} - {""}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:

@@ -127,7 +127,7 @@ class RegisterReply(Reply):
 class LoadModel(Request):
     """What an attempt's processes do at the moment."""
 
-    cpu_percent: float = Field(ge=0, le=1_000_000)  #: 100 is one CPU
+    cpu_percent: int = Field(ge=0, le=10_000_000)  #: 100 is one CPU
     rss_mb: Count
     processes: Count
 

@@ -10,7 +10,7 @@ from computepool.protocol.base import Reply
 class LoadView(Reply):
     """What the processes of an attempt did when the node last spoke, or those of all its attempts."""
 
-    cpu_percent: float = 0  #: 100 is one CPU
+    cpu_percent: int = 0  #: 100 is one CPU
     rss_mb: int = 0
     processes: int = 0
 

@@ -98,7 +98,7 @@ def _lease(hub: Hub, attempt: LiveAttempt, job: AnyRow | None) -> LeaseView:
 def _together(attempts: Iterable[LiveAttempt]) -> LoadView:
     loads = [attempt.said.load for attempt in attempts if attempt.said is not None and attempt.said.load]
     return LoadView(
-        cpu_percent=round(sum(load.cpu_percent for load in loads), 1),
+        cpu_percent=sum(load.cpu_percent for load in loads),
         rss_mb=sum(load.rss_mb for load in loads),
         processes=sum(load.processes for load in loads),
     )
