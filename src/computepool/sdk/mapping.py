@@ -159,7 +159,9 @@ class MapRun(Iterator[Any]):
         while self._open and not self._exhausted and self._may_read():
             tasks: list[Task] = []
             size = self._feed.sizer.size
-            whole = max(size, _READ_AT_ONCE // size * size)  # so that no job is smaller because reading takes time
+            whole = max(
+                size, _READ_AT_ONCE // size * size
+            )  # so that no job is smaller because reading takes time
             while len(tasks) < whole and self._may_read():
                 task = next(self._items, None)
                 if task is None:
