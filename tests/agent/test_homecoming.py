@@ -20,6 +20,7 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.homecoming import Homecoming
 from computepool.agent.hub_client import HubClient
 from computepool.agent.identity import Identity
+from computepool.hub.services import collection
 from computepool.protocol import homefolder
 from computepool.protocol.groups import GroupItem
 from computepool.protocol.jobs import OutputFile
@@ -221,6 +222,8 @@ async def test_a_full_disk_is_told_and_asking_again_verifies_what_is_there(
     await home.kill()
     home.start(replace(LIMITS, home_spare_bytes=10**18))
     await run_jobs(hub, await hub.node(name="worker"), group, content={"a": b"x" * 10_000})
+    hub.hub.settings.artifact_keep_s = hub.hub.settings.unreported_keep_s = 0
+    await collection.collect(hub.hub)  # a group that waits for its home keeps what it has
     async with asyncio.timeout(10):
         while not (view := (await hub.admin.get(f"/groups/{group}")).json())["home"]["reason"]:
             await home.tell()
@@ -246,6 +249,8 @@ async def test_a_full_disk_is_told_and_asking_again_verifies_what_is_there(
     await hub.admin.post(f"/groups/{group}/return-home", json={})
     await home.arrived(group)
     assert len(home.breaking.ranges) == fetched, "what is whole is not fetched again"
+    await collection.collect(hub.hub)  # it has arrived, and its time at the hub is over
+    assert (await hub.admin.get("/artifacts")).json()["artifacts"] == []
 
 
 async def test_the_hub_restarts_in_the_middle_and_what_is_called_off_ends(tmp_path: Path) -> None:

@@ -147,6 +147,24 @@ async def test_cancelling_fails_the_keys_that_nobody_reported(hub: HubDouble) ->
     assert keys == {f"k{number}" for number in range(600)}
 
 
+async def test_a_late_report_of_another_attempt_is_counted(hub: HubDouble) -> None:
+    """The job went on without its first node, and ended elsewhere; what that node says at last is a duplicate."""
+    first = await hub.node(cores=1)
+    group = await make_group(hub.admin)
+    await register(hub.admin, group, "a")
+    await submit_keys(hub.admin, group, "a")
+    [lost] = await first.take()
+    first.restart()
+    await first.poll(wait_ms=0, claim=False)
+    second = await hub.node(cores=1)
+    [grant] = await second.take()
+    assert await second.report(grant.attempt_id) == "accepted"
+    assert await first.report(lost.attempt_id) == "superseded"
+    found = await summary(hub.admin, group)
+    assert (found["complete"], found["duplicates"], found["counts"]) == (True, 1, {"succeeded": 1})
+    assert await completions(hub, group) == 1
+
+
 async def test_a_group_has_a_bounded_number_of_keys_and_of_metadata(hub: HubDouble) -> None:
     hub.hub.settings.group_keys_max = 3
     group = await make_group(hub.admin)

@@ -87,7 +87,9 @@ def _facts(row: AnyRow) -> Reference:
         role=row.role,
         created_at_ms=row.created_at_ms,
         kept_until_ms=row.kept_until_ms,
-        job_open=row.job_state is not None and JobState(row.job_state) not in TERMINAL,
+        # What is to come home with its group is needed until it has arrived.
+        job_open=bool(row.goes_home)
+        or (row.job_state is not None and JobState(row.job_state) not in TERMINAL),
         job_ended_ms=row.job_ended_ms,
     )
 

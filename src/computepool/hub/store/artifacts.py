@@ -14,7 +14,16 @@ from sqlalchemy import Connection, Select, bindparam, delete, exists, func, sele
 from computepool.hub.store import dialect
 from computepool.hub.store import groups as group_rows
 from computepool.hub.store.session import AnyRow, Tx
-from computepool.hub.store.tables import IS_LIVE, IS_OPEN, accounts, artifact_refs, artifacts, attempts, jobs
+from computepool.hub.store.tables import (
+    IS_LIVE,
+    IS_OPEN,
+    accounts,
+    artifact_refs,
+    artifacts,
+    attempts,
+    groups,
+    jobs,
+)
 
 
 def insert_artifact(tx: Tx, *, digest: str, size: int, place: str, lost: str | None = None) -> str:
@@ -244,8 +253,10 @@ _FACTS = (
         jobs.c.state.label("job_state"),
         jobs.c.finished_at_ms.label("job_ended_ms"),
         accounts.c.artifact_keep_s,
+        group_rows.GOES_HOME.label("goes_home"),
     )
     .join(jobs, jobs.c.id == artifact_refs.c.job_id, isouter=True)
+    .join(groups, groups.c.id == jobs.c.group_id, isouter=True)
     .join(accounts, accounts.c.id == artifact_refs.c.account_id, isouter=True)
 )
 

@@ -34,6 +34,14 @@ WAITING, ARRIVED = "waiting", "arrived"
 _RESULT_ROLES = ("output", "result")
 
 
+#: Its home has not fetched it yet, and will: until then everything of it is kept.
+GOES_HOME = (
+    groups.c.return_home
+    & groups.c.home.is_not(None)
+    & (func.coalesce(groups.c.home_state, WAITING) == WAITING)
+)
+
+
 def insert_group(tx: Tx, *, group_id: str, account_id: str, name: str, kind: str, **columns: Any) -> None:
     row = {"id": group_id, "account_id": account_id, "name": name, "kind": kind, **columns}
     tx.connection.execute(groups.insert().values(created_at_ms=tx.now_ms, **row))
