@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -149,7 +150,8 @@ async def test_an_artifacts_name_is_no_header_and_no_path(hub: HubDouble, name: 
     assert fetched.headers["content-type"] == "application/octet-stream"
     assert "set-cookie" not in fetched.headers
     new = {path.name for path in hub.hub.settings.data_dir.rglob("*") if path.is_file()} - before
-    assert {file for file in new if not file.startswith("hub.sqlite")} <= {digest}, (
+    named = [file for file in new if not file.startswith("hub.sqlite")]
+    assert all(re.fullmatch(rf"{digest}\.[0-9a-f]{{16}}", file) for file in named), (
         "on disk it is called by its digest"
     )
 

@@ -156,7 +156,7 @@ def _parsed(part: str, size: int) -> range:
         return range(0)
     first, last = found.groups()
     if first is None:
-        return range(0 if last is None else max(0, size - int(last)), size)
+        return range(size if last is None else max(0, size - int(last)), size)
     return range(int(first), size if last is None else min(size, int(last) + 1))
 
 
