@@ -7,9 +7,11 @@ import hashlib
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from computepool.agent import checkpoints
 from computepool.core.jobs import Outcome, Reason
+from computepool.protocol import sealing
 from computepool.protocol.checkpoints import CheckpointReport
 from computepool.protocol.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes import Grant, OutputRef
@@ -187,3 +189,14 @@ async def test_a_checkpoint_that_is_gone_sends_the_job_elsewhere(hub: FakeHub, s
     report = hub.reports[second]
     assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.STAGING_FAILED)
     assert "cannot go on from the checkpoint" in (report.error or "")
+
+
+async def test_a_sealed_job_keeps_none(hub: FakeHub, start_node: StartNode) -> None:
+    """Nothing of it reaches the hub in clear: not a file, not what it printed."""
+    await start_node(limits=SOON)
+    key = X25519PrivateKey.generate()
+    first = hub.submit(function(test_function, seal_to=sealing.public_text(key)), [payload(3)])[0]
+    await until(lambda: first in hub.reports)
+    assert (hub.reports[first].outcome, hub.checkpoints) == (Outcome.FAILED, [])
+    assert not any(b"xxx" in data for data in hub.artifacts.values())
+    assert "sealed" in sealing.unseal_text(hub.reports[first].error or "", find_key=lambda _: key)

@@ -177,6 +177,8 @@ class CheckpointKeeper:
 
     async def _keep(self, attempt: Attempt, saving: Saving, asked: Asked, *, ran_ms: int, last: bool) -> None:
         """Raises NotKept."""
+        if attempt.spec.spec.seal_to is not None:  # Only the submitter could open it again, and no node.
+            raise NotKept("the hub could read it, and the job is sealed")
         saving.seq += 1
         workdir = _workdir(attempt)
         taken = workdir / _TAKEN.format(f"{attempt.id}-{saving.seq}")
@@ -184,7 +186,7 @@ class CheckpointKeeper:
             async with asyncio.timeout(self._limits.checkpoint_transfer_s):
                 _take_over(attempt, asked.name, taken.name)
                 files = await self._send_files(taken, saving)
-                if asked.printed is not None:
+                if asked.printed is not None and not _is_function(attempt):
                     files.append(await self._send_printed(asked.printed, saving))
                 reply = await self._tell(attempt, saving, files, asked=asked, ran_ms=ran_ms, last=last)
         except TimeoutError:
