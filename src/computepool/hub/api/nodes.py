@@ -61,6 +61,7 @@ from computepool.protocol.nodes import (
 from computepool.protocol.rules import NodeRules, NodeRulesView
 
 router = APIRouter()
+_ONE_NODE = EnrolCodeRequest()
 
 
 async def poll(hub: Hub, node: NodePrincipal, body: NextRequest, *, dispatcher: Dispatcher) -> NextReply:
@@ -199,9 +200,9 @@ async def rekey(
 async def enrol_code(
     principal: Provider,
     hub: HubDep,
-    body: Annotated[EnrolCodeRequest | None, Body(openapi_examples=examples.ENROL_CODE)] = None,
+    body: Annotated[EnrolCodeRequest, Body(openapi_examples=examples.ENROL_CODE)] = _ONE_NODE,
 ) -> EnrolCodeReply:
-    return await enrolment.enrol_code(hub, principal, body or EnrolCodeRequest())
+    return await enrolment.enrol_code(hub, principal, body)
 
 
 @router.get("/nodes/codes", tags=["nodes"], summary="Your codes that several hosts may still join with")
