@@ -142,7 +142,7 @@ GET    /api/v1/events/stream              401  200  200  200  200  200  401  401
 GET    /api/v1/artifacts                  401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/artifacts/{digest}         401  200  404  404  404  200  200  404  401  401  401
 HEAD   /api/v1/artifacts/{digest}         401  200  404  404  404  200  200  404  401  401  401
-GET    /api/v1/artifacts/storage          401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/storage                    401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/artifacts/{digest}/info    401  200  404  404  404  200  401  401  401  401  401
 PUT    /api/v1/artifacts/{digest}/keep    401  200  404  404  404  404  401  401  401  401  401
 DELETE /api/v1/artifacts/{digest}/keep    401  404  404  404  404  404  401  401  401  401  401

@@ -76,7 +76,7 @@ async def test_an_account_keeps_no_more_than_its_quota(hub: HubDouble) -> None:
     assert stored(hub) == {digest_of(some(6_000, 1))}
     await upload(sam, some(4_000, 3))
     await upload(sam, some(6_000, 1))  # what it has already is nothing more
-    found = (await sam.get("/artifacts/storage")).json()
+    found = (await sam.get("/storage")).json()
     assert found == {
         "bytes": 10_000,
         "artifacts": 2,
@@ -85,7 +85,7 @@ async def test_an_account_keeps_no_more_than_its_quota(hub: HubDouble) -> None:
         "uploading_bytes": 0,
     }
     await upload(olga, some(6_000, 1))  # kept once, but each account answers for what it keeps
-    assert (await olga.get("/artifacts/storage")).json()["bytes"] == 6_000
+    assert (await olga.get("/storage")).json()["bytes"] == 6_000
     assert (await sam.delete(f"/artifacts/{digest_of(some(4_000, 3))}")).status_code == 204
     await upload(sam, some(4_000, 4))
 
@@ -109,7 +109,7 @@ async def test_uploads_that_are_not_whole_count_too(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter")
     for number in range(4):
         assert (await put(sam, some(2_500, number), part=some(2_500, number)[:2_000])).status_code == 200
-    assert (await sam.get("/artifacts/storage")).json()["uploading_bytes"] == 8_000
+    assert (await sam.get("/storage")).json()["uploading_bytes"] == 8_000
     assert (await put(sam, some(2_500, 9), part=b"")).status_code == 507
     digest = digest_of(some(2_500, 0))
     assert (await sam.delete(f"/artifacts/{digest}")).status_code == 204, "giving one up makes room"
@@ -130,7 +130,7 @@ async def test_a_full_account_gets_the_results_of_its_jobs_and_submits_no_more(h
     assert (await sam.get(f"/artifacts/{digest_of(output)}")).content == output
     assert (await sam.get(f"/jobs/{job_id}")).json()["state"] == "succeeded"
     assert (await sam.post("/jobs", json=body())).json()["code"] == "quota_exceeded"
-    assert (await sam.get("/artifacts/storage")).json()["bytes"] == 14_000
+    assert (await sam.get("/storage")).json()["bytes"] == 14_000
 
 
 async def test_beyond_the_reserve_a_node_is_refused_and_told_why(hub: HubDouble) -> None:

@@ -100,7 +100,7 @@ class ArtifactApi:
 
     def storage(self) -> StorageView:
         """How much your account keeps, and may keep."""
-        return self._transport.get("/artifacts/storage", StorageView)
+        return self._transport.get("/storage", StorageView)
 
     def keep(self, digest: str, *, for_s: float | str | None = None) -> ArtifactInfo:
         """Keep it whatever becomes of its jobs: for a time ("30d"), or until it is released."""

@@ -67,7 +67,7 @@ async def list_artifacts(
     return await artifacts.page(hub, principal, job_id=job_id, after=after, limit=limit)
 
 
-@router.get("/artifacts/storage", summary="How much you keep at the hub, and may keep")
+@router.get("/storage", summary="How much you keep at the hub, and may keep")
 async def storage(principal: SignedIn, hub: HubDep) -> StorageView:
     return await artifacts.storage(hub, principal)
 
