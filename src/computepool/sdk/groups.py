@@ -54,9 +54,10 @@ class GroupApi:
         return self._transport.post("/groups", GroupView, body=validated(GroupRequest, **fields))
 
     def collector(self, group: str | GroupView) -> Collector:
-        """Of a group, by id or name."""
-        group_id = group.id if isinstance(group, GroupView) else self.find(group).id
-        return Collector(self, group_id)
+        """Of a group, by id or name. An id is believed: the first call says if there is no such group."""
+        if isinstance(group, GroupView):
+            return Collector(self, group.id)
+        return Collector(self, group if group.startswith(_ID_PREFIX) else self.find(group).id)
 
     def find(self, name: str) -> GroupView:
         """The group with this id, or the newest one with this name."""
