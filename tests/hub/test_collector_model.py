@@ -142,7 +142,9 @@ class Play:
         model = self.model
         counts: dict[str, int] = {}
         for state, count in found["counts"].items():
-            shown = "queued" if state in ("leased", "running") else state  # when it is placed is not the point
+            shown = (
+                "queued" if state in ("leased", "running") else state
+            )  # when it is placed is not the point
             counts[shown] = counts.get(shown, 0) + count
         assert counts == model.counts, done
         assert found["duplicates"] == model.duplicates, done
