@@ -135,6 +135,32 @@ async def test_a_complete_group_is_told_once_and_signed(hub: HubDouble, receiver
     assert (await hub.admin.get("/webhooks")).json()["webhooks"][0].get("secret") is None
 
 
+async def test_a_long_list_of_events_is_looked_through_in_one_round(
+    hub: HubDouble, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "_LOOK_MAX", 3)
+    await add(hub, receiver.url, "job.finished")
+    await finish_group(hub, items=4)
+    assert await notices.gather(hub.hub) == 4
+
+
+async def test_hubs_on_postgresql_share_what_there_is_to_tell(
+    tmp_path: Path, receiver: Receiver, postgres_url: str
+) -> None:
+    settings: dict[str, Any] = {"webhook_private": "127.0.0.0/8", "webhook_round_s": 3600}
+    async with (
+        running_hub(tmp_path / "a", database_url=postgres_url, **settings) as first,
+        running_hub(tmp_path / "b", database_url=postgres_url, **settings) as second,
+    ):
+        hook = await add(second, receiver.url, "group.complete", "job.finished")
+        await finish_group(second, items=3)
+        await asyncio.gather(*(deliveries.run(one.hub) for one in (first, second, first, second)))
+        await deliveries.run(second.hub)
+        assert len(receiver.heard) == len({headers["webhook-id"] for headers, _ in receiver.heard}) == 4
+        for headers, body in receiver.heard:
+            verify_webhook(headers, body, hook["secret"])
+
+
 async def test_a_group_under_way_and_one_that_goes_on_are_told_of(hub: HubDouble, receiver: Receiver) -> None:
     """The group had no reason to be watched before."""
     group = (await hub.admin.post("/groups", json={"name": "g"})).json()["id"]

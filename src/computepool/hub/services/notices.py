@@ -20,8 +20,9 @@ from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.webhooks import PAYLOAD_VERSION
 
 COMPLETE, HOME, FINISHED = rows.COMPLETE, "group.home", "job.finished"
-#: In one look at the events of one account.
+#: In one look at the events of one account, and looks in a round: one busy account does not keep the others waiting.
 _LOOK_MAX = 2_000
+_LOOKS_MAX = 10
 _NAMES_MAX = 300  #: characters of a person's words
 
 
@@ -34,17 +35,31 @@ class _News:
     hook: AnyRow
     cursor: int
     deliveries: list[dict[str, Any]]
+    full: bool
 
 
 async def gather(hub: Hub) -> int:
     """One round: what happened since the last one becomes deliveries. Returns how many."""
-    hooks = await hub.store.read(rows.enabled)
     told = 0
-    for hook in hooks:
-        found = await hub.store.read(lambda connection, hook=hook: _news(hub, connection, hook))  # type: ignore[misc]
-        if found is not None and await hub.store.write(lambda tx, found=found: _take(tx, found)):  # type: ignore[misc]
-            told += len(found.deliveries)
+    busy = [hook.id for hook in await hub.store.read(rows.enabled)]
+    for _ in range(_LOOKS_MAX):
+        looks = [(hook_id, await _look(hub, hook_id)) for hook_id in busy]
+        told += sum(count for _, (count, _) in looks)
+        busy = [hook_id for hook_id, (_, more) in looks if more]
     return told
+
+
+async def _look(hub: Hub, webhook_id: str) -> tuple[int, bool]:
+    """How much there is to tell, and whether there is more to look at."""
+
+    def load(connection: Connection) -> _News | None:
+        hook = rows.get(connection, webhook_id)
+        return None if hook is None else _news(hub, connection, hook)
+
+    found = await hub.store.read(load)
+    if found is None or not await hub.store.write(lambda tx: _take(tx, found)):
+        return 0, False
+    return len(found.deliveries), found.full
 
 
 def _take(tx: Tx, news: _News) -> bool:
@@ -70,7 +85,7 @@ def _news(hub: Hub, connection: Connection, hook: AnyRow) -> _News | None:
         for row, event in told
         if (data := about.data(row, event)) is not None
     ]
-    return _News(hook, found[-1].seq, deliveries)
+    return _News(hook, found[-1].seq, deliveries, full=len(found) == _LOOK_MAX)
 
 
 def _event(row: AnyRow) -> str:
