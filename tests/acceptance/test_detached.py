@@ -32,8 +32,10 @@ START_S = 90
 class Mesh:
     """Hosts on one machine that share nothing but the loopback interface."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cache: Path) -> None:
+        """`cache`: the jobs' Python, which the first host makes for all of them."""
         self.folder = folder
+        self._cache = cache
         self.port = free_port()
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("COMPUTEPOOL_")}
         self.env |= {
@@ -60,6 +62,10 @@ class Mesh:
     def _start(self, name: str, *options: str) -> None:
         log = self.log(name)
         log.write_text("")
+        node = self.home if name == "laptop" else self.folder / name / "node"
+        if not node.exists():
+            node.mkdir(parents=True, mode=0o755)
+            (node / "cache").symlink_to(self._cache)
         program = [sys.executable, "-m", "computepool.cli", "host", "--name", name]
         lent = ["--sandbox", "process", "--cores", "2"]
         with log.open("a") as output:
@@ -71,6 +77,11 @@ class Mesh:
                 stderr=output,
                 start_new_session=True,
             )
+
+    @property
+    def home(self) -> Path:
+        """The folder of the laptop's node, where the laptop would have it by itself."""
+        return self.folder / "laptop" / "hosts" / "laptop" / "node"
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -106,10 +117,10 @@ class Mesh:
 
 
 @pytest.fixture(scope="module")
-def mesh() -> Iterator[Mesh]:
+def mesh(agent_cache: Path) -> Iterator[Mesh]:
     folder = Path(tempfile.mkdtemp(prefix="computepool-mesh-", dir="/tmp"))
     folder.chmod(0o755)
-    made = Mesh(folder)
+    made = Mesh(folder, agent_cache)
     try:
         made.start_first()
         made.start("linux-a", "linux")
@@ -188,7 +199,7 @@ def check_home(mesh: Mesh, pool: Pool, group_id: str) -> None:
         60,
         "everything is at home",
     )
-    folder = mesh.folder / "laptop" / "hosts" / "laptop" / "node" / (home.folder or "")
+    folder = mesh.home / (home.folder or "")
     outputs = {output.digest for item in pool.groups.items(group_id) for output in item.outputs}
     assert (home.node_name, home.items, home.files) == ("laptop", 3, 3)
     found = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in folder.rglob("*.db")}
