@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,8 +130,8 @@ async def test_a_move_that_cannot_be_recorded_is_no_move(hub: FakeHub, start_nod
 
 
 HOSTILE = {
-    "a link in the place of its folder": 'ln -s /etc "$COMPUTEPOOL_CHECKPOINT"; echo ::checkpoint passwd',
-    "a link in the place of one": 'ln -s /etc "$COMPUTEPOOL_CHECKPOINT/one"; echo ::checkpoint one',
+    "a link in the place of its folder": 'ln -s VICTIM "$COMPUTEPOOL_CHECKPOINT"; echo ::checkpoint one',
+    "a link in the place of one": 'ln -s VICTIM "$COMPUTEPOOL_CHECKPOINT/one"; echo ::checkpoint one',
     "a link in it": 'mkdir "$COMPUTEPOOL_CHECKPOINT/one"; ln -s /etc/passwd "$COMPUTEPOOL_CHECKPOINT/one/p"; '
     "echo ::checkpoint one",
     "a pipe in it": 'mkdir "$COMPUTEPOOL_CHECKPOINT/one"; mkfifo "$COMPUTEPOOL_CHECKPOINT/one/p"; '
@@ -142,12 +144,18 @@ HOSTILE = {
 }
 
 
-async def test_what_a_job_leaves_leads_nowhere(hub: FakeHub, start_node: StartNode) -> None:
+async def test_what_a_job_leaves_leads_nowhere(hub: FakeHub, start_node: StartNode, ground: Path) -> None:
+    victim = ground / "victim"  # a folder of the host's, which the agent may write
+    (victim / "one").mkdir(parents=True)
+    (victim / "one" / "secret").write_text("s")
+    os.utime(victim, ns=(1, 1))
     await start_node(level="namespace", limits=dataclasses.replace(SOON, checkpoint_bytes_max=1_000))
     make = {name: "" if "its folder" in name else 'mkdir "$COMPUTEPOOL_CHECKPOINT"; ' for name in HOSTILE}
     # It goes on until it is stopped: the agent looks while it runs.
     ids = {
-        name: hub.submit(command("sh", "-c", f"{make[name]}{line}; sleep 60"))[0]
+        name: hub.submit(command("sh", "-c", f"{make[name]}{line.replace('VICTIM', str(victim))}; sleep 60"))[
+            0
+        ]
         for name, line in HOSTILE.items()
     }
     for name, id_ in ids.items():
@@ -156,6 +164,8 @@ async def test_what_a_job_leaves_leads_nowhere(hub: FakeHub, start_node: StartNo
         hub.stop_attempt(id_)
     assert hub.checkpoints == []
     await until(lambda: hub.reports.keys() >= set(ids.values()))
+    assert (victim / "one" / "secret").read_text() == "s"
+    assert victim.stat().st_mtime_ns == 1, "nothing was made or taken there, not even for a moment"
 
 
 async def test_jobs_save_before_the_node_stops(hub: FakeHub, start_node: StartNode) -> None:
