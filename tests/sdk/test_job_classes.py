@@ -311,7 +311,7 @@ class Undecorated(ComputeJobState):
     number: int = 0
 
 
-class NotDecorated(Count, ComputeJob[Undecorated]):  # type: ignore[misc, type-var]
+class NotDecorated(Count):
     State = Undecorated
 
 
