@@ -31,8 +31,10 @@ from computepool.protocol.groups import (
     ReturnHomeRequest,
 )
 
-#: How long a wait for a group that is not watched lets results gather before it looks again.
+#: How long a wait for a group that is not watched lets results gather before it looks again; at a huge one, where that
+#: takes long, this many times longer than it took.
 _LOOK_AGAIN_S = 0.25
+_LOOKED = 10
 
 
 # what happens to a group
@@ -239,13 +241,15 @@ async def drain(hub: Hub, principal: Principal, group_id: str, *, wait_ms: int) 
     topics = [_complete_topic(group_id)] + ([] if row.watched else [f"group:{group_id}"])
     while True:
         with hub.signals.watch(*topics) as watch_:
+            began_ms = hub.now_ms()
             done = await hub.store.read(lambda connection: _is_complete(connection, group_id))
+            looked_s = (hub.now_ms() - began_ms) / 1000
             left_ms = deadline_ms - hub.now_ms()
             if done or left_ms <= 0 or hub.stopping:
                 return await groups.get(hub, principal, group_id)
             await watch_.wait(left_ms / 1000)
         if not row.watched:
-            await asyncio.sleep(min(_LOOK_AGAIN_S, left_ms / 1000))
+            await asyncio.sleep(min(max(_LOOK_AGAIN_S, looked_s * _LOOKED), left_ms / 1000))
 
 
 def _is_complete(connection: Connection, group_id: str) -> bool:
