@@ -103,6 +103,27 @@ async def test_a_service_that_is_away_is_said_and_nothing_else_stops(
         await collection.collect(hub.hub)
 
 
+def test_what_a_hub_left_that_died_while_the_service_copied_is_given_up(
+    tmp_path: Path, s3: S3Server, store: dict[str, Any]
+) -> None:
+    """No list of objects shows it, but it is paid for."""
+    bucket, _, prefix = store["blobs"].removeprefix("s3://").partition("/")
+    client = s3.client()
+
+    def begun() -> list[str]:
+        found = client.list_multipart_uploads(Bucket=bucket, Prefix=f"{prefix}/")
+        return [one["Key"] for one in found.get("Uploads", ())]
+
+    key = f"{prefix}/artifacts/{DIGEST[:2]}/{DIGEST}.{16 * '0'}"
+    client.create_multipart_upload(Bucket=bucket, Key=key)
+    assert begun() == [key]
+    blobs, now_s = make_blobs(Settings(data_dir=tmp_path, **store)), SystemClock().now_ms() / 1000
+    assert blobs.drop_stale_uploads(before_s=now_s - 3600) == 0
+    assert begun() == [key]
+    assert blobs.drop_stale_uploads(before_s=now_s + 3600) == 1
+    assert begun() == []
+
+
 @pytest.mark.parametrize(
     "address", ["http://bucket", "s3://", "s3:///prefix", "s3://bucket?x=1", "/var/data"]
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from computepool.hub.clock import SystemClock
@@ -170,6 +170,9 @@ async def _play(folder: Path, histories: list[list[tuple[object, ...]]]) -> None
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@example(
+    histories=[[("die", "sam", 0)], [("send", "sam", 0), ("submit", "sam", 0), ("wait", 12), ("collect",)]]
+)
 @given(histories=st.lists(st.lists(events, max_size=14), min_size=1, max_size=5))
 def test_what_something_keeps_is_there_and_nothing_else(
     tmp_path_factory: object, histories: list[list[tuple[object, ...]]]
