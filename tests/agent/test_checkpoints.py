@@ -13,13 +13,14 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from computepool.agent import checkpoints
 from computepool.core.jobs import Outcome, Reason
-from computepool.protocol import sealing
+from computepool.protocol import bundles, sealing
 from computepool.protocol.checkpoints import CheckpointReport
 from computepool.protocol.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes import Grant, OutputRef
 from computepool.sdk import checkpointing
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import OWNER, FakeHub, command, function, payload, script, until
+from tests.agent.test_bundles import bundle
 
 SOON = dataclasses.replace(QUICK, checkpoint_gap_s=0.1)
 COUNTS = """
@@ -210,3 +211,15 @@ async def test_a_sealed_job_keeps_none(hub: FakeHub, start_node: StartNode) -> N
     assert (hub.reports[first].outcome, hub.checkpoints) == (Outcome.FAILED, [])
     assert not any(b"xxx" in data for data in hub.artifacts.values())
     assert "sealed" in sealing.unseal_text(hub.reports[first].error or "", find_key=lambda _: key)
+
+
+async def test_items_that_travel_together_save_nothing(hub: FakeHub, start_node: StartNode) -> None:
+    """What one of them saved would be found by all."""
+    await start_node(limits=SOON)
+    first = hub.submit(function(test_function), [bundle(-1, 3)])[0]
+    await until(lambda: first in hub.reports)
+    report = hub.reports[first]
+    assert (report.outcome, report.move_to, hub.checkpoints) == (Outcome.SUCCEEDED, None, [])
+    values = bundles.read(report.result or "", 2, allow_pickle=False)
+    assert "nothing to go on from" in str(values[0])
+    assert "dispatch_to works only on a node" in str(values[1])

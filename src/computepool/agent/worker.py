@@ -109,6 +109,8 @@ class Worker:
         says nothing of times, and addresses in tracebacks are left out. Running out of memory ends all of it.
         """
         items = bundles.unpack(data)
+        for name in self._places:  # What one item saved would be found by all of them.
+            os.environ.pop(name, None)
         parts: list[str] = []
         told = time.perf_counter_ns()
         for item in items:
