@@ -71,6 +71,7 @@ def test_the_hub_keeps_ciphertext_only(real: RealPool, tmp_path: Path) -> None:
         client.submit(wrong, "plain-", seal=True).result(60)
     _run_scripts(client, tmp_path)
     _check_outputs(client, future.job_id, tmp_path)
+    _check_home(client, real.folder, tmp_path)
     assert holding(hub, SECRET) == []
     assert client.submit(short, "plain-").result(60) == SECRET
     # The control: what is not sealed is found.
@@ -86,6 +87,21 @@ def _run_scripts(client: Pool, tmp_path: Path) -> None:
     assert path.read_text() == SECRET * 10_000
     with pytest.raises(JobFailed, match="exit code 3"):
         client.run(script, ["3"], seal=True)
+
+
+def _check_home(client: Pool, folder: Path, tmp_path: Path) -> None:
+    """What comes home is sealed, too; its owner opens it there."""
+    group = client.groups.create("sealed", return_home=True)
+    client.submit(long, "plain-", seal=True, group=group.id).result(60)
+    wait_until(lambda: client.groups.get(group.id).home.state == "arrived", 60, "the group at home")
+    [home] = folder.glob(f"*/home/sealed-{group.id}")
+    files = [path for path in home.rglob("*") if path.is_file()]
+    sealed = [path for path in files if path.read_bytes().startswith(MAGIC)]
+    assert len(sealed) >= 2
+    assert holding(home, SECRET) == []
+    for path in sealed:
+        sealing.open_file(path, tmp_path / "from-home")
+        assert SECRET.encode() in (tmp_path / "from-home").read_bytes()
 
 
 def _check_outputs(client: Pool, job_id: str, tmp_path: Path) -> None:
