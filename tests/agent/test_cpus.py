@@ -31,15 +31,16 @@ class Reservations(RuleBasedStateMachine):
         self.now = 0.0
         self.count = 0
 
-    @rule(cores=CORES)
-    def arrive(self, cores: float) -> None:
+    @rule(cores=CORES, data=st.data())
+    def arrive(self, cores: float, data: st.DataObject) -> None:
         milli = round(cores * MILLI)
         if sum(self.held.values()) + milli > self.lent * MILLI:
             return
         self.count += 1
         holder = f"lane-{self.count}"
         before = {other: (self.cpus.ids(other), self.cpus.cores(other)) for other in self.held}
-        changed = self.cpus.reserve(holder, cores)
+        near = tuple(sorted(data.draw(st.sets(st.sampled_from([*self.cpus.lent, 99]), max_size=3))))
+        changed = self.cpus.reserve(holder, cores, near=near)
         self.held[holder] = milli
         if not changed:  # then nobody else needs to be told anything
             for other, ids in before.items():
@@ -101,6 +102,14 @@ def test_what_is_idle_may_be_used_after_a_while_and_goes_back_at_once() -> None:
     assert cpus.reserve("new", 2)
     assert (cpus.ids("long"), cpus.cores("long")) == ((0, 3), 2)
     assert cpus.ids("new") == (1, 2)
+
+
+def test_a_lane_goes_where_its_worker_is() -> None:
+    cpus = Cpus((0, 1, 2), 3)
+    assert not cpus.reserve("a", 1, near=(2,))
+    assert cpus.ids("a") == (2,)
+    cpus.reserve("b", 1, near=(2,))
+    assert cpus.ids("b") == (0,)
 
 
 def test_what_is_spare_is_shared_in_equal_parts() -> None:

@@ -142,7 +142,8 @@ class Executor:
         try:
             while lane.waiting:
                 attempt = lane.pop(self._clock.steady())
-                self._slots.enter(lane, attempt.spec.limits.cpus)
+                if (cores := attempt.spec.limits.cpus) != lane.wanted:
+                    self._slots.enter(lane, cores, near=self._functions.warm_ids(attempt))
                 attempt.cpu_ids = lane.cpu_ids
                 ending = sealing.close(await self._run(attempt, lane), attempt.spec.spec)
                 logs: Sequence[LogText] = ()

@@ -14,7 +14,7 @@ from computepool.agent.attempts import Attempt, OutputSink
 from computepool.agent.checkpoints import CheckpointKeeper
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
-from computepool.agent.endings import Ending, failed, of_exit
+from computepool.agent.endings import BadJob, Ending, failed, of_exit
 from computepool.agent.lanes import Lane
 from computepool.agent.logs import STDERR
 from computepool.agent.sandbox.base import Status
@@ -31,7 +31,7 @@ from computepool.agent.worker import (
 from computepool.agent.worker_pool import WorkerPool
 from computepool.agent.workers import Answer, Call, Lost, Worker
 from computepool.core.errors import QuotaExceeded
-from computepool.core.jobs import Outcome, Reason
+from computepool.core.jobs import CALLED, Outcome, Reason
 from computepool.protocol.jobs import RESULT_INLINE_MAX, Usage
 
 
@@ -84,6 +84,16 @@ class FunctionRunner:
                 attempt.proxy = worker.proxy
                 return _lost(attempt, result, ready=worker.ready)
             # The worker was ended for the sake of another call: this one is simply called again.
+
+    def warm_ids(self, attempt: Attempt) -> tuple[int, ...]:
+        """Where the worker is that a call would get; nothing where there is none yet."""
+        if attempt.spec.kind not in CALLED:
+            return ()
+        try:
+            key = attempt.spec.worker_key(attempt.grant.account_id, tuple(attempt.grant.gpus))
+        except BadJob:  # it is refused when it is its turn
+            return ()
+        return self._pool.warm_ids(key)
 
     def release(self, lane: Lane) -> None:
         if lane.worker is not None:

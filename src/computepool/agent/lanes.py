@@ -79,13 +79,11 @@ class Slots:
         self._may_stretch = may_stretch
         self._lanes: dict[str, Lane] = {}
 
-    def enter(self, lane: Lane, cores: float) -> None:
-        """Before each attempt of a lane; nothing to do but for the first, or for one that asks for another number."""
-        if cores == lane.wanted:
-            return
+    def enter(self, lane: Lane, cores: float, *, near: tuple[int, ...] = ()) -> None:
+        """Before the first attempt of a lane, and before one that asks for another number of cores."""
         lane.wanted = cores
         self._lanes[lane.id] = lane
-        if self.cpus.reserve(lane.id, cores):
+        if self.cpus.reserve(lane.id, cores, near=near):
             self._apply()  # others give back what they had borrowed, before this one starts
         else:
             self._tell(lane)

@@ -60,6 +60,11 @@ class WorkerPool:
             worker.proxy.resume()
         return worker
 
+    def warm_ids(self, key: WorkerKey) -> tuple[int, ...]:
+        """The CPUs of the worker that `take` would give."""
+        idle = self._idle.get(key)
+        return idle[-1].cpu_ids if idle else ()
+
     def give_back(self, worker: Worker) -> None:
         """Keeps it for the next call if it is idle, healthy and not worn out."""
         self._in_use.discard(worker)

@@ -187,6 +187,10 @@ class Worker:
     def process(self) -> Process | None:
         return self._process if self.ended is None else None
 
+    @property
+    def cpu_ids(self) -> tuple[int, ...]:
+        return self._pinned[0]
+
     def pin(self, cpu_ids: tuple[int, ...], cores: float) -> None:
         """Free where it is there already, as between the calls of a lane, and mostly between lanes."""
         if (cpu_ids, cores) != self._pinned and self.ended is None:
