@@ -23,7 +23,7 @@ from computepool.hub.services.access import Action
 from computepool.hub.settings import Settings
 from computepool.protocol import jobs
 from computepool.testing.hub import HubDouble
-from tests.hub.cast import Cast, assemble
+from tests.hub.cast import Cast, assemble, upload
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = "application/problem+json"
@@ -192,6 +192,8 @@ async def test_the_hub_takes_its_own_examples(hub: HubDouble, document: dict[str
 async def _address(cast: Cast, path: str) -> str:
     if "{group_id}" in path:
         path = path.replace("{group_id}", await cast.new_group())
+    if "{digest}" in path:
+        path = path.replace("{digest}", await upload(cast.hub.admin, b"what is kept"))
     if "{payout_id}" in path:
         path = path.replace("{payout_id}", await cast.new_payout(listed="reject" not in path))
     if "{approval_id}" in path:
