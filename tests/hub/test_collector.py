@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import event
 
 from computepool.testing.hub import HubDouble
 from tests.hub.submitting import COMMAND, submit
@@ -106,6 +108,29 @@ async def test_only_a_group_that_somebody_asked_about_is_noted(hub: HubDouble, *
     assert view["complete"]
     await hub.admin.post(f"/groups/{group}/return-home", json={})
     assert await completions(hub, group) == 1
+
+
+@pytest.mark.parametrize("watched", [False, True])
+async def test_the_end_of_a_job_of_a_plain_group_asks_nothing_about_it(
+    hub: HubDouble, *, watched: bool
+) -> None:
+    """Counted in statements, because times are noisy: thousands of jobs end in a second."""
+    node = await hub.node(cores=2)
+    group = await make_group(hub.admin)
+    if watched:
+        await register(hub.admin, group, "never reported")
+    await submit(hub.admin, items=2, group_id=group)
+    grants = await node.take(2)
+    asked: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if re.search(r"\b(groups|expected_jobs)\b", statement):
+            asked.append(statement)
+
+    event.listen(hub.hub.store._writer, "before_cursor_execute", note)
+    await node.report(grants[0].attempt_id)
+    event.remove(hub.hub.store._writer, "before_cursor_execute", note)
+    assert len(asked) == (2 if watched else 0), asked
 
 
 async def test_what_comes_later_opens_a_complete_group_again(hub: HubDouble) -> None:
