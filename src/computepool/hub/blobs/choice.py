@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+import importlib
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,7 +37,7 @@ def make_blobs(settings: Settings) -> Blobs:
 def _s3() -> Any:
     """Imported when asked for: boto3 is an extra, and slow to load."""
     try:
-        return import_module("computepool.hub.blobs.s3")
+        return importlib.import_module("computepool.hub.blobs.s3")
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.startswith("computepool"):
             raise
