@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from computepool.agent.cpus import MILLI, SETTLED_S, Cpus, lent_ids
+from computepool.agent.lanes import Lane, Slots
 from computepool.protocol.jobs import Needs
 from computepool.protocol.nodes import RunningAttempt
 from computepool.protocol.values import decode
@@ -110,6 +111,17 @@ def test_a_lane_goes_where_its_worker_is() -> None:
     assert cpus.ids("a") == (2,)
     cpus.reserve("b", 1, near=(2,))
     assert cpus.ids("b") == (0,)
+
+
+def test_a_lane_that_opens_finds_its_ids_given_back_already() -> None:
+    slots = Slots(Cpus((0, 1), 2), may_stretch=lambda _: True)
+    long, new = Lane("long"), Lane("new")
+    slots.enter(long, 1)
+    slots.cpus.stretch(["long"], now=0.0)
+    long.pin(slots.cpus.ids("long"), slots.cpus.cores("long"))
+    assert (long.cpu_ids, long.cores) == ((0, 1), 2)
+    slots.enter(new, 1)
+    assert (long.cpu_ids, long.cores, new.cpu_ids, new.cores) == ((0,), 1, (1,), 1)
 
 
 def test_what_is_spare_is_shared_in_equal_parts() -> None:
