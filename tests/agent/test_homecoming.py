@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from computepool.agent.clock import SystemClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.homecoming import Homecoming
+from computepool.agent.homecoming import Homecoming, _is_whole
 from computepool.agent.hub_client import HubClient
 from computepool.agent.identity import Identity
 from computepool.hub.services import collection
@@ -344,3 +344,16 @@ def test_no_two_files_share_a_place_and_none_leaves_the_folder(group: list[tuple
         assert not place.is_absolute()
         assert not {"..", "."} & set(place.parts)
         assert not any(str(parent) in folded for parent in place.parents)
+
+
+@pytest.mark.parametrize("name", ["a\u2028b", "a\u2029b", "a\u0085b", "two  spaces"])
+def test_a_name_with_an_odd_end_of_line_does_not_make_a_folder_look_damaged(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    text = f"{hashlib.sha256(b'x').hexdigest()}  {name}\n"
+    (tmp_path / homefolder.MANIFEST).write_text(text, encoding="utf-8")
+    manifest = hashlib.sha256(text.encode()).hexdigest()
+    assert _is_whole(tmp_path, manifest)
+    (tmp_path / name).write_bytes(b"y")
+    assert not _is_whole(tmp_path, manifest)

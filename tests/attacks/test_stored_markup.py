@@ -325,13 +325,13 @@ async def test_no_cell_of_an_export_is_a_formula(attack: Attack) -> None:
 # terminals
 
 
-HARMLESS = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*")
+HARMLESS = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f]*")
 
 
 @given(
     st.text()
     | st.sampled_from(ANSI)
-    | st.lists(st.sampled_from([*ANSI, "\x1b", "[", "m", "x", "\x9b"])).map("".join)
+    | st.lists(st.sampled_from([*ANSI, *"\x1b[mx\x9b\u061c\u2028\u2029\u200f"])).map("".join)
 )
 def test_nothing_that_commands_a_terminal_is_printed(text: str) -> None:
     assert HARMLESS.fullmatch(output.printable(text))

@@ -373,7 +373,8 @@ def _is_whole(folder: Path, manifest: str) -> bool:
     text = (folder / MANIFEST).read_bytes()
     if hashlib.sha256(text).hexdigest() != manifest:
         return False
-    for line in text.decode().splitlines():
+    # Not splitlines(): a name may have other characters in it that end lines.
+    for line in text.decode().removesuffix("\n").split("\n"):
         digest, _, path = line.partition("  ")
         file = folder.joinpath(*path.split("/"))
         if file.is_symlink() or not file.is_file() or _sha256(file) != digest:

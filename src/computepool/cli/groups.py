@@ -216,7 +216,7 @@ def register(
     wanted = list(keys or ())
     if file is not None:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        wanted += [line.strip() for line in text.splitlines() if line.strip()]
+        wanted += [line.strip() for line in text.split("\n") if line.strip()]
     if not wanted:
         raise BadRequest("Name keys, or a file with them: pool group register GROUP KEY…")
     pool = open_pool()

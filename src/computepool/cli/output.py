@@ -34,11 +34,11 @@ _STATE_STYLES = {
     "fail": "bold red",
 }
 Cell = str | int | float | None
-#: What a terminal obeys, or shows as something else than it is: escape sequences, control characters, and the marks
-#: that turn the direction of writing around. Names, errors and reasons are other people's words.
+#: What a terminal obeys, or shows as something else than it is: escape sequences, control characters, other ends of
+#: lines, and the marks that turn the direction of writing around. Names, errors and reasons are other people's words.
 _COLOUR = r"\x1b\[[0-9;]*m"
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?", re.DOTALL)
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f]")
 
 
 def printable(text: str, *, colours: bool = False) -> str:
