@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -37,6 +38,33 @@ def test_map_keeps_its_timeout(hub: FakeHub, pool: Pool) -> None:
     with pytest.raises(TimeoutError):
         list(executor.map(abs, [1], timeout=0.05))
     executor.shutdown(wait=False)
+
+
+def test_items_of_a_map_may_wait_for_what_the_same_executor_does(pool: Pool) -> None:
+    def chained(executor: concurrent.futures.Executor) -> list[int]:
+        futures = [executor.submit(abs, -number) for number in range(4)]
+        first = list(executor.map(abs, (future.result(SOON_S) for future in futures)))
+        return first + list(
+            executor.map(abs, (executor.submit(abs, number).result(SOON_S) for number in first))
+        )
+
+    executor, results = pool.executor(), list[int]()
+    thread = threading.Thread(target=lambda: results.extend(chained(executor)), daemon=True)
+    thread.start()
+    thread.join(SOON_S)
+    assert results == [0, 1, 2, 3] * 2
+    executor.shutdown()
+
+
+def test_a_map_whose_items_end_the_executor_is_refused(pool: Pool) -> None:
+    executor = pool.executor()
+
+    def items() -> Iterator[int]:
+        yield 1
+        executor.shutdown(wait=False)
+
+    with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
+        executor.map(abs, items())
 
 
 def test_leaving_the_block_waits_for_the_work(pool: Pool) -> None:

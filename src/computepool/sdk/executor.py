@@ -58,15 +58,21 @@ class PoolExecutor(Executor):
         end = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             self._check_open()
-            run = self._submitter.map(
-                fn,
-                *iterables,
-                progress=False,
-                chunksize=chunksize,
-                in_flight_max=buffersize or _ALL,
-                session=self._session,
-            )
+        # Without the lock: the items are the caller's own code, which may submit here, or wait for what was submitted.
+        run = self._submitter.map(
+            fn,
+            *iterables,
+            progress=False,
+            chunksize=chunksize,
+            in_flight_max=buffersize or _ALL,
+            session=self._session,
+        )
+        with self._lock:
             self._maps = [other for other in self._maps if not other.done] + [run]
+            shut = self._shut
+        if shut:
+            run.close()
+            self._check_open()
         return _results(run, end)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
