@@ -9,11 +9,13 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from sqlalchemy import create_engine, text
 
 from computepool.core.errors import Unavailable
 from computepool.hub import main as hub_main
 from computepool.hub.clock import SystemClock
 from computepool.hub.services import collection, room
+from computepool.hub.store import dialect, schema
 from computepool.hub.store.tables import artifact_refs
 from computepool.hub.store.tables import artifacts as artifact_table
 from computepool.testing.clock import FakeClock
@@ -431,6 +433,45 @@ async def test_artifacts_of_before_are_read_where_they_lie(tmp_path: Path) -> No
         assert stored(hub) == {digest_of(data)}
         assert (await hub.admin.delete(f"/artifacts/{digest_of(data)}")).status_code == 204
         assert stored(hub) == set()
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+async def test_a_pool_from_before_keeps_its_files_and_their_time_begins_with_the_upgrade(
+    request: pytest.FixtureRequest, tmp_path: Path, database: str, clock: FakeClock
+) -> None:
+    """Half a year old, of a job that ended then: nobody had said that anything would be taken away."""
+    url = request.getfixturevalue("postgres_url") if database == "postgresql" else ""
+    old, lost = some(100, 1), some(100, 2)
+    _fill_0003(url or f"sqlite:///{tmp_path / 'hub.sqlite'}", [old, lost], at_ms=clock.now_ms() - 180 * DAY_MS)
+    path = tmp_path / "artifacts" / digest_of(old)[:2] / digest_of(old)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(old)
+    async with running_hub(tmp_path, database_url=url, clock=clock, artifact_keep_s=KEEP_S) as hub:
+        await collection.collect(hub.hub)
+        assert (await hub.admin.get(f"/artifacts/{digest_of(old)}")).content == old
+        await upload(hub.admin, lost)  # its bytes are gone, and come again
+        assert (await hub.admin.get(f"/artifacts/{digest_of(lost)}")).content == lost
+        assert hub_main.check(hub.hub.settings, deep=True) == []
+        clock.advance(KEEP_S * 1000 + DAY_MS)
+        await collection.collect(hub.hub)
+        assert stored(hub) == set()
+
+
+def _fill_0003(url: str, files: list[bytes], *, at_ms: int) -> None:
+    schema.migrate(url, to="0003")
+    engine = create_engine(dialect.postgres_url(url))
+    with engine.begin() as connection:
+        account = "INSERT INTO accounts (id, name, roles, created_at_ms) VALUES ('acc_1', 'ann', 'submitter', 1)"
+        connection.execute(text(account))
+        for data in files:
+            row = {"digest": digest_of(data), "size": len(data), "at": at_ms}
+            for statement in (
+                "INSERT INTO artifacts (digest, size, created_at_ms) VALUES (:digest, :size, :at)",
+                "INSERT INTO artifact_refs (digest, account_id, job_id, role, name, created_at_ms) "
+                "VALUES (:digest, 'acc_1', '', 'upload', '', :at)",
+            ):
+                connection.execute(text(statement), row)
+    engine.dispose()
 
 
 def test_sizes_are_words() -> None:

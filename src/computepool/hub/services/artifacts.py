@@ -154,9 +154,8 @@ async def _keep(
         return kept
 
     kept = await hub.store.write(unit)
-    for surplus in {place, lost} - {kept, None}:
-        assert surplus is not None
-        await in_thread(hub, hub.blobs.erase, surplus)
+    surplus = [(incoming.digest, one) for one in {place, lost} - {kept} if one is not None]
+    await collection.erase(hub, surplus)
 
 
 async def _lost(hub: Hub, digest: str) -> str | None:

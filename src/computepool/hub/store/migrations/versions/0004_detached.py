@@ -15,6 +15,8 @@ from sqlalchemy import (
     text,
 )
 
+from computepool.hub.clock import SystemClock
+
 revision = "0004"
 down_revision = "0003"
 branch_labels = None
@@ -65,6 +67,9 @@ def _checkpoints() -> None:
 def _files() -> None:
     op.add_column("artifacts", Column("place", Text, nullable=False, server_default=text("''")))
     op.add_column("artifact_refs", Column("kept_until_ms", BigInteger))
+    # Nothing was ever taken away before: what is here gets its whole time from now on, whenever it came.
+    now = text("UPDATE artifact_refs SET created_at_ms = :now").bindparams(now=SystemClock().now_ms())
+    op.execute(now)
     op.create_index("ix_artifact_refs_created", "artifact_refs", ["created_at_ms"])
     op.add_column("accounts", Column("artifact_bytes_max", BigInteger))
     op.add_column("accounts", Column("artifact_keep_s", BigInteger))
