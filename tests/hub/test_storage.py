@@ -119,6 +119,52 @@ async def test_uploads_that_are_not_whole_count_too(hub: HubDouble) -> None:
     assert (await put(sam, some(2_500, 9), part=b"")).status_code == 200
 
 
+async def test_uploads_at_the_same_time_keep_no_more_than_the_quota_together(hub: HubDouble) -> None:
+    sam, arrived, all_here = await hub.account("sam", "submitter"), 0, asyncio.Event()
+
+    async def send(number: int) -> int:
+        data = some(4_000, number)
+
+        async def body() -> AsyncIterator[bytes]:
+            nonlocal arrived
+            arrived += 1
+            if arrived == 2:  # as many as fit: the others must not even begin
+                all_here.set()
+            await all_here.wait()
+            yield data
+
+        answer = await sam.put(f"/artifacts/{digest_of(data)}", params={"size": len(data)}, content=body())
+        return answer.status_code
+
+    answers = await asyncio.wait_for(asyncio.gather(*(send(number) for number in range(8))), 20)
+    assert sorted(answers) == [200] * 2 + [507] * 6
+    assert (await sam.get("/storage")).json()["bytes"] == 8_000
+    await upload(sam, some(2_000, 99))  # nothing stays reserved
+    assert not hub.hub.coming
+
+
+async def test_what_another_hub_kept_meanwhile_counts_when_it_is_kept(hub: HubDouble) -> None:
+    sam, olga = await hub.account("sam", "submitter"), await hub.account("olga", "submitter")
+    account = (await sam.get("/me")).json()["id"]
+    await upload(olga, some(9_000, 1))
+    data = some(6_000, 2)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield data[:1_000]
+        row = {"digest": digest_of(some(9_000, 1)), "account_id": account, "job_id": "", "role": "upload"}
+        await hub.hub.store.write(
+            lambda tx: tx.connection.execute(
+                artifact_refs.insert().values(name="", created_at_ms=tx.now_ms, **row)
+            )
+        )
+        yield data[1_000:]
+
+    hub.hub.kept.clear()
+    answer = await sam.put(f"/artifacts/{digest_of(data)}", params={"size": 6_000}, content=body())
+    assert (answer.status_code, answer.json()["code"]) == (507, "quota_exceeded")
+    assert stored(hub) == {digest_of(some(9_000, 1))}, "nothing of it stays"
+
+
 async def test_a_full_account_gets_the_results_of_its_jobs_and_submits_no_more(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter")
     node = await hub.node()
@@ -442,7 +488,9 @@ async def test_a_pool_from_before_keeps_its_files_and_their_time_begins_with_the
     """Half a year old, of a job that ended then: nobody had said that anything would be taken away."""
     url = request.getfixturevalue("postgres_url") if database == "postgresql" else ""
     old, lost = some(100, 1), some(100, 2)
-    _fill_0003(url or f"sqlite:///{tmp_path / 'hub.sqlite'}", [old, lost], at_ms=clock.now_ms() - 180 * DAY_MS)
+    _fill_0003(
+        url or f"sqlite:///{tmp_path / 'hub.sqlite'}", [old, lost], at_ms=clock.now_ms() - 180 * DAY_MS
+    )
     path = tmp_path / "artifacts" / digest_of(old)[:2] / digest_of(old)
     path.parent.mkdir(parents=True)
     path.write_bytes(old)
@@ -461,16 +509,22 @@ def _fill_0003(url: str, files: list[bytes], *, at_ms: int) -> None:
     schema.migrate(url, to="0003")
     engine = create_engine(dialect.postgres_url(url))
     with engine.begin() as connection:
-        account = "INSERT INTO accounts (id, name, roles, created_at_ms) VALUES ('acc_1', 'ann', 'submitter', 1)"
+        account = (
+            "INSERT INTO accounts (id, name, roles, created_at_ms) VALUES ('acc_1', 'ann', 'submitter', 1)"
+        )
         connection.execute(text(account))
         for data in files:
             row = {"digest": digest_of(data), "size": len(data), "at": at_ms}
-            for statement in (
-                "INSERT INTO artifacts (digest, size, created_at_ms) VALUES (:digest, :size, :at)",
-                "INSERT INTO artifact_refs (digest, account_id, job_id, role, name, created_at_ms) "
-                "VALUES (:digest, 'acc_1', '', 'upload', '', :at)",
-            ):
-                connection.execute(text(statement), row)
+            connection.execute(
+                text("INSERT INTO artifacts (digest, size, created_at_ms) VALUES (:digest, :size, :at)"), row
+            )
+            connection.execute(
+                text(
+                    "INSERT INTO artifact_refs (digest, account_id, job_id, role, name, created_at_ms) "
+                    "VALUES (:digest, 'acc_1', '', 'upload', '', :at)"
+                ),
+                row,
+            )
     engine.dispose()
 
 

@@ -54,8 +54,8 @@ class Blobs(Protocol):
     def uploaded(self, digest: str, owner: str) -> int:
         """How many bytes of this owner's upload are here."""
 
-    def uploading(self, owner: str, *, but: str = "") -> int:
-        """How many bytes of all uploads of this owner are here, but for one."""
+    def uploading(self, owner: str) -> dict[str, int]:
+        """How many bytes of each upload of this owner are here, by digest."""
 
     def open_upload(self, digest: str, owner: str, *, offset: int) -> Upload:
         """Goes on with an upload, or begins it. A wrong offset is refused with the right one."""

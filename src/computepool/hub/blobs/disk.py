@@ -7,6 +7,7 @@ import fcntl
 import os
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,11 +51,11 @@ class DiskBlobs:
         part = self._part(digest, owner)
         return 0 if part is None else _size(part) or 0
 
-    def uploading(self, owner: str, *, but: str = "") -> int:
-        folder = self._partial / owner_key(owner)
-        if not folder.is_dir():
-            return 0
-        return sum(_size(part) or 0 for part in folder.iterdir() if part.stem != but)
+    def uploading(self, owner: str) -> dict[str, int]:
+        folder, found = self._partial / owner_key(owner), Counter[str]()
+        for part in folder.iterdir() if folder.is_dir() else ():
+            found[part.stem] += _size(part) or 0
+        return found
 
     def open_upload(self, digest: str, owner: str, *, offset: int) -> DiskUpload:
         part = self._part(digest, owner)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -102,14 +103,12 @@ class S3Blobs:
     def uploaded(self, digest: str, owner: str) -> int:
         return _end(self._chain(digest, owner))
 
-    def uploading(self, owner: str, *, but: str = "") -> int:
-        prefix = self._key(f"uploads/{owner_key(owner)}/")
+    def uploading(self, owner: str) -> dict[str, int]:
+        prefix, found = self._key(f"uploads/{owner_key(owner)}/"), Counter[str]()
         with _speaking():
-            return sum(
-                entry["Size"]
-                for entry in self._objects(prefix)
-                if not entry["Key"].startswith(f"{prefix}{but}/")
-            )
+            for entry in self._objects(prefix):
+                found[entry["Key"].removeprefix(prefix).partition("/")[0]] += entry["Size"]
+        return found
 
     def open_upload(self, digest: str, owner: str, *, offset: int) -> S3Upload:
         chain = self._chain(digest, owner)

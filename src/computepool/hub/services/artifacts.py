@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from computepool.core.artifacts import Role
-from computepool.core.errors import BadRequest, Conflict, NotFound, TooLarge
+from computepool.core.errors import BadRequest, Conflict, NotFound, QuotaExceeded, TooLarge
 from computepool.hub.blobs.base import Reading, Upload, place_of
 from computepool.hub.services import access, collection, room
 from computepool.hub.services.access import NodePrincipal, Principal
@@ -101,18 +101,19 @@ async def receive(
     if await _is_whole(hub, row):
         await _keep(hub, asker, incoming)
         return done
-    await room.check_upload(hub, asker, digest=digest, size=incoming.size, owner=owner)
-    upload = await in_thread(hub, hub.blobs.open_upload, digest, owner, offset=incoming.offset)
-    try:
-        offset = await _append(hub, upload, incoming, body=body)
-        if offset < incoming.size:
-            return UploadState(digest=digest, offset=offset, complete=False)
-        place = await in_thread(hub, upload.finish, incoming.size)
-    finally:
-        await in_thread(hub, upload.close)
-    await _keep(hub, asker, incoming, place=place)
-    if row is None:
-        room.count_in(hub, owner, incoming.size)
+    # What is lost, and comes again, is counted already.
+    async with room.reserved(hub, asker, digest=digest, size=incoming.size if row is None else 0):
+        upload = await in_thread(hub, hub.blobs.open_upload, digest, owner, offset=incoming.offset)
+        try:
+            offset = await _append(hub, upload, incoming, body=body)
+            if offset < incoming.size:
+                return UploadState(digest=digest, offset=offset, complete=False)
+            place = await in_thread(hub, upload.finish, incoming.size)
+        finally:
+            await in_thread(hub, upload.close)
+        await _keep(hub, asker, incoming, place=place)
+        if row is None:
+            room.count_in(hub, owner, incoming.size)
     return done
 
 
@@ -141,19 +142,26 @@ async def _keep(
     lost = None if place is None else await _lost(hub, incoming.digest)
 
     def unit(tx: Tx) -> str | None:
-        kept = None
+        kept, owner = None, _owner_of(asker)
         if place is not None:
+            if not artifact_rows.may_read(tx.connection, digest=incoming.digest, account_id=owner):
+                room.check_kept(hub, tx.connection, asker, size=incoming.size)
             kept = artifact_rows.insert_artifact(
                 tx, digest=incoming.digest, size=incoming.size, place=place, lost=lost
             )
         role = Role.NODE if isinstance(asker, NodePrincipal) else Role.UPLOAD
-        row = {"digest": incoming.digest, "account_id": _owner_of(asker), "job_id": "", "role": role.value}
+        row = {"digest": incoming.digest, "account_id": owner, "job_id": "", "role": role.value}
         artifact_rows.renew(tx, {**row, "name": incoming.name})
         if isinstance(asker, Principal):
             _say(tx, asker, "artifact.uploaded", digest=incoming.digest, size=incoming.size)
         return kept
 
-    kept = await hub.store.write(unit)
+    try:
+        kept = await hub.store.write(unit)
+    except QuotaExceeded:
+        if place is not None:
+            await in_thread(hub, hub.blobs.erase, place)
+        raise
     surplus = [(incoming.digest, one) for one in {place, lost} - {kept} if one is not None]
     await collection.erase(hub, surplus)
 
@@ -255,7 +263,7 @@ async def storage(hub: Hub, principal: Principal) -> StorageView:
         artifacts=own.artifacts,
         bytes_max=own.bytes_max,
         keep_s=own.keep_s,
-        uploading_bytes=await in_thread(hub, hub.blobs.uploading, account),
+        uploading_bytes=sum((await in_thread(hub, hub.blobs.uploading, account)).values()),
     )
 
 

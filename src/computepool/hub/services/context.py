@@ -128,6 +128,9 @@ class Hub:
         default_factory=set
     )  #: account and spec, whose results are never the same twice
     kept: dict[str, Kept] = field(default_factory=dict)  #: by account or node
+    coming: dict[str, list[tuple[str, int]]] = field(
+        default_factory=dict
+    )  #: by account or node: digests that are being sent to this hub, and how long they say they are
     sweeps: Sweeps = field(default_factory=Sweeps)
     blob_threads: ThreadPoolExecutor = field(default_factory=_blob_threads)
     stopping: bool = False

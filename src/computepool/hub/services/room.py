@@ -7,7 +7,8 @@ reserve a node is refused, and the job fails and says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from computepool.core.errors import QuotaExceeded
@@ -46,21 +47,57 @@ def room_of(hub: Hub, connection: Connection, account_id: str) -> Room:
     )
 
 
-async def check_upload(
-    hub: Hub, asker: Principal | NodePrincipal, *, digest: str, size: int, owner: str
-) -> None:
-    """Before bytes are taken: with what else is on its way from this owner, and this one as long as it says."""
-    size += await in_thread(hub, hub.blobs.uploading, owner, but=digest)
+@asynccontextmanager
+async def reserved(
+    hub: Hub, asker: Principal | NodePrincipal, *, digest: str, size: int
+) -> AsyncIterator[None]:
+    """While bytes come there is room for as many as were announced, whatever else is sent at the same time."""
+    owner = asker.node_id if isinstance(asker, NodePrincipal) else asker.account_id
+    there = await in_thread(hub, hub.blobs.uploading, owner)
+
+    def more() -> int:
+        """This one, with what else is on its way from this owner: as long as it says, or as it lies here unfinished."""
+        return size + sum(({**there, **dict(sorted(hub.coming.get(owner, ())))} | {digest: 0}).values())
+
     if isinstance(asker, NodePrincipal):
-        await _check_node(hub, asker, size)
+        known = await _kept(hub, owner, more=more(), is_node=True)
+        _check(asker, known, more())
+        await _check_results(hub, asker, more())
+    else:
+        known = await _kept(hub, owner, more=more())
+    # From here to the reservation nothing is waited for: those that came at the same time see it.
+    _check(asker, known, more())
+    coming = hub.coming.setdefault(owner, [])
+    coming.append((digest, size))
+    try:
+        yield
+    finally:
+        coming.remove((digest, size))
+        if not coming:
+            hub.coming.pop(owner, None)
+
+
+def check_kept(hub: Hub, connection: Connection, asker: Principal | NodePrincipal, *, size: int) -> None:
+    """In the transaction that keeps it: another hub may have been faster. Far from the limit the estimate is enough."""
+    owner = asker.node_id if isinstance(asker, NodePrincipal) else asker.account_id
+    known = _estimate(hub, owner)
+    if known is None or 2 * (known.bytes + size) >= known.bytes_max:
+        known = _count(hub, connection, owner, is_node=isinstance(asker, NodePrincipal))
+    _check(asker, known, size)
+
+
+def _check(asker: Principal | NodePrincipal, known: Kept, more: int) -> None:
+    if known.bytes + more <= known.bytes_max:
         return
-    kept = await _kept(hub, owner, more=size)
-    if kept.bytes + size > kept.bytes_max:
+    if isinstance(asker, NodePrincipal):
         raise QuotaExceeded(
-            f"{_of(kept)} {_size(size)} more do not fit. `pool artifacts list` shows what there is, `pool artifacts rm` "
-            "gives it up.",
-            field="size",
+            f"This node has sent {_size(known.bytes)} that no report has named; it may send {_size(known.bytes_max)}."
         )
+    raise QuotaExceeded(
+        f"{_of(known)} {_size(more)} more do not fit. `pool artifacts list` shows what there is, `pool artifacts rm` "
+        "gives it up.",
+        field="size",
+    )
 
 
 async def check_submit(hub: Hub, account_id: str) -> None:
@@ -85,13 +122,26 @@ def note_results(hub: Hub, account_ids: Iterable[str]) -> None:
             del hub.kept[account_id]
 
 
-async def _kept(hub: Hub, account_id: str, *, more: int) -> Kept:
-    known, now_ms = hub.kept.get(account_id), hub.now_ms()
-    old = known is None or not 0 <= now_ms - known.counted_at_ms < _ESTIMATE_MS
-    if known is not None and not old and known.bytes + more <= known.bytes_max:
+async def _kept(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> Kept:
+    known = _estimate(hub, owner)
+    if known is not None and known.bytes + more <= known.bytes_max:
         return known
-    room = await hub.store.read(lambda connection: room_of(hub, connection, account_id))
-    return _remember(hub, account_id, Kept(room.bytes, room.bytes_max, now_ms))
+    counted = await hub.store.read(lambda connection: _count(hub, connection, owner, is_node=is_node))
+    return _remember(hub, owner, counted)
+
+
+def _estimate(hub: Hub, owner: str) -> Kept | None:
+    known = hub.kept.get(owner)
+    old = known is None or not 0 <= hub.now_ms() - known.counted_at_ms < _ESTIMATE_MS
+    return None if old else known
+
+
+def _count(hub: Hub, connection: Connection, owner: str, *, is_node: bool) -> Kept:
+    if is_node:
+        sent = artifact_rows.unreported_bytes(connection, owner)
+        return Kept(sent, hub.settings.unreported_max_bytes, hub.now_ms())
+    room = room_of(hub, connection, owner)
+    return Kept(room.bytes, room.bytes_max, hub.now_ms())
 
 
 def _remember(hub: Hub, owner: str, kept: Kept) -> Kept:
@@ -99,21 +149,6 @@ def _remember(hub: Hub, owner: str, kept: Kept) -> Kept:
         hub.kept.pop(next(iter(hub.kept)))
     hub.kept[owner] = kept
     return kept
-
-
-async def _check_node(hub: Hub, node: NodePrincipal, size: int) -> None:
-    most = hub.settings.unreported_max_bytes
-    known, now_ms = hub.kept.get(node.node_id), hub.now_ms()
-    if known is None or now_ms - known.counted_at_ms >= _ESTIMATE_MS or known.bytes + size > most:
-        sent = await hub.store.read(
-            lambda connection: artifact_rows.unreported_bytes(connection, node.node_id)
-        )
-        known = _remember(hub, node.node_id, Kept(sent, most, now_ms))
-    if known.bytes + size > most:
-        raise QuotaExceeded(
-            f"This node has sent {_size(known.bytes)} that no report has named; it may send {_size(most)}."
-        )
-    await _check_results(hub, node, size)
 
 
 async def _check_results(hub: Hub, node: NodePrincipal, size: int) -> None:
