@@ -75,7 +75,7 @@ class FakeHub:
         self.ran_ms = 0  #: that each job says it ran
         self.hold = False  #: new jobs wait in the queue until release()
         #: Called before a request is answered: may raise Refusal, or return "drop" to lose the reply after the
-        #: work is done, or "reset" to break the connection before it.
+        #: work is done, "page" to send a web page in its place, or "reset" to break the connection before it.
         self.fault: Callable[[str, str], str | None] = lambda method, path: None
         self.break_after: int | None = None  #: bytes of a transfer before it breaks
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -388,6 +388,8 @@ class _Handler(BaseHTTPRequestHandler):
         if what == "drop":
             self.close_connection = True
             return
+        if what == "page":
+            content = b"<html>Sign in to the hotel's network</html>"
         self._reply(status, content)
 
     do_GET = do_PUT = do_DELETE = do_POST  # noqa: N815 - names of the standard library

@@ -16,7 +16,15 @@ import pytest
 
 from computepool import JobCancelled, JobFailed, Pool, connect
 from computepool.protocol.jobs import PAYLOAD_MAX
-from computepool.sdk import BadRequest, Forbidden, ResultUnreadable, Unauthenticated
+from computepool.sdk import (
+    BadRequest,
+    ComputePoolError,
+    Forbidden,
+    HubUnreachable,
+    ResultUnreadable,
+    Unauthenticated,
+)
+from computepool.sdk.session import Session
 from tests.sdk.fake_hub import FakeHub, Refusal
 
 SOON_S = 10
@@ -293,6 +301,74 @@ def test_submitting_after_close_is_refused(hub: FakeHub) -> None:
     pool.close()
     with pytest.raises(RuntimeError, match="close"):
         pool.submit(double, 1)
+
+
+def test_a_page_of_somebody_else_in_place_of_a_reply_is_an_outage(hub: FakeHub, pool: Pool) -> None:
+    paths = ("/groups", "/jobs", "/results")
+    answered: list[str] = []
+
+    def fault(method: str, path: str) -> str | None:
+        place = "/" + path.rpartition("/")[2]
+        if place not in paths or place in answered:
+            return None
+        answered.append(place)
+        return "page"
+
+    hub.fault = fault
+    assert pool.submit(double, 3).result(SOON_S) == 6
+    assert sorted(answered) == sorted(paths)
+    assert len(hub.jobs) == 1
+
+
+def test_what_breaks_a_thread_is_told_to_everybody_who_waits(
+    hub: FakeHub, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Session, page: object) -> None:
+        raise KeyError("unforeseen")
+
+    hub.hold = True
+    monkeypatch.setattr(Session, "_deliver", broken)
+    future = pool.submit(double, 1)
+    hub.release()
+    with pytest.raises(ComputePoolError, match="unforeseen"):
+        future.result(SOON_S)
+
+
+def test_callbacks_cannot_end_the_thread_that_calls_them(pool: Pool) -> None:
+    told: list[object] = []
+
+    for error in (SystemExit, KeyboardInterrupt, ZeroDivisionError):
+
+        def raising(future: object, error: type[BaseException] = error) -> None:
+            raise error
+
+        future = pool.submit(double, 2)
+        future.add_done_callback(raising)
+        future.add_done_callback(told.append)
+        assert future.result(SOON_S) == 4
+    assert pool.submit(double, 3).result(SOON_S) == 6
+    assert len(told) == 3
+
+
+class _Leaves:
+    def __reduce__(self) -> tuple[object, ...]:
+        return sys.exit, ("unpickled",)
+
+
+def test_a_result_that_exits_when_it_is_read_is_unreadable(pool: Pool) -> None:
+    trusting = pool.options(allow_pickle=True)
+    with pytest.raises(ResultUnreadable, match="unpickled"):
+        trusting.submit(_Leaves).result(SOON_S)
+    assert pool.submit(double, 3).result(SOON_S) == 6
+
+
+def test_nobody_waits_for_ever_for_what_was_open_at_the_end(hub: FakeHub) -> None:
+    hub.hold = True
+    pool = connect(hub.url, "cp_test")
+    future = pool.submit(double, 1)
+    pool.close()
+    with pytest.raises(HubUnreachable, match="The job goes on"):
+        future.result(SOON_S)
 
 
 def test_an_unknown_requirement_is_refused_with_a_hint(hub: FakeHub, pool: Pool) -> None:

@@ -103,3 +103,43 @@ def test_a_bar_is_drawn_on_a_terminal_only(pool: Pool, monkeypatch: pytest.Monke
         monkeypatch.setattr(sys, "stderr", stream)
         list(pool.map(inverse, [1, 2, 4]))
         assert ("3/3" in stream.getvalue()) is shown
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_what_reading_an_item_raises_ends_the_map(pool: Pool, error: type[BaseException]) -> None:
+    def items() -> Iterator[int]:
+        yield from range(7)
+        raise error
+
+    run = pool.map(abs, items(), progress=False, in_flight_max=4)
+    with pytest.raises(error):
+        list(run)
+    assert next(run, "over") == "over"
+
+
+def test_a_map_that_is_forgotten_anywhere_is_cancelled(hub: FakeHub, pool: Pool) -> None:
+    hub.hold = True
+    runs = [pool.map(abs, range(3), progress=False)]
+    pool.flush()
+
+    def forget(lock: threading.Lock) -> None:
+        with lock:  # as the collector of garbage may, in a thread of the session's
+            runs.clear()
+
+    thread = threading.Thread(target=forget, args=(runs[0]._session.lock,), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    with hub.lock:
+        assert hub.lock.wait_for(lambda: hub.count("POST", "/groups/"), 10)
+
+
+def test_a_bar_that_cannot_be_drawn_costs_no_result(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    run = pool.map(abs, range(-100, 0), progress=True, in_flight_max=10)
+    monkeypatch.setattr(sys, "stderr", Gone())
+    monkeypatch.setattr(run._bar._drawn, "draw", lambda done: sys.stderr.write("x"))
+    assert list(run) == list(range(100, 0, -1))

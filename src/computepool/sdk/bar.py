@@ -7,6 +7,7 @@ import importlib
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -48,12 +49,16 @@ class Bar:
             now = time.monotonic()
             if self._drawn is not None and now - self._drawn_at > self._drawn.redraw_s:
                 self._drawn_at = now
-                self._drawn.draw(self._done)
+                try:
+                    self._drawn.draw(self._done)
+                except Exception:  # noqa: BLE001 - the terminal is gone: results matter more than a bar
+                    self._drawn = None
 
     def stop(self) -> None:
         with self._lock:
             if self._drawn is not None:
-                self._drawn.stop(self._done)
+                with suppress(Exception):
+                    self._drawn.stop(self._done)
                 self._drawn = None
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from computepool.core.jobs import JobState
 from computepool.protocol.jobs import JobResult, WhyView
-from computepool.sdk.errors import ComputePoolError, JobCancelled, job_error
+from computepool.sdk.errors import ComputePoolError, JobCancelled, ResultUnreadable, job_error
 
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 Reader = Callable[[JobResult], Any]
 
 _cancelling = threading.Lock()
+_log = logging.getLogger("computepool.sdk")
 
 
 class Source(Protocol):
@@ -108,6 +111,9 @@ class JobFuture(Future[Any]):
         with suppress(ComputePoolError):
             self.cancel()
 
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        super().add_done_callback(partial(_call_back, fn))
+
     def logs(self) -> str:
         """What the job has printed so far."""
         return self._source.pool.jobs.log_text(self.job_id)
@@ -143,6 +149,12 @@ class JobFuture(Future[Any]):
         except ComputePoolError as unreadable:
             self.fail(unreadable)
             return
+        except BaseException as error:  # noqa: BLE001 - somebody waits, whatever it is; a pickle may even exit
+            words = f"The result of job {result.job_id} cannot be read: {type(error).__name__}: {error}"
+            failure = ResultUnreadable(words, job_id=result.job_id)
+            failure.__cause__ = error
+            self.fail(failure)
+            return
         with suppress(InvalidStateError):
             self.set_result(value)
 
@@ -159,3 +171,18 @@ class JobFuture(Future[Any]):
             return error
         name = "The job" if self._id is None else f"Job {self._id}"
         return JobCancelled(f"{name} was cancelled.", job_id=self._id or "", reason="cancelled_by_user")
+
+
+def _call_back(fn: Callable[[Future[Any]], object], future: Future[Any]) -> None:
+    """What a callback raises ends neither the thread that brings results nor the callbacks after it.
+
+    Exceptions are logged by the standard library; SystemExit and KeyboardInterrupt only mean something in the main thread.
+    """
+    try:
+        fn(future)
+    except Exception:
+        raise
+    except BaseException:
+        if threading.current_thread() is threading.main_thread():
+            raise
+        _log.exception("a callback of %r raised", future)

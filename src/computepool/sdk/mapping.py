@@ -61,11 +61,7 @@ class MapRun(Iterator[Any]):
         self._open = True
         self._on_news: Callable[[], None] | None = None
         self._bar = Bar("map", total=total, show=progress)
-        try:
-            self._fill()
-        except BaseException:
-            self.close()
-            raise
+        self._fill()
 
     @property
     def group_id(self) -> str | None:
@@ -150,12 +146,21 @@ class MapRun(Iterator[Any]):
         self.close()
 
     def __del__(self) -> None:
+        """It may be called anywhere, also where a thread of the session holds its lock: so from a thread of its own."""
         if getattr(self, "_open", False):
-            self.close()
+            with suppress(RuntimeError):  # the interpreter ends, and takes the session with it
+                threading.Thread(target=self.close, name="computepool-cancel", daemon=True).start()
 
     # ------------------------------------------------------------ on the way out
     def _fill(self) -> None:
-        """Read as many items as may be on their way."""
+        """Read as many items as may be on their way. What reading raises (Ctrl-C, too) ends the map."""
+        try:
+            self._read_items()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_items(self) -> None:
         while self._open and not self._exhausted and self._may_read():
             tasks: list[Task] = []
             size = self._feed.sizer.size

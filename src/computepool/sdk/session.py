@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from computepool.protocol.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs import ITEMS_MAX, JobResult, SubmitReply
 from computepool.sdk.bundles import Feed, Task
-from computepool.sdk.errors import ComputePoolError, Conflict
+from computepool.sdk.errors import ComputePoolError, Conflict, HubUnreachable
 from computepool.sdk.futures import JobFuture, Reader
 from computepool.sdk.transport import WAIT_MS, Transport
 
@@ -236,9 +236,10 @@ class Session:
             self._state.notify_all()
         for future in dropped:
             future.drop()
+        self._end_open()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Flush and stop listening. The jobs go on; their futures here will not hear of it."""
+        """Flush and stop listening. The jobs go on; futures that are still open here fail, and say so."""
         if self._pid != os.getpid():
             return
         end = time.monotonic() + timeout_s
@@ -253,23 +254,46 @@ class Session:
             sender.join(max(0.0, end - time.monotonic()))
         if downloads is not None:
             downloads.shutdown(wait=False, cancel_futures=True)
+        self._end_open()
+
+    def _end_open(self) -> None:
+        """Nobody listens any more to what they wait for."""
+        with self._state:
+            receivers = list(self._open.values())
+            self._open.clear()
+            self._state.notify_all()
+        for receiver in receivers:
+            if self._abandoned:
+                receiver.drop()
+            else:
+                receiver.fail(self._lost_by or _closed())
 
     # ------------------------------------------------------------ the two threads
     def _start(self) -> None:
         for run in (self._send_all, self._receive_all):
-            thread = threading.Thread(target=run, name=f"computepool-{run.__name__.strip('_')}", daemon=True)
+            name = f"computepool-{run.__name__.strip('_')}"
+            thread = threading.Thread(target=self._guarded, args=(run,), name=name, daemon=True)
             self._sender = self._sender or thread
             thread.start()
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        """Whatever ends one of the threads, nobody waits for ever for what it would have brought."""
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001 - it is told to everybody who waits
+            with self._state:
+                self._sending = 0
+            self._lost(_unexpected(error))
 
     def _send_all(self) -> None:
         while batch := self._next_batch():
             receivers = [receiver for _, _, receiver in batch]
             try:
-                reply = self._send(batch)
+                self._acknowledged(receivers, self._send(batch).job_ids)
             except ComputePoolError as error:
                 self._refused(receivers, error)
-            else:
-                self._acknowledged(receivers, reply.job_ids)
+            except Exception as error:  # noqa: BLE001 - see _guarded
+                self._refused(receivers, _unexpected(error))
         if self._abandoned and self._group_id is not None:
             with suppress(ComputePoolError):
                 self._transport.call("POST", f"/groups/{self._group_id}/cancel", body=b"{}")
@@ -325,24 +349,23 @@ class Session:
         if head.retries:
             terms += f',"retries":{head.retries}'
         body = f'{{"spec":{head.spec},"items":[{items}],"group_id":"{self._ensure_group()}"{terms}}}'
-        reply = self._transport.call("POST", "/jobs", body=body.encode(), patience_s=OUTAGE_MAX_S)
-        return SubmitReply.model_validate_json(reply)
+        return self._transport.ask(SubmitReply, "POST", "/jobs", body=body.encode(), patience_s=OUTAGE_MAX_S)
 
     def _ensure_group(self) -> str:
         if self._group_id is None:
             assert self._request is not None
             body = self._request.model_dump_json().encode()
-            reply = self._transport.call("POST", "/groups", body=body, patience_s=OUTAGE_MAX_S)
+            group = self._transport.ask(GroupView, "POST", "/groups", body=body, patience_s=OUTAGE_MAX_S)
             with self._state:
-                self._group_id = GroupView.model_validate_json(reply).id
+                self._group_id = group.id
         return self._group_id
 
     def _refused(self, receivers: Sequence[Receiver], error: ComputePoolError) -> None:
-        for receiver in receivers:
-            receiver.fail(error)
         with self._state:
             self._sending = 0
             self._state.notify_all()
+        for receiver in receivers:  # they may ask for more jobs, and wait until those are sent
+            receiver.fail(error)
 
     def _acknowledged(self, receivers: Sequence[Receiver], job_ids: list[str]) -> None:
         finished: list[tuple[Receiver, JobResult]] = []
@@ -356,12 +379,12 @@ class Session:
                     finished.append((receiver, early))
             self._sending = 0
             self._early.clear()
-            lost = self._lost_by
+            listening = not self._closing
             self._state.notify_all()
         for receiver, result in finished:
             self._finish(receiver, result)
-        if lost is not None:
-            self._lost(lost)
+        if not listening:
+            self._end_open()
 
     def _receive_all(self) -> None:
         while self._wait_for_open():
@@ -385,14 +408,14 @@ class Session:
 
     def _results_page(self, patience_s: float) -> ResultPage:
         params = {"after": self._cursor, "limit": RESULTS_PER_PAGE, "wait_ms": WAIT_MS}
-        reply = self._transport.call(
+        return self._transport.ask(
+            ResultPage,
             "GET",
             f"/groups/{self._group_id}/results",
             params=params,
             wait_s=WAIT_MS / 1000,
             patience_s=patience_s,
         )
-        return ResultPage.model_validate_json(reply)
 
     def _deliver(self, page: ResultPage) -> None:
         finished: list[tuple[Receiver, JobResult]] = []
@@ -410,14 +433,17 @@ class Session:
 
     def _finish(self, receiver: Receiver, result: JobResult) -> None:
         if result.result_artifact is None:
-            receiver.finish(result)
+            _finished(receiver, result)
             return
         # A large result is fetched beside the stream, or it would hold up all the others.
         with self._state:
             if self._downloads is None:
                 self._downloads = ThreadPoolExecutor(DOWNLOADS_MAX, "computepool-download")
             run: Callable[..., object] = self._downloads.submit
-        run(receiver.finish, result)
+        try:
+            run(_finished, receiver, result)
+        except RuntimeError:  # closed meanwhile, or the interpreter ends
+            receiver.fail(_closed())
 
     def _lost(self, error: ComputePoolError) -> None:
         """The results cannot be followed any more: key revoked, group removed, hub gone for good."""
@@ -435,3 +461,22 @@ class Session:
             receiver.fail(error)
         for feed, tasks in waiting:
             feed.deliver([(task.index, None, error) for task in tasks])
+
+
+def _finished(receiver: Receiver, result: JobResult) -> None:
+    """Whatever is in the result, and whatever hears of it: the thread goes on, and nobody waits for ever."""
+    try:
+        receiver.finish(result)
+    except BaseException as error:  # noqa: BLE001 - a pickled value may raise SystemExit, too
+        receiver.fail(_unexpected(error))
+
+
+def _unexpected(error: BaseException) -> ComputePoolError:
+    _log.error("unexpected", exc_info=error)
+    wrapped = ComputePoolError(f"Unexpected: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _closed() -> ComputePoolError:
+    return HubUnreachable("This connection to the hub was closed. The job goes on; its result is at the hub.")

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import httpx2
 from pydantic import BaseModel, ValidationError
@@ -41,11 +41,21 @@ _BACKOFF_MAX_S = 5.0
 _OUTAGE_WORTH_A_WARNING_S = 10.0
 #: The hub may answer a moment before its new key is stored.
 _NEW_KEY_S = 2.0
-_PROXY_SAYS_NOT_NOW = frozenset({502, 503, 504})
+#: And networks that want somebody to sign in first send to another address, or say 511.
+_PROXY_SAYS_NOT_NOW = frozenset({302, 303, 307, 502, 503, 504, 511})
 
 _log = logging.getLogger("computepool.sdk")
 Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
 Params = Mapping[str, str | int | float | None]
+
+
+class Request(TypedDict, total=False):
+    params: Params | None
+    body: bytes | None
+    wait_s: float
+    patience_s: float | None  #: in place of the transport's own
+    key: str | None  #: see `post`
 
 
 class Transport:
@@ -103,31 +113,39 @@ class Transport:
     def get(self, path: str, model: type[Model], *, params: Params | None = None, wait_ms: int = 0) -> Model:
         if wait_ms:
             params = {**(params or {}), "wait_ms": wait_ms}
-        return _parsed(model, self.call("GET", path, params=params, wait_s=wait_ms / 1000))
+        return self.ask(model, "GET", path, params=params, wait_s=wait_ms / 1000)
 
     def post(
         self, path: str, model: type[Model], *, body: BaseModel | None = None, key: str | None = None
     ) -> Model:
         """`key`: under which the request is one with others of the same body, whoever of us sends them."""
         content = b"{}" if body is None else body.model_dump_json(exclude_unset=True).encode()
-        return _parsed(model, self.call("POST", path, body=content, key=key))
+        return self.ask(model, "POST", path, body=content, key=key)
 
     def put(self, path: str, model: type[Model], *, body: BaseModel) -> Model:
         """The whole of it: what the request leaves empty is set to empty."""
-        return _parsed(model, self.call("PUT", path, body=body.model_dump_json().encode()))
+        return self.ask(model, "PUT", path, body=body.model_dump_json().encode())
 
-    def call(
+    def ask(self, model: type[Model], method: str, path: str, **request: Unpack[Request]) -> Model:
+        """The reply as a model. One that is no JSON is not the hub's, and is an outage like any other."""
+        return self._call(method, path, read=lambda body: _parsed(model, body), **request)
+
+    def call(self, method: str, path: str, **request: Unpack[Request]) -> bytes:
+        """The reply's body. Retries while the hub is away or busy, for `patience_s`; raises its errors."""
+        return self._call(method, path, read=bytes, **request)
+
+    def _call(
         self,
         method: str,
         path: str,
         *,
+        read: Callable[[bytes], T],
         params: Params | None = None,
         body: bytes | None = None,
         wait_s: float = 0,
         patience_s: float | None = None,
         key: str | None = None,
-    ) -> bytes:
-        """The reply's body. Retries while the hub is away or busy, for `patience_s`; raises its errors."""
+    ) -> T:
         request = {
             "params": _given(params),
             "content": body,
@@ -136,19 +154,22 @@ class Transport:
         }
         used = self._key
         try:
-            return self._tried(method, path, request, patience_s=patience_s)
+            return self._tried(method, path, request, read=read, patience_s=patience_s)
         except Unauthenticated:
             if not self._renewed(used):
                 raise
-        return self._tried(method, path, request, patience_s=patience_s)
+        return self._tried(method, path, request, read=read, patience_s=patience_s)
 
-    def _tried(self, method: str, path: str, request: Any, *, patience_s: float | None) -> bytes:
+    def _tried(
+        self, method: str, path: str, request: Any, *, read: Callable[[bytes], T], patience_s: float | None
+    ) -> T:
         for attempt in self._attempts(patience_s):
             with attempt, self._under_way():
                 reply = self._client.request(method, API + path, **request)
                 raise_for_problem(reply)
+                answer = read(open_words(reply.content))
                 self._worked = True
-                return open_words(reply.content)
+                return answer
         raise AssertionError("the loop returns or raises")
 
     def _renewed(self, used: str | None) -> bool:
@@ -262,6 +283,8 @@ def _parsed(model: type[Model], body: bytes) -> Model:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
+        if error.errors(include_input=False)[0]["type"] == "json_invalid":
+            raise Unavailable(f"This is no answer of a hub: {body[:200].decode(errors='replace')}") from None
         raise ComputePoolError(
             f"The hub's answer is not understood ({error.error_count()} faults in {model.__name__});"
             " hub and client may be of different versions."
