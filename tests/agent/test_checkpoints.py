@@ -210,7 +210,9 @@ async def test_a_sealed_job_keeps_none(hub: FakeHub, start_node: StartNode) -> N
     await until(lambda: first in hub.reports)
     assert (hub.reports[first].outcome, hub.checkpoints) == (Outcome.FAILED, [])
     assert not any(b"xxx" in data for data in hub.artifacts.values())
-    assert "sealed" in sealing.unseal_text(hub.reports[first].error or "", find_key=lambda _: key)
+    about = sealing.About(first.removesuffix("-1"), sealing.ERROR)
+    words = sealing.unseal_text(hub.reports[first].error or "", find_key=lambda _: key, about=about)
+    assert "sealed" in words
 
 
 async def test_items_that_travel_together_save_nothing(hub: FakeHub, start_node: StartNode) -> None:

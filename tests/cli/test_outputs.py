@@ -29,7 +29,7 @@ def test_the_others_are_fetched_and_the_odd_one_is_named(
     pool = open_pool()
     digest = pool.artifacts.put_bytes(b"words", name="w").digest
     outputs = [OutputFile(name=name, digest=digest, size=5) for name in ("ok", "..\\x", "../y", "last")]
-    follow.save_outputs(pool, outputs, tmp_path / "out")
+    follow.save_outputs(pool, outputs, tmp_path / "out", job_id="job_1")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"ok", "last"}
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 4

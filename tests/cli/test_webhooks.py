@@ -71,9 +71,10 @@ def test_keys_and_sealed_files(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
     assert json.loads(run("seal", "show", "--json").out) == {"keys": [], "always": False}
     made = json.loads(run("seal", "init", "--json").out)
     assert run("seal", "init").code == 2
-    file = tmp_path / "sealed.bin"
-    file.write_bytes(sealing.seal_bytes(b"treasure", to=sealing.public_bytes(made["public"])))
-    assert run("seal", "open", file, "--out", tmp_path / "plain.bin").code == 0
+    file, about = tmp_path / "sealed.bin", sealing.About("job_1", sealing.OUTPUT, "a\u202eb")
+    file.write_bytes(sealing.seal_bytes(b"treasure", to=sealing.public_bytes(made["public"]), about=about))
+    opened = run("seal", "open", file, "--out", tmp_path / "plain.bin")
+    assert (opened.code, opened.err) == (0, "sealed.bin was the output ab of job job_1\n")
     assert (tmp_path / "plain.bin").read_bytes() == b"treasure"
     exported = tmp_path / "keys.json"
     exported.write_text(run("seal", "export").out)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 import tracemalloc
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -18,17 +21,32 @@ from computepool.agent import sealing as node_sealing
 from computepool.agent.config import AgentLimits
 from computepool.agent.endings import Ending, failed
 from computepool.agent.logs import STDERR, STDOUT, LogBuffer
-from computepool.core.jobs import JobKind, Outcome, Reason
+from computepool.core.jobs import JobKind, JobState, Outcome, Reason
 from computepool.protocol import sealing
 from computepool.protocol.base import TEXT_MAX
-from computepool.protocol.jobs import JobSpec
+from computepool.protocol.jobs import JobResult, JobSpec
 from computepool.protocol.nodes import LOG_CHUNK_MAX
-from computepool.protocol.sealing import CHUNK, HEADER, MAGIC, TAG, SealError
+from computepool.protocol.sealing import (
+    CHUNK,
+    ERROR,
+    HEADER,
+    MAGIC,
+    OUTPUT,
+    RESULT,
+    TAG,
+    About,
+    SealError,
+    log_about,
+)
+from computepool.sdk import connect
 from computepool.sdk import sealing as keys
 from computepool.sdk.errors import BadRequest
 
 KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = KEY.public_key().public_bytes_raw()
+ABOUT = About("job_1", OUTPUT, "model.bin")
+#: Where the chunks begin.
+BODY = HEADER + len(ABOUT.packed())
 
 
 def find(wanted: bytes) -> X25519PrivateKey:
@@ -38,7 +56,7 @@ def find(wanted: bytes) -> X25519PrivateKey:
 
 
 def opened(data: bytes) -> bytes:
-    return sealing.unseal_bytes(data, find_key=find)
+    return sealing.unseal_bytes(data, find_key=find, about=ABOUT)
 
 
 _SIZES = st.sampled_from(
@@ -50,27 +68,29 @@ _SIZES = st.sampled_from(
 @settings(max_examples=40, deadline=None)
 def test_every_size_comes_back_however_it_is_read(size: int, piece: int) -> None:
     data = hashlib.shake_128(b"x").digest(size)
-    sealed = sealing.seal_bytes(data, to=PUBLIC)
-    assert len(sealed) == sealing.sealed_size(size)
+    sealed = sealing.seal_bytes(data, to=PUBLIC, about=ABOUT)
+    assert len(sealed) == sealing.sealed_size(size, ABOUT)
     source, sink = BytesIO(sealed), BytesIO()
-    sealing.unseal(lambda wanted: source.read(min(wanted, max(piece, 1_000))), sink.write, find_key=find)
+    sealing.unseal(
+        lambda wanted: source.read(min(wanted, max(piece, 1_000))), sink.write, find_key=find, about=ABOUT
+    )
     assert sink.getvalue() == data
 
 
 @pytest.mark.parametrize(
     ("size", "digest"),
     [
-        (0, "c1350b13a9a298a3345fda52491d0274977e0158687babd34251e1c19d906f1d"),
-        (5, "3fb090e18da51b9b124dc1fb2f4049a425511fd05ea8a55f6abbf521bec89170"),
-        (CHUNK, "6df4e8797a2f71139b80e31afc447d49751b4a9007bd379c9f50ddfceabfd991"),
-        (CHUNK + 1, "10f5a3a43a68198623e21a5b733a40bcf600dba0dfa364618da2fdc540158ca0"),
+        (0, "167638ac743e0709887bff9fb5822e4687db431f556bd5b62598a8156d5a8713"),
+        (5, "177697a1c2707fe969f21b4db4895961866acc9d1cc8227f87cd7c3c59516c5f"),
+        (CHUNK, "556f486388c31ddaf02693e51bbd2530d2b35a673cd464340331b469faa19b19"),
+        (CHUNK + 1, "25ade8fc8245ded21945f4af33a76b47b06d8b063d18b539c8d0161940f2ecdd"),
     ],
 )
 def test_vectors(size: int, digest: str) -> None:
     """The format is fixed: what was sealed by one version opens with the next."""
     sink = BytesIO()
     ephemeral = X25519PrivateKey.from_private_bytes(bytes(range(32, 64)))
-    sealing.seal(BytesIO(b"\x07" * size).read, sink.write, to=PUBLIC, ephemeral=ephemeral)
+    sealing.seal(BytesIO(b"\x07" * size).read, sink.write, to=PUBLIC, about=ABOUT, ephemeral=ephemeral)
     sealed = sink.getvalue()
     assert sealed[:16] == MAGIC + bytes.fromhex("eedd883da0a94515")
     assert hashlib.sha256(sealed).hexdigest() == digest
@@ -78,14 +98,14 @@ def test_vectors(size: int, digest: str) -> None:
 
 
 def test_two_sealings_have_nothing_in_common() -> None:
-    first, second = (sealing.seal_bytes(b"the same", to=PUBLIC) for _ in range(2))
+    first, second = (sealing.seal_bytes(b"the same", to=PUBLIC, about=ABOUT) for _ in range(2))
     assert first[16:48] != second[16:48]
-    assert first[48:] != second[48:]
+    assert first[BODY:] != second[BODY:]
 
 
-_SEALED = sealing.seal_bytes(b"a" * (2 * CHUNK + 100), to=PUBLIC)
-_PARTS = [_SEALED[HEADER + at * (CHUNK + TAG) : HEADER + (at + 1) * (CHUNK + TAG)] for at in range(3)]
-_OTHER = sealing.seal_bytes(b"b" * (2 * CHUNK + 100), to=PUBLIC)
+_SEALED = sealing.seal_bytes(b"a" * (2 * CHUNK + 100), to=PUBLIC, about=ABOUT)
+_PARTS = [_SEALED[BODY + at * (CHUNK + TAG) : BODY + (at + 1) * (CHUNK + TAG)] for at in range(3)]
+_OTHER = sealing.seal_bytes(b"b" * (2 * CHUNK + 100), to=PUBLIC, about=ABOUT)
 
 
 @pytest.mark.parametrize(
@@ -95,24 +115,28 @@ _OTHER = sealing.seal_bytes(b"b" * (2 * CHUNK + 100), to=PUBLIC)
         MAGIC,
         _SEALED[: HEADER - 1],
         _SEALED[:HEADER],
-        _SEALED[: HEADER + 3],
+        _SEALED[: HEADER + 1],
+        _SEALED[: BODY - 1],
+        _SEALED[:HEADER] + b"\xff\xff" + _SEALED[HEADER + 2 :],
+        _SEALED[:BODY],
+        _SEALED[: BODY + 3],
         _SEALED[:-1],
-        _SEALED[: HEADER + CHUNK + TAG],
-        _SEALED[: HEADER + 2 * (CHUNK + TAG)],
+        _SEALED[: BODY + CHUNK + TAG],
+        _SEALED[: BODY + 2 * (CHUNK + TAG)],
         _SEALED + b"x",
         _SEALED + _PARTS[2],
-        _SEALED[:HEADER] + _PARTS[1] + _PARTS[0] + _PARTS[2],
-        _SEALED[:HEADER] + _PARTS[0] + _PARTS[2],
-        _SEALED[:HEADER] + _PARTS[0] + _PARTS[0] + _PARTS[2],
-        _SEALED[:HEADER] + _PARTS[2],
-        _SEALED[:HEADER] + _OTHER[HEADER:],
-        _OTHER[:HEADER] + _SEALED[HEADER:],
-        _SEALED[: HEADER + CHUNK + TAG] + _OTHER[HEADER + CHUNK + TAG :],
+        _SEALED[:BODY] + _PARTS[1] + _PARTS[0] + _PARTS[2],
+        _SEALED[:BODY] + _PARTS[0] + _PARTS[2],
+        _SEALED[:BODY] + _PARTS[0] + _PARTS[0] + _PARTS[2],
+        _SEALED[:BODY] + _PARTS[2],
+        _SEALED[:BODY] + _OTHER[BODY:],
+        _OTHER[:BODY] + _SEALED[BODY:],
+        _SEALED[: BODY + CHUNK + TAG] + _OTHER[BODY + CHUNK + TAG :],
         _SEALED[: HEADER - 32] + bytes(32) + _SEALED[HEADER:],
-        b"CPSEAL2\n" + _SEALED[8:],
+        b"CPSEAL1\n" + _SEALED[8:],
         b"plain text" * 10,
     ],
-    ids=range(20),
+    ids=range(24),
 )
 def test_what_was_cut_swapped_or_put_together_does_not_open(sealed: bytes) -> None:
     with pytest.raises(SealError):
@@ -131,7 +155,7 @@ def test_no_byte_can_be_changed(at: int, flip: int) -> None:
 def test_another_key_does_not_open_it() -> None:
     other = X25519PrivateKey.generate()
     with pytest.raises(SealError):
-        sealing.unseal_bytes(_SEALED, find_key=lambda _: other)
+        sealing.unseal_bytes(_SEALED, find_key=lambda _: other, about=ABOUT)
 
 
 def test_memory_is_flat() -> None:
@@ -145,7 +169,7 @@ def test_memory_is_flat() -> None:
 
     with open(os.devnull, "wb") as sink:
         tracemalloc.start()
-        sealing.seal(Zeros().read, sink.write, to=PUBLIC)
+        sealing.seal(Zeros().read, sink.write, to=PUBLIC, about=ABOUT)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert peak < 2 * 1024 * 1024
@@ -157,20 +181,22 @@ SPEC = JobSpec(kind=JobKind.COMMAND, name="x", argv=["true"], seal_to=sealing.pu
 
 def test_nothing_readable_is_left_in_a_report() -> None:
     for words in ("MARKER", "MARKER " + "x" * 20_000, "MARKER " + "𝔘" * 20_000, "MARKER\x00\ud800"):
-        ending = node_sealing.close(failed(Reason.EXCEPTION, words), SPEC)
+        ending = node_sealing.close(failed(Reason.EXCEPTION, words), SPEC, "job_1")
         report = ending.report("job_1-1")
         assert report.error is not None
         assert len(report.error) <= TEXT_MAX
         assert "MARKER" not in report.error
-        assert sealing.unseal_text(report.error, find_key=find).startswith("MARKER")
+        assert sealing.unseal_text(report.error, find_key=find, about=About("job_1", ERROR)).startswith(
+            "MARKER"
+        )
     plain = Ending(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result='"MARKER"', printed="0" * 64)
-    report = node_sealing.close(plain, SPEC).report("job_1-1")
+    report = node_sealing.close(plain, SPEC, "job_1").report("job_1-1")
     assert "MARKER" not in report.model_dump_json()
     assert (report.outcome, report.printed, report.result) == (Outcome.FAILED, None, None)
 
 
 def test_printed_words_are_sealed_and_come_back_when_they_could_not_be_sent() -> None:
-    log = LogBuffer("job_1-1", AgentLimits(), seal_to=PUBLIC)
+    log = LogBuffer("job_1-1", AgentLimits(), seal=sealing.Seal(PUBLIC, "job_1"))
     log.feed(STDOUT, b"MARKER one\n::progress 0.5\n")
     log.feed(STDERR, "MARKER 𝔘\n".encode() + "𝔘".encode() * 50_000)
     assert log.progress == 0.5
@@ -179,7 +205,10 @@ def test_printed_words_are_sealed_and_come_back_when_they_could_not_be_sent() ->
     log.finish()
     chunks = log.take_rest()
     assert all(len(chunk.text) <= LOG_CHUNK_MAX and "MARKER" not in chunk.text for chunk in chunks)
-    texts = [sealing.unseal_text(chunk.text, find_key=find) for chunk in chunks]
+    texts = [
+        sealing.unseal_text(chunk.text, find_key=find, about=log_about("job_1", "job_1-1", chunk.stream))
+        for chunk in chunks
+    ]
     assert "".join(texts) == "MARKER one\nMARKER 𝔘\n" + "𝔘" * 50_000
 
 
@@ -189,7 +218,7 @@ def test_a_key_is_the_owners_alone_and_is_not_replaced_by_chance() -> None:
     assert oct(keys.key_path().stat().st_mode & 0o777) == "0o600"
     with pytest.raises(BadRequest, match="--replace"):
         keys.init()
-    sealed = sealing.seal_bytes(b"old", to=sealing.public_bytes(made.public))
+    sealed = sealing.seal_bytes(b"old", to=sealing.public_bytes(made.public), about=ABOUT)
     fresh = keys.init(replace_current=True)
     assert keys.recipient(True) == fresh.public
     assert keys.open_bytes(sealed) == b"old"
@@ -211,7 +240,7 @@ def test_sealing_is_asked_for_or_always_or_not() -> None:
 
 def test_a_passphrase_locks_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     made = keys.init(passphrase="open sesame")
-    sealed = sealing.seal_bytes(b"treasure", to=sealing.public_bytes(made.public))
+    sealed = sealing.seal_bytes(b"treasure", to=sealing.public_bytes(made.public), about=ABOUT)
     with pytest.raises(keys.CannotOpen, match="passphrase"):
         keys.open_bytes(sealed)
     monkeypatch.setenv(keys.PASSPHRASE_ENV, "wrong")
@@ -225,7 +254,7 @@ def test_keys_travel_to_another_machine(tmp_path: Path, monkeypatch: pytest.Monk
     made = keys.init()
     exported = keys.as_json(keys.load())
     sealed = tmp_path / "sealed"
-    sealed.write_bytes(sealing.seal_bytes(b"treasure", to=sealing.public_bytes(made.public)))
+    sealed.write_bytes(sealing.seal_bytes(b"treasure", to=sealing.public_bytes(made.public), about=ABOUT))
     monkeypatch.setenv("COMPUTEPOOL_CONFIG", str(tmp_path / "elsewhere" / "config.json"))
     target = tmp_path / "plain"
     with pytest.raises(keys.CannotOpen, match="pool seal import"):
@@ -239,13 +268,142 @@ def test_keys_travel_to_another_machine(tmp_path: Path, monkeypatch: pytest.Monk
         keys.add("{}")
 
 
-def test_sealed_words_in_a_reply_are_opened() -> None:
-    made = keys.init()
-    sealed = sealing.seal_text('a "quoted"\nline', to=sealing.public_bytes(made.public))
-    foreign = sealing.seal_text("x", to=PUBLIC)
-    reply = json.dumps({"error": sealed, "other": [foreign, "cpsealed:AAAA", "cpsealed: a plain text"]})
-    found = json.loads(keys.open_words(reply.encode()))
-    assert found["error"] == 'a "quoted"\nline'
-    assert "which is not here" in found["other"][0]
-    assert "not as it was sealed" in found["other"][1] or "not sealed" in found["other"][1]
-    assert found["other"][2] == "cpsealed: a plain text"
+def test_words_are_opened_or_say_why_not() -> None:
+    made, about = keys.init(), About("job_1", ERROR)
+    sealed = sealing.seal_text('a "quoted"\nline', to=sealing.public_bytes(made.public), about=about)
+    assert keys.open_text(sealed, about) == 'a "quoted"\nline'
+    foreign = sealing.seal_text("x", to=PUBLIC, about=about)
+    assert "which is not here" in keys.open_text(foreign, about)
+    assert "not sealed" in keys.open_text("cpsealed:AAAA", about)
+    assert "not as it was sealed" in keys.open_text("cpsealed: a plain text", about)
+    assert keys.open_text("plain", about) == "plain"
+
+
+# ---------------------------------------------------------------- nothing opens as something else
+KINDS = [
+    About("job_1", RESULT),
+    About("job_2", RESULT),
+    About("job_1", ERROR),
+    About("job_2", ERROR),
+    About("job_1", OUTPUT, "a"),
+    About("job_1", OUTPUT, "b"),
+    About("job_2", OUTPUT, "a"),
+    log_about("job_1", "job_1-1", "stdout"),
+    log_about("job_1", "job_1-1", "stderr"),
+    log_about("job_1", "job_1-2", "stdout"),
+]
+
+
+@pytest.mark.parametrize("about", KINDS, ids=str)
+def test_no_swap_between_jobs_fields_and_names_opens(about: About) -> None:
+    sealed = sealing.seal_bytes(b"treasure", to=PUBLIC, about=about)
+    assert sealing.unseal_bytes(sealed, find_key=find, about=about) == b"treasure"
+    for other in KINDS:
+        if other == about:
+            continue
+        with pytest.raises(SealError, match="was sealed as"):
+            sealing.unseal_bytes(sealed, find_key=find, about=other)
+        claimed = sealed[:HEADER] + other.packed() + sealed[HEADER + len(about.packed()) :]
+        with pytest.raises(SealError, match="not as it was sealed"):
+            sealing.unseal_bytes(claimed, find_key=find, about=other)
+
+
+def test_a_text_is_no_file_and_a_file_no_text() -> None:
+    for about in KINDS:
+        sealed = sealing.seal_bytes(b"treasure", to=PUBLIC, about=about)
+        if about.purpose in (OUTPUT, RESULT):
+            assert sealing.unseal_bytes(sealed, find_key=find, about=None) == b"treasure"
+            continue
+        with pytest.raises(SealError, match="not as a file"):
+            sealing.unseal_bytes(sealed, find_key=find, about=None)
+
+
+def test_what_a_name_may_not_hide_in() -> None:
+    for name in ("two\nlines", "x" * 5_000):
+        with pytest.raises(ValueError, match="too long, or of several lines"):
+            About("job_1", OUTPUT, name).packed()
+
+
+class _Liar(BaseHTTPRequestHandler):
+    """A hub that puts a ciphertext wherever the SDK might open it and send it back, or use it as a name."""
+
+    word = ""
+    error = ""
+    seen: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.seen.append(self.path)
+        word, path = self.word, self.path.partition("?")[0]
+        known = {
+            "id": word,
+            "name": word,
+            "state": "failed",
+            "status": word,
+            "error": self.error,
+            "job_id": "job_1",
+        }
+        known |= {"kind": "command", "reason": "exception", "account_id": word, "priority": 0, "retries": 0}
+        known |= {
+            "created_at_ms": 0,
+            "queued_at_ms": 0,
+            "key": word,
+            "seq": 1,
+            "sentence": word,
+            "node_name": word,
+        }
+        known |= {"outputs": [{"name": word, "digest": "0" * 64, "size": 1}]}
+        chunk = {"seq": 1, "attempt_id": word, "stream": word, "text": word}
+        reply: dict[str, object] = {
+            "next": None if "after" in self.path else word,
+            "cursor": 1,
+            "ended": True,
+        }
+        reply |= {"items": [known], "jobs": [known], "chunks": [chunk], "results": [], "artifacts": []}
+        body = json.dumps(known if path.endswith("/result") else reply).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def test_a_hub_learns_nothing_by_putting_ciphertext_elsewhere() -> None:
+    public = sealing.public_bytes(keys.init().public)
+    _Liar.word = sealing.seal_text("TOP-SECRET", to=public, about=About("job_1", ERROR))
+    _Liar.error = sealing.seal_text("TOP-SECRET", to=public, about=About("job_2", ERROR))
+    _Liar.seen.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Liar) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        with connect(f"http://127.0.0.1:{server.server_address[1]}", "cp_" + "a" * 40) as pool:
+            said = [
+                *pool.groups.items("grp_1"),
+                *pool.jobs.list(limit=600),
+                *pool.jobs.logs("job_1"),
+                pool.jobs.result_now("job_1"),
+            ]
+        server.shutdown()
+        thread.join()
+    assert len(said) >= 5
+    assert not [item for item in said if "TOP-SECRET" in repr(item)]
+    assert not [path for path in _Liar.seen if "TOP-SECRET" in path]
+    assert any("after=cpsealed%3A" in path for path in _Liar.seen), "a cursor comes back as it was"
+    assert "of job job_2" in (pool_error := str(getattr(said[-1], "error", ""))), pool_error
+
+
+def test_an_error_and_a_log_of_this_job_are_opened() -> None:
+    public = sealing.public_bytes(keys.init().public)
+    result = JobResult(
+        seq=1,
+        job_id="job_1",
+        state=JobState.FAILED,
+        reason=Reason.EXCEPTION,
+        error=sealing.seal_text("why", to=public, about=About("job_1", ERROR)),
+        key=sealing.seal_text("why", to=public, about=About("job_1", ERROR)),
+    )
+    opened_result = keys.with_error(result, "job_1")
+    assert opened_result.error == "why"
+    assert opened_result.key == result.key

@@ -16,7 +16,7 @@ from computepool.agent.load import Load
 from computepool.agent.logs import Asked, LogBuffer, LogShipper
 from computepool.agent.sandbox import base as sandbox
 from computepool.agent.sandbox.base import Status
-from computepool.agent.sealing import key_of
+from computepool.agent.sealing import seal_of
 from computepool.agent.specs import PreparedSpec
 from computepool.agent.workers import Call
 from computepool.core.jobs import Reason
@@ -141,7 +141,8 @@ class OutputSink:
     def __call__(self, attempt: Attempt, stream: str, data: bytes, *, skipped: int = 0) -> None:
         log = attempt.log
         if log is None:
-            log = attempt.log = LogBuffer(attempt.id, self._limits, seal_to=key_of(attempt.spec.spec))
+            seal = seal_of(attempt.spec.spec, attempt.grant.job_id)
+            log = attempt.log = LogBuffer(attempt.id, self._limits, seal=seal)
         log.feed(stream, data, skipped=skipped)
         self._shipper.touched(log)
         if log.asked:

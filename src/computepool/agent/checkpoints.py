@@ -106,9 +106,8 @@ class CheckpointKeeper:
         ) as error:  # An artifact is gone, or a name is taken: the job is not to blame.
             raise StagingFailed(f"cannot go on from the checkpoint: {error}") from error
         if attempt.log is None:
-            attempt.log = LogBuffer(
-                attempt.id, self._limits, printed=printed, seal_to=sealing.key_of(attempt.spec.spec)
-            )
+            seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
+            attempt.log = LogBuffer(attempt.id, self._limits, printed=printed, seal=seal)
 
     async def _place(self, files: Sequence[OutputRef], workdir: Path, *, folder: str) -> bytes | None:
         """Returns what earlier attempts printed; None where that was too much to keep."""

@@ -145,7 +145,8 @@ class Executor:
                 if (cores := attempt.spec.limits.cpus) != lane.wanted:
                     self._slots.enter(lane, cores, near=self._functions.warm_ids(attempt))
                 attempt.cpu_ids = lane.cpu_ids
-                ending = sealing.close(await self._run(attempt, lane), attempt.spec.spec)
+                ending = await self._run(attempt, lane)
+                ending = sealing.close(ending, attempt.spec.spec, attempt.grant.job_id)
                 logs: Sequence[LogText] = ()
                 if attempt.log is not None:
                     logs = await self._shipper.settle(attempt.log)

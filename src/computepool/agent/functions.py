@@ -33,6 +33,7 @@ from computepool.agent.workers import Answer, Call, Lost, Worker
 from computepool.core.errors import QuotaExceeded
 from computepool.core.jobs import CALLED, Outcome, Reason
 from computepool.protocol.jobs import RESULT_INLINE_MAX, Usage
+from computepool.protocol.sealing import RESULT, Seal
 
 
 class FunctionRunner:
@@ -208,11 +209,12 @@ class FunctionRunner:
             net_in_bytes=received,
             net_out_bytes=sent,
         )
-        ending = await self._ending(call, answer, worker, seal_to=sealing.key_of(attempt.spec.spec))
+        seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
+        ending = await self._ending(call, answer, worker, seal=seal)
         ending.ran_ms, ending.usage = ran_ms, usage
         return ending
 
-    async def _ending(self, call: Call, answer: Answer, worker: Worker, *, seal_to: bytes | None) -> Ending:
+    async def _ending(self, call: Call, answer: Answer, worker: Worker, *, seal: Seal | None) -> Ending:
         if answer.kind == RAISED:
             ending = failed(Reason.EXCEPTION, answer.text)
         elif answer.kind == NO_MEMORY:
@@ -221,23 +223,28 @@ class FunctionRunner:
             ending = Ending(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result=answer.text)
         if answer.kind == LONG_RESULT:
             folder = worker.workdir / ANSWER_FOLDER.format(call.seq)
-            await self._take_long_result(ending, folder, seal_to=seal_to)
-        elif seal_to is not None and ending.result is not None:
-            async with sealing.sealed_text(ending.result, to=seal_to, folder=worker.workdir.parent) as file:
+            await self._take_long_result(ending, folder, seal=seal)
+        elif seal is not None and ending.result is not None:
+            async with sealing.sealed_result(ending.result, seal=seal, folder=worker.workdir.parent) as file:
                 await self._send_result(ending, *file)
         if answer.has_outputs:
             folder = worker.workdir / OUTPUTS_FOLDER.format(call.seq)
-            await self._take_outputs(ending, call, folder, seal_to=seal_to)
+            await self._take_outputs(ending, call, folder, seal=seal)
         return ending
 
-    async def _take_long_result(self, ending: Ending, folder: Path, *, seal_to: bytes | None) -> None:
+    async def _take_long_result(self, ending: Ending, folder: Path, *, seal: Seal | None) -> None:
         ending.result = None
         limit = self._limits.result_bytes_max
         try:
             for output in Collector(folder, Caps(files=1, total_bytes=limit, file_bytes=limit)):
-                if seal_to is not None:
-                    home = folder.parents[1]
-                    async with sealing.sealed_file(output.fd, output.size, to=seal_to, folder=home) as file:
+                if seal is not None:
+                    async with sealing.sealed_file(
+                        output.fd,
+                        output.size,
+                        to=seal.to,
+                        about=seal.about(RESULT),
+                        folder=folder.parents[1],
+                    ) as file:
                         await self._send_result(ending, *file)
                     return
                 if output.size <= RESULT_INLINE_MAX:
@@ -260,9 +267,9 @@ class FunctionRunner:
             ending.result_artifact = digest
         ending.result = None
 
-    async def _take_outputs(self, ending: Ending, call: Call, folder: Path, *, seal_to: bytes | None) -> None:
+    async def _take_outputs(self, ending: Ending, call: Call, folder: Path, *, seal: Seal | None) -> None:
         try:
-            taken = await send_outputs(folder, self._uploader, self._limits, seal_to=seal_to)
+            taken = await send_outputs(folder, self._uploader, self._limits, seal=seal)
         finally:
             self._sweeper.remove(folder)
         taken.apply(ending)

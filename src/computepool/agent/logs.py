@@ -60,11 +60,11 @@ class LogBuffer:
         limits: AgentLimits,
         *,
         printed: bytes | None = b"",
-        seal_to: bytes | None = None,
+        seal: sealing.Seal | None = None,
     ) -> None:
         """`printed`: by the attempts that this one goes on from; None: nobody knows any more."""
         self.attempt_id = attempt_id
-        self._seal_to = seal_to
+        self._seal = seal
         self._sealed: dict[str, str] = {}  #: of what was taken last, should it come back
         self.progress: float | None = None
         self.seen_bytes = 0
@@ -137,13 +137,15 @@ class LogBuffer:
                 break
             self._pending.popleft()
             self.pending_chars -= len(text)
-            chunks.append(LogText(attempt_id=self.attempt_id, stream=stream, text=self._closed(text)))
+            text = self._closed(text, stream)
+            chunks.append(LogText(attempt_id=self.attempt_id, stream=stream, text=text))
         return chunks
 
-    def _closed(self, text: str) -> str:
-        if self._seal_to is None:
+    def _closed(self, text: str, stream: str) -> str:
+        if self._seal is None:
             return text
-        sealed = sealing.seal_text(text, to=self._seal_to)
+        about = sealing.log_about(self._seal.job_id, self.attempt_id, stream)
+        sealed = sealing.seal_text(text, to=self._seal.to, about=about)
         self._sealed[sealed] = text
         return sealed
 
@@ -178,7 +180,7 @@ class LogBuffer:
         # A database text cannot hold NUL, and no terminal shows it.
         text = text.replace("\x00", "\ufffd")
         size = min(self._limits.log_chunk_max, LOG_CHUNK_MAX)
-        if self._seal_to is not None:
+        if self._seal is not None:
             size = min(size, LOG_CHUNK_MAX // _SEALED_GROWS)
         self.pending_chars += len(text)
         if self._pending and self._pending[-1][0] == stream:

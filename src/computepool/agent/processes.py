@@ -160,8 +160,8 @@ class ProcessRunner:
         return Run(process, readers, attempt=attempt, sink=self._sink)
 
     async def _take_outputs(self, attempt: Attempt, workdir: Path, ending: Ending) -> None:
-        to = sealing.key_of(attempt.spec.spec)
-        taken = await send_outputs(workdir / OUTPUTS, self._uploader, self._limits, seal_to=to)
+        seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
+        taken = await send_outputs(workdir / OUTPUTS, self._uploader, self._limits, seal=seal)
         taken.apply(ending)
         for note in taken.notes:
             self._sink(attempt, STDERR, f"{note}\n".encode())

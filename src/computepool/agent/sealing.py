@@ -19,30 +19,32 @@ from computepool.core.jobs import Outcome, Reason
 from computepool.protocol import sealing
 from computepool.protocol.base import TEXT_MAX
 from computepool.protocol.jobs import JobSpec
+from computepool.protocol.sealing import About, Seal
 
-#: Of an error's words, so that they fit their field when they are sealed.
-_ERROR_BYTES_MAX = TEXT_MAX * 3 // 4 - sealing.sealed_size(0) - 16 - len(sealing.TEXT_PREFIX)
 _UNSEALED = "the node did not seal what the job brought back, so it sent none of it"
 
 
-def key_of(spec: JobSpec) -> bytes | None:
+def seal_of(spec: JobSpec, job_id: str) -> Seal | None:
     """Whom to seal for; None where nobody asked for it."""
-    return None if spec.seal_to is None else sealing.public_bytes(spec.seal_to)
+    return None if spec.seal_to is None else Seal(sealing.public_bytes(spec.seal_to), job_id)
 
 
 @asynccontextmanager
-async def sealed_file(fd: int, size: int, *, to: bytes, folder: Path) -> AsyncIterator[tuple[int, int]]:
+async def sealed_file(
+    fd: int, size: int, *, to: bytes, about: About, folder: Path
+) -> AsyncIterator[tuple[int, int]]:
     """A descriptor of the sealed copy of a file's first `size` bytes, and the copy's size."""
     with tempfile.TemporaryFile(dir=folder) as target:
-        await asyncio.to_thread(sealing.seal, _Section(fd, size).read, target.write, to=to)
+        await asyncio.to_thread(sealing.seal, _Section(fd, size).read, target.write, to=to, about=about)
         target.flush()
         yield target.fileno(), os.fstat(target.fileno()).st_size
 
 
 @asynccontextmanager
-async def sealed_text(text: str, *, to: bytes, folder: Path) -> AsyncIterator[tuple[int, int]]:
+async def sealed_result(text: str, *, seal: Seal, folder: Path) -> AsyncIterator[tuple[int, int]]:
     with tempfile.TemporaryFile(dir=folder) as target:
-        sealing.seal(BytesIO(text.encode("utf-8", "replace")).read, target.write, to=to)
+        source = BytesIO(text.encode("utf-8", "replace"))
+        sealing.seal(source.read, target.write, to=seal.to, about=seal.about(sealing.RESULT))
         target.flush()
         yield target.fileno(), os.fstat(target.fileno()).st_size
 
@@ -64,18 +66,25 @@ class _Section:
         return data
 
 
-def close(ending: Ending, spec: JobSpec) -> Ending:
+def close(ending: Ending, spec: JobSpec, job_id: str) -> Ending:
     """The last word before the report: nothing readable is left in it. A result that is still plain was a mistake here."""
-    to = key_of(spec)
-    if to is None:
+    seal = seal_of(spec, job_id)
+    if seal is None:
         return ending
     ending.printed = None  # even its digest would let a guess be checked
     if ending.result is not None:
         ending.result = None
         ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.NODE_ERROR, _UNSEALED
     if ending.error is not None:
-        words = clean_text(ending.error, _ERROR_BYTES_MAX)
-        while len(words.encode()) > _ERROR_BYTES_MAX:
+        room = _room_for_error(seal)
+        words = clean_text(ending.error, room)
+        while len(words.encode()) > room:
             words = clean_text(words, len(words) * 2 // 3)
-        ending.error = sealing.seal_text(words, to=to)
+        ending.error = seal.text(words, sealing.ERROR)
     return ending
+
+
+def _room_for_error(seal: Seal) -> int:
+    """Bytes of its words, so that they fit their field when they are sealed."""
+    around = sealing.sealed_size(0, seal.about(sealing.ERROR))
+    return TEXT_MAX * 3 // 4 - around - 16 - len(sealing.TEXT_PREFIX)

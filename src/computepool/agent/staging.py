@@ -19,6 +19,7 @@ from computepool.core.errors import ComputePoolError, NotFound, QuotaExceeded
 from computepool.core.jobs import Outcome, Reason
 from computepool.protocol.filenames import check_name
 from computepool.protocol.nodes import OUTPUTS_MAX, OutputRef
+from computepool.protocol.sealing import OUTPUT, Seal
 
 #: Larger files are read and hashed in a thread, so that other attempts are not held up.
 _THREAD_ABOVE = 1 * MIB
@@ -93,7 +94,7 @@ class Outputs:
 
 
 async def send_outputs(
-    folder: Path, uploader: Uploader, limits: AgentLimits, *, seal_to: bytes | None = None
+    folder: Path, uploader: Uploader, limits: AgentLimits, *, seal: Seal | None = None
 ) -> Outputs:
     taken = Outputs()
     total = 0
@@ -109,15 +110,13 @@ async def send_outputs(
         if taken.excess:
             break
         try:
-            if seal_to is None:
+            if seal is None:
                 taken.refs.append(await _send(output.fd, output.size, output.name, uploader=uploader))
                 continue
             # Not where the job can reach it: in the folder that holds the work folders.
-            async with sealed_file(output.fd, output.size, to=seal_to, folder=folder.parents[1]) as (
-                fd,
-                size,
-            ):
-                taken.refs.append(await _send(fd, size, output.name, uploader=uploader))
+            about, place = seal.about(OUTPUT, output.name), folder.parents[1]
+            async with sealed_file(output.fd, output.size, to=seal.to, about=about, folder=place) as file:
+                taken.refs.append(await _send(*file, output.name, uploader=uploader))
         except QuotaExceeded as error:
             taken.excess = no_room(error)
             break

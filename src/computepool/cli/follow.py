@@ -88,7 +88,7 @@ def follow_slices(pool: Pool, group_id: str, job_ids: Sequence[str]) -> list[Job
     return ended
 
 
-def save_outputs(pool: Pool, outputs: list[OutputFile], folder: Path | None) -> None:
+def save_outputs(pool: Pool, outputs: list[OutputFile], folder: Path | None, *, job_id: str) -> None:
     """Say what came back, and fetch it where a folder was given."""
     if folder is None:
         for item in outputs:
@@ -96,7 +96,7 @@ def save_outputs(pool: Pool, outputs: list[OutputFile], folder: Path | None) -> 
         if outputs:
             output.note("Fetch them with --out DIR, or: pool artifacts get DIGEST")
         return
-    for item, path, reason in fetch(pool, outputs, folder):
+    for item, path, reason in fetch(pool, outputs, folder, job_id=job_id):
         if path is not None:
             output.note(f"output {path}  {output.size(item.size)}")
         else:

@@ -142,7 +142,7 @@ def checkpoint(
     else:
         output.say(f"saved {checkpoint_words(kept)}")
     if out is not None or not json:
-        save_outputs(pool, kept.outputs, out)
+        save_outputs(pool, kept.outputs, out, job_id=job_id)
 
 
 def _show_corrected(right: CorrectedResult) -> None:
@@ -323,6 +323,7 @@ def result(
     """
     from computepool.cli.follow import save_outputs
     from computepool.core.errors import Conflict
+    from computepool.protocol.sealing import RESULT, About
     from computepool.sdk.errors import job_error
 
     pool = open_pool()
@@ -332,13 +333,14 @@ def result(
         raise Conflict(f"Job {job_id} is not over yet. Wait for it: pool jobs wait {job_id}") from None
     text = ended.result
     if ended.result_artifact is not None:
-        text = pool.artifacts.get_bytes(ended.result_artifact).decode()
+        about = About(job_id, RESULT)
+        text = pool.artifacts.get_bytes(ended.result_artifact, about=about).decode()
     if json:
         output.print_json(ended)
     elif text is not None:
         output.say(text)
     if out is not None or not json:
-        save_outputs(pool, ended.outputs, out)
+        save_outputs(pool, ended.outputs, out, job_id=job_id)
     error = job_error(ended)
     if error is not None:
         raise error

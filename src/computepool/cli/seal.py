@@ -154,5 +154,6 @@ def open_files(
         source = readable_file(file)
         target = source if out is None else out / source.name if out.is_dir() or len(files) > 1 else out
         target.parent.mkdir(parents=True, exist_ok=True)
-        sealing.open_file(source, target)
+        said = sealing.open_file(source, target)
+        output.note(f"{source.name} was {said}")
         output.say(str(target))

@@ -138,7 +138,7 @@ def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None) -> None:
     if json:
         output.print_json(job)
     if job.outputs and (out is not None or not json):
-        follow.save_outputs(pool, job.outputs, out)
+        follow.save_outputs(pool, job.outputs, out, job_id=job.id)
     if not json and (bill := follow.bill([job])):
         output.note(f"{bill} Why: pool credits why {job_id}")
     end_as(job)
@@ -176,6 +176,6 @@ def _watch_slices(pool: Pool, reply: SubmitReply, *, json: bool, out: Path | Non
             output.note(bill)
     if out is not None:
         for result in ended:
-            follow.save_outputs(pool, result.outputs, out / str(result.item))
+            follow.save_outputs(pool, result.outputs, out / str(result.item), job_id=result.job_id)
     if any(result.state is not JobState.SUCCEEDED for result in ended):
         raise typer.Exit(1)

@@ -1,9 +1,10 @@
 """Sealing: what a job brings back, encrypted to its submitter's key, so that nobody in between can read it.
 
 A sealed stream is `MAGIC`, the first 8 bytes of the SHA-256 of the receiver's public key, an X25519 key made for this
-stream alone, and chunks of 64 KiB, each ChaCha20-Poly1305 with 16 more bytes. The chunks' key comes from both keys by
-HKDF-SHA256 over the whole header. Their nonces count, and say which chunk is the last (the STREAM construction): what was
-cut off, changed, repeated or put in another order does not open. Memory is flat.
+stream alone, what it is (`About`: of which job, and what of it), and chunks of 64 KiB, each ChaCha20-Poly1305 with 16 more
+bytes. The chunks' key comes from both keys by HKDF-SHA256 over the whole header, so that nothing opens as something
+else than it was sealed as. Their nonces count, and say which chunk is the last (the STREAM construction): what was cut
+off, changed, repeated or put in another order does not open. Memory is flat.
 
 Sealing hides; it does not prove who sealed: the public key is known to the hub and the nodes.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Final
 
@@ -22,15 +24,20 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-MAGIC: Final = b"CPSEAL1\n"
+MAGIC: Final = b"CPSEAL2\n"
 CHUNK: Final = 64 * 1024
 TAG: Final = 16
 KEY_ID: Final = 8
 KEY: Final = 32
+#: Before the words of `About`; their length follows in two bytes.
 HEADER: Final = len(MAGIC) + KEY_ID + KEY
+ABOUT_BYTES_MAX: Final = 4096
+#: What can be sealed. A file never opens as a text, nor a text as a file.
+RESULT, OUTPUT, ERROR, LOG = "result", "output", "error", "log"
+_FILES: Final = (RESULT, OUTPUT)
 #: First letters of a sealed text among the words of a job: its error, its log.
 TEXT_PREFIX: Final = "cpsealed:"
-_INFO: Final = b"computepool sealing 1"
+_INFO: Final = b"computepool sealing 2"
 
 Read = Callable[[int], bytes]
 Write = Callable[[bytes], object]
@@ -40,6 +47,44 @@ FindKey = Callable[[bytes], X25519PrivateKey]
 
 class SealError(ValueError):
     """Not sealed, not for a key that is here, or not as it was sealed."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What was sealed. It can be read without the key, and not be changed."""
+
+    job_id: str
+    purpose: str
+    name: str = ""  #: of an output; of a log the attempt and the stream
+
+    def packed(self) -> bytes:
+        """Raises ValueError."""
+        words = (self.purpose, self.job_id, self.name)
+        data = "\n".join(words).encode()
+        if len(data) > ABOUT_BYTES_MAX or any("\n" in word for word in words):
+            raise ValueError("what is to be sealed has a name that is too long, or of several lines")
+        return len(data).to_bytes(2, "big") + data
+
+    def __str__(self) -> str:
+        return f"the {self.purpose} {self.name + ' ' if self.name else ''}of job {self.job_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """To whom a job's words and files are sealed, and as whose."""
+
+    to: bytes
+    job_id: str
+
+    def about(self, purpose: str, name: str = "") -> About:
+        return About(self.job_id, purpose, name)
+
+    def text(self, text: str, purpose: str, name: str = "") -> str:
+        return seal_text(text, to=self.to, about=self.about(purpose, name))
+
+
+def log_about(job_id: str, attempt_id: str, stream: str) -> About:
+    return About(job_id, LOG, f"{attempt_id} {stream}")
 
 
 def public_text(key: X25519PrivateKey) -> str:
@@ -62,14 +107,16 @@ def is_sealed(start: bytes) -> bool:
     return start[: len(MAGIC)] == MAGIC
 
 
-def sealed_size(size: int) -> int:
-    return HEADER + size + TAG * max(1, -(-size // CHUNK))
+def sealed_size(size: int, about: About) -> int:
+    return HEADER + len(about.packed()) + size + TAG * max(1, -(-size // CHUNK))
 
 
-def seal(read: Read, write: Write, *, to: bytes, ephemeral: X25519PrivateKey | None = None) -> None:
+def seal(
+    read: Read, write: Write, *, to: bytes, about: About, ephemeral: X25519PrivateKey | None = None
+) -> None:
     """All of `read` into `write`. `ephemeral` is for tests: two streams with one key would betray both."""
     own = ephemeral or X25519PrivateKey.generate()
-    header = MAGIC + key_id(to) + own.public_key().public_bytes_raw()
+    header = MAGIC + key_id(to) + own.public_key().public_bytes_raw() + about.packed()
     cipher = _cipher(own, to, to=to, header=header)
     write(header)
     number, chunk = 0, _exactly(read, CHUNK)
@@ -81,15 +128,21 @@ def seal(read: Read, write: Write, *, to: bytes, ephemeral: X25519PrivateKey | N
         number, chunk = number + 1, following
 
 
-def unseal(read: Read, write: Write, *, find_key: FindKey) -> None:
-    """The plain text into `write`, chunk by chunk; use it only when this returns. Raises SealError."""
+def unseal(read: Read, write: Write, *, find_key: FindKey, about: About | None) -> About:
+    """The plain text into `write`, chunk by chunk; use it only when this returns. Raises SealError.
+
+    It must have been sealed as `about`; None: as a file of any job, and the caller says which one.
+    """
     header = _exactly(read, HEADER)
     if not is_sealed(header) or len(header) < HEADER:
         raise SealError("This is not sealed, or only its beginning is here.")
+    words, said = _read_about(read)
+    if said != about and (about is not None or said.purpose not in _FILES):
+        raise SealError(f"This was sealed as {said}, and not as {about or 'a file'}.")
     own = find_key(header[len(MAGIC) : len(MAGIC) + KEY_ID])
     public = own.public_key().public_bytes_raw()
     try:
-        cipher = _cipher(own, header[-KEY:], to=public, header=header)
+        cipher = _cipher(own, header[-KEY:], to=public, header=header + words)
     except ValueError:
         raise SealError(_DAMAGED) from None
     number, chunk = 0, _exactly(read, CHUNK + TAG)
@@ -103,11 +156,24 @@ def unseal(read: Read, write: Write, *, find_key: FindKey) -> None:
             raise SealError(_DAMAGED) from None
         write(plain)
         if not following:
-            return
+            return said
         number, chunk = number + 1, following
 
 
 _DAMAGED = "This is not as it was sealed: cut short, changed, or put together from parts."
+
+
+def _read_about(read: Read) -> tuple[bytes, About]:
+    length = _exactly(read, 2)
+    data = _exactly(read, min(int.from_bytes(length, "big"), ABOUT_BYTES_MAX))
+    try:
+        purpose, job_id, name = data.decode().split("\n")
+        about = About(job_id, purpose, name)
+        if about.packed() != length + data:
+            raise ValueError
+    except ValueError:
+        raise SealError(_DAMAGED) from None
+    return length + data, about
 
 
 def _cipher(private: X25519PrivateKey, other: bytes, /, *, to: bytes, header: bytes) -> ChaCha20Poly1305:
@@ -134,26 +200,26 @@ def _exactly(read: Read, size: int) -> bytes:
     return b"".join(parts)
 
 
-def seal_bytes(data: bytes, *, to: bytes) -> bytes:
+def seal_bytes(data: bytes, *, to: bytes, about: About) -> bytes:
     sink = BytesIO()
-    seal(BytesIO(data).read, sink.write, to=to)
+    seal(BytesIO(data).read, sink.write, to=to, about=about)
     return sink.getvalue()
 
 
-def unseal_bytes(data: bytes, *, find_key: FindKey) -> bytes:
+def unseal_bytes(data: bytes, *, find_key: FindKey, about: About | None) -> bytes:
     sink = BytesIO()
-    unseal(BytesIO(data).read, sink.write, find_key=find_key)
+    unseal(BytesIO(data).read, sink.write, find_key=find_key, about=about)
     return sink.getvalue()
 
 
-def seal_text(text: str, *, to: bytes) -> str:
-    data = seal_bytes(text.encode("utf-8", "replace"), to=to)
+def seal_text(text: str, *, to: bytes, about: About) -> str:
+    data = seal_bytes(text.encode("utf-8", "replace"), to=to, about=about)
     return TEXT_PREFIX + b64encode(data).decode("ascii")
 
 
-def unseal_text(text: str, *, find_key: FindKey) -> str:
+def unseal_text(text: str, *, find_key: FindKey, about: About) -> str:
     try:
         data = b64decode(text.removeprefix(TEXT_PREFIX), validate=True)
     except ValueError:
         raise SealError(_DAMAGED) from None
-    return unseal_bytes(data, find_key=find_key).decode("utf-8", "replace")
+    return unseal_bytes(data, find_key=find_key, about=about).decode("utf-8", "replace")

@@ -20,7 +20,7 @@ from computepool.protocol.artifacts import (
     UploadState,
 )
 from computepool.protocol.jobs import InputFile
-from computepool.protocol.sealing import MAGIC, is_sealed
+from computepool.protocol.sealing import MAGIC, About, is_sealed
 from computepool.sdk import sealing
 from computepool.sdk.errors import BadRequest, ChecksumMismatch, ComputePoolError, Conflict, Unavailable
 from computepool.sdk.options import Inputs, PathLike, readable_file, validated
@@ -63,10 +63,19 @@ class ArtifactApi:
         self._upload(artifact, _Memory(data), _ignore)
         return artifact
 
-    def get(self, digest: str, path: PathLike, *, progress: Seen | None = None, raw: bool = False) -> Path:
+    def get(
+        self,
+        digest: str,
+        path: PathLike,
+        *,
+        progress: Seen | None = None,
+        raw: bool = False,
+        about: About | None = None,
+    ) -> Path:
         """Download to `path`; in a folder the digest is the name. Resumes what an earlier call left.
 
-        What is sealed to a key of yours is opened; `raw` leaves it as it is.
+        What is sealed to a key of yours is opened, if it was sealed as `about` (default: as any file); `raw` leaves it
+        as it is.
         """
         target = Path(path).expanduser()
         if target.is_dir():
@@ -79,16 +88,16 @@ class ArtifactApi:
         with part.open("a+b") as sink:
             self._download(digest, sink, progress or _ignore)
         if not raw and _starts_sealed(part):
-            sealing.open_file(part, target)
+            sealing.open_file(part, target, about=about)
             part.unlink()
         else:
             part.replace(target)
         return target
 
-    def get_bytes(self, digest: str) -> bytes:
+    def get_bytes(self, digest: str, *, about: About | None = None) -> bytes:
         sink = _Memory(b"")
         self._download(digest, sink, _ignore)
-        return sealing.open_bytes(bytes(sink.data))
+        return sealing.open_bytes(bytes(sink.data), about=about)
 
     def list(self, *, job_id: str | None = None, limit: int = 100) -> Artifacts:
         found = pages(self._transport, "/artifacts", ArtifactPage, limit=limit, params={"job_id": job_id})

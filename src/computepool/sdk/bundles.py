@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from computepool.core.jobs import JobState, Reason
 from computepool.protocol import bundles
 from computepool.protocol.jobs import PAYLOAD_MAX, JobResult
+from computepool.protocol.sealing import RESULT, About
 from computepool.sdk import functions
 from computepool.sdk.errors import ComputePoolError, JobCancelled, ResultUnreadable, job_error, raised_error
 
@@ -311,7 +312,9 @@ class Bundle:
         text = result.result or ""
         if result.result_artifact is not None:
             try:
-                text = self.feed.session.pool.artifacts.get_bytes(result.result_artifact).decode()
+                about = About(result.job_id, RESULT)
+                data = self.feed.session.pool.artifacts.get_bytes(result.result_artifact, about=about)
+                text = data.decode()
             except ComputePoolError as error:
                 return [(task.index, None, error) for task in self.tasks], []
         answers = bundles.read(text, len(self.tasks), allow_pickle=self.submission.allow_pickle)

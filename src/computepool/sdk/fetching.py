@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from computepool.protocol import homefolder
+from computepool.protocol import homefolder, sealing
 from computepool.protocol.groups import GroupItem, GroupSummary
 from computepool.protocol.homefolder import MANIFEST, RESULTS, SUMMARY, Placed
+from computepool.protocol.sealing import About
 from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.options import PathLike
 
@@ -80,7 +81,7 @@ def _fetch_item(
     for file in homefolder.plan(item):
         place: dict[str, Any] = {"name": file.name, "path": file.path, "sha256": file.digest}
         try:
-            size = _fetch_file(pool, fetched.folder, file)
+            size = _fetch_file(pool, fetched.folder, file, job_id=item.job_id or "")
         except NotFound:
             fetched.missing.append(file.digest)
             places.append(place | {"missing": True})
@@ -92,10 +93,11 @@ def _fetch_item(
     return item.model_dump(mode="json", exclude_none=True, exclude={"outputs"}) | {"files": places}
 
 
-def _fetch_file(pool: Pool, folder: Path, file: Placed) -> int:
+def _fetch_file(pool: Pool, folder: Path, file: Placed, *, job_id: str) -> int:
     target = folder.joinpath(*file.path.split("/"))
     if target.is_symlink() or not target.is_file() or _sha256(target) != file.digest:
-        pool.artifacts.get(file.digest, target)
+        about = About(job_id, sealing.OUTPUT if file.name else sealing.RESULT, file.name)
+        pool.artifacts.get(file.digest, target, about=about)
     return target.stat().st_size
 
 

@@ -22,14 +22,17 @@ from computepool.protocol.groups import (
     ReturnHomeRequest,
 )
 from computepool.protocol.jobs import JobResult
+from computepool.protocol.sealing import RESULT, About
 from computepool.sdk.artifacts import ArtifactApi
 from computepool.sdk.collector import Collector
 from computepool.sdk.errors import NotFound, ResultUnreadable
 from computepool.sdk.options import validated
 from computepool.sdk.paging import PAGE_MAX, pages
+from computepool.sdk.sealing import with_error
 from computepool.sdk.transport import WAIT_MS, Transport
 
 Groups: TypeAlias = list[GroupView]
+Items: TypeAlias = list[GroupItem]
 _ID_PREFIX = "grp_"
 
 
@@ -97,7 +100,7 @@ class GroupApi:
                 params={"after": after, "limit": PAGE_MAX},
                 wait_ms=wait_ms,
             )
-            yield from page.results
+            yield from (with_error(result, result.job_id) for result in page.results)
             after = page.cursor
             if not page.results and not (follow and page.open):
                 return
@@ -108,7 +111,8 @@ class GroupApi:
         """The value of a result, wherever the hub keeps it. Never unpickles."""
         text = result.result
         if result.result_artifact is not None:
-            text = ArtifactApi(self._transport).get_bytes(result.result_artifact).decode()
+            about = About(result.job_id or "", RESULT)
+            text = ArtifactApi(self._transport).get_bytes(result.result_artifact, about=about).decode()
         try:
             return None if text is None else values.decode(text)
         except ValueError as error:
@@ -121,7 +125,9 @@ class GroupApi:
     # the collector; sdk/collector.py makes them pleasant to use
 
     def summary(self, group_id: str) -> GroupSummary:
-        return self._transport.get(f"/groups/{group_id}/summary", GroupSummary)
+        found = self._transport.get(f"/groups/{group_id}/summary", GroupSummary)
+        failures = found.failures.model_copy(update={"items": _opened(found.failures)})
+        return found.model_copy(update={"failures": failures})
 
     def items(self, group_id: str, *, which: str = "all", after: str | None = None) -> Iterator[GroupItem]:
         """Everything it is about: all, results, failures or waiting."""
@@ -131,7 +137,7 @@ class GroupApi:
                 ItemPage,
                 params={"which": which, "after": after, "limit": PAGE_MAX},
             )
-            yield from page.items
+            yield from _opened(page)
             after = page.next
             if after is None:
                 return
@@ -150,3 +156,7 @@ class GroupApi:
         """Ask for it, ask again, change the home, or call it off."""
         request = validated(ReturnHomeRequest, home=home, wanted=wanted)
         return self._transport.post(f"/groups/{group_id}/return-home", GroupView, body=request)
+
+
+def _opened(page: ItemPage) -> Items:
+    return [with_error(item, item.job_id) for item in page.items]

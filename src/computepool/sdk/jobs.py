@@ -25,8 +25,10 @@ from computepool.protocol.jobs import (
     WhyView,
 )
 from computepool.protocol.queueing import QueueView
+from computepool.protocol.sealing import TEXT_PREFIX, log_about
 from computepool.sdk.errors import Conflict
 from computepool.sdk.paging import PAGE_MAX, pages
+from computepool.sdk.sealing import open_text, with_error
 from computepool.sdk.transport import WAIT_MS, Transport
 
 Jobs: TypeAlias = list[JobView]
@@ -58,12 +60,14 @@ class JobApi:
         found = pages(
             self._transport, "/jobs", JobPage, limit=limit, params={"state": wanted, "group_id": group_id}
         )
-        return [job for page in found for job in page.jobs][:limit]
+        return [with_error(job, job.id) for page in found for job in page.jobs][:limit]
 
     def get(self, job_id: str, *, seen: JobState | None = None, wait_ms: int = 0) -> JobDetail:
         """The job; with `wait_ms` as soon as it is no longer in the state `seen`."""
         params = {"seen": seen.value} if seen is not None and wait_ms else None
-        return self._transport.get(f"/jobs/{job_id}", JobDetail, params=params, wait_ms=wait_ms)
+        job = self._transport.get(f"/jobs/{job_id}", JobDetail, params=params, wait_ms=wait_ms)
+        tries = [with_error(attempt, job_id) for attempt in job.tries]
+        return with_error(job, job_id).model_copy(update={"tries": tries})
 
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobDetail:
         """The job when it is over; raises TimeoutError."""
@@ -84,10 +88,11 @@ class JobApi:
 
     def result_now(self, job_id: str, *, wait_ms: int = 0) -> JobResult:
         """The result; raises Conflict while there is none."""
-        return self._transport.get(f"/jobs/{job_id}/result", JobResult, wait_ms=wait_ms)
+        found = self._transport.get(f"/jobs/{job_id}/result", JobResult, wait_ms=wait_ms)
+        return with_error(found, job_id)
 
     def cancel(self, job_id: str) -> JobView:
-        return self._transport.post(f"/jobs/{job_id}/cancel", JobView)
+        return with_error(self._transport.post(f"/jobs/{job_id}/cancel", JobView), job_id)
 
     def logs(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogChunk]:
         """What the job printed, in order; with `follow` until its end."""
@@ -100,7 +105,8 @@ class JobApi:
 
     def log_page(self, job_id: str, *, after: int = 0, wait_ms: int = 0) -> LogPage:
         params = {"after": after, "limit": PAGE_MAX}
-        return self._transport.get(f"/jobs/{job_id}/logs", LogPage, params=params, wait_ms=wait_ms)
+        page = self._transport.get(f"/jobs/{job_id}/logs", LogPage, params=params, wait_ms=wait_ms)
+        return page.model_copy(update={"chunks": [_opened(chunk, job_id) for chunk in page.chunks]})
 
     def log_text(self, job_id: str) -> str:
         return "".join(chunk.text for chunk in self.logs(job_id))
@@ -122,6 +128,13 @@ class JobApi:
 
     def queue(self) -> QueueView:
         return self._transport.get("/queue", QueueView)
+
+
+def _opened(chunk: LogChunk, job_id: str) -> LogChunk:
+    if not chunk.text.startswith(TEXT_PREFIX):
+        return chunk
+    about = log_about(job_id, chunk.attempt_id, chunk.stream)
+    return chunk.model_copy(update={"text": open_text(chunk.text, about)})
 
 
 def _wait_ms(end: float | None, what: str) -> int:

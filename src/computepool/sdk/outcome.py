@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from computepool.protocol import values
+from computepool.protocol import sealing, values
 from computepool.protocol.filenames import check_output_name
 from computepool.protocol.jobs import JobResult, OutputFile
+from computepool.protocol.sealing import About
 from computepool.sdk.errors import BadRequest, ResultUnreadable
 from computepool.sdk.options import PathLike
 
@@ -48,7 +49,7 @@ class JobOutcome:
         One that cannot have its name here is left out, with a warning.
         """
         paths = []
-        for _, path, reason in fetch(self._pool, self.outputs, Path(folder)):
+        for _, path, reason in fetch(self._pool, self.outputs, Path(folder), job_id=self.job_id):
             if path is None:
                 warnings.warn(reason, stacklevel=2)
             else:
@@ -60,7 +61,8 @@ def read_value(pool: Pool, result: JobResult, *, allow_pickle: bool) -> Any:
     """What the function returned."""
     text = result.result
     if result.result_artifact is not None:
-        text = pool.artifacts.get_bytes(result.result_artifact).decode()
+        about = About(result.job_id, sealing.RESULT)
+        text = pool.artifacts.get_bytes(result.result_artifact, about=about).decode()
     if text is None:
         return None
     try:
@@ -73,7 +75,7 @@ def read_value(pool: Pool, result: JobResult, *, allow_pickle: bool) -> Any:
 
 
 def fetch(
-    pool: Pool, outputs: Iterable[OutputFile], folder: Path
+    pool: Pool, outputs: Iterable[OutputFile], folder: Path, *, job_id: str
 ) -> Iterator[tuple[OutputFile, Path | None, str]]:
     """One by one, where each went; None and a sentence for one with an odd name, which costs the others nothing."""
     for output in outputs:
@@ -83,7 +85,8 @@ def fetch(
             yield output, None, error.detail
             continue
         try:
-            path = pool.artifacts.get(output.digest, target)
+            about = About(job_id, sealing.OUTPUT, output.name)
+            path = pool.artifacts.get(output.digest, target, about=about)
         except OSError as error:
             if error.errno not in _UNFIT:
                 raise

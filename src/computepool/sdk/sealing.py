@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -23,15 +22,19 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from computepool.protocol import sealing
-from computepool.protocol.sealing import SealError
+from computepool.protocol.groups import GroupItem
+from computepool.protocol.jobs import AttemptView, JobDetail, JobResult, JobView
+from computepool.protocol.sealing import About, SealError
 from computepool.sdk.config import config_path
 from computepool.sdk.errors import BadRequest, ComputePoolError
 
 PASSPHRASE_ENV = "COMPUTEPOOL_SEAL_PASSPHRASE"
 _FILE = "seal.json"
 _COST = {"n": 2**15, "r": 8, "p": 1}
-_SEALED_TEXT = re.compile(rb'"' + sealing.TEXT_PREFIX.encode() + rb'[A-Za-z0-9+/=]+"')
 _HOW = "make one with `pool seal init`, or bring yours with `pool seal import FILE`"
+
+#: What has an error of a job in it.
+Said = TypeVar("Said", JobView, JobDetail, JobResult, AttemptView, GroupItem)
 
 #: Asks a person for the passphrase; set by the CLI.
 ask_passphrase: list[Callable[[], str]] = []
@@ -161,13 +164,14 @@ def find_key(wanted: bytes) -> X25519PrivateKey:
     )
 
 
-def open_file(source: Path, target: Path) -> None:
-    """`target` appears whole, or not at all."""
+def open_file(source: Path, target: Path, *, about: About | None = None) -> About:
+    """`target` appears whole, or not at all. Returns what it was sealed as, which is `about` where that is given."""
     part = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.opening")
     try:
         with source.open("rb") as sealed, os.fdopen(_private_file(part), "wb") as plain:
-            sealing.unseal(sealed.read, plain.write, find_key=find_key)
+            said = sealing.unseal(sealed.read, plain.write, find_key=find_key, about=about)
         part.replace(target)
+        return said
     except SealError as error:
         raise CannotOpen(f"{source.name}: {error}") from error
     finally:
@@ -178,29 +182,34 @@ def _private_file(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
 
-def open_bytes(data: bytes) -> bytes:
+def open_bytes(data: bytes, *, about: About | None = None) -> bytes:
     """As it is where it is not sealed."""
     if not sealing.is_sealed(data):
         return data
     try:
-        return sealing.unseal_bytes(data, find_key=find_key)
+        return sealing.unseal_bytes(data, find_key=find_key, about=about)
     except SealError as error:
         raise CannotOpen(str(error)) from error
 
 
-def open_words(reply: bytes) -> bytes:
-    """A reply of the hub, with the sealed texts in it (errors, logs) opened; why not, where they cannot be."""
-    if sealing.TEXT_PREFIX.encode() not in reply:
-        return reply
-    return _SEALED_TEXT.sub(_opened, reply)
+def open_text(text: str, about: About) -> str:
+    """As it is where it is not sealed; why not, where it cannot be opened.
 
-
-def _opened(found: re.Match[bytes]) -> bytes:
+    For the few fields that only people read: what is opened must not find its way into a request.
+    """
+    if not text.startswith(sealing.TEXT_PREFIX):
+        return text
     try:
-        text = sealing.unseal_text(found[0][1:-1].decode(), find_key=find_key)
+        return sealing.unseal_text(text, find_key=find_key, about=about)
     except (SealError, BadRequest) as error:
-        text = f"[{error}]"
-    return json.dumps(text).encode()
+        return f"[{error}]"
+
+
+def with_error(said: Said, job_id: str | None) -> Said:
+    """What the hub said, with the words of the job's error opened."""
+    if job_id is None or said.error is None or not said.error.startswith(sealing.TEXT_PREFIX):
+        return said
+    return said.model_copy(update={"error": open_text(said.error, About(job_id, sealing.ERROR))})
 
 
 # passphrases

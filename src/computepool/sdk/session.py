@@ -23,6 +23,7 @@ from computepool.protocol.jobs import ITEMS_MAX, JobResult, SubmitReply
 from computepool.sdk.bundles import Feed, Task
 from computepool.sdk.errors import ComputePoolError, Conflict, HubUnreachable
 from computepool.sdk.futures import JobFuture, Reader
+from computepool.sdk.sealing import with_error
 from computepool.sdk.transport import WAIT_MS, Transport
 
 if TYPE_CHECKING:
@@ -432,6 +433,7 @@ class Session:
             self._finish(receiver, result)
 
     def _finish(self, receiver: Receiver, result: JobResult) -> None:
+        result = with_error(result, result.job_id)
         if result.result_artifact is None:
             _finished(receiver, result)
             return

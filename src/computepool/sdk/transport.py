@@ -26,7 +26,6 @@ from computepool.sdk.errors import (
     Unavailable,
     hub_error,
 )
-from computepool.sdk.sealing import open_words
 
 API = "/api/v1"
 CONNECT_TIMEOUT_S = 5.0
@@ -167,7 +166,7 @@ class Transport:
             with attempt, self._under_way():
                 reply = self._client.request(method, API + path, **request)
                 raise_for_problem(reply)
-                answer = read(open_words(reply.content))
+                answer = read(reply.content)
                 self._worked = True
                 return answer
         raise AssertionError("the loop returns or raises")
