@@ -11,12 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from computepool import ComputeJob, ComputeJobState, Pool, submit_compute_job_group
 from computepool.sdk import jobgroups
-from computepool.sdk.errors import BadRequest, HubUnreachable
+from computepool.sdk.errors import (
+    BadRequest,
+    HubUnreachable,
+    InsufficientCredits,
+    OutOfSpace,
+    QuotaExceeded,
+    RateLimited,
+)
 from computepool.testing.processes import RealPool, wait_until
 from tests.sdk.conftest import NODE
 
@@ -192,6 +200,34 @@ def test_what_cannot_be_made_is_told_to_the_collector(pool: Pool) -> None:
     summary = made.drain(60)
     assert (summary.succeeded, summary.failed) == (1, 1)
     assert summary.failures.items[0].error == made.failures["bad"]
+
+
+def test_a_full_quota_fails_no_key_for_good(
+    class_pool: RealPool, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobgroups, "ITEMS_MAX", 2)
+    client = class_pool.account("small", "submitter")
+    client.transport.patience_s = 0.3
+    account = client.accounts.me().id
+    wanted: Any = {"states": states(6, required_host_tags=("never",)), "return_home_when_complete": False}
+    pool.accounts.set_quotas(account, jobs_open_max=4)
+    with pytest.raises(RateLimited) as stopped:
+        submit_compute_job_group(client, Length, **wanted)
+    [group] = client.groups.list()
+    assert group.id in stopped.value.__notes__[0]
+    assert (group.counts, group.failed) == ({"queued": 4, "expected": 2}, 0)
+
+    pool.accounts.set_quotas(account, jobs_open_max=100)
+    for refusal in (InsufficientCredits, OutOfSpace, QuotaExceeded):
+        with (
+            mock.patch.object(client.jobs, "submit", side_effect=refusal("not now")),
+            pytest.raises(refusal, match="not now"),
+        ):
+            submit_compute_job_group(client, Length, **wanted, group_id=group.id)
+    made = submit_compute_job_group(client, Length, **wanted, group_id=group.id)
+    assert (len(made.job_ids), made.failures) == (6, {})
+    assert client.groups.get(group.id).counts == {"queued": 6}
+    made.collector.cancel()
 
 
 Call = Callable[[Pool], Any]

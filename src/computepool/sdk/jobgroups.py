@@ -18,7 +18,7 @@ from computepool.protocol.jobs import ITEMS_MAX, Item, JobSpec
 from computepool.sdk import jobclasses
 from computepool.sdk.collector import Collector
 from computepool.sdk.computejob import ComputeJobState
-from computepool.sdk.errors import BadRequest, ComputePoolError, Conflict, Unavailable
+from computepool.sdk.errors import BadRequest, ComputePoolError, Conflict, TooLarge
 from computepool.sdk.homes import find_home, own_node
 from computepool.sdk.jobclasses import JobClass, JobReport, Sender
 from computepool.sdk.options import JobOptions
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
 
 _NAMES_SHOWN = 5
+#: What is refused because of these depends on what else the account does today.
+_OF_THE_ACCOUNT = ("max_price", "budget")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,10 +184,9 @@ class _Task:
             self._send(spec, batch)
 
     def _send(self, spec: JobSpec, batch: Sequence[Item]) -> None:
+        """What can never be a job fails its keys; whatever passes (quotas, credits, room, the hub) leaves them open."""
         try:
             self._post(spec, batch)
-        except Unavailable:
-            raise
         except Conflict:
             # Somebody else is submitting the same group: what they have sent is sent.
             self._look()
@@ -194,7 +195,9 @@ class _Task:
                 raise
             if rest:
                 self._send(spec, rest)
-        except ComputePoolError as error:
+        except (BadRequest, TooLarge) as error:
+            if error.field in _OF_THE_ACCOUNT:
+                raise
             self._fail([item.key or "" for item in batch], error)
 
     def _post(self, spec: JobSpec, batch: Sequence[Item]) -> None:
