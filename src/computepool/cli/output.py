@@ -72,6 +72,8 @@ def _plain(value: Any) -> Any:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
     """Aligned columns; where the output is no terminal, tabs, which other programs can cut."""
     listed = [["" if cell is None else _one_line(str(cell)) for cell in row] for row in rows]
+    if any(len(row) != len(columns) for row in listed):  # the terminal would show cells under others' headers
+        raise ValueError(f"a table of {len(columns)} columns has a row of another length: {columns}")
     if not sys.stdout.isatty():
         for row in listed:
             sys.stdout.write("\t".join(row) + "\n")
@@ -151,6 +153,11 @@ def size(count: float) -> str:
 
 def memory(mb: float | None) -> str:
     return "" if mb is None else f"{_short(mb / 1024)} GiB" if mb >= 1024 else f"{_short(mb)} MiB"
+
+
+def counted(number: int, one: str, *, many: str = "") -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _short(number: float) -> str:

@@ -13,21 +13,8 @@ if TYPE_CHECKING:
     from computepool.protocol.queueing import LeaseView, LoadView, QueueRow, QueueView
     from computepool.sdk import JobOptions
 
-_NODES = ("NODE", "STATE", "RUNNING", "WAITING", "CORES FREE", "RAM FREE", "CPU", "RSS", "PROCESSES", "TAGS")
-_LEASES = (
-    "NODE",
-    "JOB",
-    "NAME",
-    "KEY",
-    "STATE",
-    "AGE",
-    "PROGRESS",
-    "CORES",
-    "CPUS",
-    "CPU",
-    "RSS",
-    "PROCESSES",
-)
+_NODES = ("NODE", "STATE", "RUNNING", "WAITING", "CORES FREE", "RAM FREE", "LOAD", "TAGS")
+_LEASES = ("NODE", "JOB", "KEY OR NAME", "STATE", "AGE", "CORES", "CPUS", "LOAD")
 
 
 def queue(*, json: Json = False) -> None:
@@ -47,7 +34,7 @@ def queue(*, json: Json = False) -> None:
         output.print_json(view)
         return
     later = f", {view.delayed} more later" if view.delayed else ""
-    output.say(f"{view.queued} jobs wait{later}.")
+    output.say(f"1 job waits{later}." if view.queued == 1 else f"{view.queued} jobs wait{later}.")
     output.print_table(_NODES, map(_node, view.nodes), empty="No nodes. Lend one: pool node start")
     leases = list(_leases(view))
     if leases:
