@@ -83,7 +83,7 @@ def test_every_change_says_what_it_is_for() -> None:
         for route in ROUTES
         if route.method not in ("GET", "HEAD") and route.scope is Scope.ACCOUNT
     }
-    assert unsaid <= {"keys", "payouts", "accounts", "approvals"}
+    assert unsaid <= {"keys", "payouts", "accounts", "approvals", "webhooks"}
 
 
 async def test_the_words_are_kept_and_shown(any_hub: HubDouble) -> None:

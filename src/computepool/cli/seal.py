@@ -80,7 +80,7 @@ def show(*, json: Json = False) -> None:
 
 
 @app.command("always")
-def always(wanted: Annotated[str, typer.Argument(metavar="on|off")]) -> None:
+def always(wanted: Annotated[str, typer.Argument(metavar="on|off")], *, json: Json = False) -> None:
     """Seal every job that does not say otherwise, or only those that say --seal.
 
     \b
@@ -92,6 +92,8 @@ def always(wanted: Annotated[str, typer.Argument(metavar="on|off")]) -> None:
     if wanted not in ("on", "off"):
         raise typer.BadParameter("say on or off.")
     sealing.set_always(wanted == "on")
+    if json:
+        output.print_json({"always": wanted == "on"})
 
 
 @app.command("export")
@@ -110,6 +112,8 @@ def export() -> None:
 @app.command("import")
 def import_keys(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `pool seal export` printed.")],
+    *,
+    json: Json = False,
 ) -> None:
     """Take over keys from another machine; a key that is here stays the current one.
 
@@ -121,6 +125,9 @@ def import_keys(
     from computepool.sdk.options import readable_file
 
     kept = sealing.add(readable_file(file).read_text())
+    if json:
+        output.print_json({"keys": [key.fingerprint for key in kept.keys]})
+        return
     output.say(
         f"{len(kept.keys)} key{'' if len(kept.keys) == 1 else 's'}; current: {kept.keys[0].fingerprint}"
     )
@@ -136,6 +143,7 @@ def open_files(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Replace each file by what was sealed in it.")
     ] = False,
+    json: Json = False,
 ) -> None:
     """Open sealed files that lie here: those that came home with a group, or were fetched with --raw.
 
@@ -150,10 +158,15 @@ def open_files(
     sealing.ask_passphrase[:] = [ask_passphrase]
     if (out is None) is not in_place:
         raise typer.BadParameter("say --out PATH or --in-place.")
+    opened = []
     for file in files:
         source = readable_file(file)
         target = source if out is None else out / source.name if out.is_dir() or len(files) > 1 else out
         target.parent.mkdir(parents=True, exist_ok=True)
         said = sealing.open_file(source, target)
-        output.note(f"{source.name} was {said}")
-        output.say(str(target))
+        opened.append({"file": str(source), "opened": str(target), "was": said})
+        if not json:
+            output.note(f"{source.name} was {said}")
+            output.say(str(target))
+    if json:
+        output.print_json(opened)
