@@ -253,8 +253,7 @@ class _Pull:
                 | ({"missing": True} if file.digest in self._missing else {})
                 for file in files
             ]
-            said = item.model_dump(mode="json", exclude_none=True, exclude={"outputs"})
-            lines.write(json.dumps(said | {"files": places}) + "\n")
+            lines.writelines(json.dumps(line) + "\n" for line in homefolder.lines(item, places))
             self.items += 1
         self._manifest += [
             (file.digest, file.path)

@@ -81,6 +81,29 @@ def read(text: str, count: int, *, allow_pickle: bool) -> list[tuple[int, Any]]:
     return [(kind, value) for kind, value in tree]
 
 
+def each(text: str, count: int) -> list[tuple[int, str]] | None:
+    """VALUE and the item's own encoded value, or RAISED and the traceback. None: this is no answer to `count` items.
+
+    Nothing is decoded, so it is for those who pass results on."""
+    try:
+        tree = _parts(text)
+    except ValueError:
+        return None
+    if len(tree) != count:
+        return None
+    found: list[tuple[int, str]] = []
+    for pair in tree:
+        if type(pair) is not list or len(pair) != 2 or type(pair[0]) is not int:
+            return None
+        if pair[0] == VALUE:
+            found.append((VALUE, json.dumps(pair[1], separators=(",", ":"))))
+        elif pair[0] == RAISED and type(pair[1]) is str:
+            found.append((RAISED, pair[1]))
+        else:
+            return None
+    return found
+
+
 def _parts(text: str) -> list[Any]:
     try:
         tree = json.loads(text)

@@ -1,7 +1,7 @@
 """A group as a folder: which file goes where. One rule for the home node and for `pool group fetch`.
 
     summary.json     what the collector said
-    results.jsonl    one line per item, with the places of its files
+    results.jsonl    one line per item, also where a job did several, with the places of its files
     files/<item>/…   what each job left, under the names it gave them
     values/<item>    results that were too large for a line
     manifest.txt     SHA-256 of everything above, as `sha256sum -c` reads it
@@ -17,9 +17,10 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from computepool.protocol.filenames import check_output_name
-from computepool.protocol.groups import GroupItem
+from computepool.protocol.groups import GroupItem, apart
 from computepool.protocol.jobs import OutputFile
 
 SUMMARY, RESULTS, MANIFEST, ARRIVAL = "summary.json", "results.jsonl", "manifest.txt", "arrival.json"
@@ -76,6 +77,15 @@ def plan(item: GroupItem) -> list[Placed]:
         if not re.fullmatch(r"[0-9a-f]{64}", file.digest):
             raise ValueError(f"{file.digest[:80]!r} is not a SHA-256")
     return placed
+
+
+def lines(item: GroupItem, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What results.jsonl says of it; `item` tells those of one job apart. A result that is a file stays one."""
+    found = []
+    for index, part in apart(item):
+        said = part.model_dump(mode="json", exclude_none=True, exclude={"outputs"})
+        found.append(said | ({} if index is None else {"item": index}) | {"files": files})
+    return found
 
 
 def _inner(outputs: Iterable[OutputFile]) -> Iterable[tuple[str, OutputFile]]:

@@ -23,6 +23,7 @@ from computepool.protocol.groups import (
     KeyReport,
     KeyReportsRequest,
     RegisterKeysRequest,
+    apart,
 )
 from computepool.protocol.jobs import JobResult
 from computepool.sdk.errors import BadRequest, NotFound
@@ -148,18 +149,35 @@ class Collector:
         """What came so far, in the order in which it came; with `follow` until nothing is pending."""
         return self._api.results(self.group_id, follow=follow, after=after)
 
-    def values(self, *, follow: bool = False) -> Iterator[tuple[str | None, Any]]:
-        """Key and value of what succeeded, in the order in which it came."""
+    def values(self, *, follow: bool = False) -> Iterator[tuple[str, Any]]:
+        """Key and value of what succeeded, in the order in which it came; a job without a key goes by its id.
+
+        Items that travelled several to a job are KEY/0, KEY/1 …; those of them that raised are in `items("failures")`.
+        """
         for result in self.results(follow=follow):
             if result.state is JobState.SUCCEEDED:
-                yield result.key, self._api.read(result)
+                name = result.key or result.job_id
+                for index, value in self._api.read_each(result):
+                    yield name if index is None else f"{name}/{index}", value
 
     def items(self, which: str = "all") -> Iterator[GroupItem]:
-        """Everything the group is about: all, results, failures or waiting."""
-        return self._api.items(self.group_id, which=which)
+        """Everything the group is about: all, results, failures or waiting. Of a job of several items each by itself,
+        unless their result is an artifact; `values` reads that, too."""
+        for item in self._api.items(self.group_id, which=which):
+            yield from (part for part in _each(item) if which != "results" or part.state != "failed")
+        if which == "failures":
+            # To the hub a job is done when all its items are over, also those that raised.
+            done = self._api.items(self.group_id, which="results")
+            yield from (part for item in done for part in _each(item) if part.state == "failed")
 
     def cancel(self) -> GroupView:
         return self._api.cancel(self.group_id)
+
+
+def _each(item: GroupItem) -> Iterator[GroupItem]:
+    for index, part in apart(item):
+        name = item.key or item.job_id
+        yield part if index is None else part.model_copy(update={"key": f"{name}/{index}"})
 
 
 def _success(key: str, result: object) -> KeyReport:

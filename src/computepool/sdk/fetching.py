@@ -49,8 +49,10 @@ def fetch_group(
     part = target / f".{RESULTS}.part"
     with part.open("w", encoding="utf-8") as lines:
         for item in pool.groups.items(group_id):
-            lines.write(json.dumps(_fetch_item(pool, item, fetched=fetched, manifest=manifest)) + "\n")
-            fetched.items += 1
+            places = _fetch_files(pool, item, fetched=fetched, manifest=manifest)
+            for line in homefolder.lines(item, places):
+                lines.write(json.dumps(line) + "\n")
+                fetched.items += 1
             if progress is not None:
                 progress(fetched)
     part.replace(target / RESULTS)
@@ -74,9 +76,9 @@ def _check_folder(folder: Path, group_id: str) -> None:
             raise BadRequest(f"{folder} has another group, {other}; choose another folder.")
 
 
-def _fetch_item(
+def _fetch_files(
     pool: Pool, item: GroupItem, *, fetched: Fetched, manifest: list[tuple[str, str]]
-) -> dict[str, Any]:
+) -> list[dict[str, Any]]:
     places = []
     for file in homefolder.plan(item):
         place: dict[str, Any] = {"name": file.name, "path": file.path, "sha256": file.digest}
@@ -90,7 +92,7 @@ def _fetch_item(
         fetched.bytes += size
         manifest.append((file.digest, file.path))
         places.append(place)
-    return item.model_dump(mode="json", exclude_none=True, exclude={"outputs"}) | {"files": places}
+    return places
 
 
 def _fetch_file(pool: Pool, folder: Path, file: Placed, *, job_id: str) -> int:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from computepool.protocol import values
+from computepool.protocol import bundles, values
 from computepool.protocol.groups import (
     GroupItem,
     GroupPage,
@@ -109,10 +109,26 @@ class GroupApi:
 
     def read(self, result: JobResult | GroupItem) -> Any:
         """The value of a result, wherever the hub keeps it. Never unpickles."""
-        text = result.result
-        if result.result_artifact is not None:
-            about = About(result.job_id or "", RESULT)
-            text = ArtifactApi(self._transport).get_bytes(result.result_artifact, about=about).decode()
+        return self._decoded(self._text(result), result)
+
+    def read_each(self, result: JobResult) -> Iterator[tuple[int | None, Any]]:
+        """The same, of each item that succeeded where the job did several, with its number in the job."""
+        text = self._text(result)
+        parts = None if text is None or result.units == 1 else bundles.each(text, result.units)
+        if parts is None:
+            yield None, self._decoded(text, result)
+            return
+        for index, (kind, part) in enumerate(parts):
+            if kind == bundles.VALUE:
+                yield index, self._decoded(part, result)
+
+    def _text(self, result: JobResult | GroupItem) -> str | None:
+        if result.result_artifact is None:
+            return result.result
+        about = About(result.job_id or "", RESULT)
+        return ArtifactApi(self._transport).get_bytes(result.result_artifact, about=about).decode()
+
+    def _decoded(self, text: str | None, result: JobResult | GroupItem) -> Any:
         try:
             return None if text is None else values.decode(text)
         except ValueError as error:
