@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
+
+import pytest
 
 from computepool.core.jobs import JobState, Reason
 from computepool.hub.services import collector
 from computepool.hub.store import groups, jobs
-from computepool.hub.store.session import Store, Tx
+from computepool.hub.store.session import AnyRow, Store, Tx, _Job
 from computepool.testing.factories import add_account, add_group, add_jobs
 from tests.store.conftest import MakeStore
 
@@ -86,6 +89,63 @@ async def test_a_group_is_watched_while_its_last_job_ends_elsewhere(
         second.write(begin),
     )
     assert await rounds(first, group) == 1
+
+
+async def test_two_hubs_open_a_complete_group_again_at_once(
+    migrated_postgres_url: str,
+    make_store: MakeStore,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both would share its row, and then both write it: each waits for the other until PostgreSQL ends one of them."""
+    first, second = await two(migrated_postgres_url, make_store)
+    group, _ = await first.write(lambda tx: make(tx, count=1, watched=True))
+    await first.write(lambda tx: groups.set_group(tx, group, completed_at_ms=1))
+    account = await first.read(lambda connection: groups.get_group(connection, group).account_id)  # type: ignore[union-attr]
+    read, reopen = threading.Barrier(2), collector._reopen
+
+    def opened(tx: Tx, row: AnyRow, *, actor: str) -> None:
+        meet(read)
+        reopen(tx, row, actor=actor)
+
+    def join(tx: Tx) -> None:
+        collector.join(tx, group, keys=[], account_id=account)
+        add_jobs(tx, 1, account_id=account, group_id=group, watched=True)
+
+    monkeypatch.setattr(collector, "_reopen", opened)
+    await asyncio.gather(first.write(join), second.write(join))
+    row = await first.read(lambda connection: groups.get_group(connection, group))
+    assert row is not None
+    assert row.completed_at_ms is None
+    assert "deadlock" not in caplog.text
+
+
+async def test_two_hubs_end_jobs_of_two_groups_in_opposite_orders(
+    migrated_postgres_url: str, make_store: MakeStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each in one transaction, because writes that come at the same time share a commit."""
+    first, second = await two(migrated_postgres_url, make_store)
+    one, (a1, a2) = await first.write(lambda tx: make(tx, count=2, watched=True))
+    other, (b1, b2) = await first.write(lambda tx: make(tx, count=2, watched=True))
+    half = threading.Barrier(2)
+
+    def batch(*units: Callable[[Tx], None]) -> list[_Job]:
+        return [_Job(unit) for unit in units]
+
+    orders = (
+        (first, batch(end(a1, one, watched=True, then=lambda: None), end(b1, other, watched=True, then=lambda: meet(half)))),
+        (second, batch(end(b2, other, watched=True, then=lambda: None), end(a2, one, watched=True, then=lambda: meet(half)))),
+    )  # fmt: skip
+    await asyncio.gather(*(asyncio.to_thread(store._commit, jobs_) for store, jobs_ in orders))
+    assert [job.error for _, jobs_ in orders for job in jobs_] == [None] * 4
+    assert (await rounds(first, one), await rounds(first, other)) == (1, 1)
+    assert "deadlock" not in caplog.text
+
+
+def meet(others: threading.Barrier) -> None:
+    """Where the other one can come here at the same time it does; where it has to wait, we go on alone."""
+    with contextlib.suppress(threading.BrokenBarrierError):
+        others.wait(0.5)
 
 
 async def test_completion_is_found_by_indexes_alone(store: Store) -> None:

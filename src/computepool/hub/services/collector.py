@@ -49,7 +49,7 @@ def watch(tx: Tx, row: AnyRow) -> None:
 
 
 def close(tx: Tx) -> None:
-    """At the end of every unit that ended something of a watched group: see Store.on_closing."""
+    """At the end of every transaction that ended something of a watched group: see Store.on_closing."""
     for group_id in sorted(tx.closing):
         # Two hubs that end the last two jobs at once take turns here, and the second one sees what the first did.
         row = group_rows.lock_group(tx, group_id)
@@ -88,7 +88,7 @@ def _reopen(tx: Tx, row: AnyRow, *, actor: str) -> None:
 
 def join(tx: Tx, group_id: str, *, keys: Sequence[str], account_id: str) -> bool:
     """Jobs with these keys are about to be submitted into the group. True: it is watched."""
-    row = group_rows.share_group(tx, group_id)
+    row = group_rows.join_group(tx, group_id)
     # Not even an admin's jobs go into somebody else's group: its results are for its owner.
     if row is None or row.account_id != account_id:
         raise NotFound("There is no such group, or it is not yours.", field="group_id")

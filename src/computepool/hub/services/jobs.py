@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 from computepool.core.errors import BadRequest, Conflict, NotFound
@@ -127,14 +128,16 @@ class _Submission:
 
     def insert(self, tx: Tx) -> SubmitReply:
         request, account = self.request, self.principal.account_id
-        watched = self._join_group(tx)
+        # Jobs before groups, as everywhere (store/session.py).
         pending = self._check_after(tx)
+        watched = self._join_group(tx)
         self._check_artifacts(tx)
         earned = holds.place(tx, account, self.job_ids, each=self.terms.hold_each)
         job_rows.insert_spec(tx, digest=self.digest, body=self.body)
         if (spec := self.compare.spec) is not None:
             job_rows.insert_spec(tx, digest=spec_digest(spec.body()), body=spec.body())
         job_rows.insert_jobs(tx, self._rows(tx, pending=len(pending), earned=earned, watched=watched))
+        self._take_units(tx)
         dependencies.insert(
             tx,
             [{"job_id": job_id, "after_id": after} for job_id in self.job_ids for after in sorted(pending)],
@@ -201,6 +204,14 @@ class _Submission:
             }
             for index, (job_id, item) in enumerate(zip(self.job_ids, request.items, strict=True))
         ]
+
+    def _take_units(self, tx: Tx) -> None:
+        taken: Counter[str] = Counter()
+        for item in self.request.items:
+            if item.replaces is not None:
+                taken[item.replaces] += item.units
+        if taken and self.request.group_id is not None:
+            job_rows.take_units(tx, self.request.group_id, taken)
 
     def _join_group(self, tx: Tx) -> bool:
         """Whether the group is one of those of which it is noted when they are complete."""

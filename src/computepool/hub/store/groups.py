@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, exists, func, select, update
 
+from computepool.core.jobs import JobState
 from computepool.hub.store import dialect
 from computepool.hub.store.detached_tables import IS_PENDING, expected_jobs
 from computepool.hub.store.session import AnyRow, Tx
@@ -64,9 +65,14 @@ def _locked(name: str) -> Select[Any]:
     return dialect.for_update(name, _GROUP)
 
 
-def share_group(tx: Tx, group_id: str) -> AnyRow | None:
-    """Others may submit into it at the same time, but what it is stays as read until the transaction ends."""
-    return tx.connection.execute(_shared(tx.connection.dialect.name), {"group": group_id}).first()
+def join_group(tx: Tx, group_id: str) -> AnyRow | None:
+    """What it is stays as read until the transaction ends. Others may submit into it at the same time, unless it is watched:
+    then its row may be written next, and two that share it would wait for each other.
+    """
+    row = get_group(tx.connection, group_id)
+    if row is not None and not row.watched:
+        row = tx.connection.execute(_shared(tx.connection.dialect.name), {"group": group_id}).first()
+    return lock_group(tx, group_id) if row is not None and row.watched else row
 
 
 @cache
@@ -268,6 +274,7 @@ _ITEM_COLUMNS = [
 def page_jobs(
     connection: Connection, group_id: str, *, states: Sequence[str], after: str, limit: int
 ) -> Sequence[AnyRow]:
+    """With `states`: those that have items which count as one of these."""
     statement = (
         select(*_ITEM_COLUMNS, expected_jobs.c.meta, expected_jobs.c.duplicates)
         .outerjoin(
@@ -279,7 +286,10 @@ def page_jobs(
         .limit(limit)
     )
     if states:
-        statement = statement.where(jobs.c.state.in_(states))
+        counts = jobs.c.state.in_(states) & (jobs.c.units > jobs.c.units_failed)
+        if JobState.FAILED.value in states:
+            counts |= jobs.c.units_failed > 0
+        statement = statement.where(counts)
     return connection.execute(statement).all()
 
 

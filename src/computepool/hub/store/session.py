@@ -2,6 +2,10 @@
 
 A *unit* is a function of a `Tx`. It must do nothing but read and write through it, because it may run more than once:
 when a unit of a shared transaction fails, everything is rolled back and run again with a savepoint around each.
+
+Rows are locked in one order: jobs, attempts, nodes, groups, each sorted by id; then the turn to number events, and balances.
+Groups that may be complete are looked at once, at the end of the whole transaction: its units know nothing of each other,
+and two hubs that each end jobs of the same two groups must not meet them in opposite orders.
 """
 
 from __future__ import annotations
@@ -111,7 +115,7 @@ class Store:
         self.on_commit: Callable[[set[str]], None] = lambda _topics: None
         self.on_reputation: Callable[[dict[str, Reputation]], None] = lambda _changed: None
         self.on_conduct: Callable[[dict[str, Conduct]], None] = lambda _changed: None
-        #: Called at the end of a unit that ended something of a watched group, in its transaction.
+        #: Called at the end of a transaction that ended something of watched groups.
         self.on_closing: Callable[[Tx], None] = lambda _tx: None
         self._owners: dict[str, str] = {}  # of nodes; read and written by the writer alone
 
@@ -236,11 +240,12 @@ class Store:
                     if isolated and not self._run_isolated(job, tx):
                         continue
                     if not isolated:
-                        self._run_unit(job, tx)
+                        job.result = job.unit(tx)
                     done.append(tx)
                     posted += tx.transfers
                     for account, delta in tx.changes.items():
                         changes[account] = changes.get(account, 0) + delta
+                done += self._close(connection, done, now_ms)
                 topics = topics.union(*(tx.topics for tx in done))
                 notice = _payload(self.hub_id, topics)
                 seal, changed = _flush(connection, done, changes, notice=notice, owners=self._owners)
@@ -260,16 +265,19 @@ class Store:
             if news:
                 self._call(tell, news)
 
-    def _run_unit(self, job: _Job, tx: Tx) -> None:
-        job.result = job.unit(tx)
-        if tx.closing:
-            self.on_closing(tx)
+    def _close(self, connection: Connection, done: Sequence[Tx], now_ms: int) -> list[Tx]:
+        closing = set[str]().union(*(tx.closing for tx in done))
+        if not closing:
+            return []
+        tx = Tx(connection, now_ms, closing=closing)
+        self.on_closing(tx)
+        return [tx]
 
     def _run_isolated(self, job: _Job, tx: Tx) -> bool:
         """Run one unit in a savepoint, so that its failure takes back only what it did itself."""
         try:
             with tx.connection.begin_nested():
-                self._run_unit(job, tx)
+                job.result = job.unit(tx)
         except Exception as error:
             if (
                 failures.is_transient(error)
