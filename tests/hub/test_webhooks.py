@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,12 @@ async def hub(tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - a condition of another task's
+            await asyncio.sleep(0.01)
 
 
 async def add(hub: HubDouble, url: str, *events: str) -> dict[str, Any]:
@@ -254,7 +260,7 @@ async def test_two_hubs_do_not_send_at_once(hub: HubDouble, receiver: Receiver) 
     await add(hub, receiver.url)
     await finish_group(hub)
     await asyncio.gather(*(notices.gather(hub.hub) for _ in range(3)))
-    due = await hub.hub.store.read(lambda connection: rows.due(connection, now_ms=hub.hub.now_ms(), limit=9))
+    due = await hub.hub.store.read(lambda connection: rows.due(connection, now_ms=hub.hub.now_ms()))
     assert len(due) == 1
     await asyncio.gather(*(deliveries.run(hub.hub) for _ in range(4)))
     assert len(receiver.heard) == 1
@@ -269,6 +275,78 @@ async def test_a_message_outlives_a_restart(tmp_path: Path, receiver: Receiver) 
         await deliveries.run(second.hub)
     [(headers, body)] = receiver.heard
     assert verify_webhook(headers, body, hook["secret"])["type"] == "group.complete"
+
+
+async def test_one_account_does_not_stop_the_others(hub: HubDouble, receiver: Receiver) -> None:
+    """Its receivers never answer, and much waits for them; others are called meanwhile, one account after the other."""
+    tarpit = Receiver(hang=True)
+    server = await asyncio.start_server(tarpit.serve, "127.0.0.1", 0)
+    tarpit.port = server.sockets[0].getsockname()[1]
+    settings = hub.hub.settings
+    settings.webhook_call_s, settings.webhook_tests_max, settings.webhook_account_calls_max = 60, 99, 2
+    mallory, victim = await hub.account("mal", "submitter"), await hub.account("vic", "submitter")
+    for _ in range(4):
+        made = (await mallory.post("/webhooks", json={"url": tarpit.url})).json()
+        for _ in range(5):
+            assert (await mallory.post(f"/webhooks/{made['id']}/test")).status_code == 202
+    async with deliveries.Courier(hub.hub) as courier:
+        assert await courier.round() == 2
+        await until(lambda: len(tarpit.heard) == 2)
+        own = (await victim.post("/webhooks", json={"url": receiver.url})).json()
+        for _ in range(3):
+            await victim.post(f"/webhooks/{own['id']}/test")
+        assert await courier.round() == 1
+        await until(lambda: len(receiver.heard) == 3)
+    assert len(tarpit.heard) == 2, "one call of each webhook, and two of the account"
+    server.close()
+
+
+async def test_a_turn_ends_and_the_account_that_waited_longest_is_next(
+    hub: HubDouble, receiver: Receiver
+) -> None:
+    settings = hub.hub.settings
+    settings.webhook_calls_max, settings.webhook_batch_max = 1, 2
+    for name in ("first", "second"):
+        account = await hub.account(name, "submitter")
+        hook = (await account.post("/webhooks", json={"url": receiver.url})).json()
+        for _ in range(4):
+            await account.post(f"/webhooks/{hook['id']}/test")
+    async with deliveries.Courier(hub.hub) as courier:
+        for _ in range(4):
+            assert await courier.round() == 1
+            await courier.idle()
+    order = [said["data"]["webhook_id"] for said in receiver.said]
+    assert order == [order[0]] * 2 + [order[2]] * 2 + [order[0]] * 2 + [order[2]] * 2
+    assert order[0] != order[2]
+
+
+async def test_a_webhook_that_fails_rests_whatever_waits_for_it(
+    hub: HubDouble, receiver: Receiver, clock: FakeClock
+) -> None:
+    hook = await add(hub, receiver.url)
+    receiver.answers = [500, 500]
+    for _ in range(3):
+        await hub.admin.post(f"/webhooks/{hook['id']}/test")
+    await deliveries.run(hub.hub)
+    assert len(receiver.heard) == 1
+    clock.advance(5_000)
+    await deliveries.run(hub.hub)
+    clock.advance(4_000)  # the second pause is twice as long, and at least half of that
+    await deliveries.run(hub.hub)
+    assert len(receiver.heard) == 2
+    clock.advance(6_000)
+    await deliveries.run(hub.hub)
+    assert [one["state"] for one in await sent(hub, hook)] == ["delivered"] * 3
+
+
+async def test_tests_are_counted(hub: HubDouble, clock: FakeClock) -> None:
+    hooks = [await add(hub, "http://127.0.0.1:1/") for _ in range(2)]
+    for at in range(10):
+        assert (await hub.admin.post(f"/webhooks/{hooks[at % 2]['id']}/test")).status_code == 202
+    refused = await hub.admin.post(f"/webhooks/{hooks[0]['id']}/test")
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "60")
+    clock.advance(60_000)
+    assert (await hub.admin.post(f"/webhooks/{hooks[0]['id']}/test")).status_code == 202
 
 
 async def test_a_receiver_that_hangs_or_floods_holds_nothing_up(hub: HubDouble, receiver: Receiver) -> None:
@@ -324,11 +402,11 @@ async def test_a_name_that_leads_inside_is_refused_when_it_is_used(
 
     monkeypatch.setattr(deliveries, "_resolve", resolve)
     async with running_hub(tmp_path, webhook_round_s=3600) as plain:
-        hook = await add(plain, "https://rebinding.example:444/x")
-        for _ in answers:
+        hooks = [await add(plain, "https://rebinding.example:444/x") for _ in answers]
+        for hook in hooks:
             await plain.admin.post(f"/webhooks/{hook['id']}/test")
         await deliveries.run(plain.hub)
-        reasons = [one["reason"] for one in await sent(plain, hook)]
+        reasons = [one["reason"] for hook in hooks for one in await sent(plain, hook)]
         assert len(reasons) == len(asked) == len(answers)
         assert all("which webhooks do not reach" in reason for reason in reasons)
     assert receiver.heard == []

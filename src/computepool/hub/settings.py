@@ -97,8 +97,10 @@ class Settings(BaseSettings):
     webhooks_max: int = Field(default=20, ge=0)  #: per account
     webhook_private: str = ""  #: networks that webhooks reach although they are private, with commas
     webhook_round_s: float = Field(default=1, gt=0)  #: how often is looked for what to tell
-    webhook_batch_max: int = Field(default=200, ge=1)  #: in one round
-    webhook_calls_max: int = Field(default=16, ge=1)  #: at the same time
+    webhook_batch_max: int = Field(default=20, ge=1)  #: to one webhook, before others have their turn
+    webhook_calls_max: int = Field(default=16, ge=1)  #: at the same time; of each webhook, one
+    webhook_account_calls_max: int = Field(default=4, ge=1)  #: of one account
+    webhook_tests_max: int = Field(default=10, ge=0)  #: that an account may ask for in a minute
     webhook_call_s: float = Field(default=10, gt=0)  #: how long a receiver may take to answer
     webhook_retry_base_s: float = Field(default=5, gt=0)  #: between two tries, doubled each time
     webhook_retry_max_s: float = Field(default=3600, gt=0)

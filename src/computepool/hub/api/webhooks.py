@@ -62,7 +62,7 @@ async def enable_webhook(webhook_id: IdPath, principal: SignedIn, hub: HubDep) -
     "/webhooks/{webhook_id}/test",
     status_code=202,
     summary="Send it a message that says it is a test",
-    responses=refuses(404, 409),
+    responses=refuses(404, 409, 429),
 )
 async def test_webhook(webhook_id: IdPath, principal: SignedIn, hub: HubDep) -> DeliveryView:
     return await webhooks.test(hub, principal, webhook_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any
 
 from computepool.hub.loops.runner import every
@@ -68,7 +67,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
         await payout_rounds.run(hub)
 
     return [
-        every(settings.webhook_round_s, "webhooks", partial(deliveries.run, hub)),
+        _tell(hub),
         every(settings.tick_s, "market", price),
         every(settings.mature_s, "mature", mature),
         every(settings.retier_round_s, "hardware", measure),
@@ -79,3 +78,8 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
         every(leases.HUB_BEAT_MS / 1000, "beat", beat),
         every(_PRUNE_S, "prune", prune),
     ]
+
+
+async def _tell(hub: Hub) -> None:
+    async with deliveries.Courier(hub) as courier:
+        await every(hub.settings.webhook_round_s, "webhooks", courier.round)

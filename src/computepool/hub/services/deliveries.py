@@ -12,10 +12,11 @@ import ipaddress
 import json
 import logging
 import socket
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
@@ -50,20 +51,11 @@ class _Refused(Exception):
     pass
 
 
-async def run(hub: Hub) -> int:
-    """One round: gather what happened, then send what is due. Returns how many were due."""
-    await notices.gather(hub)
-    limit = hub.settings.webhook_batch_max
-    due = await hub.store.read(lambda connection: rows.due(connection, now_ms=hub.now_ms(), limit=limit))
-    if not due:
-        return 0
-    async with _client(hub) as client:
-        round_ = _Round(hub, client)
-        served = await asyncio.gather(*(round_.serve(row) for row in due), return_exceptions=True)
-    for row, error in zip(due, served, strict=True):
-        if isinstance(error, BaseException):
-            logger.error("webhook.round_failed: %s", row.id, exc_info=error)
-    return len(due)
+async def run(hub: Hub) -> None:
+    """What is due now, to its end."""
+    async with Courier(hub) as courier:
+        while await courier.round():
+            await courier.idle()
 
 
 def _client(hub: Hub) -> httpx2.AsyncClient:
@@ -75,21 +67,88 @@ def _client(hub: Hub) -> httpx2.AsyncClient:
     )
 
 
-class _Round:
-    """What is sent together, so many at the same time."""
+class Courier:
+    """Calls webhooks, each one message after the other, and waits for none of them before it calls the next.
 
-    def __init__(self, hub: Hub, client: httpx2.AsyncClient) -> None:
-        self._hub, self._client = hub, client
-        self._calls = asyncio.Semaphore(hub.settings.webhook_calls_max)
+    A slow receiver costs its own account: that has a few calls at a time, and those who were called longest ago are next.
+    """
 
-    async def serve(self, row: AnyRow) -> None:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._client = _client(hub)
+        self._calls: dict[
+            str, tuple[str, asyncio.Task[None]]
+        ] = {}  #: by webhook: its account, and what calls it
+        self._turn = 0
+        self._turns: dict[str, int] = {}  #: when an account had its last one
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for _, task in self._calls.values():
+            task.cancel()
+        await self.idle()
+        await self._client.aclose()
+
+    async def idle(self) -> None:
+        await asyncio.gather(*(task for _, task in self._calls.values()), return_exceptions=True)
+
+    async def round(self) -> int:
+        """Gather what happened, and begin to send what is due. Returns for how many webhooks."""
         hub = self._hub
-        async with self._calls:
-            lease_ms = round(3 * hub.settings.webhook_call_s * 1000)
-            claimed = await hub.store.write(lambda tx: rows.claim(tx, row, until_ms=tx.now_ms + lease_ms))
-            if claimed:
-                verdict = await send(hub, self._client, row)
-                await hub.store.write(lambda tx: _settle(hub, tx, row, verdict=verdict))
+        await notices.gather(hub)
+        due = await hub.store.read(lambda connection: rows.due(connection, now_ms=hub.now_ms()))
+        accounts = {row.account_id for row in due}
+        self._turns = {account: turn for account, turn in self._turns.items() if account in accounts}
+        waiting = [row for row in due if row.webhook_id not in self._calls]
+        begun = 0
+        while len(self._calls) < hub.settings.webhook_calls_max and (row := self._next(waiting)) is not None:
+            waiting.remove(row)
+            self._begin(row)
+            begun += 1
+        return begun
+
+    def _next(self, waiting: Sequence[AnyRow]) -> AnyRow | None:
+        busy = Counter(account for account, _ in self._calls.values())
+        few = self._hub.settings.webhook_account_calls_max
+        able = [row for row in waiting if busy[row.account_id] < few]
+        return min(
+            able, key=lambda row: (busy[row.account_id], self._turns.get(row.account_id, 0)), default=None
+        )
+
+    def _begin(self, row: AnyRow) -> None:
+        self._turn += 1
+        self._turns[row.account_id] = self._turn
+        task = asyncio.create_task(self._serve(row))
+        self._calls[row.webhook_id] = (row.account_id, task)
+        task.add_done_callback(lambda _: self._calls.pop(row.webhook_id, None))
+
+    async def _serve(self, row: AnyRow) -> None:
+        """One webhook, until nothing waits for it, something did not arrive, or others shall have their turn."""
+        following: AnyRow | None = row
+        try:
+            for _ in range(self._hub.settings.webhook_batch_max):
+                if following is None:
+                    return
+                following = await self._call(following)
+        except Exception:
+            logger.exception("webhook.call_failed: %s", row.webhook_id)
+
+    async def _call(self, row: AnyRow) -> AnyRow | None:
+        """Returns what is to be sent next to the same webhook."""
+        hub = self._hub
+        lease_ms = round(3 * hub.settings.webhook_call_s * 1000)
+        if not await hub.store.write(lambda tx: rows.claim(tx, row, until_ms=tx.now_ms + lease_ms)):
+            return None
+        verdict = await send(hub, self._client, row)
+        await hub.store.write(lambda tx: _settle(hub, tx, row, verdict=verdict))
+        if not verdict.arrived:
+            return None
+        found = await hub.store.read(
+            lambda connection: rows.due(connection, now_ms=hub.now_ms(), webhook_id=row.webhook_id)
+        )
+        return found[0] if found else None
 
 
 async def send(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> Verdict:
@@ -177,15 +236,17 @@ def own_addresses() -> tuple[network.Network, ...]:
 def _settle(hub: Hub, tx: Tx, row: AnyRow, *, verdict: Verdict) -> None:
     tries = row.tries + 1
     hook = rows.get(tx.connection, row.webhook_id)
+    failures = 0 if verdict.arrived or hook is None else hook.failures + 1
+    next_ms = tx.now_ms + (retry_ms(hub, failures) if failures else 0)
     columns: dict[str, Any] = {"status": verdict.status or None, "reason": verdict.reason or None}
     if verdict.arrived:
         columns |= {"state": rows.DELIVERED, "ended_at_ms": tx.now_ms}
     else:
-        next_ms = tx.now_ms + retry_ms(hub, tries)
         over = next_ms - row.created_at_ms > round(hub.settings.webhook_retry_for_s * 1000)
         columns |= {"state": rows.FAILED, "ended_at_ms": tx.now_ms} if over else {"next_try_ms": next_ms}
     if not rows.tried(tx, row.id, tries=tries, **columns) or hook is None:
         return
+    rows.change(tx, hook.id, next_call_ms=next_ms, failures=failures)
     if verdict.arrived:
         if hook.failing_since_ms is not None:
             rows.change(tx, hook.id, failing_since_ms=None)
@@ -209,7 +270,8 @@ def _failed(hub: Hub, tx: Tx, hook: AnyRow, *, verdict: Verdict) -> None:
 
 
 def retry_ms(hub: Hub, tries: int) -> int:
-    """Doubled each time, with jitter: receivers that come back must not be met by everybody at once."""
+    """Of a webhook, whatever waits for it. Doubled each time, with jitter: receivers that come back must not be met by
+    everybody at once."""
     settings = hub.settings
     full_s = min(settings.webhook_retry_max_s, settings.webhook_retry_base_s * 2 ** min(tries - 1, 30))
     jitter = int.from_bytes(hub.clock.entropy(2), "big") / 65_535

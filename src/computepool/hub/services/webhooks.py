@@ -6,7 +6,7 @@ import json
 from urllib.parse import urlsplit
 
 from computepool.core import network
-from computepool.core.errors import BadRequest, Conflict, NotFound, TooLarge
+from computepool.core.errors import BadRequest, Conflict, NotFound, RateLimited, TooLarge
 from computepool.hub.clock import new_id
 from computepool.hub.services import collector, groups, notices
 from computepool.hub.services.access import Principal
@@ -27,6 +27,7 @@ from computepool.protocol.webhooks import (
 )
 
 _TEST = "webhook.test"
+_MINUTE_MS = 60_000
 #: Groups under way that a new webhook hears of, the newest.
 _GROUPS_MAX = 500
 
@@ -120,7 +121,7 @@ async def enable(hub: Hub, principal: Principal, webhook_id: str) -> WebhookView
         if row.disabled_at_ms is not None:
             cursor = rows.last_event(tx.connection)
             state = {"disabled_at_ms": None, "disabled_reason": None, "failing_since_ms": None}
-            rows.change(tx, webhook_id, cursor=cursor, **state)
+            rows.change(tx, webhook_id, cursor=cursor, failures=0, next_call_ms=0, **state)
             _say(tx, principal, "webhook.enabled", webhook_id=webhook_id)
             if notices.wants(row, notices.COMPLETE):
                 _watch_groups(tx, row.account_id)
@@ -137,6 +138,9 @@ async def test(hub: Hub, principal: Principal, webhook_id: str) -> DeliveryView:
         row = _owned(tx.connection, principal, webhook_id)
         if row.disabled_at_ms is not None:
             raise Conflict(f"The webhook is disabled: {row.disabled_reason}. Enable it first.")
+        since_ms, most = tx.now_ms - _MINUTE_MS, hub.settings.webhook_tests_max
+        if rows.recent(tx.connection, row.account_id, event=_TEST, since_ms=since_ms) >= most:
+            raise RateLimited(f"An account may ask for {most} tests in a minute.", retry_after_s=60)
         delivery = f"msg_{rows.last_event(tx.connection):013x}_{number}"
         body = notices.payload(hub, _TEST, at_ms=tx.now_ms, data={"webhook_id": webhook_id})
         told = {"id": delivery, "webhook_id": webhook_id, "event": _TEST, "body": body}

@@ -63,6 +63,10 @@ webhooks = Table(
     Column("cursor", BigInteger, nullable=False),  # the last event that was looked at
     Column("created_at_ms", BigInteger, nullable=False),
     Column("failing_since_ms", BigInteger),
+    Column("failures", Integer, nullable=False, server_default="0"),  # since something arrived
+    Column(
+        "next_call_ms", BigInteger, nullable=False, server_default="0"
+    ),  # no call before; also: one is under way
     Column("disabled_at_ms", BigInteger),
     Column("disabled_reason", FreeText),
 )
@@ -87,6 +91,7 @@ Index("ix_deliveries_webhook", deliveries.c.webhook_id, deliveries.c.id)
 Index("ix_deliveries_created", deliveries.c.created_at_ms)
 Index(
     "ix_deliveries_due",
+    deliveries.c.webhook_id,
     deliveries.c.next_try_ms,
     sqlite_where=text(_PENDING),
     postgresql_where=text(_PENDING),

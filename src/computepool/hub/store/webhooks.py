@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, delete, func, literal_column, select, update
 
 from computepool.hub.store.detached_tables import IS_UNDELIVERED, deliveries, webhooks
 from computepool.hub.store.session import AnyRow, Tx
@@ -120,20 +120,37 @@ def insert_deliveries(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
         tx.connection.execute(deliveries.insert(), [{**base, **row} for row in rows])
 
 
-def due(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyRow]:
-    statement = (
-        select(deliveries, webhooks.c.url, webhooks.c.account_id)
-        .join(webhooks, webhooks.c.id == deliveries.c.webhook_id)
-        .where(IS_UNDELIVERED, deliveries.c.next_try_ms <= now_ms)
-        .order_by(deliveries.c.next_try_ms, deliveries.c.id)
-        .limit(limit)
+def due(connection: Connection, *, now_ms: int, webhook_id: str | None = None) -> Sequence[AnyRow]:
+    """The next message of each webhook that may be called now, or of one. How many wait behind it costs nothing."""
+    waiting = deliveries.alias("waiting")
+    first = (
+        select(waiting.c.id)
+        .where(waiting.c.webhook_id == webhooks.c.id, waiting.c.state == literal_column(f"'{PENDING}'"))
+        .where(waiting.c.next_try_ms <= now_ms)
+        .order_by(waiting.c.next_try_ms, waiting.c.id)
+        .limit(1)
+        .correlate(webhooks)
+        .scalar_subquery()
     )
+    statement = (
+        select(deliveries, webhooks.c.url, webhooks.c.account_id, webhooks.c.next_call_ms)
+        .select_from(webhooks.join(deliveries, deliveries.c.id == first))
+        .where(webhooks.c.disabled_at_ms.is_(None), webhooks.c.next_call_ms <= now_ms)
+        .order_by(deliveries.c.next_try_ms, deliveries.c.id)
+    )
+    if webhook_id is not None:
+        statement = statement.where(webhooks.c.id == webhook_id)
     return connection.execute(statement).all()
 
 
 def claim(tx: Tx, believed: AnyRow, *, until_ms: int) -> bool:
-    """Take the next try for oneself. False when another hub was faster."""
-    statement = (
+    """Take the webhook and the message's next try for oneself. False when another hub was faster."""
+    hook = update(webhooks).where(
+        webhooks.c.id == believed.webhook_id, webhooks.c.next_call_ms == believed.next_call_ms
+    )
+    if tx.connection.execute(hook.values(next_call_ms=until_ms)).rowcount != 1:
+        return False
+    message = (
         update(deliveries)
         .where(
             deliveries.c.id == believed.id,
@@ -143,7 +160,21 @@ def claim(tx: Tx, believed: AnyRow, *, until_ms: int) -> bool:
         )
         .values(next_try_ms=until_ms, tries=believed.tries + 1)
     )
-    return tx.connection.execute(statement).rowcount == 1
+    if tx.connection.execute(message).rowcount == 1:
+        return True
+    change(tx, believed.webhook_id, next_call_ms=believed.next_call_ms)
+    return False
+
+
+def recent(connection: Connection, account_id: str, *, event: str, since_ms: int) -> int:
+    """Messages of a kind that were made for the account's webhooks since then."""
+    statement = (
+        select(func.count())
+        .select_from(deliveries.join(webhooks, webhooks.c.id == deliveries.c.webhook_id))
+        .where(webhooks.c.account_id == account_id, deliveries.c.event == event)
+        .where(deliveries.c.created_at_ms > since_ms)
+    )
+    return int(connection.execute(statement).scalar_one())
 
 
 def tried(tx: Tx, delivery_id: str, *, tries: int, **columns: Any) -> bool:

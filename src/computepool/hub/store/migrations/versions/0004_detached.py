@@ -71,12 +71,15 @@ def _files() -> None:
     now = text("UPDATE artifact_refs SET created_at_ms = :now").bindparams(now=SystemClock().now_ms())
     op.execute(now)
     op.create_index("ix_artifact_refs_created", "artifact_refs", ["created_at_ms"])
+    _partial_index("ix_attempts_late", "attempts", ["node_id"], where="state = 'expired'")
     op.add_column("accounts", Column("artifact_bytes_max", BigInteger))
     op.add_column("accounts", Column("artifact_keep_s", BigInteger))
 
 
 def _bundles() -> None:
     op.add_column("jobs", Column("units", Integer, nullable=False, server_default="1"))
+    op.add_column("jobs", Column("units_failed", Integer, nullable=False, server_default="0"))
+    op.add_column("attempts", Column("units_failed", Integer, nullable=False, server_default="0"))
 
 
 def _collectors() -> None:
@@ -132,6 +135,8 @@ def _notices() -> None:
         Column("cursor", BigInteger, nullable=False),
         Column("created_at_ms", BigInteger, nullable=False),
         Column("failing_since_ms", BigInteger),
+        Column("failures", Integer, nullable=False, server_default="0"),
+        Column("next_call_ms", BigInteger, nullable=False, server_default="0"),
         Column("disabled_at_ms", BigInteger),
         Column("disabled_reason", Text),
         ForeignKeyConstraint(["account_id"], ["accounts.id"], name="fk_webhooks_account_id"),
@@ -155,4 +160,4 @@ def _notices() -> None:
     )
     op.create_index("ix_deliveries_webhook", "deliveries", ["webhook_id", "id"])
     op.create_index("ix_deliveries_created", "deliveries", ["created_at_ms"])
-    _partial_index("ix_deliveries_due", "deliveries", ["next_try_ms"], where="state = 'pending'")
+    _partial_index("ix_deliveries_due", "deliveries", ["webhook_id", "next_try_ms"], where="state = 'pending'")
