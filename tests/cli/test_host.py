@@ -18,13 +18,17 @@ from typing import Any
 import psutil
 import pytest
 
+from computepool.cli.children import Child
 from computepool.cli.host import MESH_SETTINGS, Host, _address, _agreed, _named
-from computepool.core.errors import BadRequest, Conflict
+from computepool.cli.together import Together, signed_in
+from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.hub.settings import Settings
 from computepool.protocol.jobs import Needs
 from computepool.sdk import Pool, connect
+from computepool.sdk.config import load_config
 from computepool.testing.processes import free_port
 from tests.cli.conftest import Run
+from tests.sdk.fake_hub import FakeHub, Refusal
 
 READY_S = 90
 
@@ -224,6 +228,51 @@ def test_versions_are_words(run: Run) -> None:
 def test_joining_without_a_code_or_a_key_says_what_is_missing(run: Run) -> None:
     done = run("host", "--name", "a", "--peer", "http://127.0.0.1:1")
     assert (done.code, "--code CODE" in done.err, "pool login" in done.err) == (2, True, True)
+
+
+def test_joining_where_nobody_is_fails_at_once_and_never_says_that_it_lends(run: Run) -> None:
+    done = run("host", "--name", "a", "--peer", f"http://127.0.0.1:{free_port()}", "--code", "0" * 32)
+    assert (done.code, "There is no host to join at" in done.err, done.out) == (3, True, "")
+
+
+def test_one_folder_is_started_once(tmp_path: Path) -> None:
+    with Together(tmp_path), pytest.raises(Conflict, match="runs already"), Together(tmp_path):
+        pass
+    with Together(tmp_path):
+        pass
+
+
+def test_a_key_is_stored_only_when_the_hub_that_answers_knows_it(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another hub got the port first."""
+    before, asked = load_config(), []
+
+    def route(*request: Any) -> Any:
+        asked.append(request)
+        raise Refusal(401, "unauthenticated")
+
+    def check_alive() -> None:
+        if asked:
+            raise ComputePoolError("the hub is gone")
+
+    machine = Together(tmp_path)
+    monkeypatch.setattr(hub, "route", route)
+    monkeypatch.setattr(machine, "_check_alive", check_alive)
+    with pytest.raises(ComputePoolError, match="the hub is gone"):
+        signed_in(machine, hub.url, "cp_of_the_loser")
+    assert load_config() == before
+
+
+def test_the_last_words_are_those_of_this_start(tmp_path: Path) -> None:
+    log = tmp_path / "hub.log"
+    log.write_text("an error of yesterday\n")
+    child = Child("hub", ["no-such-command"], log=log)
+    child.wait(30)
+    assert child.last_words()
+    assert "yesterday" not in child.last_words()
+    assert "yesterday" in log.read_text()
+    child.stop()
 
 
 def test_the_meshs_settings_are_settings() -> None:

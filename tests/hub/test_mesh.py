@@ -82,3 +82,21 @@ async def test_an_ordinary_hub_takes_every_version(hub: HubDouble, version: str)
         if got == expected:
             break
     assert got == expected
+
+
+async def test_the_command_that_a_code_comes_with_is_let_in(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, mesh_version="analysis") as hub:
+        made = (await hub.admin.post("/nodes/codes", json={"hosts": 5})).json()
+        assert f"--mesh-version analysis --code {made['code']}" in made["command"]
+
+
+async def test_a_living_hosts_name_is_taken(tmp_path: Path) -> None:
+    """By another of the same account; the code still works for another name."""
+    async with running_hub(tmp_path) as hub:
+        await (await hub.node(name="linux-a", url="http://linux-a:8765")).poll()
+        code = (await hub.admin.post("/nodes/codes")).json()["code"]
+        second = NodeDouble(hub.client(), hub.hub.clock)
+        with pytest.raises(Exception, match="409") as refused:
+            await second.register(code, name="linux-a", url="http://linux-a:8765")
+        assert "choose another --name" in refused.value.response.json()["detail"]  # type: ignore[attr-defined]
+        await second.register(code, name="linux-b", url="http://linux-b:8765")

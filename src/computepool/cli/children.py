@@ -38,6 +38,7 @@ class Child:
         self.log = log
         watched, self._lifeline = os.pipe()
         mode = "ab" if log.exists() and log.stat().st_size < _LOG_KEPT_BYTES else "wb"
+        self._begun = log.stat().st_size if mode == "ab" else 0  #: before it are the words of earlier starts
         with log.open(mode) as sink:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "computepool.cli", *arguments],
@@ -77,9 +78,10 @@ class Child:
             self._lifeline = -1
 
     def last_words(self) -> str:
-        """The end of its log, to say why it is gone."""
-        with contextlib.suppress(OSError):
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+        """The end of what it wrote, to say why it is gone."""
+        with contextlib.suppress(OSError), self.log.open("rb") as log:
+            log.seek(self._begun)
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-_TAIL_LINES:])
         return ""
 
 

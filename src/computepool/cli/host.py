@@ -18,7 +18,7 @@ from computepool.cli.confirming import Yes, confirm
 from computepool.cli.folders import data_folder, node_folder
 from computepool.cli.hub import check_port
 from computepool.cli.nodes import CODE_ENV, Cores, Elastic, Properties, Ram, Tags
-from computepool.cli.options import Json, accepts
+from computepool.cli.options import PATIENCE_S, Json, accepts
 from computepool.cli.together import NODE_START_S, Together, program, signed_in, status_line
 
 PORT = 8765
@@ -152,7 +152,7 @@ def _begin(machine: Together, me: Host, *, code: str | None, json: bool) -> None
         machine.start_node(_options(me, url), url=url, code=words["enrol_code"])
         pool = signed_in(machine, url, words["key"])
         say("Starting the node (its sandbox is tested first)")
-        machine.until(lambda: _connected(machine.base), timeout_s=NODE_START_S, what="The node")
+        machine.until_ready(lambda: _connected(machine.base), timeout_s=NODE_START_S, what="The node")
     made = pool.nodes.code(hosts=None)
     version = ["--mesh-version", me.mesh_version] if me.mesh_version else []
     public = [] if address == LOOPBACK else ["--bind-public", "auto"]
@@ -177,9 +177,11 @@ def _join(machine: Together, me: Host, *, code: str | None, json: bool) -> None:
     fresh = not (node_folder(machine.base) / "identity.json").exists()
     if fresh and code is None:
         code = _own_code(me.peer)
+    if fresh:  # one that belongs to it waits for it
+        _probe(me.peer)
     with status_line(f"Joining {me.peer} (the sandbox is tested first)"):
         machine.start_node(_options(me, own), url=me.peer, code=code if fresh else None)
-        machine.until(lambda: _connected(machine.base), timeout_s=NODE_START_S, what="The node")
+        machine.until_ready(lambda: _connected(machine.base), timeout_s=NODE_START_S, what="The node")
     _remember(me, machine.base)
     lines = [
         f"{me.name} is a host of {me.peer}{_of_version(me)}, and lends itself.",
@@ -207,8 +209,21 @@ def _own_code(peer: str) -> str:
             f"or sign in to it first: pool login {peer}",
             field="code",
         )
-    with connect(known.hub, known.key) as pool:
+    with connect(known.hub, known.key, patience_s=PATIENCE_S) as pool:
         return pool.nodes.code().code
+
+
+def _probe(peer: str) -> None:
+    """Say at once that nobody is there, before a minute of trying."""
+    from computepool.sdk.errors import HubUnreachable, Unavailable
+    from computepool.sdk.pool import Pool
+    from computepool.sdk.transport import Transport
+
+    with Pool(Transport(peer, None, patience_s=PATIENCE_S)) as pool:
+        try:
+            pool.accounts.hub()
+        except HubUnreachable as error:
+            raise Unavailable(f"There is no host to join at {peer}: {error.detail}") from error
 
 
 def _connected(base: Path) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import math
 import os
 import select
 import shutil
@@ -39,9 +41,11 @@ class Together:
         self.base = base
         self._children: list[Child] = []
         self._stop = threading.Event()
+        self._lock = -1
 
     def __enter__(self) -> Together:
         self.base.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self._lock_folder()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: self._stop.set())
         return self
@@ -49,9 +53,21 @@ class Together:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         for child in reversed(self._children):
             child.stop()
+        os.close(self._lock)
         if self._stop.is_set():
             output.note("Stopped.")
         return kind is Stopped
+
+    def _lock_folder(self) -> None:
+        """Two starts at the same moment would each make a new key, and only one of them would hold."""
+        self._lock = os.open(self.base / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            from computepool.core.errors import Conflict
+
+            os.close(self._lock)
+            raise Conflict(f"It runs already on {self.base}; stop it, or choose another --data.") from None
 
     def start_hub(
         self, host: str, port: int, *, public_url: str = "", env: Mapping[str, str] | None = None
@@ -92,6 +108,11 @@ class Together:
                 return False
         return True
 
+    def until_ready(self, done: Callable[[], bool], *, timeout_s: float, what: str) -> None:
+        """The same, and go on waiting after that was said."""
+        if not self.until(done, timeout_s=timeout_s, what=what):
+            self.until(done, timeout_s=math.inf, what=what)
+
     def wait(self) -> None:
         """Until somebody stops it, or one of the processes stops by itself, which is an error."""
         while not self._stop.wait(0.3):
@@ -112,21 +133,22 @@ def signed_in(machine: Together, url: str, key: str) -> Pool:
     from computepool.sdk import connect
     from computepool.sdk.config import Config, config_path, load_config, save_config, save_hub_keys
 
+    pool = connect(url, key, patience_s=0)
+    machine.until_ready(lambda: _answers(pool), timeout_s=HUB_START_S, what="The hub")
     if config_path().exists() and load_config().hub != url:
         output.note(f"Your CLI now talks to {url} (before: {load_config().hub}).")
     save_config(Config(hub=url, key=key))
-    pool = connect(url, key, patience_s=0)
-    if machine.until(lambda: _healthy(pool), timeout_s=HUB_START_S, what="The hub"):
-        save_hub_keys(url, pool.accounts.hub_keys())
+    save_hub_keys(url, pool.accounts.hub_keys())
     return pool
 
 
-def _healthy(pool: Pool) -> bool:
-    from computepool.sdk.errors import Unavailable
+def _answers(pool: Pool) -> bool:
+    """Our own hub, and not another one that got the port first: that one does not know the key."""
+    from computepool.sdk.errors import RateLimited, Unauthenticated, Unavailable
 
     try:
-        pool.accounts.hub()
-    except Unavailable:
+        pool.accounts.me()
+    except (RateLimited, Unauthenticated, Unavailable):
         return False
     return True
 

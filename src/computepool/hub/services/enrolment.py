@@ -15,6 +15,7 @@ from computepool.hub.store.session import Tx
 from computepool.protocol.hubkeys import rekey_text
 from computepool.protocol.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinCodeView
 from computepool.protocol.nodes import (
+    Profile,
     RegisterReply,
     RegisterRequest,
     RekeyReply,
@@ -52,7 +53,8 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
         )
 
     code, expires_at_ms = await hub.store.write(unit)
-    command = f"pool node start --hub {settings.address} --code {code}"
+    version = f" --mesh-version {settings.mesh_version}" if settings.mesh_version else ""
+    command = f"pool node start --hub {settings.address}{version} --code {code}"
     return EnrolCodeReply(code=code, expires_at_ms=expires_at_ms, command=command, hosts=hosts)
 
 
@@ -109,6 +111,7 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
             raise Conflict(
                 "This key is enrolled already; start the agent without a code.", field="public_key"
             )
+        _check_name(hub, tx, owner, profile=request.profile)
         worst = reputation.predecessor(hub, tx, owner)
         node_rows.insert_node(
             tx,
@@ -131,6 +134,18 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
 
     enrolled, owner = await hub.store.write(unit)
     return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.secrets.public_keys())
+
+
+def _check_name(hub: Hub, tx: Tx, owner: str, *, profile: Profile) -> None:
+    """Hosts of a mesh, which say where they are, are called by their names. The code is not used up."""
+    if not profile.url:
+        return
+    for row in node_rows.called(tx.connection, profile.name):
+        if row.account_id == owner and hub.registry.get(row.id) is not None:
+            raise Conflict(
+                f"Another of your hosts here is called {profile.name}, and it is online: choose another --name.",
+                field="profile.name",
+            )
 
 
 def _check_rate(hub: Hub, tx: Tx, owner: str) -> None:
