@@ -56,11 +56,16 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Count words on other machines.")
     parser.add_argument("--anywhere", action="store_true", help="any host will do, this one too")
     parser.add_argument("--seconds", type=float, default=0.0, help="how long each job takes")
+    parser.add_argument("--home", help="a host of yours, by name; default: the one on this machine")
     asked = parser.parse_args()
 
     pool = connect()  # the hub that `pool host`, `pool up` or `pool login` told us about
     submitted = submit_compute_job_group(
-        pool, Index, bundles(anywhere=asked.anywhere, seconds=asked.seconds), name="word counts"
+        pool,
+        Index,
+        bundles(anywhere=asked.anywhere, seconds=asked.seconds),
+        name="word counts",
+        home=asked.home,
     )
     print(f"{submitted.group_id}: {len(submitted.job_ids)} jobs; results go to {submitted.home}", flush=True)
     print("From here on this program is not needed any more: Ctrl-C does no harm.", flush=True)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
+
 import pytest
 
 from computepool.cli import output, queues
 from computepool.protocol.queueing import LeaseView, LoadView, QueueRow, QueueView
+from computepool.sdk import homes
+from computepool.sdk.config import Config, save_config
+from computepool.testing.processes import free_port
+from tests.cli.conftest import Run
+from tests.sdk.fake_hub import FakeHub
 
 
 def test_a_row_of_another_length_than_the_headers_is_never_printed() -> None:
@@ -28,3 +37,44 @@ def test_the_queue_s_headers_stand_over_their_cells() -> None:
     assert len(queues._node(node)) == len(queues._NODES)
     assert dict(zip(queues._NODES, queues._node(node), strict=True))["LOAD"] == "100 %, 20 MiB, 3"
     assert dict(zip(queues._LEASES, rows[0], strict=True))["STATE"] == "running"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("group", "drain", "sweep", "--timeout", "0.5"), ("artifacts", "put", "--timeout", "0.5")]
+)
+def test_while_the_hub_is_away_nobody_waits_longer_than_asked(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    save_config(Config(hub=f"http://127.0.0.1:{free_port()}", key="cp_test"))
+    file = tmp_path / "data.csv"
+    file.write_text("1")
+    begun = time.monotonic()
+    done = run(*arguments, *([file] if "put" in arguments else []))
+    assert time.monotonic() - begun < 5
+    assert (done.code, "Cannot reach the hub" in done.err) == (3, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("artifacts", "keep", "0" * 64, "--for", "banana"),
+        ("node", "code", "--for", "1x"),
+        ("artifacts", "get", "0" * 64, "--timeout", "x"),
+    ],
+)
+def test_what_is_not_understood_is_called_as_it_was_typed(
+    hub: FakeHub, run: Run, arguments: tuple[str, ...]
+) -> None:
+    done = run(*arguments)
+    assert (done.code, done.err.startswith(f"{arguments[-2]}: ")) == (2, True), done.err
+
+
+def test_a_node_is_found_here_wherever_its_data_is(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere" / "node"
+    folder.mkdir(parents=True)
+    (folder / "identity.json").write_text(json.dumps({"node_id": "node_1"}))
+    assert list(homes._ids_here()) == []
+    homes.remember(folder)
+    homes.remember(folder)
+    homes.remember(tmp_path / "gone" / "node")
+    assert list(homes._ids_here()) == ["node_1"]

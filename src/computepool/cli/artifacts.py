@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from computepool.sdk.artifacts import Seen
 
 app = typer.Typer(no_args_is_help=True, help="Files at the hub: inputs, outputs, results.")
-Digest = Annotated[str, typer.Argument(help="SHA-256, or the beginning of one of yours.")]
+Digest = Annotated[str, typer.Argument(metavar="DIGEST", help="SHA-256, or the beginning of one of yours.")]
+Timeout = Annotated[str, typer.Option(metavar="TIME", help="How long to wait while the hub is away: 5, 10m.")]
 _DIGEST_CHARS = 64
 
 
@@ -116,13 +117,15 @@ def keep(
       pool artifacts keep 3f786850e387 --for 365d
       pool artifacts keep 3f786850e387 --release
     """
+    from computepool.sdk.sizes import seconds
+
     pool = open_pool()
     full = _find(digest)[0]
     if release:
         pool.artifacts.release(full)
         found = None
     else:
-        found = pool.artifacts.keep(full, for_s=span)
+        found = pool.artifacts.keep(full, for_s=None if span is None else seconds(span, what="--for"))
     if json:
         output.print_json({"released": full} if found is None else found)
     elif found is None:
@@ -134,9 +137,13 @@ def keep(
 @app.command()
 def get(
     digest: Digest,
-    path: Annotated[Path | None, typer.Argument(help="Where to; default: its own name, here.")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="[PATH]", help="Where to; default: its own name, here.")
+    ] = None,
     *,
+    out: Annotated[Path | None, typer.Option(metavar="PATH", help="The same as PATH.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Leave a sealed file sealed.")] = False,
+    timeout: Timeout = "60",
     json: Json = False,
 ) -> None:
     """Download a file; a broken download continues where it stopped, and is checked by its SHA-256.
@@ -146,9 +153,10 @@ def get(
     \b
     Examples:
       pool artifacts get 3f786850e387
-      pool artifacts get 3f786850e387 model.bin
+      pool artifacts get 3f786850e387 --out model.bin
     """
-    pool = open_pool(patience_s=60)
+    pool = open_pool(patience_s=_patience_s(timeout))
+    path = out or path
     full, name = _find(digest)
     with _progress(name or full[:12]) as seen:
         target = pool.artifacts.get(full, path or Path(Path(name).name or full), progress=seen, raw=raw)
@@ -162,6 +170,7 @@ def get(
 def put(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files to send.")],
     *,
+    timeout: Timeout = "60",
     json: Json = False,
 ) -> None:
     """Upload files; what the hub has already is not sent again, and a broken upload continues where it stopped.
@@ -170,7 +179,7 @@ def put(
     Examples:
       pool artifacts put data.csv model.bin
     """
-    pool = open_pool(patience_s=60)
+    pool = open_pool(patience_s=_patience_s(timeout))
     sent = []
     for path in paths:
         with _progress(path.name) as seen:
@@ -180,6 +189,12 @@ def put(
         return
     for artifact in sent:
         output.say(f"{artifact.digest}\t{artifact.name}\t{output.size(artifact.size)}")
+
+
+def _patience_s(timeout: str) -> float:
+    from computepool.sdk.sizes import seconds
+
+    return seconds(timeout, what="--timeout")
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json as json_text
+import math
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,9 +64,8 @@ def _state(group: GroupView) -> str:
     return "complete" if group.complete else "open" if group.total else "empty"
 
 
-def _collector(name: str, *, patient: bool = False) -> Collector:
-    pool = open_pool(patience_s=_PATIENCE_S) if patient else open_pool()
-    return pool.groups.collector(name)
+def _collector(name: str) -> Collector:
+    return open_pool().groups.collector(name)
 
 
 @app.command()
@@ -90,8 +91,8 @@ def show_summary(found: GroupSummary, *, json: bool) -> None:
         ("state", _state(found)),
         ("total", found.total),
         ("counts", counts),
-        ("expected", f"{found.expected} keys" if found.expected else None),
-        ("duplicates", f"{found.duplicates} reports" if found.duplicates else None),
+        ("expected", output.counted(found.expected, "key") if found.expected else None),
+        ("duplicates", output.counted(found.duplicates, "report") if found.duplicates else None),
         ("created", output.ago(found.created_at_ms)),
         ("complete", output.ago(found.completed_at_ms)),
         ("collector", f"hub {found.location.hub_id} {found.location.address}".strip()),
@@ -102,13 +103,18 @@ def show_summary(found: GroupSummary, *, json: bool) -> None:
         fields.append(
             (
                 "arrived",
-                f"{found.home.items} items, {found.home.files} files, {size}, {output.ago(found.home.at_ms)}",
+                f"{_brought(found.home.items or 0, found.home.files or 0)}, {size}, {output.ago(found.home.at_ms)}",
             )
         )
-        fields.append(("folder", f"{found.home.folder} in the data of the agent on {found.home.node_name}"))
+        place = found.home.path or f"{found.home.folder} in the data of the agent"
+        fields.append(("folder", f"{place} on {found.home.node_name}"))
     output.print_fields(fields)
     for title, page in (("PENDING", found.waiting), ("FAILED", found.failures), ("DONE", found.results)):
         _print_items(title, page)
+
+
+def _brought(items: int, files: int) -> str:
+    return f"{output.counted(items, 'item')}, {output.counted(files, 'file')}"
 
 
 def _print_items(title: str, page: ItemPage) -> None:
@@ -157,7 +163,10 @@ def drain(
     from computepool.sdk.errors import BadRequest
     from computepool.sdk.sizes import seconds
 
-    collector = _collector(group, patient=True)
+    limit_s = math.inf if timeout is None else seconds(timeout, what="--timeout")
+    end = time.monotonic() + limit_s
+    pool = open_pool(patience_s=min(_PATIENCE_S, limit_s))
+    collector = pool.groups.collector(group)
     start = collector.summary()
     if not start.total:
         raise BadRequest(
@@ -168,12 +177,13 @@ def drain(
 
     def progress(view: GroupView) -> None:
         nonlocal seen
+        pool.transport.patience_s = min(_PATIENCE_S, max(0.0, end - time.monotonic()))
         done = view.succeeded + view.failed
         bar.add(done - seen)
         seen = done
 
     try:
-        found = collector.drain(None if timeout is None else seconds(timeout), progress, notify=notify)
+        found = collector.drain(None if timeout is None else limit_s, progress, notify=notify)
     except DrainTimeout as late:
         bar.stop()
         show_summary(late.summary, json=json)
@@ -227,7 +237,9 @@ def register(
         output.print_json({"group_id": collector.group_id, "added": added, "known": len(set(wanted)) - added})
         return
     output.say(collector.group_id)
-    output.note(f"{added} new keys, {len(set(wanted)) - added} were registered already.")
+    known = len(set(wanted)) - added
+    were = "was" if known == 1 else "were"
+    output.note(f"{output.counted(added, 'new key')}, {known} {were} registered already.")
 
 
 @app.command()
@@ -361,9 +373,11 @@ def fetch(
         )
         return
     output.say(str(found.folder))
-    later = "" if found.summary.complete else f" {found.summary.pending} are pending; run it again later."
-    gone = f" {len(found.missing)} files are not at the hub any more." if found.missing else ""
-    output.note(f"{found.items} items, {found.files} files, {output.size(found.bytes)}.{later}{gone}")
+    pending, lost = found.summary.pending, len(found.missing)
+    are = "is" if pending == 1 else "are"
+    later = "" if found.summary.complete else f" {pending} {are} pending; run it again later."
+    gone = f" {lost} file{' is' if lost == 1 else 's are'} not at the hub any more." if lost else ""
+    output.note(f"{_brought(found.items, found.files)}, {output.size(found.bytes)}.{later}{gone}")
 
 
 @app.command()

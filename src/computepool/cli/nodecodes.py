@@ -29,7 +29,7 @@ def code(
     """
     from computepool.sdk.sizes import seconds
 
-    made = open_pool().nodes.code(hosts=hosts, life_s=None if life is None else seconds(life))
+    made = open_pool().nodes.code(hosts=hosts, life_s=None if life is None else seconds(life, what="--for"))
     if json:
         output.print_json(made)
         return

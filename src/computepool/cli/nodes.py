@@ -194,8 +194,10 @@ def start(*, config: AgentConfig) -> None:
       pool node start --net
     """
     from computepool.agent import main
+    from computepool.sdk import homes
 
     watch_parent()
+    homes.remember(config.data_dir)
     main.run(config)
 
 

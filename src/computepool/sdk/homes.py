@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import platform
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 from platformdirs import user_data_dir
 
 from computepool.protocol.nodes import NodeView
+from computepool.sdk.config import config_path
 from computepool.sdk.errors import BadRequest
 from computepool.sdk.nodes import NODES_MAX
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 HOME_ENV = "COMPUTEPOOL_HOME_HOST"
 _DATA_ENV = "COMPUTEPOOL_DATA"
 _SYSTEM_FOLDER = "/var/lib/computepool"
+_IDENTITY = "identity.json"
 _NAMED_MAX = 5
 _OTHERWISE = f"Pass home= with one of your hosts, set {HOME_ENV}, or pass return_home_when_complete=False."
 
@@ -64,11 +68,31 @@ def _ids_here() -> Iterator[str]:
     root = getattr(os, "geteuid", lambda: 1)() == 0  # not every system has root
     default = _SYSTEM_FOLDER if root else user_data_dir("computepool")
     base = Path(os.environ.get(_DATA_ENV) or default).expanduser()
-    for path in (base / "node" / "identity.json", *sorted(base.glob("hosts/*/node/identity.json"))):
+    usual = (base / "node" / _IDENTITY, *sorted(base.glob(f"hosts/*/node/{_IDENTITY}")))
+    for path in dict.fromkeys((*usual, *_remembered())):
         try:
             yield str(json.loads(path.read_text())["node_id"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
+
+
+def remember(node_folder: Path) -> None:
+    """That a node of this user has its data there, wherever that is. Not being able to write it stops nothing."""
+    notes = _notes()
+    name = hashlib.sha256(os.fsencode(node_folder)).hexdigest()[:16]
+    with contextlib.suppress(OSError):
+        notes.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (notes / name).write_text(str(node_folder))
+
+
+def _remembered() -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        for note in sorted(_notes().iterdir()):
+            yield Path(note.read_text()) / _IDENTITY
+
+
+def _notes() -> Path:
+    return config_path().with_suffix(".nodes")
 
 
 def _same_url(word: str, url: str) -> bool:

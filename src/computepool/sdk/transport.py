@@ -37,7 +37,7 @@ WAIT_MS = 20_000
 CONNECTIONS_MAX = 32
 _BACKOFF_BASE_S = 0.05
 _BACKOFF_MAX_S = 5.0
-_OUTAGE_WORTH_A_WARNING_S = 10.0
+_OUTAGE_WORTH_A_WARNING_S = 4.0
 #: The hub may answer a moment before its new key is stored.
 _NEW_KEY_S = 2.0
 #: And networks that want somebody to sign in first send to another address, or say 511.
