@@ -208,9 +208,11 @@ async def test_a_group_comes_home_through_breaks_and_a_restart_whatever_its_keys
     assert len(manifest) == 2 + len(KEYS) * len(NAMES)
     for digest, path in manifest:
         assert hashlib.sha256((folder / path).read_bytes()).hexdigest() == digest
+    assert view["home"]["path"] == str(folder.resolve())
     assert (view["home"]["items"], view["home"]["files"]) == (len(KEYS) + 1, len(KEYS))
     events = (await hub.admin.get("/events", params={"limit": 500})).json()["events"]
     assert sum(1 for event in events if event["action"] == "group.home") == 1
+    assert str(folder.resolve()) not in json.dumps(events)
     digest = hashlib.sha256(big).hexdigest()
     assert (await home.node.client.get(f"/artifacts/{digest}")).status_code == 404, "only while it fetches"
 

@@ -34,6 +34,7 @@ from computepool.protocol import homefolder
 from computepool.protocol.base import TEXT_MAX
 from computepool.protocol.groups import (
     DIGESTS_MAX,
+    PATH_MAX,
     ArrivalRequest,
     GroupItem,
     HomecomingView,
@@ -132,7 +133,10 @@ class Homecoming:
             arrival = await asyncio.to_thread(self._known, folder, view.round)
             if arrival is None:
                 arrival = await self._pull(group_id, view, folder)
-            reply = await self._client.arrived(group_id, arrival)
+            # Told as it is now: the folder may have been moved since it was written.
+            place = str((self._home / folder).resolve()).encode(errors="replace").decode()
+            path = place if len(place) <= PATH_MAX else None
+            reply = await self._client.arrived(group_id, arrival.model_copy(update={"path": path}))
         except (*_PASSING, NotFound):
             raise  # it is the hub that is away, or that does not want it any more: it knows
         except (ComputePoolError, OSError, ValueError, NoRoom) as error:

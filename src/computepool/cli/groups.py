@@ -122,8 +122,8 @@ def _print_items(title: str, page: ItemPage) -> None:
         return
     rows = [
         (
-            item.key or item.job_id,
-            item.job_id if item.key else "",
+            item.key or "(no key)",
+            item.job_id or "",
             item.state,
             (item.error or "").strip().splitlines()[-1] if (item.error or "").strip() else item.sentence,
             len(item.outputs) or "",

@@ -21,6 +21,7 @@ META_BYTES_MAX = 4_096
 KEY_RESULT_MAX = 64 * 1024
 #: As many digests as one arrival lists; the manifest's own digest covers the rest.
 DIGESTS_MAX = 10_000
+PATH_MAX = 4_096
 
 MetaValue = Annotated[str, StringConstraints(max_length=1_000)] | bool | int | float | None
 ErrorText = Annotated[str, StringConstraints(max_length=TEXT_MAX)]
@@ -109,6 +110,7 @@ class HomeView(Reply):
     files: int | None = None
     bytes: int | None = None
     folder: str | None = None  #: inside the agent's data folder
+    path: str | None = None  #: of that folder on the home node, as its agent says
 
 
 class GroupView(Reply):
@@ -211,6 +213,7 @@ class ArrivalRequest(Request):
     files: Count
     bytes: Count
     folder: Annotated[str, StringConstraints(max_length=300)]
+    path: Annotated[str, StringConstraints(max_length=PATH_MAX)] | None = None  #: where that is on this machine
     manifest: Digest  #: SHA-256 of the list of all that was written
     digests: list[Digest] = Field(default=[], max_length=DIGESTS_MAX)  #: of the artifacts, sorted
 

@@ -92,13 +92,15 @@ async def arrived(hub: Hub, node: NodePrincipal, group_id: str, *, request: Arri
         if row.home_state != WAITING or row.rounds != request.round:
             return ArrivalReply(recorded=False)
         said = request.model_dump(include={"items", "files", "bytes", "folder"})
+        # Where the owner keeps data is the owner's: shown with the group, and not told to who reads events.
+        kept = said if request.path is None else {**said, "path": request.path}
         group_rows.set_group(
             tx,
             group_id,
             home_state=ARRIVED,
             home_at_ms=tx.now_ms,
             home_reason=None,
-            home_arrival=json.dumps(said),
+            home_arrival=json.dumps(kept),
         )
         _say(tx, row, node, action="group.home", data={**said, "manifest": request.manifest})
         tx.touch(f"group:{group_id}")
