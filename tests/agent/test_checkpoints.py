@@ -38,6 +38,10 @@ print("ended")
 """
 
 
+def saving(*argv: str) -> JobSpec:
+    return command(*argv).model_copy(update={"checkpoints": True})
+
+
 def grant_again(
     hub: FakeHub, spec: JobSpec, files: list[OutputRef], *, job: str, args: str | None = None, **fields: Any
 ) -> str:
@@ -64,7 +68,7 @@ def test_both_ends_use_the_same_words() -> None:
 
 async def test_a_script_goes_on_from_its_checkpoint(hub: FakeHub, start_node: StartNode) -> None:
     await start_node(level="namespace", limits=SOON)
-    spec = script(COUNTS)
+    spec = script(COUNTS, checkpoints=True)
     first = hub.submit(spec)[0]
     await until(lambda: hub.checkpoints)
     kept = hub.checkpoints[0]
@@ -105,7 +109,7 @@ test_function.__test__ = False  # type: ignore[attr-defined]
 @pytest.mark.parametrize("level", ["process", "namespace"])
 async def test_a_function_moves_with_its_files(hub: FakeHub, start_node: StartNode, level: str) -> None:
     await start_node(level=level, limits=SOON)
-    spec = function(test_function)
+    spec = function(test_function, moves=True)
     first = hub.submit(spec, [payload(3)], lane="lane0")[0]
     await until(lambda: first in hub.reports)
     report = hub.reports[first]
@@ -123,7 +127,7 @@ async def test_a_function_moves_with_its_files(hub: FakeHub, start_node: StartNo
 async def test_a_move_that_cannot_be_recorded_is_no_move(hub: FakeHub, start_node: StartNode) -> None:
     await start_node(limits=SOON)
     hub.no_more = "A checkpoint may have 10 bytes at most."
-    first = hub.submit(function(test_function), [payload(3)])[0]
+    first = hub.submit(function(test_function, moves=True), [payload(3)])[0]
     await until(lambda: first in hub.reports)
     report = hub.reports[first]
     assert (report.outcome, report.reason, report.move_to) == (Outcome.FAILED, Reason.OUTPUT_LIMIT, None)
@@ -154,14 +158,19 @@ async def test_what_a_job_leaves_leads_nowhere(hub: FakeHub, start_node: StartNo
     make = {name: "" if "its folder" in name else 'mkdir "$COMPUTEPOOL_CHECKPOINT"; ' for name in HOSTILE}
     # It goes on until it is stopped: the agent looks while it runs.
     ids = {
-        name: hub.submit(command("sh", "-c", f"{make[name]}{line.replace('VICTIM', str(victim))}; sleep 60"))[
+        name: hub.submit(saving("sh", "-c", f"{make[name]}{line.replace('VICTIM', str(victim))}; sleep 60"))[
             0
         ]
         for name, line in HOSTILE.items()
     }
     for name, id_ in ids.items():
-        await until(lambda id_=id_: "checkpoint not kept" in hub.log_texts[id_]["stderr"], timeout_s=30)
-        assert "::" not in hub.log_texts[id_]["stdout"], name
+        plain = name in (
+            "nothing there",
+            "a link in the place of its folder",
+        )  # nothing was left, so nothing is said
+        stream, words = ("stdout", "::checkpoint one") if plain else ("stderr", "checkpoint not kept")
+        await until(lambda a=id_, s=stream, w=words: w in hub.log_texts[a][s], timeout_s=30)
+        assert plain == ("::" in hub.log_texts[id_]["stdout"]), name
         hub.stop_attempt(id_)
     assert hub.checkpoints == []
     await until(lambda: hub.reports.keys() >= set(ids.values()))
@@ -180,7 +189,7 @@ async def test_jobs_save_before_the_node_stops(hub: FakeHub, start_node: StartNo
         mkdir "$dir/.$n"; echo $n > "$dir/.$n/n"; mv "$dir/.$n" "$dir/c$n"; echo "::checkpoint c$n 0.$n"
       fi
     done"""
-    id_ = hub.submit(command("sh", "-c", loop))[0]
+    id_ = hub.submit(saving("sh", "-c", loop))[0]
     await until(lambda: len(hub.checkpoints) == 1)
     await node.finish()
     await until(lambda: id_ in hub.reports)
@@ -206,7 +215,7 @@ async def test_a_sealed_job_keeps_none(hub: FakeHub, start_node: StartNode) -> N
     """Nothing of it reaches the hub in clear: not a file, not what it printed."""
     await start_node(limits=SOON)
     key = X25519PrivateKey.generate()
-    first = hub.submit(function(test_function, seal_to=sealing.public_text(key)), [payload(3)])[0]
+    first = hub.submit(function(test_function, moves=True, seal_to=sealing.public_text(key)), [payload(3)])[0]
     await until(lambda: first in hub.reports)
     assert (hub.reports[first].outcome, hub.checkpoints) == (Outcome.FAILED, [])
     assert not any(b"xxx" in data for data in hub.artifacts.values())
@@ -218,10 +227,51 @@ async def test_a_sealed_job_keeps_none(hub: FakeHub, start_node: StartNode) -> N
 async def test_items_that_travel_together_save_nothing(hub: FakeHub, start_node: StartNode) -> None:
     """What one of them saved would be found by all."""
     await start_node(limits=SOON)
-    first = hub.submit(function(test_function), [bundle(-1, 3)])[0]
+    first = hub.submit(function(test_function, moves=True), [bundle(-1, 3)])[0]
     await until(lambda: first in hub.reports)
     report = hub.reports[first]
     assert (report.outcome, report.move_to, hub.checkpoints) == (Outcome.SUCCEEDED, None, [])
     values = bundles.read(report.result or "", 2, allow_pickle=False)
     assert "nothing to go on from" in str(values[0])
-    assert "dispatch_to works only on a node" in str(values[1])
+    assert "pass moves=True" in str(values[1])
+
+
+NO_MARKS = """
+import computepool, os
+print("::move abc nowhere")
+print("::checkpoint abc 0.5", flush=True)
+assert computepool.restored() is None
+for call, args in ((computepool.checkpoint, ()), (computepool.dispatch_to, ("there",))):
+    try:
+        call(*args)
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("declared", [{}, {"checkpoints": True}, {"moves": True}])
+async def test_lines_that_mark_nothing_are_output(
+    hub: FakeHub, start_node: StartNode, declared: dict[str, bool]
+) -> None:
+    """Of a job that declared nothing, and of one that did where the folder is not there."""
+    await start_node(limits=SOON)
+    lines = "::move abc nowhere\n::checkpoint abc 0.5\n"
+    id_ = hub.submit(command("printf", lines).model_copy(update=declared))[0]
+    await until(lambda: id_ in hub.reports)
+    assert (hub.reports[id_].outcome, hub.reports[id_].error) == (Outcome.SUCCEEDED, None)
+    assert (hub.log_texts[id_]["stdout"], hub.checkpoints) == (lines, [])
+
+
+async def test_who_declared_nothing_is_told_which_option_to_pass(hub: FakeHub, start_node: StartNode) -> None:
+    await start_node(limits=SOON)
+    id_ = hub.submit(script(NO_MARKS))[0]
+    calls = [
+        hub.submit(function(test_function, **said), [payload(3)])[0] for said in ({}, {"checkpoints": True})
+    ]
+    await until(lambda: hub.reports.keys() >= {id_, *calls})
+    printed = hub.log_texts[id_]["stdout"].splitlines()
+    assert printed[:2] == ["::move abc nowhere", "::checkpoint abc 0.5"]
+    assert ["pass checkpoints=True" in printed[2], "pass moves=True" in printed[3]] == [True, True]
+    for call in calls:
+        assert "pass moves=True" in (hub.reports[call].error or "")
+    assert hub.checkpoints == []

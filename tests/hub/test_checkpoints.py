@@ -27,6 +27,7 @@ from tests.hub.test_holds import CEILING, HOUR, PRICE, balance, purses
 
 GRANT = 1_000 * CREDIT
 MINUTE = 60_000
+SAVES = HOUR | {"checkpoints": True, "moves": True}
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -91,7 +92,7 @@ async def owner_of(sam: httpx2.AsyncClient, node: NodeDouble) -> str:
 async def test_three_owners_share_one_run_and_its_pay(hub: HubDouble) -> None:
     """One is lost, one gives it back, the third comes to the result: each is paid up to the checkpoint that was used."""
     sam, nodes = await crowd(hub, 3)
-    [job_id] = await submit(sam, spec=HOUR)
+    [job_id] = await submit(sam, spec=SAVES)
     first, grant = await placed(nodes)
     assert (grant.checkpoint, grant.left_ms) == (None, None)
     wait(hub, 10 * MINUTE, first)
@@ -152,10 +153,10 @@ async def _is_told_and_proven(sam: httpx2.AsyncClient, job_id: str, parts: list[
 async def test_work_that_was_not_used_is_not_paid(hub: HubDouble) -> None:
     """The job fails in the end, or starts again from nothing, or the late result makes the others needless."""
     sam, nodes = await crowd(hub, 2)
-    [job_id] = await submit(sam, spec=HOUR)
+    [job_id] = await submit(sam, spec=SAVES)
     first, grant = await placed(nodes)
     wait(hub, 10 * MINUTE, first)
-    assert (await saved(first, grant.attempt_id, b"one", ran_ms=9 * MINUTE))["kept"]
+    assert (await saved(first, grant.attempt_id, b"one", progress=0.5, ran_ms=9 * MINUTE))["kept"]
     await lost(hub, grant.attempt_id)
     second, again = await placed(others(nodes, first))
     wait(hub, 10 * MINUTE, first, second)
@@ -167,7 +168,7 @@ async def test_work_that_was_not_used_is_not_paid(hub: HubDouble) -> None:
     assert (answer.json()["kept"], answer.json()["over"]) == (False, True)
     assert (await sam.get(f"/jobs/{job_id}/checkpoint")).status_code == 404
 
-    [job_id] = await submit(sam, spec=HOUR)
+    [job_id] = await submit(sam, spec=SAVES)
     node, grant = await placed(nodes)
     wait(hub, 10 * MINUTE, node)
     assert (await saved(node, grant.attempt_id, b"x", ran_ms=9 * MINUTE))["kept"]
@@ -180,7 +181,7 @@ async def test_work_that_was_not_used_is_not_paid(hub: HubDouble) -> None:
 
 async def test_a_checkpoint_is_refused_or_shown(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 2)
-    [job_id] = await submit(sam, spec=HOUR)
+    [job_id] = await submit(sam, spec=SAVES)
     node, grant = await placed(nodes)
     [stranger] = others(nodes, node)
     wait(hub, MINUTE, *nodes)
@@ -217,7 +218,7 @@ async def test_one_that_brings_no_luck_is_dropped(hub: HubDouble) -> None:
     """Two attempts that went on from it failed: the third starts at the beginning."""
     sam, nodes = await crowd(hub, 3)
     hub.hub.settings.backoff_base_s = 0.0
-    [job_id] = await submit(sam, spec=HOUR, retries=3)
+    [job_id] = await submit(sam, spec=SAVES, retries=3)
     node, grant = await placed(nodes)
     wait(hub, MINUTE, node)
     assert (await saved(node, grant.attempt_id, b"bad", ran_ms=MINUTE))["kept"]
@@ -236,12 +237,12 @@ async def test_one_that_brings_no_luck_is_dropped(hub: HubDouble) -> None:
 
 async def test_a_job_moves_to_the_host_it_names(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 3)
-    [job_id] = await submit(sam, spec=HOUR)
+    [job_id] = await submit(sam, spec=SAVES)
     node, grant = await placed(nodes)
     target = others(nodes, node)[-1]
     moved = {"outcome": "moved", "reason": "moved", "exit_code": None, "ran_ms": 9 * MINUTE}
     wait(hub, 10 * MINUTE, node)
-    assert (await saved(node, grant.attempt_id, b"state", ran_ms=9 * MINUTE, last=True))["kept"]
+    assert (await saved(node, grant.attempt_id, b"state", progress=0.5, ran_ms=9 * MINUTE, last=True))["kept"]
     assert await node.report(grant.attempt_id, move_to=target.profile.name, **moved) == "accepted"
     assert (await job(sam, job_id))["moves"] == 1
     for other in others(nodes, target):
@@ -256,22 +257,20 @@ async def test_a_job_moves_to_the_host_it_names(hub: HubDouble) -> None:
     assert [try_["charge"] for try_ in done["tries"]] == [charge_of(PRICE, m * MINUTE) for m in (9, 4)]
 
 
-async def test_a_move_to_nowhere_waits_and_ping_pong_ends(hub: HubDouble) -> None:
+async def test_a_move_to_nowhere_fails_and_ping_pong_ends(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 2)
     moved = {"outcome": "moved", "reason": "moved", "exit_code": None}
-    [job_id] = await submit(sam, spec=HOUR)
+    [job_id] = await submit(sam, spec=SAVES)
     node, grant = await placed(nodes)
     wait(hub, MINUTE, node)
     assert (await saved(node, grant.attempt_id, b"s"))["kept"]
     await node.report(grant.attempt_id, move_to="atlantis", **moved)
-    waiting = await job(sam, job_id)
-    assert (waiting["state"], waiting["reason"], waiting["pinned"]) == ("queued", "moved", "atlantis")
-    assert "on its way to host atlantis" in waiting["status"]
-    assert "atlantis" in (await sam.get(f"/jobs/{job_id}/why")).json()["sentence"]
-    assert (await sam.post(f"/jobs/{job_id}/cancel")).json()["state"] == "cancelled"
+    nowhere = await job(sam, job_id)
+    assert (nowhere["state"], nowhere["reason"], nowhere["charge"]) == ("failed", "host_not_reached", 0)
+    assert "'atlantis'" in nowhere["error"]
 
     hub.hub.settings.moves_max = 2
-    [job_id] = await submit(sam, spec=HOUR)
+    [job_id] = await submit(sam, spec=SAVES)
     for turn in range(3):
         wait(hub, MINUTE, *nodes)
         node, grant = await placed(nodes)
@@ -282,7 +281,7 @@ async def test_a_move_to_nowhere_waits_and_ping_pong_ends(hub: HubDouble) -> Non
     ended = await job(sam, job_id)
     assert (ended["state"], ended["reason"], ended["charge"]) == ("failed", "moved_too_often", 0)
 
-    [job_id] = await submit(sam, spec=HOUR)
+    [job_id] = await submit(sam, spec=SAVES)
     node, grant = await placed(nodes)
     await node.report(
         grant.attempt_id, move_to="node0", **moved
@@ -295,10 +294,10 @@ async def test_a_move_to_nowhere_waits_and_ping_pong_ends(hub: HubDouble) -> Non
 async def test_another_run_starts_from_nothing_at_another_owner(hub: HubDouble) -> None:
     """A checkpoint belongs to one run: whoever had a hand in it cannot confirm it."""
     sam, nodes = await crowd(hub, 4)
-    [job_id] = await submit(sam, spec=HOUR, verify="quorum:2")
+    [job_id] = await submit(sam, spec=SAVES, verify="quorum:2")
     first, grant = await placed(nodes)
     wait(hub, 10 * MINUTE, first)
-    assert (await saved(first, grant.attempt_id, b"one", ran_ms=9 * MINUTE))["kept"]
+    assert (await saved(first, grant.attempt_id, b"one", progress=0.5, ran_ms=9 * MINUTE))["kept"]
     await lost(hub, grant.attempt_id)
     second, grant = await placed(others(nodes, first))
     wait(hub, 10 * MINUTE, *nodes)
@@ -320,7 +319,7 @@ async def test_another_run_starts_from_nothing_at_another_owner(hub: HubDouble) 
 
 async def test_nobody_is_struck_for_what_several_owners_made(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 4)
-    [job_id] = await submit(sam, spec=HOUR, verify="quorum:2")
+    [job_id] = await submit(sam, spec=SAVES, verify="quorum:2")
     first, grant = await placed(nodes)
     wait(hub, 10 * MINUTE, first)
     assert (await saved(first, grant.attempt_id, b"poison", ran_ms=9 * MINUTE))["kept"]
@@ -349,7 +348,7 @@ async def test_who_is_little_known_does_not_hide_behind_who_is_well_known(
     monkeypatch.setattr(hub.hub.registry.fleet, "streak", lambda node: 0 if node in new else 10**9)
     verdicts = []
     for hides in (False, True):
-        [job_id] = await submit(sam, spec=HOUR, verify="adaptive")
+        [job_id] = await submit(sam, spec=SAVES, verify="adaptive")
         first, grant = await placed(nodes)
         if hides:
             new.add(first.node_id)
@@ -363,3 +362,114 @@ async def test_who_is_little_known_does_not_hide_behind_who_is_well_known(
         await there.report(grant.attempt_id, ran_ms=MINUTE, result='"r"')
         verdicts.append((await job(sam, job_id))["verdict"])
     assert verdicts == ["unchecked", None], "the second is not believed yet"
+
+
+async def test_a_node_cannot_move_a_job_that_does_not_move(hub: HubDouble) -> None:
+    """Nor save for it: that is refused, counts against the node, and changes nothing about where the job may run."""
+    sam = await hub.account("sam", "submitter")
+    good = await hub.node(await hub.account("mal", "provider"), name="good", tags=["eu"])
+    evil = await hub.node(await hub.account("friend", "provider"), name="evil")
+    needs = {"tags": ["eu"], "exclude_hosts": ["evil"]}
+    [job_id] = await submit(sam, spec=HOUR, needs=needs)
+    node, grant = await placed([good, evil])
+    wait(hub, MINUTE, node)
+    refused = await saved(node, grant.attempt_id, b"junk", progress=1.0, ran_ms=MINUTE)
+    assert (refused["kept"], refused["reason"]) == (
+        False,
+        "This job did not declare that it saves checkpoints.",
+    )
+    moved = {"outcome": "moved", "reason": "moved", "exit_code": None, "move_to": evil.node_id}
+    assert await node.report(grant.attempt_id, **moved) == "accepted"
+    seen = await job(sam, job_id)
+    assert (seen["moves"], seen["pinned"], seen["checkpoint"]) == (0, "", None)
+    assert (seen["tries"][0]["state"], seen["tries"][0]["reason"]) == ("failed", "node_error")
+    told = (await sam.get("/events", params={"job_id": job_id})).json()["events"]
+    assert [event["action"] for event in told].count("attempt.failed") == 2, "both count as the node's fault"
+
+
+async def test_rules_hold_at_hosts_of_others_and_names_are_no_trap(hub: HubDouble) -> None:
+    """A job that moves goes to a host of its own account whatever its rules say; others' hosts must satisfy them."""
+    sam = await hub.account("sam", "submitter", "provider")
+    far = await hub.node(await hub.account("far", "provider"), name="far", tags=["eu"])
+    own = await hub.node(sam, name="laptop")
+    evil = await hub.node(await hub.account("evil", "provider"), name="laptop")  # the newest of that name
+    thief = await hub.node(await hub.account("thief", "provider"), name="far", tags=["eu"])
+    moved = {"outcome": "moved", "reason": "moved", "exit_code": None}
+    rules = {"tags": ["eu"], "exclude_hosts": ["laptop"]}
+
+    async def dispatched(to: str) -> str:
+        [job_id] = await submit(sam, spec=SAVES, needs=rules)
+        node, grant = await placed([far, thief])
+        wait(hub, MINUTE, *[far, own, evil, thief])
+        assert (await saved(node, grant.attempt_id, b"s", progress=0.1))["kept"]
+        assert await node.report(grant.attempt_id, move_to=to, **moved) == "accepted"
+        return job_id
+
+    job_id = await dispatched("laptop")
+    there, grant = await placed([evil, own])
+    assert (there, grant.job_id) == (own, job_id)
+    assert await there.report(grant.attempt_id) == "accepted"
+
+    job_id = await dispatched("far")  # two strangers are called so
+    assert (await job(sam, job_id))["reason"] == "host_not_reached"
+
+    job_id = await dispatched(evil.node_id)
+    for node in (far, own, evil, thief):
+        node.sign_in()
+        assert not (await node.poll(wait_ms=0)).grants, "its rules exclude that host"
+    waiting = await job(sam, job_id)
+    assert (waiting["state"], waiting["pinned"]) == ("queued", evil.node_id)
+    wait(hub, round(hub.hub.settings.move_wait_s * 1000) + MINUTE)
+    await hub.dispatcher.follow(await leases.expire_overdue(hub.hub))
+    ended = await job(sam, job_id)
+    assert (ended["state"], ended["reason"], ended["charge"]) == ("failed", "host_not_reached", 0)
+    assert "did not take it in time" in ended["error"]
+
+
+async def test_a_checkpoint_is_paid_and_takes_time_by_its_progress(hub: HubDouble) -> None:
+    """Junk without progress, late in the limit: nothing for it, and the next node has the whole time."""
+    sam, nodes = await crowd(hub, 3)
+    [job_id] = await submit(sam, spec=SAVES)
+    first, grant = await placed(nodes)
+    wait(hub, 59 * MINUTE, first)
+    assert (await saved(first, grant.attempt_id, b"junk", ran_ms=59 * MINUTE))["kept"]
+    assert await first.report(grant.attempt_id, outcome="returned", reason="node_draining") == "accepted"
+    wait(hub, MINUTE, *nodes)
+    second, grant = await placed(others(nodes, first))
+    assert grant.left_ms == 60 * MINUTE
+    wait(hub, 10 * MINUTE, second)
+    assert (await saved(second, grant.attempt_id, b"x", progress=0.1, ran_ms=10 * MINUTE))["kept"]
+    await lost(hub, grant.attempt_id)
+    third, grant = await placed(others(nodes, second))
+    assert grant.left_ms == 54 * MINUTE, "a tenth of the work is worth a tenth of the time"
+    wait(hub, 2 * MINUTE, third)
+    assert await third.report(grant.attempt_id, ran_ms=MINUTE) == "accepted"
+    charges = [try_["charge"] for try_ in (await job(sam, job_id))["tries"]]
+    assert charges == [charge_of(PRICE, m * MINUTE) for m in (0, 6, 1)]
+
+
+async def test_time_that_somebody_else_claimed_does_not_end_the_job(hub: HubDouble) -> None:
+    """Its checkpoint is dropped, unpaid, and the job begins again with the whole limit, although it has no retries."""
+    sam, nodes = await crowd(hub, 2)
+    [job_id] = await submit(sam, spec=SAVES)
+    first, grant = await placed(nodes)
+    wait(hub, 60 * MINUTE - 1000, first)
+    assert (await saved(first, grant.attempt_id, b"junk", progress=1.0, ran_ms=60 * MINUTE - 1000))["kept"]
+    await lost(hub, grant.attempt_id)
+    second, grant = await placed(others(nodes, first))
+    assert grant.left_ms == 1000
+    wait(hub, 1000, second)
+    timed_out = {"outcome": "failed", "reason": "timeout", "exit_code": None}
+    assert await second.report(grant.attempt_id, ran_ms=1000, **timed_out) == "accepted"
+    wait(hub, MINUTE, *nodes)
+    third, grant = await placed(nodes)
+    assert (grant.checkpoint, grant.left_ms) == (None, None)
+    wait(hub, 10 * MINUTE, third)
+    assert await third.report(grant.attempt_id, ran_ms=9 * MINUTE) == "accepted"
+    done = await job(sam, job_id)
+    assert [try_["charge"] for try_ in done["tries"]] == [None, None, charge_of(PRICE, 9 * MINUTE)]
+
+    [job_id] = await submit(sam, spec=SAVES)
+    node, grant = await placed(nodes)
+    assert await node.report(grant.attempt_id, **timed_out) == "accepted"
+    assert (await job(sam, job_id))["state"] == "failed", "all of the limit was its own"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import computepool
 from computepool import JobFailed, Pool
 from computepool.core.jobs import JobState, Reason
 from computepool.protocol import bundles
@@ -23,6 +24,12 @@ SOON_S = 10
 
 
 def double(number: int) -> int:
+    return 2 * number
+
+
+def double_or_move(number: int) -> int:
+    if number < 0:
+        computepool.dispatch_to("elsewhere")
     return 2 * number
 
 
@@ -181,6 +188,15 @@ def test_a_share_of_the_budget_goes_with_each_item(hub: FakeHub, pool: Pool) -> 
 
 def test_a_function_that_compares_sees_the_results_of_one_item(hub: FakeHub, pool: Pool) -> None:
     list(pool.map(double, range(500), compare=lambda one, other: one == other, verify="quorum:2"))
+    assert set(units(hub)) == {1}
+
+
+def test_items_that_save_or_move_travel_alone(hub: FakeHub, pool: Pool) -> None:
+    """What one of them saved would be found by all; it is enough that the function says so."""
+    list(pool.map(double, range(500), checkpoints=True))
+    assert set(units(hub)) == {1}
+    hub.jobs.clear()
+    list(pool.map(double_or_move, range(500), chunksize=50))
     assert set(units(hub)) == {1}
 
 

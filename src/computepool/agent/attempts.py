@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -137,12 +138,14 @@ class OutputSink:
         self._shipper = shipper
         self._limits = limits
         self.on_asked: Callable[[Attempt, list[Asked]], None] | None = None  #: told of checkpoints
+        self.is_mark: Callable[[Attempt, str, bool], bool] | None = (
+            None  #: whether a line names one that is there
+        )
 
     def __call__(self, attempt: Attempt, stream: str, data: bytes, *, skipped: int = 0) -> None:
         log = attempt.log
         if log is None:
-            seal = seal_of(attempt.spec.spec, attempt.grant.job_id)
-            log = attempt.log = LogBuffer(attempt.id, self._limits, seal=seal)
+            log = attempt.log = self.new_log(attempt)
         log.feed(stream, data, skipped=skipped)
         self._shipper.touched(log)
         if log.asked:
@@ -151,3 +154,10 @@ class OutputSink:
                 self.on_asked(attempt, asked)
         if log.over_limit:
             attempt.end(Status.OUTPUT_LIMIT)
+
+    def new_log(self, attempt: Attempt, printed: bytes | None = b"") -> LogBuffer:
+        """`printed`: by the attempts before it."""
+        spec = attempt.spec.spec
+        is_mark = partial(self.is_mark, attempt) if self.is_mark is not None and spec.saves else None
+        seal = seal_of(spec, attempt.grant.job_id)
+        return LogBuffer(attempt.id, self._limits, printed=printed, seal=seal, is_mark=is_mark)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from computepool.agent import sealing
 from computepool.agent.artifacts import ArtifactCache, Uploader, sha256_of
 from computepool.agent.attempts import Attempt, OutputSink, Stop
 from computepool.agent.clock import Clock
@@ -21,7 +20,7 @@ from computepool.agent.config import MIB, AgentLimits
 from computepool.agent.endings import BadJob, Ending, StagingFailed, failed
 from computepool.agent.hub_client import Backoff, HubClient
 from computepool.agent.identity import Identity
-from computepool.agent.logs import STDERR, Asked, LogBuffer
+from computepool.agent.logs import STDERR, Asked
 from computepool.agent.sandbox.collect import Caps, Collector
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.staging import place_artifact
@@ -86,7 +85,7 @@ class CheckpointKeeper:
         self._sweeper = sweeper
         self._clock = clock
         self._limits = limits
-        sink.on_asked = self.noticed
+        sink.on_asked, sink.is_mark = self.noticed, _is_mark
 
     # ------------------------------------------------------------ going on from one
     async def restore(self, attempt: Attempt, workdir: Path) -> None:
@@ -106,8 +105,7 @@ class CheckpointKeeper:
         ) as error:  # An artifact is gone, or a name is taken: the job is not to blame.
             raise StagingFailed(f"cannot go on from the checkpoint: {error}") from error
         if attempt.log is None:
-            seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
-            attempt.log = LogBuffer(attempt.id, self._limits, printed=printed, seal=seal)
+            attempt.log = self._sink.new_log(attempt, printed)
 
     async def _place(self, files: Sequence[OutputRef], workdir: Path, *, folder: str) -> bytes | None:
         """Returns what earlier attempts printed; None where that was too much to keep."""
@@ -339,6 +337,16 @@ class CheckpointKeeper:
     def _unmark(self, attempt: Attempt, name: str) -> None:
         with contextlib.suppress(OSError, NotKept), _opened(attempt) as (_, here):
             os.unlink(name, dir_fd=here)
+
+
+def _is_mark(attempt: Attempt, name: str, moves: bool) -> bool:
+    """Of a job that declared it, and there is something of that name; anything else that looks so is plain output."""
+    if moves and not attempt.spec.spec.moves:
+        return False
+    with contextlib.suppress(OSError, NotKept), _opened(attempt) as (_, here):
+        os.stat(name, dir_fd=here, follow_symlinks=False)
+        return True
+    return False
 
 
 def _is_function(attempt: Attempt) -> bool:

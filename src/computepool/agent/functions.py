@@ -24,9 +24,11 @@ from computepool.agent.sweeper import Sweeper
 from computepool.agent.worker import (
     ANSWER_FOLDER,
     LONG_RESULT,
+    MOVES,
     NO_MEMORY,
     OUTPUTS_FOLDER,
     RAISED,
+    SAVES,
 )
 from computepool.agent.worker_pool import WorkerPool
 from computepool.agent.workers import Answer, Call, Lost, Worker
@@ -180,7 +182,8 @@ class FunctionRunner:
         grant, spec = attempt.grant, attempt.spec
         seq = worker.next_seq()
         ids = [grant.job_id, str(grant.attempt_no), str(grant.item), str(grant.items)]
-        message = json.dumps([seq, spec.digest, ids, payload, function, spec.spec.allow_pickle])
+        saves = MOVES if spec.spec.moves else SAVES if spec.spec.saves else 0
+        message = json.dumps([seq, spec.digest, ids, payload, function, spec.spec.allow_pickle, saves])
         return Call(
             seq=seq,
             message=message.encode(),

@@ -11,6 +11,7 @@ import hashlib
 import logging
 import re
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from computepool.agent.clock import Clock
@@ -46,7 +47,7 @@ class Asked:
     """A line that says: a checkpoint lies in the folder of this name."""
 
     name: str
-    progress: float | None
+    progress: float | None  #: as the job said last
     host: str | None  #: where the job wants to go on
     printed: bytes | None  #: on standard output, before; None: too much
 
@@ -61,10 +62,15 @@ class LogBuffer:
         *,
         printed: bytes | None = b"",
         seal: sealing.Seal | None = None,
+        is_mark: Callable[[str, bool], bool] | None = None,
     ) -> None:
-        """`printed`: by the attempts that this one goes on from; None: nobody knows any more."""
+        """`printed`: by the attempts that this one goes on from; None: nobody knows any more.
+
+        `is_mark`: whether a line that names this folder, for a move or not, says that one was made; else it is output.
+        """
         self.attempt_id = attempt_id
         self._seal = seal
+        self._is_mark = is_mark
         self._sealed: dict[str, str] = {}  #: of what was taken last, should it come back
         self.progress: float | None = None
         self.seen_bytes = 0
@@ -202,7 +208,7 @@ class LogBuffer:
             if self._line_start and line.startswith(_PROGRESS) and line.endswith(b"\n"):
                 self._set_progress(line[len(_PROGRESS) :])
                 continue
-            if b"::" in line and (found := _ASKED.search(line)) is not None:
+            if self._is_mark is not None and (found := self._found_mark(line)) is not None:
                 kept.append(line[: found.start()])
                 self._line_start = self._line_start and found.start() == 0
                 self._ask(found, before=kept)
@@ -214,18 +220,24 @@ class LogBuffer:
             self._line_start = line.endswith(b"\n")
         return b"".join(kept)
 
+    def _found_mark(self, line: bytes) -> re.Match[bytes] | None:
+        found = _ASKED.search(line) if b"::" in line else None
+        if found is None or self._is_mark is None:
+            return None
+        name, moves = found["name"] or found["moving"], found["host"] is not None
+        return found if self._is_mark(name.decode(), moves) else None
+
     def _ask(self, found: re.Match[bytes], *, before: list[bytes]) -> None:
         said = None if self._said is None else bytes(self._said) + b"".join(before)
         if said is not None and len(said) > self._limits.checkpoint_printed_max:
             said = None
         if found["host"] is not None:
             host = found["host"].decode(errors="replace").strip()
-            self.asked.append(Asked(found["moving"].decode(), None, host, said))
+            self.asked.append(Asked(found["moving"].decode(), self.progress, host, said))
             return
         if found["progress"] is not None:
             self._set_progress(found["progress"])
-        told = self.progress if found["progress"] is not None else None
-        self.asked.append(Asked(found["name"].decode(), told, None, said))
+        self.asked.append(Asked(found["name"].decode(), self.progress, None, said))
 
     def _set_progress(self, text: bytes) -> None:
         try:

@@ -126,6 +126,7 @@ class ProcessRunner:
             "COMPUTEPOOL_ATTEMPT": str(grant.attempt_no),
             "COMPUTEPOOL_SLICE": str(grant.item),
             "COMPUTEPOOL_SLICES": str(grant.items),
+            "COMPUTEPOOL_MOVES": "1" if spec.spec.moves else "",
         }
         policy = self._surroundings.policy(
             workdir,
@@ -135,6 +136,7 @@ class ProcessRunner:
             cards=grant.gpus,
             proxy=attempt.proxy,
             cpu_ids=attempt.cpu_ids,
+            saves=spec.spec.saves,
         )
         command = self._surroundings.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)

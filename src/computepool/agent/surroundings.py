@@ -107,7 +107,9 @@ class Surroundings:
         fds: Mapping[int, int] | None = None,
         proxy: EgressProxy | None = None,
         cpu_ids: tuple[int, ...] = (),
+        saves: bool = True,
     ) -> Policy:
+        """`saves`: it may leave checkpoints."""
         used = [self.cards[index] for index in cards]
         mounts = {} if packages is None else {packages: PACKAGES}
         if proxy is not None:
@@ -120,10 +122,7 @@ class Surroundings:
             **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),
             "COMPUTEPOOL_OUTPUTS": self.sandbox.inside(workdir / OUTPUTS, workdir=workdir, policy=plain),
-            "COMPUTEPOOL_CHECKPOINT": self.sandbox.inside(
-                workdir / CHECKPOINT, workdir=workdir, policy=plain
-            ),
-            "COMPUTEPOOL_RESTORED": self.sandbox.inside(workdir / RESTORED, workdir=workdir, policy=plain),
+            **(self._places(workdir, plain) if saves else {}),
             "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
             "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
             # Libraries that count the machine's processors would start a thread for each, and get in their own way.
@@ -146,6 +145,14 @@ class Surroundings:
             network=network,
             cpu_ids=cpu_ids,
         )
+
+    def _places(self, workdir: Path, policy: Policy) -> dict[str, str]:
+        """Where a job saves where it is, and finds where it goes on from."""
+        places = {"COMPUTEPOOL_CHECKPOINT": CHECKPOINT, "COMPUTEPOOL_RESTORED": RESTORED}
+        return {
+            variable: self.sandbox.inside(workdir / name, workdir=workdir, policy=policy)
+            for variable, name in places.items()
+        }
 
 
 def _package(name: str) -> Path:

@@ -39,6 +39,9 @@ OUTPUTS_FOLDER = ".outputs-{}"
 #: Kinds of answers.
 READY, RESULT, LONG_RESULT, RAISED, NO_MEMORY = "ready", "result", "long", "raised", "memory"
 
+#: What a call declared: nothing, that it saves where it is, or that it moves, too.
+SAVES, MOVES = 1, 2
+
 _STREAMS = ("stdout", "stderr")
 _PROGRESS_GAP_NS = 500_000_000
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")
@@ -72,12 +75,16 @@ class Worker:
             self._serve(call)
 
     def _serve(self, call: list[Any]) -> None:
-        seq, spec, ids, payload, function, allow_pickle = call
+        seq, spec, ids, payload, function, allow_pickle, saves = call
         environ = os.environ
         environ["COMPUTEPOOL_JOB_ID"], environ["COMPUTEPOOL_ATTEMPT"] = ids[0], ids[1]
         environ["COMPUTEPOOL_SLICE"], environ["COMPUTEPOOL_SLICES"] = ids[2], ids[3]
         for name, place in self._places.items():
-            environ[name] = f"{place}-{ids[0]}-{ids[1]}"
+            if saves:
+                environ[name] = f"{place}-{ids[0]}-{ids[1]}"
+            else:
+                environ.pop(name, None)
+        environ["COMPUTEPOOL_MOVES"] = "1" if saves == MOVES else ""
         started = time.perf_counter_ns()
         kind, text = self._call(spec, payload, function=function, allow_pickle=allow_pickle)
         wall_us = (time.perf_counter_ns() - started) // 1000
@@ -111,6 +118,7 @@ class Worker:
         items = bundles.unpack(data)
         for name in self._places:  # What one item saved would be found by all of them.
             os.environ.pop(name, None)
+        os.environ["COMPUTEPOOL_MOVES"] = ""
         parts: list[str] = []
         told = time.perf_counter_ns()
         for item in items:

@@ -25,7 +25,18 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[
     int, typer.Option("--limit", "-n", metavar="N", min=1, max=100_000, help="At most this many.")
 ]
-
+Saves = Annotated[
+    bool | None,
+    typer.Option(
+        "--checkpoints/--no-checkpoints",
+        help="It saves where it is, and another node goes on from there; a script that names computepool.checkpoint"
+        " or prints ::checkpoint needs no option.",
+    ),
+]
+Moves = Annotated[
+    bool | None,
+    typer.Option("--moves/--no-moves", help="It goes on at hosts that it names (dispatch_to, ::move)."),
+]
 
 _open: list[Pool] = []
 
@@ -155,11 +166,14 @@ def terms(
             "--seal/--no-seal", help="Encrypt what it brings back to your key (pool seal); not verified then."
         ),
     ] = None,
+    checkpoints: Saves = None,
+    moves: Moves = None,
 ) -> JobOptions:
     given: dict[str, Any] = {
         "name": name, "priority": priority, "timeout": timeout, "ttl": ttl, "retries": retries,
         "inputs": inputs(input_), "env": environment(env), "dependencies": dep, "after": after,
         "type": type_, "max_price": max_price, "budget": budget, "seal": seal,
+        "checkpoints": checkpoints, "moves": moves,
     }  # fmt: skip
     return only_given(given)
 

@@ -86,6 +86,32 @@ def covered_ms(*, said_ms: int, leased_at_ms: int, now_ms: int, lane_left_ms: in
     return max(0, min(said_ms, now_ms - leased_at_ms, lane_left_ms, limit_left_ms))
 
 
+def earned_ms(longest_ms: int, progress: float | None) -> int:
+    """Of the job's time limit, the most that all checkpoints up to here may take, and be paid for: its share of the work.
+
+    So one that claims no progress is worth nothing to who made it, and costs who goes on from it no time.
+    """
+    return 0 if progress is None else int(longest_ms * min(1.0, max(0.0, progress)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    id: str
+    owner: str
+
+
+def destination(word: str, called: Sequence[Host], *, account: str) -> str | None:
+    """Which host a job means by an id or a name; `called`: all that have it, newest first. The submitter's own come first.
+
+    Anybody may give a host any name: one that several others use names nobody.
+    """
+    own = [host for host in called if host.owner == account]
+    exact = [host for host in called if host.id == word]
+    others = called if len({host.owner for host in called}) == 1 else []
+    found = [*(host for host in exact if host in own), *own, *exact, *others]
+    return found[0].id if found else None
+
+
 def left_ms(longest_ms: int, covered_before_ms: int) -> int:
     """Of the job's time limit, what the attempts before have not used."""
     return max(0, longest_ms - covered_before_ms)

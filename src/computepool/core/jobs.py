@@ -76,6 +76,7 @@ class Reason(StrEnum):
     BAD_JOB = "bad_job"  #: cannot be started anywhere: missing interpreter, unresolvable dependencies
     FAILED_EVERYWHERE = "failed_everywhere"  #: failed on several owners' nodes
     MOVED_TOO_OFTEN = "moved_too_often"
+    HOST_NOT_REACHED = "host_not_reached"  #: the one it wanted to go on at is not known, or did not take it
     RESULTS_DIFFER = "results_differ"  #: another result each time
     # the node's fault
     LEASE_LOST = "lease_lost"

@@ -109,8 +109,12 @@ class Requirements:
     labels: frozenset[str] = frozenset()  #: owners may have rules about them
     minutes: int = 0  #: its time limit
 
-    def pinned_to(self, node: str) -> Requirements:
-        """The job itself has chosen: what it said about choosing among hosts no longer counts, what it needs does."""
+    def pinned_to(self, node: str, *, own: bool) -> Requirements:
+        """The job itself has chosen a host. At one of the submitter's own, what it said about choosing no longer counts,
+        what it needs does; at others' all of it counts: which host it is was said by a node that may be a stranger's.
+        """
+        if not own:
+            return replace(self, node=node)
         return replace(
             self,
             node=node,

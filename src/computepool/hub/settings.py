@@ -149,6 +149,7 @@ class Settings(BaseSettings):
         default=2, ge=1
     )  #: after so many failures of attempts that went on from one, the next starts at the beginning
     moves_max: int = Field(default=16, ge=0)  #: from host to host, per job, because it said so
+    move_wait_s: float = Field(default=24 * 3600, ge=0)  #: for the host that it named to take it
     jobs_open_max: int = 1_000_000  #: per account
     page_max: int = 500
     group_keys_max: int = 200_000  #: keys that a group may expect

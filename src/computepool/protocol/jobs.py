@@ -177,6 +177,12 @@ class JobSpec(Request):
         default=None, pattern=r"^[A-Za-z0-9+/]{43}=$"
     )  #: X25519, base64: what it brings back is encrypted to this key before it leaves the node
     net: NetTargets = []  #: hosts it may reach, as host:port or *.domain:port; none by default
+    checkpoints: bool = False  #: it saves where it is; no checkpoint of any other job is kept
+    moves: bool = False  #: it goes on at hosts that it names; then it saves, too
+
+    @property
+    def saves(self) -> bool:
+        return self.checkpoints or self.moves
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

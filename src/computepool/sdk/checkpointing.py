@@ -20,6 +20,11 @@ WAIT, STOP = "wait", "stop"
 #: Where `save` keeps the state of a job class, and the files that it registered.
 STATE_FILE, FILES_FOLDER = "computepool-state", "files"
 HOST_CHARS_MAX = 200
+#: Nothing is kept of a job that did not say so when it was submitted.
+_UNDECLARED = (
+    "{call}() works in a job that was submitted as one that {does}: pass {option}=True to pool.submit, map or run,"
+    " or --{option} to `pool submit`"
+)
 
 
 class Moved(SystemExit):
@@ -108,14 +113,20 @@ def _folder() -> Path | None:
 
 def _may_save() -> bool:
     folder = _folder()
+    if folder is None and "COMPUTEPOOL_JOB_ID" in os.environ:
+        raise RuntimeError(
+            _UNDECLARED.format(call="checkpoint", does="saves checkpoints", option="checkpoints")
+        )
     return folder is not None and (not (folder / WAIT).exists() or stopping())
 
 
 def _go(host: str, files: dict[str, Path | str], moving: Collection[str] = ()) -> NoReturn:
     if not host or len(host) > HOST_CHARS_MAX or not host.isprintable():
         raise ValueError(f"a host is named by its name or id, not by {host!r}")
-    if not _leave(files, f"::move NAME {host}", moving=moving):
+    if "COMPUTEPOOL_JOB_ID" not in os.environ:
         raise RuntimeError("dispatch_to works only on a node: this program does not run on one")
+    if not os.environ.get("COMPUTEPOOL_MOVES") or not _leave(files, f"::move NAME {host}", moving=moving):
+        raise RuntimeError(_UNDECLARED.format(call="dispatch_to", does="moves", option="moves"))
     raise Moved(host)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from computepool.core.jobs import JobKind
 from computepool.protocol import values
 from computepool.protocol.jobs import PAYLOAD_MAX, SOURCE_MAX, Item, JobResult, JobSpec
-from computepool.sdk import functions, options
+from computepool.sdk import declaring, functions, options
 from computepool.sdk.computejob import ComputeJob, ComputeJobState, encode_state, run_job
 from computepool.sdk.errors import BadRequest, ResultUnreadable
 from computepool.sdk.options import JobOptions, words
@@ -64,7 +64,7 @@ class Sender:
         self._sent: dict[tuple[str, ...], dict[str, str]] = {}
 
     def spec(self, given: JobOptions, *, inputs: Sequence[Any] = ()) -> JobSpec:
-        named: JobOptions = {"name": self._class.__name__[:200], **given}
+        named: JobOptions = {"name": self._class.__name__[:200], **declaring.of_class(self._class), **given}
         dependencies = tuple(words(given.get("dependencies", ())))
         if dependencies not in self._sent:
             self._sent[dependencies] = self._send(dependencies)

@@ -61,6 +61,12 @@ class ComputePoolBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignor
         **options: Any,
     ) -> None:
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
+        for word in ("checkpoints", "moves"):
+            if options.get(word):
+                raise TypeError(
+                    f"{word!r} is not possible here: joblib puts several calls into a job, and what one of them saves"
+                    " would be found by all. Use pool.map or pool.submit."
+                )
         self._pool = _default_pool() if pool is None else pool
         self._work = Submitter(self._pool, self._completed(options))
         self._cores = self._work.needs.cores

@@ -66,6 +66,8 @@ class JobOptions(TypedDict, total=False):
     compare: str | Callable[[Any, Any], bool]  #: "exact", "tolerance:1e-6", or a function of two results
     seal: bool | str  #: encrypt what comes back to your key (docs/sealing.md), or to this public key
     allow_pickle: bool  #: accept results that need pickle: only from nodes you trust
+    checkpoints: bool  #: it saves where it is (docs/checkpoints.md); by default if its code names computepool.checkpoint
+    moves: bool  #: it goes on at hosts that it names; by default if its code names computepool.dispatch_to
 
 
 _KNOWN = frozenset(JobOptions.__annotations__)
@@ -140,13 +142,16 @@ _WORD_LISTS = {
 }
 
 
+_SAME_IN_SPEC = ("name", "allow_pickle", "checkpoints", "moves")
+
+
 def spec(
     options: JobOptions, *, inputs: Sequence[InputFile], python: str | None = None, **what: Any
 ) -> JobSpec:
     """`what` is the work itself: kind, source, argv, function …"""
     plain = typed(options)
     fields: dict[str, Any] = {"needs": needs(options, python=python), "inputs": list(inputs), **what}
-    fields |= {word: plain[word] for word in ("name", "allow_pickle") if word in plain}
+    fields |= {word: plain[word] for word in _SAME_IN_SPEC if word in plain}
     if (sealed_to := recipient(plain.get("seal"))) is not None:
         fields["seal_to"] = sealed_to
     if "dependencies" in plain:

@@ -21,7 +21,7 @@ from computepool.protocol.jobs import (
     Needs,
     spec_digest,
 )
-from computepool.sdk import functions, jobclasses, options
+from computepool.sdk import declaring, functions, jobclasses, options
 from computepool.sdk.bundles import Sizer, Task
 from computepool.sdk.computejob import ComputeJob, ComputeJobState
 from computepool.sdk.errors import BadRequest
@@ -97,7 +97,7 @@ class Submitter:
             submission,
             (self._task(index, args) for index, args in enumerate(zip(*iterables, strict=False))),
             total=total,
-            sizer=self._sizer(chunksize),
+            sizer=self._sizer(fn, chunksize),
             owned=owned,
             progress=progress,
             ordered=ordered,
@@ -180,7 +180,7 @@ class Submitter:
         pickled = self._pool.functions.pickled(what)
         if len(pickled) > SOURCE_MAX:  # it would have to be uploaded; then history knows it by name
             return self._spec(_name(what), kind=JobKind.FUNCTION, function="AA==", python=PYTHON)
-        return self._function_spec(pickled, _name(what))
+        return self._function_spec(what, pickled)
 
     # ------------------------------------------------------------ parts, also used by the CLI
     def start(self, spec: JobSpec, *, wait: bool) -> JobOutcome | JobFuture:
@@ -203,7 +203,9 @@ class Submitter:
             raise BadRequest(f"script: {file} is longer than {SOURCE_MAX} characters; send it with inputs=.")
         if not source.strip():
             raise BadRequest(f"script: {file} is empty.")
-        return self._spec(file.name, kind=JobKind.SCRIPT, source=source, argv=[str(arg) for arg in args])
+        words = [str(arg) for arg in args]
+        declared = declaring.of_script(source)
+        return self._spec(file.name, declared, kind=JobKind.SCRIPT, source=source, argv=words)
 
     def program(self, argv: Sequence[object]) -> JobSpec:
         words = [str(word) for word in argv]
@@ -221,7 +223,7 @@ class Submitter:
         key = (pickled, jobs if "budget" in self._given else 1)
         known = self._functions.get(key)
         if known is None:
-            known = self._submission(self._function_spec(pickled, _name(fn)), self._value, jobs=jobs)
+            known = self._submission(self._function_spec(fn, pickled), self._value, jobs=jobs)
             if len(self._functions) >= FUNCTIONS_MAX:
                 self._functions.clear()
             self._functions[key] = known
@@ -243,11 +245,13 @@ class Submitter:
         stored = self._pool.artifacts.put_bytes(data, name="arguments.pickle")
         return Task(index, b"", item=f'{{"payload_artifact":"{stored.digest}"}}')
 
-    def _sizer(self, chunksize: int | None) -> Sizer:
+    def _sizer(self, fn: Callable[..., Any], chunksize: int | None) -> Sizer:
         if chunksize is not None and not 1 <= chunksize <= UNITS_MAX:
             raise BadRequest(f"chunksize: between 1 and {UNITS_MAX}, not {chunksize}.")
         if callable(self._given.get("compare")):
             chunksize = 1  # it compares the results of one item
+        if declaring.saves({**declaring.of_function(fn), **self._given}):
+            chunksize = 1  # what one item saves must not be found by another
         return Sizer(fixed=chunksize, timeout_s=options.rules(self._given).get("timeout_s", 3600.0))
 
     @cached_property
@@ -285,8 +289,9 @@ class Submitter:
             return self._session
         return self._pool.new_session(options.validated(GroupRequest, name=name, kind=kind))
 
-    def _function_spec(self, pickled: bytes, name: str) -> JobSpec:
-        return self._spec(name, kind=JobKind.FUNCTION, python=PYTHON, **self._sent_function(pickled))
+    def _function_spec(self, fn: Callable[..., Any], pickled: bytes) -> JobSpec:
+        sent = self._sent_function(pickled)
+        return self._spec(_name(fn), declaring.of_function(fn), kind=JobKind.FUNCTION, python=PYTHON, **sent)
 
     def _sent_function(self, pickled: bytes) -> dict[str, str]:
         if len(pickled) <= SOURCE_MAX:
@@ -294,8 +299,8 @@ class Submitter:
         stored = self._pool.artifacts.put_bytes(pickled, name="function.pickle")
         return {"function_artifact": stored.digest}
 
-    def _spec(self, name: str, **what: Any) -> JobSpec:
-        given: JobOptions = {"name": name, **self._given}
+    def _spec(self, name: str, declared: declaring.Declared | None = None, **what: Any) -> JobSpec:
+        given: JobOptions = {"name": name, **(declared or {}), **self._given}
         return options.spec(given, inputs=self.inputs, **what)
 
     def _submission(

@@ -14,9 +14,10 @@ from typing import Any
 from computepool.core import checkpoints as rules
 from computepool.core.checkpoints import Kept, Link, Refusal, Said
 from computepool.core.errors import Forbidden, NotFound
-from computepool.core.jobs import LIVE_ATTEMPT, AttemptState
+from computepool.core.jobs import LIVE_ATTEMPT, AttemptState, Reason
 from computepool.core.pricing import affordable_ms, charge_of
-from computepool.hub.services import holds, identity
+from computepool.core.reputation import FAULT_ACTION
+from computepool.hub.services import holds, identity, room
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.holds import Bill
@@ -27,10 +28,19 @@ from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.checkpoints import CheckpointDetail, CheckpointReply, CheckpointReport
-from computepool.protocol.jobs import CheckpointView, OutputFile
+from computepool.protocol.jobs import CheckpointView, JobSpec, OutputFile
 from computepool.protocol.nodes import OutputRef
 
 KEPT_ACTION = "checkpoint.kept"
+UNDECLARED = "This job did not declare that it saves checkpoints."
+
+
+def spec_of(hub: Hub, tx: Tx, job: AnyRow) -> JobSpec:
+    known = hub.specs.peek(job.spec_digest)
+    if known is not None:
+        return known.spec
+    body = job_rows.get_specs(tx.connection, [job.spec_digest])[job.spec_digest]
+    return JobSpec.model_validate_json(body)
 
 
 # a node has one
@@ -39,6 +49,7 @@ KEPT_ACTION = "checkpoint.kept"
 async def receive(hub: Hub, node: NodePrincipal, report: CheckpointReport) -> CheckpointReply:
     if not identity.signed_by_node(node, report.signature, report.signed_text()):
         raise Forbidden("The checkpoint is not signed with this node's key.")
+    await room.look(hub, node)
     return await hub.store.write(lambda tx: _receive(hub, tx, report, node=node))
 
 
@@ -51,6 +62,9 @@ def _receive(hub: Hub, tx: Tx, report: CheckpointReport, *, node: NodePrincipal)
         raise NotFound("This node holds no such attempt.")
     if AttemptState(attempt.state) not in LIVE_ATTEMPT or job.attempt_no != attempt.number:
         return CheckpointReply(kept=False, reason=Refusal.NOT_LIVE.sentence, over=True)
+    if not spec_of(hub, tx, job).saves:
+        _blame(tx, job, attempt)
+        return CheckpointReply(kept=False, reason=UNDECLARED, over=True)
     before = None if job.checkpoint_no is None else checkpoint_rows.get(tx.connection, job_id)
     if before is not None and (before.attempt_no, before.seq) == (attempt.number, report.seq):
         return CheckpointReply(kept=True)  # the answer to the first time was lost
@@ -65,8 +79,25 @@ def _receive(hub: Hub, tx: Tx, report: CheckpointReport, *, node: NodePrincipal)
     if size > hub.settings.checkpoint_max_bytes:
         most = hub.settings.checkpoint_max_bytes
         return CheckpointReply(kept=False, reason=f"A checkpoint may have {most} bytes at most.")
+    besides = {job.account_id: 0 if before is None else -before.size}  # which it replaces
+    full = room.hand_over(hub, tx.connection, job.account_id, files=sizes, given=besides)
+    if full is not None:
+        return CheckpointReply(kept=False, reason=full)
     _keep(tx, job, attempt, report=report, before=before, sizes=sizes)
     return CheckpointReply(kept=True)
+
+
+def _blame(tx: Tx, job: AnyRow, attempt: AnyRow) -> None:
+    """No job asked for it, so it was the node's own idea: that counts as its fault."""
+    tx.emit(
+        actor=attempt.node_id,
+        action=FAULT_ACTION,
+        account_id=job.account_id,
+        job_id=job.id,
+        attempt_id=attempt.id,
+        node_id=attempt.node_id,
+        reason=Reason.NODE_ERROR.value,
+    )
 
 
 def _refusal(
@@ -113,11 +144,11 @@ def _keep(
     before: AnyRow | None,
     sizes: Mapping[str, int],
 ) -> None:
-    own_ms = _own_ms(tx, job, attempt, said_ms=report.ran_ms)
+    progress = rules.progress_after(None if before is None else before.progress, report.progress)
+    own_ms = _own_ms(tx, job, attempt, said_ms=report.ran_ms, progress=progress)
     earlier = attempt.spent or 0
     affordable = affordable_ms(attempt.price, holds.for_one_run(job) - earlier)
     paid_ms = own_ms if affordable is None else min(own_ms, max(0, affordable))
-    progress = rules.progress_after(None if before is None else before.progress, report.progress)
     files = {file.name: (file.digest, sizes[file.digest]) for file in report.files}
     size = sum(size for _, size in files.values())
     row = {
@@ -152,7 +183,7 @@ def _keep(
     tx.touch(f"job:{job.id}", "events")
 
 
-def _own_ms(tx: Tx, job: AnyRow, attempt: AnyRow, *, said_ms: int) -> int:
+def _own_ms(tx: Tx, job: AnyRow, attempt: AnyRow, *, said_ms: int, progress: float | None) -> int:
     """The attempt's time up to here, set aside in its lane: a second is paid for once, whoever it is paid through."""
     node_rows.lock_node(tx, attempt.node_id)
     lane_ms = attempt_rows.lanes_billed(tx.connection, [attempt.lane]).get(attempt.lane, 0)
@@ -163,7 +194,7 @@ def _own_ms(tx: Tx, job: AnyRow, attempt: AnyRow, *, said_ms: int) -> int:
         leased_at_ms=attempt.leased_at_ms,
         now_ms=tx.now_ms,
         lane_left_ms=had_ms - (lane_ms - aside_ms),
-        limit_left_ms=rules.left_ms(job.longest_ms, attempt.covered_ms or 0),
+        limit_left_ms=rules.left_ms(rules.earned_ms(job.longest_ms, progress), attempt.covered_ms or 0),
     )
     own_ms = max(own_ms, aside_ms)
     checkpoint_rows.note_time(
@@ -229,6 +260,22 @@ def drop(tx: Tx, job: AnyRow) -> None:
     """The run is over, or this checkpoint is no good."""
     if job.checkpoint_no is not None:
         checkpoint_rows.drop(tx, job.id)
+
+
+def destination(hub: Hub, tx: Tx, job: AnyRow, *, host: str) -> str | None:
+    """The id of the node that is meant. One of another owner must be the one that the job's own rules name, if any."""
+    found = {row.id: row for row in node_rows.called(tx.connection, host)}
+    hosts = [rules.Host(id=row.id, owner=row.account_id) for row in found.values()]
+    chosen = rules.destination(host, hosts, account=job.account_id)
+    if chosen is None or found[chosen].account_id == job.account_id:
+        return chosen
+    only = spec_of(hub, tx, job).needs.host
+    return chosen if only in (None, chosen, found[chosen].name) else None
+
+
+def cut_short(attempt: AnyRow, reason: Reason) -> bool:
+    """What it went on from had left it less than the whole: that time or money ran out is not the job's fault."""
+    return reason in (Reason.TIMEOUT, Reason.BUDGET_SPENT) and bool(attempt.covered_ms or attempt.spent)
 
 
 def failed(hub: Hub, tx: Tx, job: AnyRow, *, attempt_no: int) -> None:

@@ -24,6 +24,7 @@ from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import jobs as job_rows
+from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.nodes import CompleteRequest, Grant
 
@@ -88,11 +89,14 @@ class Dispatcher:
     async def add(self, rows: Iterable[AnyRow]) -> None:
         fresh = [row for row in rows if row.id not in self._hub.backlog]
         specs = await self._hub.specs.load({row.spec_digest for row in fresh})
+        pins = {row.pinned for row in fresh if row.pinned}
+        owners = await self._hub.store.read(lambda c: node_rows.owners(c, pins)) if pins else {}
         now_ms = self._hub.now_ms()
         for row in fresh:
             requirements = specs[row.spec_digest].requirements
             if row.pinned:  # it asked to go on there
-                requirements = requirements.pinned_to(row.pinned)
+                own = owners.get(row.pinned) == row.shown_account
+                requirements = requirements.pinned_to(row.pinned, own=own)
             shape = Shape(
                 requirements,
                 row.shown_account,

@@ -9,6 +9,7 @@ from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import accounts
 from computepool.hub.store import attempts as attempt_rows
+from computepool.hub.store import checkpoints as checkpoint_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import AnyRow, Tx
@@ -82,7 +83,7 @@ def _renew(hub: Hub, tx: Tx, part: list[tuple[str, int, list[str]]]) -> list[tup
 
 
 async def expire_overdue(hub: Hub) -> Effects:
-    """Attempts whose lease ended, whichever hub gave them; and jobs that waited longer than their time to live."""
+    """Attempts whose lease ended, whichever hub gave them; jobs that waited longer than their time to live, or for a host."""
     now_ms = hub.now_ms()
     effects = Effects()
     rows = await hub.store.read(
@@ -94,8 +95,14 @@ async def expire_overdue(hub: Hub) -> Effects:
     stale = await hub.store.read(
         lambda connection: job_rows.overdue_jobs(connection, now_ms=now_ms, limit=_BATCH)
     )
-    if stale:
-        late = await hub.store.write(lambda tx: _expire_jobs(hub, tx, stale))
+    before_ms = now_ms - round(hub.settings.move_wait_s * 1000)
+    stranded = await hub.store.read(
+        lambda connection: checkpoint_rows.stranded(connection, before_ms=before_ms, limit=_BATCH)
+    )
+    if stale or stranded:
+        late = await hub.store.write(
+            lambda tx: _expire_jobs(hub, tx, stale, stranded=stranded, before_ms=before_ms)
+        )
         effects.finished += late.finished
         effects.requeued += late.requeued
     return effects
@@ -147,8 +154,15 @@ def _end_attempt(hub: Hub, tx: Tx, attempt: AnyRow, *, job: AnyRow, reason: Reas
     )
 
 
-def _expire_jobs(hub: Hub, tx: Tx, job_ids: list[str]) -> Effects:
+def _expire_jobs(hub: Hub, tx: Tx, job_ids: list[str], *, stranded: list[str], before_ms: int) -> Effects:
     effects = Effects()
+    for job in job_rows.lock_jobs(tx, stranded).values():
+        if job.state == JobState.QUEUED and job.pinned and job.queued_at_ms < before_ms:
+            error = f"The host {job.pinned}, where it wanted to go on, did not take it in time."
+            reason = Reason.HOST_NOT_REACHED
+            lifecycle.finish(
+                tx, job, JobState.FAILED, actor="hub", reason=reason, effects=effects, error=error
+            )
     for job in job_rows.lock_jobs(tx, job_ids).values():
         if job.state != JobState.QUEUED or verification.believe_first(hub, tx, job, effects=effects):
             continue

@@ -150,7 +150,8 @@ async def _arrive(
     permissions.follow(hub, row)
     if known is None:
         kept = await hub.store.read(lambda connection: checkpoints.adopted(connection, live))
-        _adopt(hub, session, live, specs=specs, holding=set(request.holding), kept=kept)
+        holding = set(request.holding)
+        _adopt(hub, session, live, specs=specs, holding=holding, kept=kept, owner=row.account_id)
     await floors.refresh(hub, node.node_id)
     await permissions.refresh(hub, node.node_id)
     await reputation.refresh(hub, [node.node_id])
@@ -167,6 +168,7 @@ def _adopt(
     specs: dict[str, Any],
     holding: set[str],
     kept: dict[str, AnyRow],
+    owner: str,
 ) -> None:
     """Attempts this node holds by the store's knowledge, from before this hub knew it."""
     lanes: dict[str, Any] = {}
@@ -175,7 +177,9 @@ def _adopt(
         if attempt.lane not in lanes:
             wanted = known.requirements
             shape = Shape(
-                wanted.pinned_to(attempt.pinned) if attempt.pinned else wanted,
+                wanted.pinned_to(attempt.pinned, own=attempt.shown_account == owner)
+                if attempt.pinned
+                else wanted,
                 attempt.shown_account,
                 ceiling=attempt.ceiling,
                 avoid_owners=frozenset(filter(None, attempt.avoid_owners.split(","))),

@@ -64,7 +64,7 @@ class Settled:
     effects: Effects = field(default_factory=Effects)
     over: list[str] = field(default_factory=list)  #: attempts of this node that no longer run
     cool_off: tuple[int, int] | None = None  #: consecutive faults, until when
-    enriched: set[str] = field(default_factory=set)  #: accounts that keep more files now
+    enriched: dict[str, int] = field(default_factory=dict)  #: how many bytes more accounts keep now, at most
 
 
 async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> tuple[CompleteReply, Settled]:
@@ -73,6 +73,9 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> t
     jitter = hub.clock.entropy(1)[0] / 256
     ids = [report.attempt_id for report in request.reports]
     checks = verification.draw(hub, node.node_id, ids)
+
+    if any(map(_named_artifacts, request.reports)):
+        await room.look(hub, node)
 
     def unit(tx: Tx) -> Settled:
         settling = _Settling(hub, tx, node, jitter=jitter, checks=checks, logs=request.logs)
@@ -109,10 +112,10 @@ class _Settling:
         self.settled = Settled()
         self.reported: list[dict[str, Any]] = []
         self.accepted: list[dict[str, Any]] = []
-        self.unsuccessful: list[tuple[Report, AnyRow]] = []
+        self.unsuccessful: list[tuple[Report, AnyRow, AnyRow]] = []
         self.differing: list[tuple[AnyRow, list[Run]]] = []
         self.outputs: list[dict[str, Any]] = []
-        self.uploaded: set[str] = set()
+        self.uploaded: dict[str, int] = {}  #: sizes
         self.lanes: dict[str, _Lane] = {}
         self.done: set[str] = set()  #: jobs with a result earlier in this very batch
         self.good = self.bad = 0
@@ -130,9 +133,8 @@ class _Settling:
         attempt_rows.report_attempts(self.tx, self.reported)
         job_rows.accept(self.tx, self.accepted)
         artifact_rows.refer(self.tx, self.outputs)
-        self.settled.enriched |= {row["account_id"] for row in self.outputs}
-        for report, job in self.unsuccessful:
-            self._try_again(report, job)
+        for report, attempt, job in self.unsuccessful:
+            self._try_again(report, attempt, job)
         for job, runs in self.differing:
             verification.give_up(
                 self.hub, self.tx, job, runs=runs, actor=self.node.node_id, effects=self.settled.effects
@@ -157,7 +159,7 @@ class _Settling:
                 job_state=JobState(job.state),
                 job_accepted=job.accepted_attempt is not None or job.id in self.done,
             )
-        digest, report = report.digest(), self._checked(report)
+        digest, report = report.digest(), self._checked(report, job)
         verdict = judge_report(facts, report_digest=digest, outcome=report.outcome)
         self.settled.answers.append(ReportAnswer(attempt_id=report.attempt_id, verdict=verdict))
         if attempt is None or job is None:
@@ -185,22 +187,38 @@ class _Settling:
             for lane, since_ms in opened.items()
         }
 
-    def _find_uploads(self, reports: Sequence[Report]) -> set[str]:
+    def _find_uploads(self, reports: Sequence[Report]) -> dict[str, int]:
         """Of the artifacts they name, those this node uploaded: it must not give away what it only knows the name of."""
         digests = {digest for report in reports for digest in _named_artifacts(report)}
         if not digests:
-            return set()
-        return artifact_rows.readable_of(self.tx.connection, sorted(digests), account_id=self.node.node_id)
+            return {}
+        own = artifact_rows.readable_of(self.tx.connection, sorted(digests), account_id=self.node.node_id)
+        return artifact_rows.get_artifacts(self.tx.connection, sorted(own))
 
-    def _checked(self, report: Report) -> Report:
-        """A success that names files the hub does not have is no success; the node is to blame, not the job."""
-        missing = [digest for digest in _named_artifacts(report) if digest not in self.uploaded]
-        if not missing or report.outcome is not Outcome.SUCCEEDED:
+    def _checked(self, report: Report, job: AnyRow | None) -> Report:
+        """A success that names files the hub does not have is no success, and no job moves that did not declare it;
+        the node is to blame, not the job.
+        """
+        if report.outcome is Outcome.MOVED and job is not None:
+            if checkpoints.spec_of(self.hub, self.tx, job).moves:
+                return report
+            said = {
+                "reason": Reason.NODE_ERROR,
+                "error": "The node moved it, but it did not declare that it moves.",
+            }
+            return report.model_copy(update={"outcome": Outcome.FAILED, **said})
+        named = _named_artifacts(report)
+        if not named or report.outcome is not Outcome.SUCCEEDED or job is None:
             return report
-        error = f"The node reported an artifact that it had not uploaded: {missing[0]}."
-        return report.model_copy(
-            update={"outcome": Outcome.FAILED, "reason": Reason.STAGING_FAILED, "error": error}
-        )
+        reason, error = Reason.STAGING_FAILED, None
+        if missing := [digest for digest in named if digest not in self.uploaded]:
+            error = f"The node reported an artifact that it had not uploaded: {missing[0]}."
+        else:
+            files, given = {digest: self.uploaded[digest] for digest in named}, self.settled.enriched
+            reason = Reason.OUTPUT_LIMIT
+            error = room.hand_over(self.hub, self.tx.connection, job.account_id, files=files, given=given)
+        failed = {"outcome": Outcome.FAILED, "reason": reason, "error": error}
+        return report if error is None else report.model_copy(update=failed)
 
     def _record(self, report: Report, attempt: AnyRow, *, verdict: Verdict, digest: str) -> None:
         state = _ATTEMPT_STATE[report.outcome]
@@ -239,7 +257,7 @@ class _Settling:
         if report.outcome is Outcome.FAILED and report.reason in NODE_FAULTS:
             self._blame_node(report, attempt, job)
         # After the successes: a late one of the same batch may end the job first.
-        self.unsuccessful.append((report, job))
+        self.unsuccessful.append((report, attempt, job))
 
     def _blame_node(self, report: Report, attempt: AnyRow, job: AnyRow) -> None:
         """The job's own event tells what becomes of the job; this one is about the node."""
@@ -374,12 +392,16 @@ class _Settling:
                 self.settled.effects.ended.append((other.node_id, other.id))
                 self.tx.touch(f"node:{other.node_id}")
 
-    def _try_again(self, report: Report, job: AnyRow) -> None:
-        number = int(report.attempt_id.rpartition("-")[2])
+    def _try_again(self, report: Report, attempt: AnyRow, job: AnyRow) -> None:
+        number = attempt.number
         if report.outcome is Outcome.MOVED and self._move(report, job, number):
             return
-        if report.outcome not in (Outcome.FAILED, Outcome.MOVED):
-            # Given back, or stopped although the job was not cancelled: it simply waits again, at nobody's cost.
+        cut_short = report.outcome is Outcome.FAILED and checkpoints.cut_short(attempt, report.reason)
+        if cut_short:
+            checkpoints.drop(self.tx, job)  # the next one starts from nothing, and has all of the limit
+        if cut_short or report.outcome not in (Outcome.FAILED, Outcome.MOVED):
+            # Given back, stopped although the job was not cancelled, or short of time that an earlier attempt claimed:
+            # it simply waits again, at nobody's cost.
             # Each time a little later: a node that only ever gives back must not keep the hub busy.
             delay_ms = min(_GIVEN_BACK_MAX_MS, _GIVEN_BACK_MS << min(job.attempt_no, 20))
             lifecycle.requeue(
@@ -422,6 +444,14 @@ class _Settling:
             error = f"It moved {most} times already; no job may move more often here."
             lifecycle.finish(self.tx, job, JobState.FAILED, reason=reason, error=error, **said)
             return True
+        pinned = checkpoints.destination(self.hub, self.tx, job, host=report.move_to)
+        if pinned is None:
+            reason, error = (
+                Reason.HOST_NOT_REACHED,
+                f"There is no host {report.move_to!r} that it may go on at.",
+            )
+            lifecycle.finish(self.tx, job, JobState.FAILED, reason=reason, error=error, **said)
+            return True
         lifecycle.requeue(
             self.tx,
             job,
@@ -429,7 +459,7 @@ class _Settling:
             reason=Reason.MOVED,
             ready_at_ms=self.tx.now_ms,
             avoid_node="",
-            pinned=node_rows.named(self.tx.connection, report.move_to, account_id=job.account_id),
+            pinned=pinned,
             moves=job.moves + 1,
             **said,
         )

@@ -51,6 +51,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.NODE_DRAINING: "given back by a node that is going away",
     Reason.MOVED: "it moves to another host",
     Reason.MOVED_TOO_OFTEN: "it moved from host to host too often",
+    Reason.HOST_NOT_REACHED: "it could not go on at the host that it named",
     Reason.CANCELLED_BY_USER: "cancelled",
     Reason.DEPENDENCY_FAILED: "a job it comes after did not succeed",
     Reason.VERIFYING: "a result is there, and waits for another owner's node to confirm it",

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 from computepool.hub.store import dialect
 from computepool.hub.store.detached_tables import checkpoints
 from computepool.hub.store.session import AnyRow, Tx
-from computepool.hub.store.tables import artifact_refs, attempts, jobs
+from computepool.hub.store.tables import IS_QUEUED, artifact_refs, attempts, jobs
 
 ROLE = "checkpoint"
 
@@ -36,11 +36,22 @@ def keep(tx: Tx, job_id: str, row: Mapping[str, Any]) -> None:
 def drop(tx: Tx, job_id: str) -> None:
     tx.connection.execute(delete(checkpoints).where(checkpoints.c.job_id == job_id))
     drop_refs(tx, job_id)
-    _mark(tx, job_id, None)
+    _mark(tx, job_id, None, pinned="")  # without its files there is nothing to arrive with at a host
 
 
-def _mark(tx: Tx, job_id: str, attempt_no: int | None) -> None:
-    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(checkpoint_no=attempt_no))
+def _mark(tx: Tx, job_id: str, attempt_no: int | None, **changes: Any) -> None:
+    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(checkpoint_no=attempt_no, **changes))
+
+
+def stranded(connection: Connection, *, before_ms: int, limit: int) -> list[str]:
+    """Jobs that wait since before then for the host that they named. By checkpoints: few jobs have one."""
+    statement = (
+        select(jobs.c.id)
+        .select_from(checkpoints.join(jobs, jobs.c.id == checkpoints.c.job_id))
+        .where(IS_QUEUED, jobs.c.pinned != "", jobs.c.queued_at_ms < before_ms)
+        .limit(limit)
+    )
+    return list(connection.execute(statement).scalars())
 
 
 def drop_refs(tx: Tx, job_id: str) -> None:
@@ -112,7 +123,3 @@ def pay(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
     """What was paid for attempts whose work an accepted run went on from."""
     if rows:
         tx.connection.execute(_PAY, list(rows))
-
-
-def set_pin(tx: Tx, job_id: str, *, pinned: str, moves: int) -> None:
-    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(pinned=pinned, moves=moves))

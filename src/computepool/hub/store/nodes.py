@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, func, or_, select, update
 
 from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
@@ -65,12 +65,19 @@ def list_nodes(connection: Connection, *, after: str, limit: int, account_id: st
     return connection.execute(statement).all()
 
 
-def named(connection: Connection, host: str, *, account_id: str) -> str:
-    """The id of the account's own node that is called so; else the word as it is: an id, or others' name of a host."""
-    own = select(nodes.c.id).where(
-        nodes.c.account_id == account_id, nodes.c.name == host, nodes.c.state != "revoked"
+def called(connection: Connection, host: str) -> Sequence[AnyRow]:
+    """The nodes with this id or name, newest first."""
+    statement = select(nodes.c.id, nodes.c.name, nodes.c.account_id).where(
+        or_(nodes.c.id == host, nodes.c.name == host), nodes.c.state != "revoked"
     )
-    return connection.execute(own.order_by(nodes.c.id.desc()).limit(1)).scalar() or host
+    return connection.execute(statement.order_by(nodes.c.id.desc())).all()
+
+
+def owners(connection: Connection, node_ids: Iterable[str]) -> dict[str, str]:
+    """By node, its account: that never changes."""
+    wanted = dialect.among(connection, nodes.c.id, node_ids)
+    rows = connection.execute(select(nodes.c.id, nodes.c.account_id).where(wanted))
+    return {row.id: row.account_id for row in rows}
 
 
 def count_nodes(connection: Connection) -> int:
