@@ -79,6 +79,22 @@ def test_all_are_away() -> None:
     )
 
 
+def test_a_full_node_is_named_beside_the_one_that_is_excluded_by_its_id() -> None:
+    fleet = fleet_of(node("node_1", name="laptop"), node("node_2", name="linux-a", cores=2))
+    wanted = shape(cpu_milli=2_000, exclude_nodes=frozenset({"node_1"}))
+    assert place(fleet, wanted)
+    assert explain(fleet, wanted).sentence == (
+        "Waiting: linux-a is busy; 1 of 2 nodes is excluded by name; with node laptop allowed it would start now on 1."
+    )
+    fleet.set_available("node_2", False)
+    assert "linux-a is offline, paused or cooling off; " in explain(fleet, wanted).sentence
+    assert [gate.need for gate in explain(fleet, wanted).gates if gate.gate == "excluded_nodes"] == [
+        "any node but laptop"
+    ]
+    pinned = shape(cpu_milli=2_000, node="node_2")
+    assert "node_2" not in explain(fleet, pinned).sentence
+
+
 CHANGES = [
     ({"cpu_milli": 32_000}, "32 cores → 8 cores"),
     ({"cpu_milli": 500, "ram_mb": 64_000}, "ram 64 GB → 32 GB"),

@@ -274,14 +274,17 @@ def _allow_nodes(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
     for row in rows[:_ROWS_LOOKED_AT].tolist():
         profile = fleet.node_at(row).profile
         names = wanted.exclude_nodes & {profile.node_id, profile.name, profile.url}
-        said, rest = " and ".join(sorted(names)), replace(wanted, exclude_nodes=wanted.exclude_nodes - names)
+        said = profile.name if profile.node_id in names else " and ".join(sorted(names))
+        rest = replace(wanted, exclude_nodes=wanted.exclude_nodes - names)
         cost = _COST_WIDEN * len(names)
         steps[names] = _Step("excluded_nodes", f"allow node {said}", f"with node {said} allowed", rest, cost)
     return sorted(steps.values(), key=lambda step: step.cost)[:CHANGES_MAX]
 
 
-def _unpin(_fleet: Fleet, wanted: Requirements, _rows: Rows) -> list[_Step]:
-    change, clause = f"node {wanted.node} → any", "on any node"
+def _unpin(fleet: Fleet, wanted: Requirements, _rows: Rows) -> list[_Step]:
+    row = fleet.row_of(wanted.node)
+    pinned = wanted.node if row is None else fleet.node_at(row).profile.name
+    change, clause = f"node {pinned} → any", "on any node"
     return [_Step("node", change, clause, replace(wanted, node=""), _COST_WIDEN)]
 
 

@@ -30,12 +30,16 @@ __all__ = [
     "blockers",
     "explain",
     "explain_node",
+    "named",
     "preview",
 ]
 
 #: Queued shapes that a node's owner is told about, those with the most jobs first.
 SHAPES_EXPLAINED_MAX = 200
 _PRICE = "price"
+#: What runs there takes of these.
+_FILLED = frozenset({"cores", "ram", "disk", "gpu"})
+_NAMED_MAX = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +124,26 @@ def explain(fleet: Fleet, shape: Shape) -> Explanation:
         nodes=len(fleet),
         eligible_now=eligible_now,
         able=int(np.count_nonzero(verdicts.ever())),
-        gates=tuple(_reports(shape, verdicts)),
+        gates=tuple(_reports(named(fleet, shape), verdicts)),
         changes=() if eligible_now else changes(fleet, shape, verdicts),
     )
     return replace(explanation, sentence=_sentence(fleet, shape, explanation, verdicts=verdicts))
+
+
+def named(fleet: Fleet, shape: Shape) -> Shape:
+    """The same with names of nodes in the place of their ids: for words only."""
+    wanted = shape.requirements
+    if not wanted.node and not wanted.exclude_nodes:
+        return shape
+    excluded = frozenset(_name(fleet, word) for word in wanted.exclude_nodes)
+    return replace(
+        shape, requirements=replace(wanted, node=_name(fleet, wanted.node), exclude_nodes=excluded)
+    )
+
+
+def _name(fleet: Fleet, word: str) -> str:
+    row = fleet.row_of(word)
+    return word if row is None else fleet.node_at(row).profile.name
 
 
 def preview(fleet: Fleet, shape: Shape, limit: int) -> list[NodeVerdict]:
@@ -167,7 +187,7 @@ def explain_node(fleet: Fleet, node_id: str, shapes: Mapping[Shape, int]) -> lis
         reason = "; ".join(gate.text for gate in failed)
         result.append(
             ShapeVerdict(
-                shape=gatewords.describe(shape.requirements),
+                shape=gatewords.describe(named(fleet, shape).requirements),
                 queued=queued,
                 ok=not failed,
                 failed=failed,
@@ -207,7 +227,7 @@ def _failed(fleet: Fleet, shape: Shape, verdicts: Verdicts, *, position: int) ->
     return tuple(
         FailedGate(
             gate=gate,
-            need=gatewords.need(gate, shape),
+            need=gatewords.need(gate, named(fleet, shape)),
             have=gatewords.have(gate, fleet, shape, row=int(verdicts.rows[position])),
             busy=bool(verdicts.idle[gate][position]),
         )
@@ -231,7 +251,10 @@ def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdict
         return f"Can start now on {why.eligible_now} of {_nodes(nodes)}."
     change = why.changes[0] if why.changes else None
     culprits = _culprits(why.gates, change, able=why.able)
-    blame = " and ".join(_blame(fleet, shape, report, verdicts=verdicts) for report in culprits)
+    blame = " and ".join(_blame(fleet, named(fleet, shape), report, verdicts=verdicts) for report in culprits)
+    if all(report.failing == report.failing_even_if_idle for report in culprits):
+        # What it says is wrong for ever with some nodes; there are others, for which it only has to wait.
+        blame = "; ".join([*_able_but(fleet, verdicts), blame])
     opening = "Waiting" if why.able else "No node could ever run this"
     if change:
         return f"{opening}: {blame}; {change.clause} it would start now on {change.nodes}."
@@ -239,6 +262,20 @@ def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdict
         once = "the price moves" if culprits[0].gate == _PRICE else "free"
         return f"{opening}: {blame}; {_nodes(why.able)} could run it once {once}."
     return f"{opening}: {blame}."
+
+
+def _able_but(fleet: Fleet, verdicts: Verdicts) -> Iterable[str]:
+    """The nodes that could run it, and why they do not now: first those that are full."""
+    able, away = verdicts.ever(), ~verdicts.now["available"]
+    full = np.zeros_like(able)
+    for gate in _FILLED & verdicts.now.keys():
+        full |= ~verdicts.now[gate]
+    for mask, words in ((able & full & ~away, "busy"), (able & away, "offline, paused or cooling off")):
+        rows = verdicts.rows[mask].tolist()
+        if rows:
+            names = " and ".join(sorted(fleet.node_at(row).profile.name for row in rows[:_NAMED_MAX]))
+            who = names if len(rows) <= _NAMED_MAX else _nodes(len(rows))
+            yield f"{who} {'is' if len(rows) == 1 else 'are'} {words}"
 
 
 def _blame(fleet: Fleet, shape: Shape, report: GateReport, *, verdicts: Verdicts) -> str:

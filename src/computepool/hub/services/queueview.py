@@ -118,5 +118,8 @@ def _waiting(hub: Hub, principal: Principal) -> list[WaitingRow]:
 def _waiting_row(hub: Hub, shape: Shape, count: int) -> WaitingRow:
     found = explain.explain(hub.registry.fleet, shape)
     return WaitingRow(
-        needs=gatewords.describe(shape.requirements), queued=count, able=found.able, sentence=found.sentence
+        needs=gatewords.describe(explain.named(hub.registry.fleet, shape).requirements),
+        queued=count,
+        able=found.able,
+        sentence=found.sentence,
     )
