@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, text
 from computepool.core.errors import Unavailable
 from computepool.hub import main as hub_main
 from computepool.hub.clock import SystemClock
-from computepool.hub.services import collection, room
+from computepool.hub.services import collection, leases, room
 from computepool.hub.store import dialect, schema
 from computepool.hub.store.tables import artifact_refs
 from computepool.hub.store.tables import artifacts as artifact_table
@@ -196,18 +196,57 @@ async def test_beyond_the_reserve_a_node_is_refused_and_told_why(hub: HubDouble)
     assert (await put(node.client, some(6_001, 2))).status_code == 200, "it may be for olga's job"
 
 
+async def test_what_is_handed_over_meets_the_quota_whenever_it_was_sent(hub: HubDouble) -> None:
+    """A node gathers bytes under a rich account's job, and lays them on a poor one's."""
+    sam, olga = await hub.account("sam", "submitter"), await hub.account("olga", "submitter")
+    node = await hub.node(cores=8)
+    await set_quota(hub, olga, artifact_bytes_max=1_000_000)
+    await submit(olga, needs={"cores": 1})
+    await node.take()
+    junk = [await upload(node.client, some(4_000, number)) for number in range(4)]
+    files = [{"name": f"f{number}", "digest": digest, "size": 4_000} for number, digest in enumerate(junk)]
+    [job_id] = await submit(sam, needs={"cores": 1}, retries=0, spec={"checkpoints": True})
+    [grant] = await node.take()
+    said = (await node.checkpoint(grant.attempt_id, files=files)).json()
+    assert not said["kept"]
+    assert "keeps 0 bytes of files and may keep 10.0 kB; there is no room for 16.0 kB" in said["reason"]
+    assert (await node.checkpoint(grant.attempt_id, files=files[:3])).json()["kept"], "the reserve has room"
+    assert await node.report(grant.attempt_id, outputs=files) == "accepted"
+    job = (await sam.get(f"/jobs/{job_id}")).json()
+    assert (job["state"], job["reason"]) == ("failed", "output_limit")
+    assert "there is no room for 4.0 kB of results" in job["error"], "what it has already is nothing more"
+    assert (await sam.get("/storage")).json()["bytes"] == 0
+
+
+async def test_a_node_sends_only_what_a_job_of_its_could_bring(hub: HubDouble, clock: FakeClock) -> None:
+    node = await hub.node()
+    refused = await put(node.client, some(100))
+    assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
+    assert "holds no job" in refused.json()["detail"]
+    await submit(hub.admin)
+    await node.take()
+    clock.advance(3_600_000)
+    await hub.dispatcher.follow(await leases.expire_overdue(hub.hub))
+    node.sign_in()
+    assert (await put(node.client, some(100))).status_code == 200
+
+
 async def test_a_node_fills_nothing_with_what_no_report_names(tmp_path: Path) -> None:
     async with running_hub(tmp_path, unreported_max_bytes=1_000) as hub:
         node, other = await hub.node(name="one"), await hub.node(name="two")
+        await submit(hub.admin)
+        [grant] = await node.take()
+        await submit(hub.admin)
+        await other.take()
         await upload(node.client, some(900, 1))
         refused = await put(node.client, some(101, 2))
         assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
         assert "no report has named" in refused.json()["detail"]
         assert (await put(other.client, some(101, 2))).status_code == 200
-        await submit(hub.admin)
-        [grant] = await node.take()
         outputs = [{"name": "o", "digest": digest_of(some(900, 1)), "size": 900}]
         assert await node.report(grant.attempt_id, outputs=outputs) == "accepted"
+        await submit(hub.admin)
+        await node.take()
         assert (await put(node.client, some(101, 2))).status_code == 200, "what was reported is the account's"
 
 
@@ -320,6 +359,8 @@ async def test_results_that_wait_to_be_compared_are_kept_as_long_as_their_job_is
 ) -> None:
     node = await hub.node()
     data = some(100)
+    await submit(hub.admin)
+    await node.take()
     await upload(node.client, data)
     [job_id] = await submit(hub.admin, needs={"cores": 1000})
     row = {

@@ -49,7 +49,6 @@ def spec_of(hub: Hub, tx: Tx, job: AnyRow) -> JobSpec:
 async def receive(hub: Hub, node: NodePrincipal, report: CheckpointReport) -> CheckpointReply:
     if not identity.signed_by_node(node, report.signature, report.signed_text()):
         raise Forbidden("The checkpoint is not signed with this node's key.")
-    await room.look(hub, node)
     return await hub.store.write(lambda tx: _receive(hub, tx, report, node=node))
 
 

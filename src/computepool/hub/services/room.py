@@ -7,7 +7,7 @@ reserve a node is refused, and the job fails and says why.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -114,9 +114,37 @@ def count_in(hub: Hub, owner: str, size: int) -> None:
         hub.kept[owner].bytes += size
 
 
-def note_results(hub: Hub, account_ids: Iterable[str]) -> None:
-    """What reports handed on is not in the estimate. Far from the quota that can wait; near it, it is counted anew."""
-    for account_id in account_ids:
+def hand_over(
+    hub: Hub, connection: Connection, account_id: str, *, files: Mapping[str, int], given: dict[str, int]
+) -> str | None:
+    """In the transaction that hands files of a job to its account: what to say where not even the reserve has room.
+
+    `given`: by account, what the transaction gives besides; they are added to it.
+    """
+    besides = given.get(account_id, 0)
+    full = _no_room(hub, connection, account_id, files=files, besides=besides)
+    if full is None:
+        given[account_id] = besides + sum(files.values())
+    return full
+
+
+def _no_room(
+    hub: Hub, connection: Connection, account_id: str, *, files: Mapping[str, int], besides: int
+) -> str | None:
+    known = _estimate(hub, account_id)
+    if known is not None and known.bytes + besides + sum(files.values()) <= known.bytes_max:
+        return None
+    own = artifact_rows.readable_of(connection, files, account_id=account_id)
+    more = besides + sum(size for digest, size in files.items() if digest not in own)
+    # Remembered for the reports that follow: a large account is not counted for each of them.
+    counted = hub.kept[account_id] = _count(hub, connection, account_id, is_node=False)
+    return None if more <= 0 or _has_reserve(hub, counted, more) else _full(counted, more)
+
+
+def note_results(hub: Hub, sizes: Mapping[str, int]) -> None:
+    """By account, what reports handed on. Far from the quota that is good enough; near it, it is counted anew."""
+    for account_id, size in sizes.items():
+        count_in(hub, account_id, size)
         known = hub.kept.get(account_id)
         if known is not None and 2 * known.bytes >= known.bytes_max:
             del hub.kept[account_id]
@@ -153,18 +181,32 @@ def _remember(hub: Hub, owner: str, kept: Kept) -> Kept:
 
 async def _check_results(hub: Hub, node: NodePrincipal, size: int) -> None:
     """The bytes do not say for which of its jobs they are: it is enough that one of their accounts has room."""
-    owners = await hub.store.read(lambda connection: artifact_rows.accounts_at(connection, node.node_id))
+    owners = await hub.store.read(
+        lambda connection: (
+            artifact_rows.accounts_at(connection, node.node_id)
+            or artifact_rows.accounts_late_at(connection, node.node_id)
+        )
+    )
     full = None
     for account_id in owners:
         kept = await _kept(hub, account_id, more=size)
-        if kept.bytes + size <= kept.bytes_max * (1 + hub.settings.artifact_reserve):
+        if _has_reserve(hub, kept, size):
             return
         full = kept
-    if full is not None:
-        raise QuotaExceeded(
-            f"The submitter's account keeps {_size(full.bytes)} of files and may keep {_size(full.bytes_max)}; there is no "
-            f"room for {_size(size)} of results."
-        )
+    if full is None:
+        raise QuotaExceeded("This node holds no job that this could be a result of.")
+    raise QuotaExceeded(_full(full, size))
+
+
+def _has_reserve(hub: Hub, kept: Kept, more: int) -> bool:
+    return kept.bytes + more <= kept.bytes_max * (1 + hub.settings.artifact_reserve)
+
+
+def _full(kept: Kept, more: int) -> str:
+    return (
+        f"The submitter's account keeps {_size(kept.bytes)} of files and may keep {_size(kept.bytes_max)}; there is no "
+        f"room for {_size(more)} of results."
+    )
 
 
 def _of(kept: Kept) -> str:

@@ -15,6 +15,7 @@ from computepool.hub.store import dialect
 from computepool.hub.store import groups as group_rows
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import (
+    IS_LATE,
     IS_LIVE,
     IS_OPEN,
     accounts,
@@ -308,6 +309,17 @@ def accounts_at(connection: Connection, node_id: str) -> list[str]:
         select(jobs.c.account_id)
         .join(attempts, attempts.c.job_id == jobs.c.id)
         .where(attempts.c.node_id == node_id, IS_LIVE)
+        .distinct()
+    )
+    return list(connection.execute(statement).scalars())
+
+
+def accounts_late_at(connection: Connection, node_id: str) -> list[str]:
+    """Whose jobs it held until their leases ran out, and may still bring a result of."""
+    statement = (
+        select(jobs.c.account_id)
+        .join(attempts, attempts.c.job_id == jobs.c.id)
+        .where(attempts.c.node_id == node_id, IS_LATE, attempts.c.report_digest.is_(None), IS_OPEN)
         .distinct()
     )
     return list(connection.execute(statement).scalars())
