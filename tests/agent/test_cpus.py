@@ -177,6 +177,7 @@ while True:
     if now != seen:
         seen = now
         print(*now, flush=True)
+    sum(range(100_000))  # enough to be seen as a percent or more
     time.sleep(0.02)
 """
 
