@@ -34,7 +34,7 @@ def test_nothing_but_an_answer_is_taken_for_one(data: bytes) -> None:
 
 
 def test_an_answer_is_taken() -> None:
-    assert _parse(b'[1, "result", "null", 5, 6, 7, false, 8, 9]') is not None
+    assert _parse(b'[1, "result", "null", 5, 6, 7, false, 8, 9, 0]') is not None
     for bad in (
         b'[-1, "result", "null", 5, 6, 7, false, 8, 9]',
         b'[1, "fantasy", "null", 5, 6, 7, false, 8, 9]',
@@ -83,7 +83,11 @@ def saying(message: bytes) -> Callable[[], str]:
 @pytest.mark.parametrize("level", ["namespace", "gvisor"])
 @pytest.mark.parametrize(
     "message",
-    [b"nonsense", b'[99, "result", "1", 0, 0, 0, false, 0, 0]', b'[0, "ready", "", 0, 0, 0, false, 0, 0]'],
+    [
+        b"nonsense",
+        b'[99, "result", "1", 0, 0, 0, false, 0, 0, 0]',
+        b'[0, "ready", "", 0, 0, 0, false, 0, 0, 0]',
+    ],
     ids=["nonsense", "another call", "ready again"],
 )
 async def test_a_function_that_speaks_for_its_worker(

@@ -7,7 +7,7 @@ import asyncio
 import httpx2
 
 from computepool.testing.hub import HubDouble
-from tests.hub.submitting import submit
+from tests.hub.submitting import COMMAND, submit
 
 
 async def make_group(client: httpx2.AsyncClient, name: str = "batch") -> str:
@@ -68,3 +68,46 @@ async def test_a_strangers_group_is_not_there(hub: HubDouble) -> None:
     assert (await stranger.get(f"/groups/{group}/results")).status_code == 404
     body = {"spec": {"kind": "command", "name": "x", "argv": ["true"]}, "group_id": group}
     assert (await stranger.post("/jobs", json=body)).status_code == 404
+
+
+async def send_items(client: httpx2.AsyncClient, group: str, *items: dict[str, object]) -> list[str]:
+    answer = await client.post("/jobs", json={"spec": COMMAND, "items": list(items), "group_id": group})
+    assert answer.status_code == 201, answer.text
+    return list(answer.json()["job_ids"])
+
+
+async def test_items_that_travel_together_count_once_each_as_what_came_of_them(any_hub: HubDouble) -> None:
+    """Two jobs of 10: three items of one raised, and are tried again; the other one died, and is sent in two parts."""
+    hub = any_hub
+    node = await hub.node(cores=8)
+    group, other = await make_group(hub.admin), await make_group(hub.admin, "other")
+
+    async def counts() -> dict[str, int]:
+        return dict((await hub.admin.get(f"/groups/{group}")).json()["counts"])
+
+    raised, died = await send_items(hub.admin, group, {"units": 10}, {"units": 10})
+    grants = {grant.job_id: grant.attempt_id for grant in await node.take(2)}
+    await node.report(grants[raised], units_failed=3)
+    await node.report(grants[died], outcome="failed", reason="exception")
+    assert await counts() == {"succeeded": 7, "failed": 13}
+    found = (await hub.admin.get(f"/groups/{group}/summary")).json()
+    assert [item["job_id"] for item in found["results"]["items"]] == [raised]
+    assert [(item["job_id"], item["units_failed"]) for item in found["failures"]["items"]] == [
+        (raised, 3),
+        (died, 0),
+    ]
+
+    again = [{"units": 5, "replaces": died}] * 2 + [{"replaces": raised}] * 3
+    jobs = await send_items(hub.admin, group, *again)
+    assert await counts() == {"succeeded": 7, "queued": 13}
+    grants = {grant.job_id: grant.attempt_id for grant in await node.take(5)}
+    for place, job_id in enumerate(jobs):
+        said = {"outcome": "failed", "reason": "exception"} if place == 4 else {"units_failed": 99}
+        await node.report(grants[job_id], **said)
+    # More than there are is all of them, and a job of one item says by its own end what came of it.
+    assert await counts() == {"succeeded": 9, "failed": 11}
+    found = (await hub.admin.get(f"/groups/{group}/summary")).json()
+    assert [item["job_id"] for item in found["failures"]["items"]] == [jobs[0], jobs[1], jobs[4]]
+
+    await send_items(hub.admin, other, {"replaces": raised}, {"replaces": "job_nowhere"})
+    assert (await hub.admin.get(f"/groups/{group}")).json()["total"] == 20

@@ -78,6 +78,14 @@ def test_only_the_guilty_items_fail(real: Pool) -> None:
     assert [result for result in results if not isinstance(result, JobFailed)] == [
         number for number in range(100) if number not in ENDS
     ]
+    group = real.groups.list(limit=1)[0]
+    assert group.counts == {"succeeded": 100 - len(ENDS), "failed": len(ENDS)}
+
+
+def test_a_map_that_raises_everywhere_has_failed_everywhere(real: Pool) -> None:
+    for retries in (0, 1):
+        list(real.map(int, ["x"] * 20, chunksize=10, retries=retries, return_exceptions=True, progress=False))
+        assert real.groups.list(limit=1)[0].counts == {"failed": 20}
 
 
 def test_an_items_files_are_its_own(real: Pool) -> None:

@@ -62,9 +62,10 @@ class Worker:
         for name, stream in self._streams.items():
             setattr(sys, name, stream)
         self._cpu_us = _cpu_us()
+        self._failed = 0  #: items of this call's bundle that raised
 
     def run(self) -> None:
-        self._send([0, READY, "", 0, 0, 0, False, 0, 0])
+        self._send([0, READY, "", 0, 0, 0, False, 0, 0, 0])
         while True:
             message = self._channel.recv(FRAME_MAX + 1)
             if not message:
@@ -85,6 +86,7 @@ class Worker:
             else:
                 environ.pop(name, None)
         environ["COMPUTEPOOL_MOVES"] = "1" if saves == MOVES else ""
+        self._failed = 0
         started = time.perf_counter_ns()
         kind, text = self._call(spec, payload, function=function, allow_pickle=allow_pickle)
         wall_us = (time.perf_counter_ns() - started) // 1000
@@ -130,6 +132,7 @@ class Worker:
                 raise
             except BaseException as error:  # noqa: BLE001 - as for a single call
                 parts.append(bundles.raised(_ADDRESS.sub("0x…", _traceback(error))))
+                self._failed += 1
             if os.getpid() != self._pid:
                 os._exit(0)
             self._mend_streams()
@@ -152,7 +155,7 @@ class Worker:
         used = resource.getrusage(resource.RUSAGE_SELF)
         total_us = _cpu_us()
         cpu_us, self._cpu_us = total_us - self._cpu_us, total_us
-        answer = [seq, kind, text, wall_us, cpu_us, used.ru_maxrss, has_outputs, *ends]
+        answer = [seq, kind, text, wall_us, cpu_us, used.ru_maxrss, has_outputs, *ends, self._failed]
         if len(text) > FRAME_MAX // 6 or not self._send(answer):
             folder = Path(self._home, ANSWER_FOLDER.format(seq))
             folder.mkdir()

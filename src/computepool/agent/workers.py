@@ -62,6 +62,7 @@ class Answer(NamedTuple):
     cpu_us: int
     peak_rss_kb: int
     has_outputs: bool
+    failed: int = 0  #: items of a bundle that raised
 
 
 class Lost(NamedTuple):
@@ -330,14 +331,14 @@ def output_file(folder: Path) -> int:
 def _parse(data: bytes) -> tuple[int, Answer, list[int]] | None:
     """None for anything but an answer of exactly the expected shape."""
     try:
-        seq, kind, text, wall_us, cpu_us, rss_kb, outputs, stdout, stderr = json.loads(data)
+        seq, kind, text, wall_us, cpu_us, rss_kb, outputs, stdout, stderr, failed = json.loads(data)
     except (ValueError, TypeError, RecursionError):
         return None
-    numbers = (seq, wall_us, cpu_us, rss_kb, stdout, stderr)
+    numbers = (seq, wall_us, cpu_us, rss_kb, stdout, stderr, failed)
     if type(kind) is not str or kind not in _KINDS or type(text) is not str:
         return None
     if any(type(number) is not int or not 0 <= number < _NUMBER_MAX for number in numbers):
         return None
     if type(outputs) is not bool:
         return None
-    return seq, Answer(kind, text, wall_us, cpu_us, rss_kb, outputs), [stdout, stderr]
+    return seq, Answer(kind, text, wall_us, cpu_us, rss_kb, outputs, failed), [stdout, stderr]

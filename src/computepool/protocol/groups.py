@@ -213,7 +213,9 @@ class ArrivalRequest(Request):
     files: Count
     bytes: Count
     folder: Annotated[str, StringConstraints(max_length=300)]
-    path: Annotated[str, StringConstraints(max_length=PATH_MAX)] | None = None  #: where that is on this machine
+    path: Annotated[str, StringConstraints(max_length=PATH_MAX)] | None = (
+        None  #: where that is on this machine
+    )
     manifest: Digest  #: SHA-256 of the list of all that was written
     digests: list[Digest] = Field(default=[], max_length=DIGESTS_MAX)  #: of the artifacts, sorted
 

@@ -216,6 +216,9 @@ class Item(Request):
     )  #: base64; arguments of a function
     payload_artifact: Digest | None = None
     units: int = Field(default=1, ge=1, le=UNITS_MAX)  #: how many items of its group the job does
+    replaces: Id | None = (
+        None  #: a finished job of the group that had these items: they count here from now on
+    )
 
 
 class CompareFunction(Request):

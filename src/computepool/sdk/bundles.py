@@ -59,6 +59,7 @@ class Task:
     data: bytes
     item: str | None = None
     tried: bool = False  #: it raised once, so its tries are one fewer
+    replaces: str | None = None  #: the job that had it before
 
 
 #: What came of an item: its index, and its value or the exception in its place.
@@ -241,6 +242,8 @@ class Feed:
     def _split(self, job: Bundle, *, stop: bool = False) -> None:
         """Only the guilty item may fail, and which one it is shows when it is alone."""
         tasks = job.tasks
+        for task in tasks:
+            task.replaces = job.job_id
         size = len(tasks) // _PARTS if len(tasks) > 2 * _PARTS and not stop else 1
         parts = [tasks[start : start + size] for start in range(0, len(tasks), size)]
         with self.session.lock:
@@ -280,10 +283,13 @@ class Bundle:
 
     def _item(self) -> str:
         first = self.tasks[0]
+        before = (
+            "" if first.replaces is None else f',"replaces":"{first.replaces}"'
+        )  # all of a part had one job
         if len(self.tasks) == 1:
-            return first.item or f'{{"payload":"{functions.text(first.data)}"}}'
+            return first.item or f'{{"payload":"{functions.text(first.data)}"{before}}}'
         data = bundles.pack([task.data for task in self.tasks])
-        return f'{{"payload":"{functions.text(data)}","units":{len(self.tasks)}}}'
+        return f'{{"payload":"{functions.text(data)}","units":{len(self.tasks)}{before}}}'
 
     # what the session calls
     def assign(self, job_id: str) -> None:
@@ -324,7 +330,7 @@ class Bundle:
             if kind == bundles.VALUE:
                 outcomes.append((task.index, value, None))
             elif kind == bundles.RAISED and self.feed.submission.retries > 0:
-                task.tried = True
+                task.tried, task.replaces = True, self.job_id
                 again.append(task)
             else:
                 outcomes.append((task.index, None, _item_error(result.job_id, kind, value)))

@@ -74,6 +74,9 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> t
     ids = [report.attempt_id for report in request.reports]
     checks = verification.draw(hub, node.node_id, ids)
 
+    if any(map(_named_artifacts, request.reports)):
+        await room.look(hub, node)
+
     def unit(tx: Tx) -> Settled:
         settling = _Settling(hub, tx, node, jitter=jitter, checks=checks, logs=request.logs)
         return settling.run(request.reports)
@@ -244,6 +247,7 @@ class _Settling:
                 "artifact": None,
                 "files": None,
                 "shown": report.printed,
+                "items_failed": report.units_failed,
             }
         )
 

@@ -117,6 +117,7 @@ def _job_items(connection: Connection, rows: list[AnyRow]) -> list[GroupItem]:
             state=row.state,
             sentence=views.status(row, node=names.get(row.node_id)),
             units=row.units,
+            units_failed=row.units_failed,
             meta=_meta(row),
             duplicates=row.duplicates or 0,
             finished_at_ms=row.finished_at_ms,

@@ -116,6 +116,7 @@ _REPORT = (
         result_artifact=bindparam("artifact"),
         outputs=bindparam("files"),
         printed=bindparam("shown"),
+        units_failed=bindparam("items_failed"),
     )
 )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, func, select, update
+from sqlalchemy import Connection, Select, bindparam, case, func, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from computepool.core.errors import InvariantViolation
@@ -129,13 +130,41 @@ def list_jobs(
 
 
 def count_group(connection: Connection, group_id: str) -> dict[str, int]:
-    """In units, by state."""
+    """In units, by state. Items that raised are failed, although the job that carried them succeeded."""
+    units, failed = func.sum(jobs.c.units), func.sum(jobs.c.units_failed)
     statement = (
-        select(jobs.c.state, func.sum(jobs.c.units).label("units"))
+        select(jobs.c.state, units.label("units"), failed.label("failed"))
         .where(jobs.c.group_id == group_id)
         .group_by(jobs.c.state)
     )
-    return {row.state: int(row.units) for row in connection.execute(statement)}
+    counts: Counter[str] = Counter()
+    for row in connection.execute(statement):
+        counts[row.state] += int(row.units) - int(row.failed)
+        counts[JobState.FAILED.value] += int(row.failed)
+    return {state: count for state, count in counts.items() if count}
+
+
+_TAKE_UNITS = (
+    update(jobs)
+    .where(
+        jobs.c.id == bindparam("job"),
+        jobs.c.group_id == bindparam("group"),
+        jobs.c.finished_at_ms.is_not(None),
+    )
+    .values(
+        units=case((jobs.c.units > bindparam("taken"), jobs.c.units - bindparam("taken")), else_=0),
+        units_failed=case(
+            (jobs.c.units_failed > bindparam("taken"), jobs.c.units_failed - bindparam("taken")), else_=0
+        ),
+    )
+)
+
+
+def take_units(tx: Tx, group_id: str, taken: Mapping[str, int]) -> None:
+    """From finished jobs of the group whose items were sent again: each counts once, where it is now."""
+    if taken:
+        rows = [{"job": job_id, "group": group_id, "taken": count} for job_id, count in sorted(taken.items())]
+        tx.connection.execute(_TAKE_UNITS, rows)
 
 
 def open_in_group(connection: Connection, group_id: str) -> list[str]:
@@ -256,6 +285,7 @@ _ACCEPT = (
         result_artifact=bindparam("artifact"),
         charge=bindparam("cost"),
         verdict=bindparam("believed"),
+        units_failed=bindparam("items_failed"),
         progress=1.0,
     )
 )

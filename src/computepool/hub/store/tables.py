@@ -320,6 +320,7 @@ jobs = Table(
     Column("moves", Integer, nullable=False, server_default="0"),
     Column("watched", Boolean, nullable=False, server_default=text("false")),  # its group is: see there
     Column("units", Integer, nullable=False, server_default="1"),  # how many items of its group it does
+    Column("units_failed", Integer, nullable=False, server_default="0"),  # of them, where it succeeded
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
 )
@@ -377,6 +378,7 @@ attempts = Table(
     Column("streak", Integer, nullable=False, server_default="0"),  # of its node, when it was reported
     Column("result", FreeText),
     Column("result_artifact", Text),
+    Column("units_failed", Integer, nullable=False, server_default="0"),  # of the items it carried
     Column("outputs", FreeText),  # JSON: name to digest
     Column("printed", Text),  # digest
     # A lane runs its attempts one after the other: when it was opened, and what all of it has been paid for so far.
@@ -395,9 +397,7 @@ Index("ix_attempts_live", attempts.c.node_id, **_where(_LIVE))
 Index("ix_attempts_lease", attempts.c.lease_until_ms, **_where(_LIVE))
 Index("ix_attempts_results", attempts.c.node_id, attempts.c.finished_at_ms, **_where("outcome IS NOT NULL"))
 Index("ix_attempts_lane", attempts.c.lane, attempts.c.lane_billed_ms, **_where("lane_billed_ms IS NOT NULL"))
-Index("ix_attempts_late", attempts.c.node_id, **_where("state = 'expired'"))
 IS_LIVE = text(f"attempts.{_LIVE}")
-IS_LATE = text("attempts.state = 'expired'")
 IS_BILLED = text("attempts.lane_billed_ms IS NOT NULL")
 
 artifacts = Table(

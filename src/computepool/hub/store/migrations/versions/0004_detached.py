@@ -71,13 +71,14 @@ def _files() -> None:
     now = text("UPDATE artifact_refs SET created_at_ms = :now").bindparams(now=SystemClock().now_ms())
     op.execute(now)
     op.create_index("ix_artifact_refs_created", "artifact_refs", ["created_at_ms"])
-    _partial_index("ix_attempts_late", "attempts", ["node_id"], where="state = 'expired'")
     op.add_column("accounts", Column("artifact_bytes_max", BigInteger))
     op.add_column("accounts", Column("artifact_keep_s", BigInteger))
 
 
 def _bundles() -> None:
     op.add_column("jobs", Column("units", Integer, nullable=False, server_default="1"))
+    op.add_column("jobs", Column("units_failed", Integer, nullable=False, server_default="0"))
+    op.add_column("attempts", Column("units_failed", Integer, nullable=False, server_default="0"))
 
 
 def _collectors() -> None:
