@@ -78,3 +78,43 @@ def test_a_node_is_found_here_wherever_its_data_is(tmp_path: Path) -> None:
     homes.remember(folder)
     homes.remember(tmp_path / "gone" / "node")
     assert list(homes._ids_here()) == ["node_1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("COMPUTEPOOL_WEBHOOK_PRIVATE", "10.0.0.0/8,10.0.0.0/33", "'10.0.0.0/33' is no network"),
+        ("COMPUTEPOOL_JOBS_OPEN_MAX", "many", "valid integer"),
+        ("COMPUTEPOOL_BLOBS", "s4://x", "s3://bucket/prefix"),
+        ("COMPUTEPOOL_BLOBS", "s3://bucket/x", "does not answer"),
+        ("COMPUTEPOOL_S3_ENDPOINT", "nonsense", "Invalid endpoint"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence_with_its_name(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
+) -> None:
+    if "S3" in name or value.startswith("s3"):
+        monkeypatch.setenv("COMPUTEPOOL_BLOBS", "s3://bucket/x")
+        monkeypatch.setenv("COMPUTEPOOL_S3_ENDPOINT", f"http://127.0.0.1:{free_port()}")
+        monkeypatch.setenv("COMPUTEPOOL_S3_REGION", "us-east-1")
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv(name, value)
+    done = run("hub", "start", "--port", free_port())
+    said = done.err.splitlines()[-1]
+    assert done.code in (2, 3)
+    assert words in said
+    assert name.partition("_S3_")[0] in said
+    assert "pydantic" not in done.err
+    assert "Traceback" not in done.err
+
+
+def test_what_cannot_be_a_code_or_an_event_is_said_at_once(hub: FakeHub, run: Run) -> None:
+    done = run("host", "--name", "a", "--peer", hub.url, "--code", "a")
+    assert (done.code, done.err) == (2, "--code: 'a' is no code; `pool node code` makes one.\n")
+    done = run("webhooks", "add", "https://example.org/x", "--event", "job.finnished")
+    assert (done.code, "did you mean job.finished?" in done.err) == (2, True)
+
+
+def test_there_is_nothing_to_export_without_a_key(run: Run) -> None:
+    done = run("seal", "export")
+    assert (done.code, done.out, "pool seal init" in done.err) == (2, "", True)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from computepool.cli import output
+from computepool.cli import nodecodes, output
 from computepool.cli.confirming import Yes, confirm
 from computepool.cli.folders import data_folder, node_folder
 from computepool.cli.hub import check_port
@@ -132,6 +132,7 @@ def host(
     base = (data or data_folder() / "hosts" / chosen).expanduser().absolute()
     given = {"mesh_version": mesh_version, "peer": peer, "port": port, "bind_public": bind_public}
     me = _agreed(_remembered(base), chosen, yes=yes, given={**given, "lent": tuple(lent) or None})
+    nodecodes.checked(code)
     run = _join if me.peer else _begin
     with Together(base) as machine:
         run(machine, me, code=code, json=json)

@@ -35,8 +35,26 @@ def hub_settings(
     given: dict[str, Any] = {"host": host, "port": port, "public_url": public_url}
     if data is not None or "COMPUTEPOOL_DATA_DIR" not in os.environ:
         given["data_dir"] = hub_folder(data_folder(data))
-    made: Settings = settings.Settings(**{name: value for name, value in given.items() if value is not None})
+    try:
+        made: Settings = settings.Settings(
+            **{name: value for name, value in given.items() if value is not None}
+        )
+    except ValueError as error:  # pydantic's is one
+        raise _wrong_setting(error, settings.Settings) from error
     return made
+
+
+def _wrong_setting(error: Any, settings: Any) -> Exception:
+    """A sentence with the variable's name. What a rule over all of them refuses begins with a field's name."""
+    from computepool.core.errors import BadRequest
+
+    first = error.errors(include_url=False, include_context=False)[0]
+    words = str(first["msg"]).removeprefix("Value error, ")
+    field = str(first["loc"][0]) if first["loc"] else words.partition(" ")[0].rstrip(":")
+    if field not in settings.model_fields:
+        return BadRequest(f"{words}.")
+    words = words.removeprefix(field).lstrip(": ")
+    return BadRequest(f"COMPUTEPOOL_{field.upper()}: {words}.", field=field)
 
 
 @app.command()

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
 
 from computepool.cli import output
 from computepool.cli.options import Json, open_pool
+
+_CODE = re.compile(r"[!-~]{8,128}")
+
+
+def checked(given: str | None) -> str | None:
+    """What cannot be a code is said before anything is started with it."""
+    from computepool.core.errors import BadRequest
+
+    if given is not None and not _CODE.fullmatch(given):
+        raise BadRequest(f"--code: {given!r} is no code; `pool node code` makes one.", field="code")
+    return given
 
 
 def code(

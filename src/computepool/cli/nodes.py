@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from computepool.cli import output, runtimes
+from computepool.cli import nodecodes, output, runtimes
 from computepool.cli.children import watch_parent
 from computepool.cli.folders import data_folder, node_folder
 from computepool.cli.options import Json, Limit, accepts, open_pool, pairs
@@ -154,7 +154,7 @@ def agent_config(
     return AgentConfig(
         hub_url=hub or _enrolled_at(folder),
         data_dir=folder,
-        code=code,
+        code=nodecodes.checked(code),
         tags=tuple(tag or ()),
         properties=pairs(property_, what="--property"),
         region=region,

@@ -104,9 +104,13 @@ def export() -> None:
     Examples:
       pool seal export > my-seal-keys.json
     """
+    from computepool.core.errors import BadRequest
     from computepool.sdk import sealing
 
-    output.say(sealing.as_json(sealing.load()).rstrip())
+    file = sealing.load()
+    if not file.keys:
+        raise BadRequest("There is no key to export: make one with `pool seal init`.")
+    output.say(sealing.as_json(file).rstrip())
 
 
 @app.command("import")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -35,6 +36,7 @@ def add(
     """
     from computepool.protocol.webhooks import DEFAULT_EVENTS
 
+    _check_events(event or ())
     made = open_pool().webhooks.add(url, events=event or DEFAULT_EVENTS)
     if json:
         output.print_json(made)
@@ -42,6 +44,19 @@ def add(
     output.say(f"{made.id}: {', '.join(made.events)} to {made.url}")
     output.say(f"Secret, shown this once: {made.secret}")
     output.note(f"Try it out: pool webhooks test {made.id}")
+
+
+def _check_events(names: Sequence[str]) -> None:
+    from difflib import get_close_matches
+
+    from computepool.core.errors import BadRequest
+    from computepool.protocol.webhooks import EVENTS
+
+    for name in names:
+        if name not in EVENTS:
+            near = get_close_matches(name, EVENTS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(EVENTS)}."
+            raise BadRequest(f"--event: there is no event {name!r}; {hint}", field="events")
 
 
 @app.command("list")

@@ -11,7 +11,9 @@ from typing import TypeVar
 
 import uvicorn
 
+from computepool.core.errors import Unavailable
 from computepool.hub.app import build_hub, create_app, release_waiters
+from computepool.hub.blobs.base import place_of
 from computepool.hub.blobs.choice import make_blobs
 from computepool.hub.clock import SystemClock, new_id
 from computepool.hub.receiving import protocol_for
@@ -38,6 +40,7 @@ def serve(settings: Settings) -> None:
     )
     # Refused here, with a sentence, rather than inside the server's start-up.
     HubLock(settings.url).release()
+    _check_blobs(settings)
     app = create_app(settings)
     config = uvicorn.Config(
         app,
@@ -57,6 +60,14 @@ def serve(settings: Settings) -> None:
     server.run()
     if not server.started:
         raise SystemExit(_START_FAILED)
+
+
+def _check_blobs(settings: Settings) -> None:
+    """That the store of artifacts is there and lets us in; at S3, by a look at an object that is not there."""
+    try:
+        make_blobs(settings).size(place_of("0" * 64, "0" * 16))
+    except Unavailable as error:
+        raise Unavailable(f"{error.detail} (COMPUTEPOOL_BLOBS={settings.blobs}, COMPUTEPOOL_S3_…)") from error
 
 
 class _Server(uvicorn.Server):

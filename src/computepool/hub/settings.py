@@ -265,7 +265,10 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _webhook_networks_are_networks(self) -> Self:
-        self.webhook_networks()
+        try:
+            self.webhook_networks()
+        except ValueError as error:
+            raise ValueError(f"webhook_private: {error}") from None
         return self
 
     def webhook_networks(self) -> tuple[Network, ...]:

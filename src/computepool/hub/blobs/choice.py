@@ -17,7 +17,10 @@ def make_blobs(settings: Settings) -> Blobs:
         return DiskBlobs(settings.data_dir, chunk_bytes=settings.artifact_chunk_bytes)
     address = urlsplit(settings.blobs)
     if address.scheme != "s3" or not address.netloc or address.query or address.fragment:
-        raise BadRequest("blobs must be empty (the hub's own disk) or s3://bucket/prefix", field="blobs")
+        raise BadRequest(
+            f"COMPUTEPOOL_BLOBS is empty (the hub's own disk) or s3://bucket/prefix, not {settings.blobs!r}.",
+            field="blobs",
+        )
     prefix = address.path.strip("/")
     module = _s3()
     blobs: Blobs = module.S3Blobs(

@@ -61,7 +61,13 @@ class S3Blobs:
     def __init__(self, service: Service) -> None:
         self._bucket, self._prefix, self.part_bytes = service.bucket, service.prefix, service.part_bytes
         self.hashes = RunningHashes()
-        self._client: Any = boto3.client(
+        try:
+            self._client = self._connected(service)
+        except (BotoCoreError, ValueError) as error:  # the endpoint is no address, or the region is not known
+            raise Unavailable(f"The artifact store cannot be used: {error}") from error
+
+    def _connected(self, service: Service) -> Any:
+        return boto3.client(
             "s3",
             endpoint_url=service.endpoint or None,
             region_name=service.region or None,
