@@ -100,11 +100,19 @@ def test_the_collector_in_python(pool: Pool) -> None:
 
 def test_many_submits_at_once_make_one_group(pool: Pool, run: Run) -> None:
     command = [sys.executable, "-m", "computepool.cli", "submit", "--group", "together", "--", "true"]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    jobs = {process.communicate(timeout=60)[0].strip() for process in running}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = [subprocess.Popen(command, **pipes, text=True) for _ in range(3)]  # type: ignore[call-overload]
+    ends = [process.communicate(timeout=60) for process in running]
+    jobs = {said[0].strip() for said in ends}
+    assert all("Waiting: no node is connected." in said[1] for said in ends), (
+        "nobody waits, so it is said now"
+    )
     group = pool.groups.find("together")
     assert {job.id for job in pool.jobs.list(group_id=group.id)} == jobs
     assert len(pool.groups.list(name="together")) == 1
+    shown = run("jobs", "groups", "--group", "together").out
+    rows = [line.split("\t") for line in shown.splitlines() if line.startswith("(no key)\t")]
+    assert {row[1]: row[3] for row in rows} == dict.fromkeys(jobs, "Waiting: no node is connected.")
     cancelled = run("group", "cancel", "together")
     assert "3 cancelled" in cancelled.out
 

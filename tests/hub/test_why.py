@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from computepool.testing.hub import HubDouble
+from pathlib import Path
+
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit
 
 
@@ -74,3 +77,24 @@ async def test_a_node_is_told_why_it_has_no_work(hub: HubDouble) -> None:
     assert said["rows"][0]["queued"] == 1
     await hub.admin.post(f"/nodes/{node.node_id}/state", json={"state": "paused"})
     assert "paused" in (await hub.admin.get(path)).json()["sentence"]
+
+
+async def test_a_node_that_is_offline_is_named_with_since_when(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with running_hub(tmp_path, clock=clock, tick_s=10_000) as hub:
+        gone = await hub.node(name="gpu-a", tags=["gpu"])
+        made = {"name": "sweep", "home": "gpu-a", "return_home": True}
+        group = (await hub.admin.post("/groups", json=made)).json()["id"]
+        clock.advance(3_600_000)
+        hub.hub.registry.on_node_lost(gone.node_id)
+        await hub.node(name="plain")
+        [job_id] = await submit(hub.admin, needs={"tags": ["gpu"]}, group_id=group)
+        said = await why(hub, job_id)
+        assert "gpu-a, which could run it, is offline since" in str(said["sentence"])
+        assert said["unsatisfiable"] is False
+        home = (await hub.admin.get(f"/groups/{group}")).json()["home"]
+        assert "goes to gpu-a when it is complete (offline since" in home["sentence"]
+        pending = (await hub.admin.get(f"/groups/{group}/summary")).json()["waiting"]["items"]
+        assert "lacks tag gpu" in pending[0]["sentence"], "in a list only what costs nothing to say"
+        [other] = await submit(hub.admin, needs={"tags": ["tpu"]})
+        assert (await why(hub, other))["unsatisfiable"] is True

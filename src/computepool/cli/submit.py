@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,6 +84,8 @@ def submit(
     reply = _send(pool, work, spec, slices=slices, group=group)
     if not (wait or out):
         _say(reply, spec, json=json)
+        if not json:
+            _warn(pool, reply.job_ids[0])
         return
     pool = open_pool(patience_s=WATCH_PATIENCE_S)
     if slices:
@@ -122,6 +125,16 @@ def _say(reply: SubmitReply, spec: JobSpec, *, json: bool) -> None:
     output.note(
         f"Submitted {what}{held}. Follow: pool jobs logs -f {reply.job_ids[0]} · why it waits: pool jobs why {reply.job_ids[0]}"
     )
+
+
+def _warn(pool: Pool, job_id: str) -> None:
+    """Nobody waits for it, so nobody would notice that it waits for ever."""
+    from computepool.sdk.errors import ComputePoolError
+
+    with suppress(ComputePoolError):  # it is submitted, whatever becomes of this
+        found = pool.jobs.why(job_id)
+        if found.unsatisfiable or (not found.nodes and found.reason == "waiting_for_node"):
+            output.note(found.sentence)
 
 
 def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None) -> None:

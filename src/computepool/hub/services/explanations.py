@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from computepool.core import explain
+from computepool.core.fleet import Fleet
 from computepool.core.jobs import JobState
 from computepool.core.resources import Shape
-from computepool.hub.services import jobs, meshes, views
+from computepool.hub.services import homes, jobs, meshes, views
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
+from computepool.hub.store import nodes as node_rows
 from computepool.protocol.jobs import (
     ChangeView,
     GateView,
@@ -18,6 +22,12 @@ from computepool.protocol.jobs import (
     WhyView,
     asked,
 )
+from computepool.protocol.nodes import Profile
+
+#: Explained for one list; looking at every node for each takes a while.
+_KINDS_MAX = 5
+#: Nodes that are looked at when none that is here could run a job.
+_AWAY_MAX = 50
 
 
 async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
@@ -38,7 +48,14 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
     requirements = job.spec.requirements()
     shape = hub.backlog.shape_of(job_id) if job_id in hub.backlog else Shape(requirements, job.account_id)
     found = explain.explain(hub.registry.fleet, shape)
-    return _why(hub, found).model_copy(
+    said = _why(hub, found)
+    if not found.able and (away := await _away(hub, shape)):
+        rest = said.sentence.partition(": ")[2]
+        others = "the others could never run it: " if found.unsatisfiable else ""
+        said = said.model_copy(
+            update={"sentence": f"Waiting: {away}; {others}{rest}", "unsatisfiable": False}
+        )
+    return said.model_copy(
         update={
             "job_id": job_id,
             "state": job.state,
@@ -46,6 +63,36 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
             "ahead": hub.backlog.position(job_id),
         }
     )
+
+
+async def _away(hub: Hub, shape: Shape) -> str:
+    """The last of the nodes that could run it and are offline; empty if there is none."""
+    rows = await hub.store.read(lambda connection: node_rows.lately_seen(connection, limit=_AWAY_MAX))
+    gone = [(row, since_ms) for row in rows if (since_ms := homes.offline_since(hub, row)) is not None]
+    for row, since_ms in gone:
+        fleet = Fleet()
+        profile = Profile.model_validate_json(row.profile)
+        fleet.upsert(profile.node_profile(node_id=row.id, owner=row.account_id))
+        if explain.explain(fleet, shape).able:
+            return f"{row.name}, which could run it, is offline since {homes.moment(since_ms)}"
+    return ""
+
+
+def of_queued(hub: Hub, job_ids: Iterable[str]) -> dict[str, str]:
+    """Of those that wait for a node and cannot start now, why: for lists, so only of a few kinds of jobs."""
+    known: dict[Shape, explain.Explanation] = {}
+    found: dict[str, str] = {}
+    for job_id in job_ids:
+        if job_id not in hub.backlog or hub.backlog.ready_at_ms(job_id) is not None:
+            continue
+        shape = hub.backlog.shape_of(job_id)
+        if shape not in known:
+            if len(known) == _KINDS_MAX:
+                continue
+            known[shape] = explain.explain(hub.registry.fleet, shape)
+        if not known[shape].eligible_now:
+            found[job_id] = known[shape].sentence
+    return found
 
 
 async def _succeeded(hub: Hub, principal: Principal, job_id: str) -> bool:

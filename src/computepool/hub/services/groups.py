@@ -8,7 +8,7 @@ from typing import Any
 
 from computepool.core.jobs import TERMINAL, JobState, Reason
 from computepool.hub.clock import new_id
-from computepool.hub.services import access, homes, lifecycle, views
+from computepool.hub.services import access, homes, lifecycle, room, views
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
@@ -30,8 +30,8 @@ _CANCEL_BATCH = 500
 _OWNERS_MAX = 100_000
 
 
-def view(connection: Connection, row: AnyRow) -> dict[str, Any]:
-    """The fields of a GroupView."""
+def view(connection: Connection, row: AnyRow, *, hub: Hub | None = None) -> dict[str, Any]:
+    """The fields of a GroupView; with the hub it is known whether its home is there."""
     counts = job_rows.count_group(connection, row.id)
     if row.expected:
         for state, count in group_rows.count_keys(connection, row.id).items():
@@ -41,6 +41,7 @@ def view(connection: Connection, row: AnyRow) -> dict[str, Any]:
     failed = sum(counts.get(state, 0) for state in TERMINAL if state is not JobState.SUCCEEDED)
     pending = total - succeeded - failed
     node = None if row.home is None else node_rows.get_node(connection, row.home)
+    offline_ms = None if hub is None or node is None else homes.offline_since(hub, node)
     return {
         "id": row.id,
         "name": row.name,
@@ -56,13 +57,14 @@ def view(connection: Connection, row: AnyRow) -> dict[str, Any]:
         "duplicates": row.duplicates,
         "complete": row.completed_at_ms is not None if row.watched else total > 0 and not pending,
         "completed_at_ms": row.completed_at_ms,
-        "home": homes.view(row, node),
+        "home": homes.view(row, node, offline_ms=offline_ms),
     }
 
 
 async def create(
     hub: Hub, principal: Principal, request: GroupRequest, *, remembered: Remembered
 ) -> GroupView:
+    await room.check_group(hub, principal.account_id)
     group_id = new_id(hub.clock, "grp")
 
     def effect(tx: Tx) -> GroupView:
@@ -112,7 +114,7 @@ async def check_owner(hub: Hub, principal: Principal, group_id: str) -> None:
 
 async def get(hub: Hub, principal: Principal, group_id: str) -> GroupView:
     return await hub.store.read(
-        lambda connection: GroupView(**view(connection, owned(connection, principal, group_id)))
+        lambda connection: GroupView(**view(connection, owned(connection, principal, group_id), hub=hub))
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 from computepool.core.errors import Conflict, NotFound
 from computepool.core.resources import NodeState
@@ -78,21 +79,37 @@ async def load(hub: Hub, session: Session) -> None:
     )
 
 
-def view(row: AnyRow, node: AnyRow | None) -> HomeView:
-    """`node` is the home's row."""
+def offline_since(hub: Hub, node: AnyRow) -> int | None:
+    """When it was last heard of; None while it is there. One that polls another hub is known by the store's word."""
+    limit_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+    seen_ms = int(node.last_seen_ms or 0)
+    away = hub.registry.get(node.id) is None and seen_ms + limit_ms <= hub.now_ms()
+    return seen_ms if away else None
+
+
+def view(row: AnyRow, node: AnyRow | None, *, offline_ms: int | None = None) -> HomeView:
+    """`node` is the home's row; it was last heard of at `offline_ms`, or may be there."""
     if not row.return_home:
         return HomeView(node_id=row.home, node_name=None if node is None else node.name)
     state = row.home_state or ("when_complete" if row.completed_at_ms is None else WAITING)
     arrival = json.loads(row.home_arrival) if row.home_arrival is not None and state == ARRIVED else {}
     return HomeView(
         state=state,
-        sentence=_sentence(row, node, state),
+        sentence=_sentence(row, node, state) + _offline(state, offline_ms),
         node_id=row.home,
         node_name=None if node is None else node.name,
         reason=row.home_reason,
         at_ms=row.home_at_ms,
         **arrival,
     )
+
+
+def _offline(state: str, since_ms: int | None) -> str:
+    return "" if since_ms is None or state == ARRIVED else f" (offline since {moment(since_ms)})"
+
+
+def moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _sentence(row: AnyRow, node: AnyRow | None, state: str) -> str:

@@ -11,8 +11,8 @@ import json
 from enum import StrEnum
 
 from computepool.core.errors import BadRequest
-from computepool.core.jobs import TERMINAL, JobState
-from computepool.hub.services import groups, views
+from computepool.core.jobs import TERMINAL, JobState, Reason
+from computepool.hub.services import explanations, groups, views
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import artifacts as artifact_rows
@@ -26,6 +26,7 @@ from computepool.protocol.groups import GroupItem, GroupSummary, ItemPage, Locat
 FIRST = 20
 _FIRST_BYTES = 256 * 1024
 _JOB, _KEY = "j", "k"
+_FOR_A_NODE = views.sentence(JobState.QUEUED, Reason.WAITING_FOR_NODE, node=None, code=None, tries=0)
 
 
 class Which(StrEnum):
@@ -52,13 +53,20 @@ _KEY_STATES: dict[Which, list[str]] = {
 
 
 async def summary(hub: Hub, principal: Principal, group_id: str) -> GroupSummary:
-    return await hub.store.read(
+    found = await hub.store.read(
         lambda connection: summarise(hub, connection, groups.owned(connection, principal, group_id))
     )
+    queued = [item.job_id for item in found.waiting.items if item.job_id and item.sentence == _FOR_A_NODE]
+    why = explanations.of_queued(hub, queued)
+    items = [
+        item.model_copy(update={"sentence": why.get(item.job_id or "", item.sentence)})
+        for item in found.waiting.items
+    ]
+    return found.model_copy(update={"waiting": found.waiting.model_copy(update={"items": items})})
 
 
 def summarise(hub: Hub, connection: Connection, row: AnyRow) -> GroupSummary:
-    seen = groups.view(connection, row)
+    seen = groups.view(connection, row, hub=hub)
     first = {"after": None, "limit": FIRST, "bytes_max": _FIRST_BYTES}
     nothing = ItemPage(items=[])
     # A list that is known to be empty is not looked for: there is no index for it, and the group may be large.

@@ -65,6 +65,12 @@ def list_nodes(connection: Connection, *, after: str, limit: int, account_id: st
     return connection.execute(statement).all()
 
 
+def lately_seen(connection: Connection, *, limit: int) -> Sequence[AnyRow]:
+    """The last ones that were heard of first."""
+    statement = _WITH_OWNER.where(nodes.c.state == "active").order_by(nodes.c.last_seen_ms.desc())
+    return connection.execute(statement.limit(limit)).all()
+
+
 def called(connection: Connection, host: str) -> Sequence[AnyRow]:
     """The nodes with this id or name, newest first."""
     statement = select(nodes.c.id, nodes.c.name, nodes.c.account_id).where(
