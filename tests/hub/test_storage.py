@@ -92,6 +92,24 @@ async def test_an_account_keeps_no_more_than_its_quota(hub: HubDouble) -> None:
     await upload(sam, some(4_000, 4))
 
 
+async def test_what_groups_keep_counts_as_files_do(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    group = (await sam.post("/groups", json={"name": "g", "kind": "group"})).json()["id"]
+    keys = [{"key": f"k{number}", "meta": {"about": "x" * 988}} for number in range(3)]
+    assert (await sam.post(f"/groups/{group}/keys", json={"keys": keys})).status_code == 200
+    before = (await sam.get("/storage")).json()["bytes"]
+    assert 3_000 <= before <= 3_050
+    report = {"key": "k0", "outcome": "succeeded", "result": "y" * 7_001}
+    refused = await sam.post(f"/groups/{group}/reports", json={"reports": [report]})
+    assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
+    report["result"] = "y" * 6_000
+    assert (await sam.post(f"/groups/{group}/reports", json={"reports": [report]})).status_code == 200
+    assert (await sam.get("/storage")).json()["bytes"] == before + 6_000
+    assert (await sam.post(f"/groups/{group}/keys", json={"keys": [{"key": "z" * 1_000}]})).status_code >= 400
+    hub.hub.settings.groups_max = 1
+    assert (await sam.post("/groups", json={"name": "h", "kind": "group"})).status_code == 507
+
+
 async def test_a_quota_of_ones_own_counts_at_once(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter")
     await set_quota(hub, sam, artifact_bytes_max=50, artifact_keep_s=60)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 
 from computepool.core.errors import Conflict, NotFound, TooLarge
-from computepool.hub.services import groups, homes
+from computepool.hub.services import groups, homes, room
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
@@ -118,6 +118,10 @@ async def register(
         fresh = [entry for key, entry in wanted.items() if key not in known]
         if row.expected + len(fresh) > hub.settings.group_keys_max:
             raise TooLarge(f"A group may expect {hub.settings.group_keys_max} keys at most.", field="keys")
+        words = sum(len(entry.key) for entry in fresh) + sum(
+            len(_words(entry) or "") for entry in wanted.values()
+        )
+        room.check_words(hub, tx.connection, row.account_id, more=words)
         _insert(tx, row, fresh, actor=principal.account_id)
         changed = {key: _words(wanted[key]) for key in known if wanted[key].meta is not None}
         group_rows.set_meta(tx, group_id, changed)
@@ -162,6 +166,8 @@ async def report(
     def effect(tx: Tx) -> KeyReportsReply:
         row = groups.checked(principal, group_rows.lock_group(tx, group_id))
         verdicts, ends, again = _judge(tx, row, request.reports)
+        words = sum(len(end["value"] or "") + len(end["words"] or "") for end in ends)
+        room.check_words(hub, tx.connection, row.account_id, more=words)
         groups.end_keys(tx, row, ends, actor=principal.account_id)
         if again:
             group_rows.add_duplicates(tx, group_id, sum(again.values()))

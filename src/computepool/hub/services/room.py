@@ -17,6 +17,7 @@ from computepool.hub.services.context import Hub, Kept
 from computepool.hub.services.threads import in_thread
 from computepool.hub.store import accounts
 from computepool.hub.store import artifacts as artifact_rows
+from computepool.hub.store import groups as group_rows
 from computepool.hub.store.session import Connection
 
 #: An estimate may miss what came through another hub, or with a report: so it is not trusted for longer.
@@ -36,6 +37,7 @@ class Room:
 
 def room_of(hub: Hub, connection: Connection, account_id: str) -> Room:
     size, count = artifact_rows.kept_bytes(connection, account_id)
+    size += group_rows.words_of_account(connection, account_id)
     row, settings = accounts.get_account(connection, account_id), hub.settings
     own_max = None if row is None else row.artifact_bytes_max
     own_keep_s = None if row is None else row.artifact_keep_s
@@ -107,6 +109,22 @@ async def check_submit(hub: Hub, account_id: str) -> None:
         raise QuotaExceeded(
             f"{_of(kept)} Give some up before you submit: `pool artifacts list`, `pool artifacts rm`."
         )
+
+
+def check_words(hub: Hub, connection: Connection, account_id: str, *, more: int) -> None:
+    """In the transaction that keeps keys, their metadata or what is reported of them: it counts as files do."""
+    known = _estimate(hub, account_id)
+    if known is None or 2 * (known.bytes + more) >= known.bytes_max:
+        known = hub.kept[account_id] = _count(hub, connection, account_id, is_node=False)
+    if known.bytes + more > known.bytes_max:
+        raise QuotaExceeded(f"{_of(known)} {_size(more)} of keys and results more do not fit.")
+    count_in(hub, account_id, more)
+
+
+async def check_group(hub: Hub, account_id: str) -> None:
+    count = await hub.store.read(lambda connection: group_rows.count_of_account(connection, account_id))
+    if count >= hub.settings.groups_max:
+        raise QuotaExceeded(f"An account may have {hub.settings.groups_max} groups at most.")
 
 
 def count_in(hub: Hub, owner: str, size: int) -> None:

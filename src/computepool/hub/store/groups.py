@@ -253,6 +253,22 @@ def pending_keys(connection: Connection, group_id: str, *, limit: int) -> list[s
     return list(connection.execute(statement).scalars())
 
 
+def count_of_account(connection: Connection, account_id: str) -> int:
+    return int(connection.execute(select(func.count()).where(groups.c.account_id == account_id)).scalar_one())
+
+
+def words_of_account(connection: Connection, account_id: str) -> int:
+    """How long keys, their metadata and what was reported of them from outside are, in characters."""
+    columns = (expected_jobs.c.key, expected_jobs.c.meta, expected_jobs.c.result, expected_jobs.c.error)
+    each = sum((func.coalesce(func.length(column), 0) for column in columns[1:]), func.length(columns[0]))
+    statement = (
+        select(func.coalesce(func.sum(each), 0))
+        .join(groups, groups.c.id == expected_jobs.c.group_id)
+        .where(groups.c.account_id == account_id, groups.c.expected > 0)
+    )
+    return int(connection.execute(statement).scalar_one())
+
+
 def count_keys(connection: Connection, group_id: str) -> dict[str, int]:
     """Those without a job, by state."""
     statement = (
