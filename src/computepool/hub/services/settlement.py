@@ -74,9 +74,6 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> t
     ids = [report.attempt_id for report in request.reports]
     checks = verification.draw(hub, node.node_id, ids)
 
-    if any(map(_named_artifacts, request.reports)):
-        await room.look(hub, node)
-
     def unit(tx: Tx) -> Settled:
         settling = _Settling(hub, tx, node, jitter=jitter, checks=checks, logs=request.logs)
         return settling.run(request.reports)

@@ -397,7 +397,9 @@ Index("ix_attempts_live", attempts.c.node_id, **_where(_LIVE))
 Index("ix_attempts_lease", attempts.c.lease_until_ms, **_where(_LIVE))
 Index("ix_attempts_results", attempts.c.node_id, attempts.c.finished_at_ms, **_where("outcome IS NOT NULL"))
 Index("ix_attempts_lane", attempts.c.lane, attempts.c.lane_billed_ms, **_where("lane_billed_ms IS NOT NULL"))
+Index("ix_attempts_late", attempts.c.node_id, **_where("state = 'expired'"))
 IS_LIVE = text(f"attempts.{_LIVE}")
+IS_LATE = text("attempts.state = 'expired'")
 IS_BILLED = text("attempts.lane_billed_ms IS NOT NULL")
 
 artifacts = Table(

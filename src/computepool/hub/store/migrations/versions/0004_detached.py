@@ -71,6 +71,7 @@ def _files() -> None:
     now = text("UPDATE artifact_refs SET created_at_ms = :now").bindparams(now=SystemClock().now_ms())
     op.execute(now)
     op.create_index("ix_artifact_refs_created", "artifact_refs", ["created_at_ms"])
+    _partial_index("ix_attempts_late", "attempts", ["node_id"], where="state = 'expired'")
     op.add_column("accounts", Column("artifact_bytes_max", BigInteger))
     op.add_column("accounts", Column("artifact_keep_s", BigInteger))
 
