@@ -7,9 +7,11 @@ import contextlib
 import enum
 import json
 import pickle
+import sys
 from base64 import b64encode
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -265,3 +267,21 @@ _keys = st.sampled_from([*(f"${tag}" for tag in _TAGS.split()), "a", "iso", "dty
 def test_no_json_makes_decode_raise_anything_but_value_error(tree: Any) -> None:
     with contextlib.suppress(ValueError):
         decode(json.dumps(tree))
+
+
+def test_keys_that_collide_are_refused_and_numbers_that_take_long() -> None:
+    modulus = sys.hash_info.modulus
+    keys = [{"$int": hex(modulus * number)} for number in range(1, 20_000)]
+    for text in (
+        json.dumps({"$set": keys}),
+        json.dumps({"$frozenset": keys}),
+        json.dumps({"$dict": [[key, 1] for key in keys]}),
+        json.dumps({"$fraction": [hex(3**400_000), hex(7**200_000)]}),
+    ):
+        with pytest.raises(ValueError, match=r"same hash|too long"):
+            decode(text)
+    with pytest.raises(ValueError, match="Fraction of more than"):
+        encode(Fraction(3**400_000, 7))
+    assert decode(encode(set(range(5_000)))) == set(range(5_000))
+    huge = Decimal("1e1000000000")
+    assert decode(encode({huge: huge, 1: 2})) == {huge: huge, 1: 2}

@@ -7,6 +7,7 @@ import builtins
 import contextlib
 import json
 import re
+import subprocess
 import sys
 from datetime import date, timedelta, timezone
 from typing import Any
@@ -307,7 +308,7 @@ def test_hostile_tables_are_value_errors(text: str) -> None:
 
 def test_rows_without_data_are_refused() -> None:
     text = arrow_text(pa.table({"a": pa.nulls(10)}))
-    with pytest.raises(ValueError, match="more rows than data"):
+    with pytest.raises(ValueError, match="more elements than its text"):
         decode(changed(text, (10).to_bytes(8, "little"), (2**40).to_bytes(8, "little")))
 
 
@@ -390,3 +391,100 @@ def test_the_hub_compares_inside_tables(a: Any, b: Any, same: bool) -> None:
     assert same_value(encode(a), encode(b), _NEAR) is same
     loose = Tolerance(relative=0.0, absolute=1.5)
     assert same_value(encode(pd.Categorical(["a", "b"])), encode(pd.Categorical(["b", "a"])), loose) is False
+
+
+# ---------------------------------------------------------------- little text, much memory
+def _range_index(count: int) -> dict[str, Any]:
+    return {"$index": {"range": ["0x0", hex(count), "0x1"], "name": None}}
+
+
+def _column(**body: Any) -> dict[str, Any]:
+    return {"$column": body}
+
+
+def _nulls(rows: int, kind: Any) -> dict[str, Any]:
+    """A table of nothing but rows, whose number is written into it afterwards."""
+    tree: dict[str, Any] = json.loads(encode(pa.nulls(0x0102, kind)))
+    data = base64.b64decode(tree["$arrow"]["data"])
+    changed = data.replace((0x0102).to_bytes(8, "little"), rows.to_bytes(8, "little"))
+    tree["$arrow"]["data"] = base64.b64encode(changed).decode()
+    return tree
+
+
+MANY = 2_000_000_000
+CODES = json.loads(encode(np.array([0, 1], dtype="int8")))
+BOMBS: dict[str, Any] = {
+    "interval": _column(kind="interval", left=_range_index(MANY), right=_range_index(MANY), closed="right"),
+    "category": _column(kind="category", codes=CODES, categories=_range_index(MANY), ordered=False),
+    "levels": {"$index": {"levels": [_range_index(MANY)] * 2, "codes": [CODES] * 2, "names": [None, None]}},
+    "names": {
+        "$index": {
+            "levels": [_range_index(2)] * 2,
+            "codes": [CODES] * 2,
+            "names": {"$range": ["0x0", hex(MANY), "0x1"]},
+        }
+    },
+    "index": _range_index(MANY),
+    "below zero": {"$index": {"range": [hex(MANY), hex(-MANY), "-0x1"], "name": None}},
+    "rows without columns": {"$frame": {"columns": _range_index(0), "index": _range_index(MANY), "data": []}},
+    "nothing in each": {"$array": {"dtype": "<U0", "shape": [MANY], "data": ""}},
+    "nothing in each, twice": {"$array": {"dtype": "|V0", "shape": [2**16, 2**16], "data": ""}},
+    "nothing in a column": {
+        "$series": {
+            "data": {"$array": {"dtype": "<U0", "shape": [MANY], "data": ""}},
+            "index": _range_index(MANY),
+            "name": None,
+        }
+    },
+    "many small ones": [
+        _column(kind="interval", left=_range_index(2**19), right=_range_index(2**19), closed="right")
+    ]
+    * 200,
+    "many with nothing": [{"$array": {"dtype": "<U0", "shape": [2**19], "data": ""}}] * 200,
+    "nulls": _nulls(MANY, pa.null()),
+    **{
+        f"a {tag} of a range": {tag: {"$range": ["0x0", hex(MANY), "0x1"]}}
+        for tag in ("$tuple", "$set", "$frozenset", "$dict")
+    },
+}
+_SMALL_MEMORY = """
+import json, resource, sys, time
+import numpy, pandas, pyarrow
+from computepool.protocol.values import decode
+decode('{"$index": {"range": ["0x0", "0x2", "0x1"], "name": null}}')
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 300 * 2**20,) * 2)
+for name, text in json.load(sys.stdin).items():
+    try:
+        decode(text)
+    except ValueError as error:
+        print(name, "refused" if "MemoryError" not in str(error) else "out of memory")
+    except MemoryError:
+        print(name, "out of memory")
+    else:
+        print(name, "read")
+"""
+
+
+def test_a_short_text_takes_little_memory() -> None:
+    texts = {name: json.dumps(tree) for name, tree in BOMBS.items()}
+    ran = subprocess.run(
+        [sys.executable, "-c", _SMALL_MEMORY],
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.stdout.splitlines() == [f"{name} refused" for name in BOMBS], ran.stderr[-2000:]
+
+
+def test_what_has_data_is_read_however_long_its_index_is() -> None:
+    rows = 3 * 2**20
+    for value in (
+        pd.DataFrame({"a": np.zeros(rows, dtype="bool")}),
+        pd.Series(pd.arrays.ArrowExtensionArray(pa.array(np.ones(rows, "bool")))),
+        pd.RangeIndex(2**20),
+        pd.interval_range(0, 1000),
+    ):
+        assert len(decode(encode(value))) == len(value)

@@ -16,6 +16,7 @@ import importlib
 import json
 import math
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -34,6 +35,8 @@ DEPTH_MAX = 150
 
 _HINT = "return arrays or bytes, or pass allow_pickle=True"
 _INT_PLAIN_BITS = 4096  # Python refuses to print or parse decimal integers of more than 4300 digits
+_FRACTION_BITS_MAX = 2**18  # reducing one takes the square of its length
+_SAME_HASH_MAX = 1_000
 _dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
@@ -58,7 +61,9 @@ def decode(text: str, *, allow_pickle: bool = False, classes: Iterable[type] = (
     """
     try:
         tree = _decoder.decode(text)
-        return _Unpacker(allow_pickle, classes).unpack(tree, 0) if '"$' in text else tree
+        if '"$' not in text:
+            return tree
+        return _Unpacker(allow_pickle, classes, room=values_arrow.Room(len(text))).unpack(tree, 0)
     except ValueError:
         raise
     except RecursionError:
@@ -157,6 +162,12 @@ _PLAIN_VIEWS: dict[type, Callable[[Any], Any]] = {
 
 def _pack_int(value: int, depth: int, exact: bool) -> Any:
     return value if value.bit_length() <= _INT_PLAIN_BITS else {"$int": hex(value)}
+
+
+def _pack_fraction(value: Fraction, depth: int, exact: bool) -> Any:
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > _FRACTION_BITS_MAX:
+        raise _Unsupported(f"a Fraction of more than {_FRACTION_BITS_MAX} bits cannot be sent")
+    return {"$fraction": [hex(value.numerator), hex(value.denominator)]}
 
 
 def _pack_float(value: float, depth: int, exact: bool) -> Any:
@@ -281,7 +292,7 @@ _PACKERS: dict[type, Callable[[Any, int, bool], Any]] = {
     timedelta: lambda value, depth, exact: {"$timedelta": [value.days, value.seconds, value.microseconds]},
     Decimal: lambda value, depth, exact: {"$decimal": str(value)},
     UUID: lambda value, depth, exact: {"$uuid": value.hex},
-    Fraction: lambda value, depth, exact: {"$fraction": [hex(value.numerator), hex(value.denominator)]},
+    Fraction: _pack_fraction,
     range: lambda value, depth, exact: {"$range": [hex(value.start), hex(value.stop), hex(value.step)]},
     memoryview: _pack_memory,
     timezone: _pack_timezone,
@@ -294,8 +305,9 @@ _PACKERS: dict[type, Callable[[Any, int, bool], Any]] = {
 
 # ---------------------------------------------------------------- JSON tree → value
 class _Unpacker:
-    def __init__(self, allow_pickle: bool, classes: Iterable[type]) -> None:
+    def __init__(self, allow_pickle: bool, classes: Iterable[type], *, room: values_arrow.Room) -> None:
         self._allow_pickle = allow_pickle
+        self.room = room
         reader = values_records.Reader(classes)
         self._objects: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
             "$dataclass": reader.dataclass,
@@ -322,12 +334,14 @@ class _Unpacker:
             return leaf(body)
         container = _CONTAINERS.get(tag)
         if container is not None:
+            if type(body) is not list:  # what a range or an array stands for may be much longer than its text
+                raise ValueError("the encoded container is none")
             return _collect(container, self.unpack(body, depth))
         of_class = self._objects.get(tag)
         if of_class is not None:
             return of_class(body, lambda item: self.unpack(item, depth + 1))
         if tag in values_tables.UNPACKERS:
-            return values_tables.unpack(tag, body, lambda item: self.unpack(item, depth + 1))
+            return values_tables.unpack(tag, body, _Read(self, depth + 1))
         if tag == "$pickle":
             if not self._allow_pickle:
                 raise ValueError(
@@ -337,12 +351,39 @@ class _Unpacker:
         raise ValueError(f"the encoded value has an unknown tag {tag!r}; it was written by a newer version")
 
 
-def _collect(container: Callable[[Any], Any], items: Any) -> Any:
+class _Read:
+    """Reads the parts of a table, from one depth on."""
+
+    def __init__(self, unpacker: _Unpacker, depth: int) -> None:
+        self._unpacker, self._depth = unpacker, depth
+        self.room = unpacker.room
+
+    def __call__(self, tree: Any, /) -> Any:
+        return self._unpacker.unpack(tree, self._depth)
+
+
+def _collect(container: Callable[[Any], Any], items: list[Any]) -> Any:
     """Keys may be of a class of the reader's, whose `__hash__` and `__eq__` may raise what they like."""
     try:
+        if container is not tuple and len(items) > _SAME_HASH_MAX:
+            _check_hashes(item[0] if container is dict else item for item in items)
         return container(items)
     except Exception as error:
         raise ValueError(f"the encoded value is malformed: {type(error).__name__}: {error}") from error
+
+
+def _check_hashes(keys: Iterable[Any]) -> None:
+    """Numbers can be chosen so that all have one hash; then each is compared with all before it."""
+    ((_, most),) = Counter(map(hash, keys)).most_common(1)
+    if most > _SAME_HASH_MAX:
+        raise ValueError(f"more than {_SAME_HASH_MAX} keys have the same hash")
+
+
+def _unpack_fraction(body: list[Any]) -> Fraction:
+    above, below = (int(number, 16) for number in body)
+    if max(above.bit_length(), below.bit_length()) > _FRACTION_BITS_MAX:
+        raise ValueError("the encoded fraction is too long to be reduced")
+    return Fraction(above, below)
 
 
 def _unpack_moment(kind: type[datetime] | type[time]) -> Callable[[Any], Any]:
@@ -397,7 +438,7 @@ _LEAVES: dict[str, Callable[[Any], Any]] = {
     "$timedelta": lambda body: timedelta(days=body[0], seconds=body[1], microseconds=body[2]),
     "$decimal": Decimal,
     "$uuid": UUID,
-    "$fraction": lambda body: Fraction(int(body[0], 16), int(body[1], 16)),
+    "$fraction": _unpack_fraction,
     "$range": lambda body: range(*(int(number, 16) for number in body)),
     "$memoryview": lambda body: memoryview(b64decode(body, validate=True)),
     "$timezone": _unpack_timezone,

@@ -12,10 +12,32 @@ import struct
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-#: Elements without a byte of their own (an empty text, a null) that are believed without seeing data for them.
+#: Elements without a byte of their own (of a range, an empty text, a null) that one text may stand for, however short it
+#: is; a longer one for as many more as its characters could hold in bits.
 EMPTY_MAX = 2**20
+_PER_CHAR = 16  # a column of bits has six in one, and so has its index
+
+
+class Room:
+    """What is left of that while a text is read. Everything that may take more memory than its text asks here first."""
+
+    def __init__(self, chars: int) -> None:
+        self._left = EMPTY_MAX + _PER_CHAR * chars
+
+    def take(self, elements: int) -> None:
+        self._left -= max(0, elements)
+        if self._left < 0:
+            raise ValueError("the encoded value stands for far more elements than its text has room for")
+
+
+class Read(Protocol):
+    """Reads a part of the value."""
+
+    room: Room
+
+    def __call__(self, tree: Any, /) -> Any: ...
 
 
 class Unsendable(Exception):
@@ -54,16 +76,21 @@ def library(name: str, what: str) -> Any:
         raise ValueError(f"the value holds {what}; install {name} to read it") from None
 
 
-def unpack(body: dict[str, Any], read: Callable[[Any], Any]) -> Any:
+def unpack(body: dict[str, Any], read: Read) -> Any:
     arrow = library("pyarrow", "an Arrow table")
     data = arrow.py_buffer(b64decode(body["data"], validate=True))
     _check_stream(data, arrow)
     with arrow.ipc.open_stream(data) as reader:
         table = reader.read_all()
-    if table.num_rows > max(8 * data.size, EMPTY_MAX):
-        raise ValueError("the encoded table says that it has more rows than data")
+    read.room.take(table.num_rows * max(1, sum(_elements(column) for column in table.schema.types)))
     table.validate(full=True)
     return _ARROW_KINDS[body["kind"]](table, arrow)
+
+
+def _elements(kind: Any) -> int:
+    """How many a row has at least, without a byte for any of them."""
+    inner = [kind.field(at).type for at in range(kind.num_fields)]
+    return getattr(kind, "list_size", 1) * max(1, sum(map(_elements, inner)))
 
 
 def _check_stream(data: Any, arrow: Any) -> None:

@@ -17,10 +17,10 @@ from datetime import tzinfo
 from typing import Any
 
 from computepool.protocol import values_arrow
-from computepool.protocol.values_arrow import EMPTY_MAX, Unsendable, library
+from computepool.protocol.values_arrow import Read as _Read
+from computepool.protocol.values_arrow import Unsendable, library
 
 _Inner = Callable[[Any, str], Any]
-_Read = Callable[[Any], Any]
 _FREQ_CHARS_MAX = 40
 _NULLABLE = {
     **{f"{sign}Int{bits}": "IntegerArray" for sign in ("", "U") for bits in (8, 16, 32, 64)},
@@ -193,8 +193,9 @@ def _unpack_array(body: dict[str, Any], read: _Read) -> Any:
     data = bytearray(b64decode(body["data"], validate=True))
     shape = tuple(body["shape"])
     size = math.prod(shape)
-    if size * dtype.itemsize != len(data) or min(shape, default=0) < 0 or size > max(len(data), EMPTY_MAX):
+    if size * dtype.itemsize != len(data) or min(shape, default=0) < 0:
         raise ValueError("the encoded array's shape does not match its data")
+    read.room.take(size - len(data))
     return numpy.ndarray(shape, dtype, buffer=data, order="F" if body.get("order") == "F" else "C")
 
 
@@ -263,11 +264,13 @@ def _unpack_index(body: dict[str, Any], read: _Read) -> Any:
     pandas = _pandas()
     if "range" in body:
         start, stop, step = (int(number, 16) for number in body["range"])
+        read.room.take(len(range(start, stop, step)))
         return pandas.RangeIndex(start, stop, step, name=read(body["name"]))
     if "levels" in body:
         levels = [_index(level, read) for level in body["levels"]]
         codes = [_column(tree, read) for tree in body["codes"]]
-        return pandas.MultiIndex(levels, codes, names=read(body["names"]))
+        names = [read(name) for name in _listed(body["names"])]
+        return pandas.MultiIndex(levels, codes, names=names)
     data = _column(body["data"], read)
     index = pandas.Index(data, name=read(body["name"]), dtype=data.dtype)
     if "freq" in body:
@@ -275,6 +278,13 @@ def _unpack_index(body: dict[str, Any], read: _Read) -> Any:
             raise ValueError("the encoded index has a frequency, and is not of moments")
         index.freq = _freq(body["freq"])
     return index
+
+
+def _listed(tree: Any) -> list[Any]:
+    """Not a range, which is short only as long as nobody lists it."""
+    if type(tree) is not list:
+        raise ValueError("the encoded list is none")
+    return tree
 
 
 def _freq(text: Any) -> str:
