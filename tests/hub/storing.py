@@ -1,0 +1,56 @@
+"""A hub with a small quota and a short retention, and files to fill it with; on both databases."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from computepool.hub.clock import SystemClock
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
+
+DAY_MS = 24 * 3600 * 1000
+KEEP_S = 10 * 24 * 3600
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """From now on: files have the real time."""
+    return FakeClock(SystemClock().now_ms())
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def hub(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
+    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else ""
+    settings = {"artifact_bytes_max": 10_000, "artifact_keep_s": KEEP_S, "unreported_keep_s": 3 * 24 * 3600}
+    async with running_hub(tmp_path, database_url=url, clock=clock, **settings) as running:
+        yield running
+
+
+def some(size: int, seed: int = 0) -> bytes:
+    return hashlib.sha256(b"%d" % seed).digest() * (size // 32) + b"x" * (size % 32)
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def stored(hub: HubDouble) -> set[str]:
+    return {one.place[3:67] for one in hub.hub.blobs.walk(after="", limit=10_000)}
+
+
+async def put(client: httpx2.AsyncClient, data: bytes, *, part: bytes | None = None) -> httpx2.Response:
+    return await client.put(
+        f"/artifacts/{digest_of(data)}", params={"size": len(data)}, content=data if part is None else part
+    )
+
+
+async def set_quota(hub: HubDouble, client: httpx2.AsyncClient, **quotas: int) -> None:
+    account = (await client.get("/me")).json()["id"]
+    answer = await hub.admin.put(f"/accounts/{account}/quotas", json=quotas)
+    assert answer.status_code == 200, answer.text
+    assert {name: answer.json()[name] for name in quotas} == quotas
