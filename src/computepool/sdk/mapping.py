@@ -189,11 +189,14 @@ class MapRun(Iterator[Any]):
 
     def _withdraw(self) -> None:
         """From a session that others use, too: only these jobs are cancelled, without waiting for it."""
-        jobs = self._session.withdraw_feed(self._feed)
-        if jobs:
-            threading.Thread(target=self._cancel, args=(jobs,), name="computepool-cancel").start()
+        with self._session.lock:
+            self._feed.drop()
+            sent = bool(self._feed.unanswered)
+        if sent:
+            threading.Thread(target=self._cancel, name="computepool-cancel").start()
 
-    def _cancel(self, job_ids: Sequence[str]) -> None:
+    def _cancel(self) -> None:
+        job_ids = self._session.withdraw_feed(self._feed)  # waits for a request that is under way
         for job_id in job_ids:
             with suppress(ComputePoolError):
                 self._session.pool.jobs.cancel(job_id)
