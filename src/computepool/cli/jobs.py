@@ -204,7 +204,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     json: Json = False,
 ) -> None:
-    """Print what a job printed; with -f as it comes.
+    """Print what a job printed; with -f as it comes. With --json each line is a JSON document of its own.
 
     \b
     Examples:
