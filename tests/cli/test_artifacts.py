@@ -65,9 +65,9 @@ def test_a_full_account_is_told_and_a_job_that_has_no_room_says_so(run: Run, tmp
         real.start_agent(cores=2, sandbox="namespace")
         sam = real.account("sam", "submitter")
         quota = run("accounts", "quota", "sam", "--files", "4MB", "--keep", "7d")
-        assert "files 4 MB, kept for 7 d" in quota.out, quota
+        assert "files: 4 MB, kept for 7 d" in quota.out, quota
         assert (
-            "unfinished jobs 9, a day the hub's limit, files 4 MB"
+            "unfinished jobs: 9; credits a day: as many as the hub lets; files: 4 MB"
             in run("accounts", "quota", "sam", "--jobs", "9").out
         )
         sam.artifacts.put_bytes(os.urandom(3 * MB), name="mine")

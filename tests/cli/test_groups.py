@@ -115,6 +115,7 @@ def test_many_submits_at_once_make_one_group(pool: Pool, run: Run) -> None:
     assert {row[1]: row[3] for row in rows} == dict.fromkeys(jobs, "Waiting: no node is connected.")
     cancelled = run("group", "cancel", "together")
     assert "3 cancelled" in cancelled.out
+    assert "was over already: 3 cancelled" in run("group", "cancel", "together").out
 
 
 def test_fetching_a_group_goes_on_and_is_checked(pool: Pool, run: Run, tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_fetching_a_group_goes_on_and_is_checked(pool: Pool, run: Run, tmp_path:
     folder = tmp_path / "results"
     first = run("group", "fetch", "fetched", folder)
     assert first.code == 0
-    assert "1 are pending" in first.err
+    assert "1 is pending" in first.err
     run("group", "failure", "fetched", "a", "no")
     assert json.loads(run("group", "fetch", "fetched", folder, "--json").out)["items"] == 2
     lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]

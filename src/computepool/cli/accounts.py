@@ -261,11 +261,11 @@ def _quotas(account: AccountView) -> str:
     from computepool.core.money import format_credits
 
     jobs, spend, files, keep_s = (getattr(account, name) for name in _QUOTAS)
-    most = "the hub's limit" if jobs is None else f"{jobs:,}"
-    cost = "the hub's limit" if spend is None else f"{format_credits(spend)} credits"
-    size = "the hub's limit" if files is None else output.size(files)
-    time = "the hub's time" if keep_s is None else output.span(keep_s * 1000)
-    return f"{account.name}: unfinished jobs {most}, a day {cost}, files {size}, kept for {time}"
+    most = "as many as the hub lets" if jobs is None else f"{jobs:,}"
+    cost = "as many as the hub lets" if spend is None else format_credits(spend)
+    size = "as much as the hub lets" if files is None else output.size(files)
+    time = "as long as the hub says" if keep_s is None else f"for {output.span(keep_s * 1000)}"
+    return f"{account.name}: unfinished jobs: {most}; credits a day: {cost}; files: {size}, kept {time}"
 
 
 @accounts.command("create")

@@ -155,8 +155,7 @@ def drain(
     \b
     Examples:
       pool group drain sweep
-      pool group drain sweep --timeout 2h --json
-      pool group drain sweep --notify
+      pool group drain sweep --timeout 2h --notify
     """
     from computepool.sdk.bar import Bar
     from computepool.sdk.collector import DrainTimeout
@@ -169,9 +168,7 @@ def drain(
     collector = pool.groups.collector(group)
     start = collector.summary()
     if not start.total:
-        raise BadRequest(
-            "The group is empty: submit jobs into it, or register keys, and there is something to wait for."
-        )
+        raise BadRequest("The group is empty: submit jobs into it, or register keys, then wait for it.")
     bar = Bar("draining", total=start.total, show=False if json else None)
     seen = 0
 
@@ -388,9 +385,12 @@ def cancel(group: Group, *, json: Json = False) -> None:
     Examples:
       pool group cancel sweep
     """
-    view = _collector(group).cancel()
+    pool = open_pool()
+    before = pool.groups.find(group)
+    view = pool.groups.cancel(before.id)
     if json:
         output.print_json(view)
     else:
         counts = ", ".join(f"{count} {state}" for state, count in view.counts.items() if count)
-        output.say(f"{view.id} {counts or 'empty'}")
+        over = " was over already:" if before.complete else ""
+        output.say(f"{view.id}{over} {counts or 'empty'}")

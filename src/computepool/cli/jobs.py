@@ -14,6 +14,8 @@ from computepool.cli.options import Json, Limit, open_pool
 if TYPE_CHECKING:
     from computepool.protocol.jobs import CheckpointView, CorrectedResult, JobDetail, JobView, Usage, WhyView
 
+#: What the node keeps beside the job's files, such as how much was printed.
+_OWN_FILES = ".computepool-"
 app = typer.Typer(no_args_is_help=True, help="Look at jobs, follow, explain and cancel them.")
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 JobIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of jobs.")]
@@ -92,7 +94,7 @@ def show(job_id: JobId, *, json: Json = False) -> None:
             ("checked", _checked(job)),
             ("sealed to", None if job.spec.seal_to is None else fingerprint(job.spec.seal_to)),
             ("command", " ".join(job.spec.argv)),
-            ("needs", ", ".join(f"{name} {value}" for name, value in needs.items())),
+            ("needs", ", ".join(f"{name} {_plain(value)}" for name, value in needs.items())),
             ("network", ", ".join(job.spec.net)),
             ("labels", ", ".join(job.spec.labels)),
             ("after", ", ".join(job.after)),
@@ -110,6 +112,13 @@ def show(job_id: JobId, *, json: Json = False) -> None:
         output.print_table(("OUTPUT", "SIZE", "DIGEST"), rows_out, empty="")
     if job.corrected is not None:
         _show_corrected(job.corrected)
+
+
+def _plain(value: object) -> object:
+    """As people write it: `gpu linux`, `site=lab-7`."""
+    if isinstance(value, dict):
+        return " ".join(f"{name}={item}" for name, item in value.items())
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 def checkpoint_words(kept: CheckpointView) -> str:
@@ -142,7 +151,8 @@ def checkpoint(
     else:
         output.say(f"saved {checkpoint_words(kept)}")
     if out is not None or not json:
-        save_outputs(pool, kept.outputs, out, job_id=job_id)
+        own = [item for item in kept.outputs if not item.name.startswith(_OWN_FILES)]
+        save_outputs(pool, own, out, job_id=job_id)
 
 
 def _show_corrected(right: CorrectedResult) -> None:
@@ -260,7 +270,8 @@ def why(job_id: JobId, *, json: Json = False) -> None:
 def print_why(answer: WhyView) -> None:
     output.say(answer.sentence)
     if answer.ahead:
-        output.say(f"{answer.ahead} jobs are before it.")
+        are = "is" if answer.ahead == 1 else "are"
+        output.say(f"{output.counted(answer.ahead, 'job')} {are} before it.")
     if answer.gates:
         rows = [(g.gate, g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
         output.print_table(

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _NODES = ("NODE", "STATE", "RUNNING", "WAITING", "CORES FREE", "RAM FREE", "LOAD", "TAGS")
 _LEASES = ("NODE", "JOB", "KEY OR NAME", "STATE", "AGE", "CORES", "CPUS", "LOAD")
 
+#: What sounds odd by its own name where there is no card: the less of a card stays unused, the more it counts.
+_TERMS = {"fit_vram": "wastes no GPU", "fit_cores": "wastes no cores"}
+
 
 def queue(*, json: Json = False) -> None:
     """Show what each node holds and does, on which of its CPUs, and what waits for a node.
@@ -110,5 +113,7 @@ def _verdict(place: int, host: NodeVerdictView) -> tuple[output.Cell, ...]:
     if not host.ok:
         return "", host.name, "when free" if host.busy else "no", "", tags, "; ".join(host.failed)
     terms = sorted(host.terms.items(), key=lambda term: -term[1])
-    because = ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in terms if value)
+    because = ", ".join(
+        f"{_TERMS.get(name) or name.replace('_', ' ')} {value:.2f}" for name, value in terms if value
+    )
     return place, host.name, "ok", f"{host.score:.2f}", tags, because

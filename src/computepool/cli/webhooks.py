@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from computepool.cli import output
+from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, open_pool
 
 app = typer.Typer(no_args_is_help=True, help="Be told at an address of yours when something is done.")
@@ -84,7 +85,7 @@ def _health(one: object) -> str:
     return (
         "works"
         if one.failing_since_ms is None
-        else f"nothing arrives since {output.ago(one.failing_since_ms)}"
+        else f"nothing has arrived for {output.span(now_ms() - one.failing_since_ms)}"
     )
 
 

@@ -132,10 +132,14 @@ def list_artifacts(
     before: tuple[int, str] | None,
     limit: int,
 ) -> Sequence[AnyRow]:
-    """Newest first. `before` is (created_at_ms, place) of the last row of the page before."""
+    """Newest first. `before` is (created_at_ms, place) of the last row of the page before.
+
+    Without what nodes hold while they bring it: the job that it becomes part of is listed instead.
+    """
     statement = (
         select(artifact_refs, artifacts.c.size, _place.label("place"))
         .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
+        .where(artifact_refs.c.role != "node")
         .order_by(artifact_refs.c.created_at_ms.desc(), _place.desc())
         .limit(limit)
     )
