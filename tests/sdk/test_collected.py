@@ -31,7 +31,12 @@ class Kept(GroupApi):
     def results(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
         for seq, (job_id, units, text) in enumerate(JOBS):
             yield JobResult(
-                seq=seq, job_id=job_id, state=JobState.SUCCEEDED, reason=Reason.COMPLETED, result=text, units=units
+                seq=seq,
+                job_id=job_id,
+                state=JobState.SUCCEEDED,
+                reason=Reason.COMPLETED,
+                result=text,
+                units=units,
             )
 
     def items(self, group_id: str, *, which: str = "all", after: str | None = None) -> Iterator[GroupItem]:
