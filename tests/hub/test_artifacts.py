@@ -219,6 +219,10 @@ async def test_a_node_sends_outputs_and_they_become_the_submitters(any_hub: HubD
         }
         listed = (await sam.get("/artifacts", params={"job_id": job_id})).json()["artifacts"]
         assert {row["name"] for row in listed} == {odd, "again"}
+    everything = (await any_hub.admin.get("/artifacts")).json()["artifacts"]
+    assert [row["role"] for row in everything] == ["output"] * 4, (
+        "the node's own reference is not listed beside it"
+    )
     answer = await sam.get(f"/artifacts/{DIGEST}")
     assert answer.content == DATA
     assert answer.headers["content-disposition"] == "attachment"
