@@ -57,6 +57,8 @@ def _node_here(pool: Pool) -> NodeView:
     own = pool.nodes.list(mine=True, limit=NODES_MAX)
     ids = set(_ids_here())
     here = [node for node in own if node.id in ids] or [node for node in own if node.name == platform.node()]
+    if len(here) > 1:  # several on one machine: the one that began the mesh is where a person sits
+        here = [node for node in here if _same_url(pool.transport.url, node.profile.url)] or here
     if len(here) == 1:
         return here[0]
     found = f"{len(here)} of your nodes are" if here else "none of your nodes is"
