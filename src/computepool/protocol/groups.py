@@ -11,7 +11,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from computepool.protocol import bundles
 from computepool.protocol.base import LIST_MAX, TEXT_MAX, Count, Digest, Name, Page, Reply, Request
 from computepool.protocol.jobs import JobResult, OutputFile
 
@@ -152,22 +151,6 @@ class GroupItem(Reply):
     result: str | None = None  #: an encoded value (see values.py)
     result_artifact: str | None = None
     outputs: list[OutputFile] = []
-
-
-def apart(item: GroupItem) -> list[tuple[int | None, GroupItem]]:
-    """What came of each item of a job that did several, with its number in the job; all else is as it is, with None."""
-    if item.units == 1 or item.result is None or (parts := bundles.each(item.result, item.units)) is None:
-        return [(None, item)]
-    return [
-        (index, item.model_copy(update={"units": 1} | _told(kind, text)))
-        for index, (kind, text) in enumerate(parts)
-    ]
-
-
-def _told(kind: int, text: str) -> dict[str, str | None]:
-    if kind == bundles.VALUE:
-        return {"result": text}
-    return {"result": None, "state": "failed", "sentence": "it raised an exception", "error": text}
 
 
 class ItemPage(Page):

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from computepool.protocol.filenames import check_output_name
-from computepool.protocol.groups import GroupItem, apart
+from computepool.protocol.groups import GroupItem
 from computepool.protocol.jobs import OutputFile
+from computepool.protocol.unbundling import apart
 
 SUMMARY, RESULTS, MANIFEST, ARRIVAL = "summary.json", "results.jsonl", "manifest.txt", "arrival.json"
 FILES, VALUES = "files", "values"

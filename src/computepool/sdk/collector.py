@@ -23,9 +23,9 @@ from computepool.protocol.groups import (
     KeyReport,
     KeyReportsRequest,
     RegisterKeysRequest,
-    apart,
 )
 from computepool.protocol.jobs import JobResult
+from computepool.protocol.unbundling import apart
 from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.notify import group_words
 from computepool.sdk.notify import notify as tell
