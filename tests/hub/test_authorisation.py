@@ -147,7 +147,7 @@ GET    /api/v1/artifacts/{digest}/info    401  200  404  404  404  200  401  401
 PUT    /api/v1/artifacts/{digest}/keep    401  200  404  404  404  404  401  401  401  401  401
 DELETE /api/v1/artifacts/{digest}/keep    401  404  404  404  404  404  401  401  401  401  401
 GET    /api/v1/artifacts/{digest}/upload  401  200  200  200  200  200  200  200  401  401  401
-PUT    /api/v1/artifacts/{digest}         401  200  200  200  200  200  200  507  401  401  401
+PUT    /api/v1/artifacts/{digest}         401  200  200  200  200  200  200  403  401  401  401
 DELETE /api/v1/artifacts/{digest}         401  204  404  404  404  404  401  401  401  401  401
 POST   /api/v1/next                       401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/heartbeat                  401  401  401  401  401  401  200  200  401  401  401

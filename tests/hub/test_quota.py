@@ -188,7 +188,7 @@ async def test_what_is_handed_over_meets_the_quota_whenever_it_was_sent(hub: Hub
 async def test_a_node_sends_only_what_a_job_of_its_could_bring(hub: HubDouble, clock: FakeClock) -> None:
     node = await hub.node()
     refused = await put(node.client, some(100))
-    assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
     assert "holds no job" in refused.json()["detail"]
     await submit(hub.admin)
     await node.take()

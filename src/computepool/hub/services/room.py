@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from computepool.core.errors import QuotaExceeded
+from computepool.core.errors import Forbidden, QuotaExceeded
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub, Kept
 from computepool.hub.services.threads import in_thread
@@ -212,7 +212,7 @@ async def _check_results(hub: Hub, node: NodePrincipal, size: int) -> None:
             return
         full = kept
     if full is None:
-        raise QuotaExceeded("This node holds no job that this could be a result of.")
+        raise Forbidden("This node holds no job that this could be a result of.")
     raise QuotaExceeded(_full(full, size))
 
 
