@@ -146,6 +146,7 @@ def reported(
         "cost": None,
         "names": None,
         "known_for": 0,
+        "items_failed": 0,
         "value": None,
         "artifact": None,
         "files": None,
