@@ -296,9 +296,13 @@ def test_an_administrator_looks_at_anothers_statement_and_sets_quotas(town: Town
     assert "no account nobody" in run("credits", "statement", "--account", "nobody").err
     assert run("accounts", "quota", "sam", "--jobs", "7", "--spend", "12.5").code == 0
     assert (
-        run("accounts", "quota", "sam", "--jobs", "8").out == "sam: unfinished jobs 8, a day 12.50 credits\n"
+        run("accounts", "quota", "sam", "--jobs", "8").out
+        == "sam: unfinished jobs: 8; credits a day: 12.50; files: as much as the hub lets, kept as long as the hub says\n"
     )
-    assert run("accounts", "quota", "sam").out == "sam: unfinished jobs 8, a day 12.50 credits\n"
+    assert (
+        run("accounts", "quota", "sam").out
+        == "sam: unfinished jobs: 8; credits a day: 12.50; files: as much as the hub lets, kept as long as the hub says\n"
+    )
     assert "not an amount" in run("accounts", "quota", "sam", "--spend", "x").err
     cleared = json.loads(run("accounts", "quota", "sam", "--clear", "--json").out)
     assert (cleared["jobs_open_max"], cleared["spend_per_day_max"]) == (None, None)
