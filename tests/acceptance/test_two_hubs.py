@@ -75,8 +75,8 @@ def test_cancelling_at_one_hub_stops_the_job_at_the_other(two: TwoHubs) -> None:
 def test_what_the_owner_says_at_one_hub_holds_at_the_other(two: TwoHubs) -> None:
     node_id = two.agent.node_id
     two.at_here.nodes.pause(node_id)
-    [job_id] = two.at_there.jobs.submit(command("/bin/true")).job_ids
     wait_until(lambda: two.at_there.nodes.get(node_id).state == "paused", SOON_S)
+    [job_id] = two.at_there.jobs.submit(command("/bin/true")).job_ids
     assert two.at_there.jobs.get(job_id, seen=JobState.QUEUED, wait_ms=1_000).state is JobState.QUEUED
     two.at_here.nodes.resume(node_id)
     assert two.at_there.jobs.wait(job_id, timeout_s=SOON_S).state is JobState.SUCCEEDED
