@@ -373,4 +373,8 @@ def test_what_the_page_about_job_classes_shows_is_so() -> None:
     for hook in re.findall(r"^\| `(\w+)\(", page, re.M):
         assert hasattr(ComputeJob, hook), hook
     for name in re.findall(r"`(\w+)`", page.partition("## The state")[2].partition("Everything else")[0]):
-        assert name in ComputeJobState.__dataclass_fields__ or name in ("False", "True", "submit_compute_job_group")
+        assert name in ComputeJobState.__dataclass_fields__ or name in (
+            "False",
+            "True",
+            "submit_compute_job_group",
+        )
