@@ -169,5 +169,6 @@ def accepted(job_id: str, *, node_id: str, now_ms: int, number: int = 1, **colum
         "artifact": None,
         "cost": 0,
         "believed": "unchecked",
+        "items_failed": 0,
     }
     return defaults | columns
