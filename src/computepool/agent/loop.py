@@ -30,6 +30,9 @@ from computepool.protocol.nodes import HOLDING_MAX, MESH_FIELD, LogText, NextRep
 
 _log = logging.getLogger(__name__)
 
+#: Whatever interval a hub tells: an answer that comes at once is then early, and the next poll waits a little.
+_WAIT_MIN_MS = 250
+
 #: One 401 may be a clock that jumped: the client corrects itself by the hub's time. Two in a row are an answer.
 UNAUTHENTICATED_MAX = 2
 _IDLE_TICK_S = 1.0
@@ -224,7 +227,7 @@ class NodeLoop:
                 self._profile_due = False
             await self.know_key(reply.token)
             self._handle(reply, asked_at)
-            wait_ms = min(60_000, reply.interval_ms)
+            wait_ms = max(_WAIT_MIN_MS, min(60_000, reply.interval_ms))
             await self._pace(reply, asked_at, wait_ms=request.wait_ms)
 
     async def _parked(self, request: NextRequest) -> NextReply | None:
