@@ -85,24 +85,24 @@ async def test_items_that_travel_together_count_once_each_as_what_came_of_them(a
     async def counts() -> dict[str, int]:
         return dict((await hub.admin.get(f"/groups/{group}")).json()["counts"])
 
-    raised, died = await send_items(hub.admin, group, {"units": 10}, {"units": 10})
+    raised, died = await send_items(hub.admin, group, {"bundled": 10}, {"bundled": 10})
     grants = {grant.job_id: grant.attempt_id for grant in await node.take(2)}
-    await node.report(grants[raised], units_failed=3)
+    await node.report(grants[raised], items_failed=3)
     await node.report(grants[died], outcome="failed", reason="exception")
     assert await counts() == {"succeeded": 7, "failed": 13}
     found = (await hub.admin.get(f"/groups/{group}/summary")).json()
     assert [item["job_id"] for item in found["results"]["items"]] == [raised]
-    assert [(item["job_id"], item["units_failed"]) for item in found["failures"]["items"]] == [
+    assert [(item["job_id"], item["items_failed"]) for item in found["failures"]["items"]] == [
         (raised, 3),
         (died, 0),
     ]
 
-    again = [{"units": 5, "replaces": died}] * 2 + [{"replaces": raised}] * 3
+    again = [{"bundled": 5, "replaces": died}] * 2 + [{"replaces": raised}] * 3
     jobs = await send_items(hub.admin, group, *again)
     assert await counts() == {"succeeded": 7, "queued": 13}
     grants = {grant.job_id: grant.attempt_id for grant in await node.take(5)}
     for place, job_id in enumerate(jobs):
-        said = {"outcome": "failed", "reason": "exception"} if place == 4 else {"units_failed": 99}
+        said = {"outcome": "failed", "reason": "exception"} if place == 4 else {"items_failed": 99}
         await node.report(grants[job_id], **said)
     # More than there are is all of them, and a job of one item says by its own end what came of it.
     assert await counts() == {"succeeded": 9, "failed": 11}

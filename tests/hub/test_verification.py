@@ -433,9 +433,9 @@ async def test_a_node_that_is_known_for_its_results_is_checked_now_and_then(hub:
 async def test_items_that_raised_are_counted_when_another_node_has_confirmed_them(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 2)
     group = (await sam.post("/groups", json={"name": "map"})).json()["id"]
-    wanted = body(spec=HOUR) | {"verify": "quorum:2", "items": [{"units": 10}], "group_id": group}
+    wanted = body(spec=HOUR) | {"verify": "quorum:2", "items": [{"bundled": 10}], "group_id": group}
     assert (await sam.post("/jobs", json=wanted)).status_code == 201
     for number in range(2):
-        await answer(hub, nodes, units_failed=4 - number)
+        await answer(hub, nodes, items_failed=4 - number)
     counts = (await sam.get(f"/groups/{group}")).json()["counts"]
     assert counts == {"succeeded": 6, "failed": 4}

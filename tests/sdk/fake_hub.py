@@ -293,7 +293,7 @@ class FakeHub:
                 item=job["number"],
                 state=state,
                 reason=reason,
-                units=job["item"].units,
+                bundled=job["item"].bundled,
                 ran_ms=self.ran_ms,
                 **ending,
             )

@@ -37,8 +37,8 @@ def picky(number: int) -> float:
     return 1 / (number % 100)
 
 
-def units(hub: FakeHub) -> list[int]:
-    return [job["item"].units for job in hub.jobs.values()]
+def sizes(hub: FakeHub) -> list[int]:
+    return [job["item"].bundled for job in hub.jobs.values()]
 
 
 def dying(hub: FakeHub, fatal: Callable[[Any], bool], reason: Reason = Reason.SIGNAL) -> None:
@@ -122,7 +122,7 @@ def test_few_items_wait_for_more_unless_there_are_none(
 
 def test_large_results_stay_few(hub: FakeHub, pool: Pool) -> None:
     assert [len(text) for text in pool.map(lambda n: "x" * 20_000, range(300))] == [20_000] * 300
-    assert max(units(hub)) <= 16
+    assert max(sizes(hub)) <= 16
     assert all(result.result_artifact is None for results in hub.results.values() for result in results[200:])
 
 
@@ -131,7 +131,7 @@ def test_large_results_stay_few(hub: FakeHub, pool: Pool) -> None:
 
 def test_items_travel_together_and_results_come_in_order(hub: FakeHub, pool: Pool) -> None:
     assert list(pool.map(double, range(20_000))) == [2 * n for n in range(20_000)]
-    assert sum(units(hub)) == 20_000
+    assert sum(sizes(hub)) == 20_000
     assert len(hub.jobs) < 10_000  # how many fewer depends on how quickly the first answers come
 
 
@@ -154,7 +154,7 @@ def test_a_slow_item_does_not_hold_up_the_others(hub: FakeHub, pool: Pool) -> No
 @pytest.mark.parametrize("chunksize", [1, 7, 600])
 def test_the_size_can_be_said(hub: FakeHub, pool: Pool, chunksize: int) -> None:
     assert list(pool.map(double, range(1_200), chunksize=chunksize)) == [2 * n for n in range(1_200)]
-    assert set(units(hub)) <= {chunksize, 1_200 % chunksize}
+    assert set(sizes(hub)) <= {chunksize, 1_200 % chunksize}
     with pytest.raises(BadRequest, match="chunksize"):
         pool.map(double, [1], chunksize=0)
 
@@ -166,38 +166,38 @@ def test_each_item_that_raises_has_its_own_traceback(hub: FakeHub, pool: Pool) -
     assert isinstance(results[0], JobFailed)
     assert isinstance(results[0], ZeroDivisionError)
     assert "in picky" in (results[0].remote_error or "")
-    assert sum(units(hub)) == 2_000  # nothing ran twice
+    assert sum(sizes(hub)) == 2_000  # nothing ran twice
     with pytest.raises(ZeroDivisionError):
         list(pool.map(picky, range(1, 500), chunksize=50))
 
 
 def test_tries_are_for_single_items(hub: FakeHub, pool: Pool) -> None:
     list(pool.map(picky, range(200), return_exceptions=True, chunksize=50, retries=3))
-    again = [job for job in hub.jobs.values() if job["item"].units == 1]
+    again = [job for job in hub.jobs.values() if job["item"].bundled == 1]
     assert [job["request"].retries for job in again] == [2, 2]
-    assert {job["request"].retries for job in hub.jobs.values() if job["item"].units > 1} == {0}
+    assert {job["request"].retries for job in hub.jobs.values() if job["item"].bundled > 1} == {0}
 
 
 def test_a_share_of_the_budget_goes_with_each_item(hub: FakeHub, pool: Pool) -> None:
     list(pool.map(double, range(95), chunksize=10, budget=95))
     budgets = {
-        job["item"].units: job["request"].budget / len(job["request"].items) for job in hub.jobs.values()
+        job["item"].bundled: job["request"].budget / len(job["request"].items) for job in hub.jobs.values()
     }
     assert budgets == {10: 10_000_000, 5: 5_000_000}
 
 
 def test_a_function_that_compares_sees_the_results_of_one_item(hub: FakeHub, pool: Pool) -> None:
     list(pool.map(double, range(500), compare=lambda one, other: one == other, verify="quorum:2"))
-    assert set(units(hub)) == {1}
+    assert set(sizes(hub)) == {1}
 
 
 def test_items_that_save_or_move_travel_alone(hub: FakeHub, pool: Pool) -> None:
     """What one of them saved would be found by all; it is enough that the function says so."""
     list(pool.map(double, range(500), checkpoints=True))
-    assert set(units(hub)) == {1}
+    assert set(sizes(hub)) == {1}
     hub.jobs.clear()
     list(pool.map(double_or_move, range(500), chunksize=50))
-    assert set(units(hub)) == {1}
+    assert set(sizes(hub)) == {1}
 
 
 # ---------------------------------------------------------------- bundles that die
@@ -225,7 +225,7 @@ def test_items_that_leave_files_have_jobs_of_their_own(hub: FakeHub, pool: Pool)
     real = hub.run
 
     def run(job_id: str) -> None:
-        if hub.jobs[job_id]["item"].units > 1:
+        if hub.jobs[job_id]["item"].bundled > 1:
             hub.finish(job_id, JobState.FAILED, Reason.EXCEPTION, error=bundles.WROTE_OUTPUTS)
         else:
             real(job_id)
@@ -233,7 +233,7 @@ def test_items_that_leave_files_have_jobs_of_their_own(hub: FakeHub, pool: Pool)
     hub.run = run  # type: ignore[method-assign]
     assert list(pool.map(double, range(3_000))) == [2 * n for n in range(3_000)]
     late = list(hub.jobs.values())[-500:]
-    assert {job["item"].units for job in late} == {1}
+    assert {job["item"].bundled for job in late} == {1}
 
 
 @pytest.mark.parametrize("text", ["[]", "7", '[[0,1],[0,2],["x",3]]', "{}", "[[0,1"])
@@ -242,7 +242,7 @@ def test_an_answer_to_something_else_is_asked_for_again(hub: FakeHub, pool: Pool
     real = hub.run
 
     def run(job_id: str) -> None:
-        if hub.jobs[job_id]["item"].units > 1:
+        if hub.jobs[job_id]["item"].bundled > 1:
             hub.finish(job_id, JobState.SUCCEEDED, Reason.COMPLETED, result=text)
         else:
             real(job_id)
@@ -256,7 +256,7 @@ def test_a_result_that_needs_pickle_spoils_no_other(hub: FakeHub, pool: Pool) ->
 
     def run(job_id: str) -> None:
         real(job_id)
-        if hub.jobs[job_id]["item"].units == 3:
+        if hub.jobs[job_id]["item"].bundled == 3:
             results = hub.results[hub.jobs[job_id]["group_id"]]
             text = '[[0,1],[0,{"$pickle":"gASVCg=="}],[0,3]]'
             results[-1] = results[-1].model_copy(update={"result": text})
@@ -327,7 +327,7 @@ def test_leaving_early_cancels_what_is_open_and_reads_no_more(hub: FakeHub, pool
         next(run)
     with hub.lock:
         assert hub.lock.wait_for(lambda: any(path.endswith("/cancel") for _, path, _ in hub.requests), SOON_S)
-    assert sum(units(hub)) < 50_000
+    assert sum(sizes(hub)) < 50_000
 
 
 def test_a_map_in_a_named_group_leaves_the_group_to_others(hub: FakeHub, pool: Pool) -> None:

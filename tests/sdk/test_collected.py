@@ -29,20 +29,20 @@ class Kept(GroupApi):
         pass
 
     def results(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
-        for seq, (job_id, units, text) in enumerate(JOBS):
+        for seq, (job_id, bundled, text) in enumerate(JOBS):
             yield JobResult(
                 seq=seq,
                 job_id=job_id,
                 state=JobState.SUCCEEDED,
                 reason=Reason.COMPLETED,
                 result=text,
-                units=units,
+                bundled=bundled,
             )
 
     def items(self, group_id: str, *, which: str = "all", after: str | None = None) -> Iterator[GroupItem]:
         if which in ("all", "results"):
-            for job_id, units, text in JOBS:
-                yield GroupItem(job_id=job_id, state="succeeded", result=text, units=units)
+            for job_id, bundled, text in JOBS:
+                yield GroupItem(job_id=job_id, state="succeeded", result=text, bundled=bundled)
 
     def summary(self, group_id: str) -> GroupSummary:
         nothing: Any = ItemPage(items=[])
@@ -58,7 +58,7 @@ def test_values_and_items_are_those_of_each_item() -> None:
     assert [item.key for item in collector.items()] == ["job_1/0", "job_1/1", None, None]
     assert [item.key for item in collector.items("results")] == ["job_1/0", None, None]
     [failed] = collector.items("failures")
-    assert (failed.key, failed.job_id, failed.error, failed.units) == (
+    assert (failed.key, failed.job_id, failed.error, failed.bundled) == (
         "job_1/1", "job_1", "ValueError: bad", 1,
     )  # fmt: skip
 

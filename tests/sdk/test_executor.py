@@ -140,7 +140,7 @@ def test_the_standard_waiters_accept_its_futures(hub: FakeHub, pool: Pool) -> No
 def test_map_sends_several_to_a_job_if_asked(hub: FakeHub, pool: Pool) -> None:
     with pool.executor() as executor:
         assert list(executor.map(abs, range(100), chunksize=30)) == list(range(100))
-    assert [job["item"].units for job in hub.jobs.values()] == [30, 30, 30, 10]
+    assert [job["item"].bundled for job in hub.jobs.values()] == [30, 30, 30, 10]
 
 
 def test_map_reads_all_items_at_once_and_its_results_outlive_the_executor(hub: FakeHub, pool: Pool) -> None:

@@ -59,7 +59,7 @@ def test_calls_become_jobs_of_a_group_and_keep_their_order(hub: FakeHub, pool: P
             1 / n for n in range(1, 200)
         ]
     assert [group.name for group in hub.groups.values()] == ["joblib"]
-    assert sum(job["item"].units for job in hub.jobs.values()) == 199
+    assert sum(job["item"].bundled for job in hub.jobs.values()) == 199
     spec = next(iter(hub.jobs.values()))["request"].spec
     assert (spec.needs.cores, spec.env["A"], spec.env["OMP_NUM_THREADS"]) == (2, "1", "2")
     assert f"joblib=={joblib.__version__}" in spec.dependencies

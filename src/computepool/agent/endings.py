@@ -36,7 +36,7 @@ class Ending:
     ran_ms: int = 0
     usage: Usage | None = None
     move_to: str | None = None
-    units_failed: int = 0  #: of a job that carries several items
+    items_failed: int = 0  #: of a job that carries several items
 
     def report(self, attempt_id: str) -> Report:
         return Report(
@@ -52,7 +52,7 @@ class Ending:
             ran_ms=max(0, self.ran_ms),
             usage=self.usage,
             move_to=self.move_to,
-            units_failed=self.units_failed,
+            items_failed=self.items_failed,
         )
 
 

@@ -34,7 +34,7 @@ from computepool.agent.worker_pool import WorkerPool
 from computepool.agent.workers import Answer, Call, Lost, Worker
 from computepool.core.errors import QuotaExceeded
 from computepool.core.jobs import CALLED, Outcome, Reason
-from computepool.protocol.jobs import RESULT_INLINE_MAX, UNITS_MAX, Usage
+from computepool.protocol.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, Usage
 from computepool.protocol.sealing import RESULT, Seal
 
 
@@ -224,7 +224,7 @@ class FunctionRunner:
             ending = failed(Reason.OUT_OF_MEMORY, answer.text)
         else:
             ending = Ending(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result=answer.text)
-            ending.units_failed = min(answer.failed, UNITS_MAX)
+            ending.items_failed = min(answer.failed, BUNDLED_MAX)
         if answer.kind == LONG_RESULT:
             folder = worker.workdir / ANSWER_FOLDER.format(call.seq)
             await self._take_long_result(ending, folder, seal=seal)

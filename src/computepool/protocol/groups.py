@@ -1,7 +1,7 @@
 """Groups as clients make and see them: jobs that belong together, what their collector keeps, and where it goes.
 
 A group's *keys* are its submitter's names for the things it waits for. A key has a job (whose key it is), or is reported
-from outside. Counts are in units: a job that carries many items counts as many.
+from outside. Counts are in items: a job that carries many items counts as many.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class GroupView(Reply):
     kind: str
     account_id: str
     created_at_ms: int
-    counts: dict[str, int]  #: by state, in units; `expected`: keys that have no job and no report yet
+    counts: dict[str, int]  #: by state, in items; `expected`: keys that have no job and no report yet
     total: int
     succeeded: int = 0
     failed: int = 0  #: failed, cancelled or expired
@@ -141,8 +141,8 @@ class GroupItem(Reply):
     job_id: str | None = None
     state: str  #: a job's state, or expected, succeeded, failed
     sentence: str = ""  #: why it is so
-    units: int = 1  #: items that count here; those that were sent again count in their new jobs
-    units_failed: int = 0  #: of these, in a job that succeeded
+    bundled: int = 1  #: items that count here; those that were sent again count in their new jobs
+    items_failed: int = 0  #: of these, in a job that succeeded
     meta: dict[str, MetaValue] | None = None
     duplicates: int = 0
     finished_at_ms: int | None = None

@@ -36,7 +36,7 @@ SOURCE_MAX = 256 * 1024
 PAYLOAD_MAX = 256 * 1024
 RESULT_INLINE_MAX = 256 * 1024
 ITEMS_MAX = 1_000
-UNITS_MAX = 10_000  #: items of a group that one job may do
+BUNDLED_MAX = 10_000  #: items of a group that one job may do
 TIMEOUT_MAX_S = 7 * 24 * 3600
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 MB_MAX = 64 * 1024 * 1024
@@ -215,7 +215,7 @@ class Item(Request):
         default=None, max_length=PAYLOAD_MAX * 4 // 3 + 4
     )  #: base64; arguments of a function
     payload_artifact: Digest | None = None
-    units: int = Field(default=1, ge=1, le=UNITS_MAX)  #: how many items of its group the job does
+    bundled: int = Field(default=1, ge=1, le=BUNDLED_MAX)  #: how many items of its group the job does
     replaces: Id | None = (
         None  #: a finished job of the group that had these items: they count here from now on
     )
@@ -393,7 +393,7 @@ class JobResult(Reply):
     result: str | None = None  #: an encoded value (see values.py), or null
     result_artifact: str | None = None
     outputs: list[OutputFile] = []
-    units: int = 1  #: how many items of its group the job did
+    bundled: int = 1  #: how many items of its group the job did
     ran_ms: int | None = None  #: how long the run that counts took, by the node's word
 
 

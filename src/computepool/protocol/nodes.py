@@ -26,7 +26,7 @@ from computepool.protocol.base import (
     Request,
     Tag,
 )
-from computepool.protocol.jobs import RESULT_INLINE_MAX, UNITS_MAX, FileName, Usage
+from computepool.protocol.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName, Usage
 
 HOLDING_MAX = 20_000
 REPORTS_MAX = 1_000
@@ -311,8 +311,8 @@ class Report(Request):
     ended_ago_ms: Count = 0  #: intervals, not times of day: the node's clock is not trusted
     usage: Usage | None = None
     move_to: Name | None = None  #: the host at which the job goes on, from the checkpoint that it just made
-    units_failed: int = Field(
-        default=0, ge=0, le=UNITS_MAX
+    items_failed: int = Field(
+        default=0, ge=0, le=BUNDLED_MAX
     )  #: of the items that a job carries, those that raised
 
     @model_validator(mode="after")

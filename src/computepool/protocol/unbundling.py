@@ -8,10 +8,10 @@ from computepool.protocol.groups import GroupItem
 
 def apart(item: GroupItem) -> list[tuple[int | None, GroupItem]]:
     """What came of each item of a job that did several, with its number in the job; all else is as it is, with None."""
-    if item.units == 1 or item.result is None or (parts := bundles.each(item.result, item.units)) is None:
+    if item.bundled == 1 or item.result is None or (parts := bundles.each(item.result, item.bundled)) is None:
         return [(None, item)]
     return [
-        (index, item.model_copy(update={"units": 1} | _told(kind, text)))
+        (index, item.model_copy(update={"bundled": 1} | _told(kind, text)))
         for index, (kind, text) in enumerate(parts)
     ]
 

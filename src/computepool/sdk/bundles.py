@@ -98,19 +98,19 @@ class Sizer:
     def result_chars(self) -> float:
         return self._chars
 
-    def observe(self, units: int, *, ran_ms: int | None, chars: int) -> None:
-        each = chars / units
+    def observe(self, items: int, *, ran_ms: int | None, chars: int) -> None:
+        each = chars / items
         self._chars = each if not self._chars else 0.8 * self._chars + 0.2 * each
         if ran_ms is not None:
-            self._recent.append((ran_ms + 0.5) / 1000 / units)  # a millisecond is the finest that is told
-        if units >= self.size:
+            self._recent.append((ran_ms + 0.5) / 1000 / items)  # a millisecond is the finest that is told
+        if items >= self.size:
             self._cap = min(self._most, self._cap * 2)
             self.size = min(self.ideal, self.size * _GROWTH)
         self.size = min(self.size, self.ideal)
 
-    def died(self, units: int) -> None:
+    def died(self, items: int) -> None:
         """The more often bundles die, the less do others suffer from it."""
-        self._cap = max(1, min(self._cap, units // 4))
+        self._cap = max(1, min(self._cap, items // 4))
         self.size = min(self.size, self.ideal)
 
     def stop(self) -> None:
@@ -289,7 +289,7 @@ class Bundle:
         if len(self.tasks) == 1:
             return first.item or f'{{"payload":"{functions.text(first.data)}"{before}}}'
         data = bundles.pack([task.data for task in self.tasks])
-        return f'{{"payload":"{functions.text(data)}","units":{len(self.tasks)}{before}}}'
+        return f'{{"payload":"{functions.text(data)}","bundled":{len(self.tasks)}{before}}}'
 
     # what the session calls
     def assign(self, job_id: str) -> None:

@@ -114,7 +114,7 @@ class GroupApi:
     def read_each(self, result: JobResult) -> Iterator[tuple[int | None, Any]]:
         """The same, of each item that succeeded where the job did several, with its number in the job."""
         text = self._text(result)
-        parts = None if text is None or result.units == 1 else bundles.each(text, result.units)
+        parts = None if text is None or result.bundled == 1 else bundles.each(text, result.bundled)
         if parts is None:
             yield None, self._decoded(text, result)
             return

@@ -17,7 +17,7 @@ from typing import Any
 from joblib.parallel import AutoBatchingMixin, ParallelBackendBase, SequentialBackend, ThreadingBackend
 
 from computepool.protocol.groups import GroupRequest
-from computepool.protocol.jobs import UNITS_MAX
+from computepool.protocol.jobs import BUNDLED_MAX
 from computepool.sdk.options import JobOptions
 from computepool.sdk.pool import Pool, connect
 from computepool.sdk.session import Session
@@ -107,8 +107,8 @@ class ComputePoolBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignor
     def _submit(self, batch: Any) -> Future[Any]:
         try:
             submission = self._work.function(operator.call)
-            units = min(UNITS_MAX, max(1, len(batch))) if hasattr(batch, "__len__") else 1
-            item = self._work.item((batch,), {}, units=units)
+            bundled = min(BUNDLED_MAX, max(1, len(batch))) if hasattr(batch, "__len__") else 1
+            item = self._work.item((batch,), {}, bundled=bundled)
             return self._own_session().submit(submission, item)
         except Exception as error:  # noqa: BLE001 - joblib may call from a thread where it would be lost
             future: Future[Any] = Future()

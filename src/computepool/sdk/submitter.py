@@ -12,9 +12,9 @@ from computepool.core.jobs import JobKind
 from computepool.protocol.credits import QuoteRequest, QuoteView
 from computepool.protocol.groups import GroupRequest
 from computepool.protocol.jobs import (
+    BUNDLED_MAX,
     PAYLOAD_MAX,
     SOURCE_MAX,
-    UNITS_MAX,
     InputFile,
     JobResult,
     JobSpec,
@@ -229,10 +229,10 @@ class Submitter:
             self._functions[key] = known
         return known
 
-    def item(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, units: int = 1) -> str:
+    def item(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, bundled: int = 1) -> str:
         """The JSON of one Item, by hand: this runs once per job, and base64 needs no escaping."""
         data = functions.pickle_arguments(args, kwargs)
-        counted = "" if units == 1 else f',"units":{units}'
+        counted = "" if bundled == 1 else f',"bundled":{bundled}'
         if len(data) <= PAYLOAD_MAX:
             return f'{{"payload":"{functions.text(data)}"{counted}}}'
         stored = self._pool.artifacts.put_bytes(data, name="arguments.pickle")
@@ -246,8 +246,8 @@ class Submitter:
         return Task(index, b"", item=f'{{"payload_artifact":"{stored.digest}"}}')
 
     def _sizer(self, fn: Callable[..., Any], chunksize: int | None) -> Sizer:
-        if chunksize is not None and not 1 <= chunksize <= UNITS_MAX:
-            raise BadRequest(f"chunksize: between 1 and {UNITS_MAX}, not {chunksize}.")
+        if chunksize is not None and not 1 <= chunksize <= BUNDLED_MAX:
+            raise BadRequest(f"chunksize: between 1 and {BUNDLED_MAX}, not {chunksize}.")
         if callable(self._given.get("compare")):
             chunksize = 1  # it compares the results of one item
         if declaring.saves({**declaring.of_function(fn), **self._given}):

@@ -146,7 +146,7 @@ def reported(
         "cost": None,
         "names": None,
         "known_for": 0,
-        "items_failed": 0,
+        "raised": 0,
         "value": None,
         "artifact": None,
         "files": None,
@@ -169,6 +169,6 @@ def accepted(job_id: str, *, node_id: str, now_ms: int, number: int = 1, **colum
         "artifact": None,
         "cost": 0,
         "believed": "unchecked",
-        "items_failed": 0,
+        "raised": 0,
     }
     return defaults | columns

@@ -199,7 +199,7 @@ class _Submission:
                 "key": item.key,
                 "payload": item.payload,
                 "payload_artifact": item.payload_artifact,
-                "units": item.units,
+                "bundled": item.bundled,
                 "hold_earned": earned[index],
             }
             for index, (job_id, item) in enumerate(zip(self.job_ids, request.items, strict=True))
@@ -209,7 +209,7 @@ class _Submission:
         taken: Counter[str] = Counter()
         for item in self.request.items:
             if item.replaces is not None:
-                taken[item.replaces] += item.units
+                taken[item.replaces] += item.bundled
         if taken and self.request.group_id is not None:
             job_rows.take_units(tx, self.request.group_id, taken)
 

@@ -244,7 +244,7 @@ class _Settling:
                 "artifact": None,
                 "files": None,
                 "shown": report.printed,
-                "items_failed": report.units_failed,
+                "raised": report.items_failed,
             }
         )
 

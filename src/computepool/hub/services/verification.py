@@ -73,7 +73,7 @@ class Run:
     result_artifact: str | None
     printed: str | None  #: digest of the standard output, of a script or command
     files: dict[str, str]  #: name to digest
-    units_failed: int = 0
+    items_failed: int = 0
     waited: bool = True  #: it is on its attempt's row already; else the caller writes that
     parts: tuple[Contribution, ...] = ()  #: by the attempts that it went on from, oldest first
 
@@ -113,7 +113,7 @@ class Run:
             "artifact": self.result_artifact,
             "cost": cost,
             "believed": verdict.value,
-            "items_failed": min(self.units_failed, job.units) if job.units > 1 else 0,
+            "raised": min(self.items_failed, job.bundled) if job.bundled > 1 else 0,
         }
 
     def references(self, job: AnyRow) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ def run_of(report: Report, attempt: AnyRow, *, bill: Bill, times: Mapping[str, A
         result_artifact=report.result_artifact,
         printed=report.printed,
         files={output.name: output.digest for output in report.outputs},
-        units_failed=report.units_failed,
+        items_failed=report.items_failed,
         waited=False,
     )
 
@@ -167,7 +167,7 @@ def _run_from(row: AnyRow) -> Run:
         result_artifact=row.result_artifact,
         printed=row.printed,
         files=json.loads(row.outputs or "{}"),
-        units_failed=row.units_failed,
+        items_failed=row.items_failed,
     )
 
 

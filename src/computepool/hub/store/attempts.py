@@ -116,7 +116,7 @@ _REPORT = (
         result_artifact=bindparam("artifact"),
         outputs=bindparam("files"),
         printed=bindparam("shown"),
-        units_failed=bindparam("items_failed"),
+        items_failed=bindparam("raised"),
     )
 )
 

@@ -129,7 +129,7 @@ _RESULTS = (
         jobs.c.error,
         jobs.c.result,
         jobs.c.result_artifact,
-        jobs.c.units,
+        jobs.c.bundled,
         jobs.c.started_at_ms,
         jobs.c.finished_at_ms,
     )
@@ -302,9 +302,9 @@ def page_jobs(
         .limit(limit)
     )
     if states:
-        counts = jobs.c.state.in_(states) & (jobs.c.units > jobs.c.units_failed)
+        counts = jobs.c.state.in_(states) & (jobs.c.bundled > jobs.c.items_failed)
         if JobState.FAILED.value in states:
-            counts |= jobs.c.units_failed > 0
+            counts |= jobs.c.items_failed > 0
         statement = statement.where(counts)
     return connection.execute(statement).all()
 

@@ -130,16 +130,16 @@ def list_jobs(
 
 
 def count_group(connection: Connection, group_id: str) -> dict[str, int]:
-    """In units, by state. Items that raised are failed, although the job that carried them succeeded."""
-    units, failed = func.sum(jobs.c.units), func.sum(jobs.c.units_failed)
+    """In items, by state. Items that raised are failed, although the job that carried them succeeded."""
+    items, failed = func.sum(jobs.c.bundled), func.sum(jobs.c.items_failed)
     statement = (
-        select(jobs.c.state, units.label("units"), failed.label("failed"))
+        select(jobs.c.state, items.label("items"), failed.label("failed"))
         .where(jobs.c.group_id == group_id)
         .group_by(jobs.c.state)
     )
     counts: Counter[str] = Counter()
     for row in connection.execute(statement):
-        counts[row.state] += int(row.units) - int(row.failed)
+        counts[row.state] += int(row.items) - int(row.failed)
         counts[JobState.FAILED.value] += int(row.failed)
     return {state: count for state, count in counts.items() if count}
 
@@ -152,9 +152,9 @@ _TAKE_UNITS = (
         jobs.c.finished_at_ms.is_not(None),
     )
     .values(
-        units=case((jobs.c.units > bindparam("taken"), jobs.c.units - bindparam("taken")), else_=0),
-        units_failed=case(
-            (jobs.c.units_failed > bindparam("taken"), jobs.c.units_failed - bindparam("taken")), else_=0
+        bundled=case((jobs.c.bundled > bindparam("taken"), jobs.c.bundled - bindparam("taken")), else_=0),
+        items_failed=case(
+            (jobs.c.items_failed > bindparam("taken"), jobs.c.items_failed - bindparam("taken")), else_=0
         ),
     )
 )
@@ -285,7 +285,7 @@ _ACCEPT = (
         result_artifact=bindparam("artifact"),
         charge=bindparam("cost"),
         verdict=bindparam("believed"),
-        units_failed=bindparam("items_failed"),
+        items_failed=bindparam("raised"),
         progress=1.0,
     )
 )

@@ -319,8 +319,8 @@ jobs = Table(
     Column("pinned", FreeText, nullable=False, server_default=text("''")),  # the host it moves to: name or id
     Column("moves", Integer, nullable=False, server_default="0"),
     Column("watched", Boolean, nullable=False, server_default=text("false")),  # its group is: see there
-    Column("units", Integer, nullable=False, server_default="1"),  # how many items of its group it does
-    Column("units_failed", Integer, nullable=False, server_default="0"),  # of them, where it succeeded
+    Column("bundled", Integer, nullable=False, server_default="1"),  # how many items of its group it does
+    Column("items_failed", Integer, nullable=False, server_default="0"),  # of them, where it succeeded
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
 )
@@ -378,7 +378,7 @@ attempts = Table(
     Column("streak", Integer, nullable=False, server_default="0"),  # of its node, when it was reported
     Column("result", FreeText),
     Column("result_artifact", Text),
-    Column("units_failed", Integer, nullable=False, server_default="0"),  # of the items it carried
+    Column("items_failed", Integer, nullable=False, server_default="0"),  # of the items it carried
     Column("outputs", FreeText),  # JSON: name to digest
     Column("printed", Text),  # digest
     # A lane runs its attempts one after the other: when it was opened, and what all of it has been paid for so far.

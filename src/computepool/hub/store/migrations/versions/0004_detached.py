@@ -77,9 +77,9 @@ def _files() -> None:
 
 
 def _bundles() -> None:
-    op.add_column("jobs", Column("units", Integer, nullable=False, server_default="1"))
-    op.add_column("jobs", Column("units_failed", Integer, nullable=False, server_default="0"))
-    op.add_column("attempts", Column("units_failed", Integer, nullable=False, server_default="0"))
+    op.add_column("jobs", Column("bundled", Integer, nullable=False, server_default="1"))
+    op.add_column("jobs", Column("items_failed", Integer, nullable=False, server_default="0"))
+    op.add_column("attempts", Column("items_failed", Integer, nullable=False, server_default="0"))
 
 
 def _collectors() -> None:
