@@ -368,7 +368,9 @@ async def test_the_table_agrees_with_the_declared_policies(cast: Cast) -> None:
     for route in policies(cast.hub.app.routes):
         assert route.action is not None
         row = table[route.method, route.path]
-        assert {caller for caller, status in row.items() if is_let_in(caller, status)} == doors[route.action], route
+        assert {caller for caller, status in row.items() if is_let_in(caller, status)} == doors[
+            route.action
+        ], route
 
 
 def is_let_in(caller: str, status: int) -> bool:
