@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from importlib.metadata import version
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Header, Request, Response
+from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from computepool.hub.api import deps, examples
@@ -169,10 +169,18 @@ async def _resume_after(
     summary="The same, live (server-sent events)",
 )
 async def stream_events(
-    request: Request, principal: SignedIn, hub: HubDep, after: Annotated[int, Depends(_resume_after)]
+    request: Request,
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    after: Annotated[int, Depends(_resume_after)],
+    named: Annotated[
+        bool, Query(description="Each under the name of its action; false: all as `message`, for browsers")
+    ] = True,
 ) -> AsyncIterator[EventView]:
     async for batch in events.stream(hub, principal, after=after):
         if not await deps.still_signed_in(request):
             return
         for event in batch:
-            yield ServerSentEvent(data=event, event=event.action, id=str(event.seq), retry=1000)  # type: ignore[misc]
+            name = event.action if named else None
+            yield ServerSentEvent(data=event, event=name, id=str(event.seq), retry=1000)  # type: ignore[misc]
