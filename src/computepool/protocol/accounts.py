@@ -109,12 +109,17 @@ class RevokedReply(Reply):
 class KeyView(Reply):
     id: str
     name: str
+    kind: Literal["key", "cookie"] = "key"  #: cookie: a browser's session
     account_id: str
+    account_name: str | None = None  #: in lists
     created_at_ms: int
     expires_at_ms: int | None = None
     last_used_ms: int | None = None
     revoked_at_ms: int | None = None
     scopes: list[str] | None = None  #: null: everything the account may do
+    state: Literal["good", "expired", "revoked"] = "good"
+    this: bool = False  #: the one that asks
+    can_revoke: bool = False
 
 
 class NewKeyReply(KeyView):
@@ -138,6 +143,15 @@ class SignInReply(Reply):
     key: str | None = None
 
 
+class LinkReply(Reply):
+    """A sign-in link for somebody: good once, for a while. Shown here alone."""
+
+    account_id: str
+    link: str
+    code: str  #: the same, to type into the sign-in page or `pool login`
+    expires_at_ms: int
+
+
 class EventView(Reply):
     """One state transition: who, what, from, to, why, when."""
 
@@ -157,8 +171,13 @@ class EventView(Reply):
 
 
 class EventPage(Reply):
+    """Oldest first, or newest first where that was asked for."""
+
     events: list[EventView]
-    cursor: int
+    cursor: int  #: the newest event that was looked at: go on with `after=`
+    next: int | None = None  #: newest first: older ones with `before=`; null: there are none
+    searched_to_ms: int | None = None  #: newest first: how far back was looked; null: to the beginning
+    names: dict[str, str] = {}  #: of accounts, nodes, jobs and groups in these events, by id, where you may know them
 
 
 class Problem(Reply):
@@ -183,3 +202,5 @@ class HubInfo(Reply):
     queued: int
     running: int
     account: AccountView | None = None
+    setup: bool = False  #: nobody has signed in here yet
+    signin_hint: str = ""  #: how to get in, for who is not signed in

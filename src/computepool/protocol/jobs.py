@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
@@ -270,6 +270,14 @@ class SubmitRequest(Request):
         return self
 
 
+class AgainRequest(Request):
+    """The same job as a new one."""
+
+    terms: Literal["same", "today"] = (
+        "same"  #: same: what the first one might cost at most; today: as if it were submitted now without limits
+    )
+
+
 class SubmitReply(Reply):
     job_ids: list[str]  #: in the order of the items
     group_id: str | None = None
@@ -322,6 +330,7 @@ class JobView(Reply):
     reason: Reason
     status: str  #: one sentence for people
     account_id: str
+    account_name: str | None = None  #: in lists, for administrators
     group_id: str | None = None
     key: str | None = None
     item: int = 0
@@ -338,6 +347,7 @@ class JobView(Reply):
     progress: float | None = None  #: 0..1, as the job itself reports it
     attempts: int = 0
     can_cancel: bool = False
+    can_again: bool = False  #: you may submit the same once more (POST /jobs/{job_id}/again)
     max_price: int = 0  #: microcredits per hour it may cost
     hold: int = 0  #: set aside at submission
     charge: int | None = None  #: what it cost; null until it is finished

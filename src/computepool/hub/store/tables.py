@@ -161,6 +161,8 @@ nodes = Table(
     Column("profile", Text, nullable=False),
     Column("enrolled_at_ms", BigInteger, nullable=False),
     Column("last_seen_ms", BigInteger),
+    Column("online_since_ms", BigInteger),  # until last_seen_ms without a break; what was before: node_spans
+    Column("known_since_ms", BigInteger),  # since when that is written down
     Column("boot_id", Text),
     Column("consecutive_faults", Integer, nullable=False, server_default="0"),
     Column("cool_off_until_ms", BigInteger, nullable=False, server_default="0"),
@@ -168,6 +170,7 @@ nodes = Table(
     Column("rules", FreeText),  # what its owner lets others do there, as JSON; empty: everything
     Column("previous_key", Text),  # replaced, but still accepted until
     Column("previous_key_until_ms", BigInteger),
+    Column("code", Text),  # the id of the code that it was enrolled with
 )
 
 #: What was measured of each node and follows from it (see core/hardware.py), as JSON.
@@ -466,6 +469,9 @@ Index("ix_events_job", events.c.job_id)
 Index("ix_events_account", events.c.account_id, events.c.seq)
 Index("ix_events_results", events.c.group_id, events.c.seq, **_where(_FINAL))
 Index("ix_events_node", events.c.node_id, events.c.seq, **_where("node_id IS NOT NULL"))
+Index("ix_events_group", events.c.group_id, events.c.seq, **_where("group_id IS NOT NULL"))
+#: What people and the hub did, by its name. Nearly all events are of jobs, and those are found otherwise.
+Index("ix_events_deeds", events.c.action, events.c.seq, **_where("job_id IS NULL"))
 IS_FINAL = text("events.final AND events.group_id IS NOT NULL")
 
 idempotency = Table(
