@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from computepool.core.errors import Unavailable
 from computepool.hub.store import conducts, dialect, reputations
-from computepool.hub.store.detached_tables import metadata
+from computepool.hub.store.dashboard_tables import metadata
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 

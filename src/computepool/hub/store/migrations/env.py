@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from computepool.hub.store.detached_tables import metadata
+from computepool.hub.store.dashboard_tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
