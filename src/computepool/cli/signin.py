@@ -93,10 +93,11 @@ def _split(link: str) -> tuple[str, str | None]:
     from urllib.parse import parse_qs, urlsplit
 
     parts = urlsplit(link)
-    if not parts.path.endswith("/signin"):
+    path = parts.path.rstrip("/")  # the dashboard's own ends in a slash
+    if not path.endswith("/signin"):
         return link, None
     codes = parse_qs(parts.query).get("code")
-    return f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix('/signin')}", codes[0] if codes else None
+    return f"{parts.scheme}://{parts.netloc}{path.removesuffix('/signin')}", codes[0] if codes else None
 
 
 def _ask() -> str:

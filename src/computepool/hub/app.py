@@ -17,6 +17,7 @@ from computepool.hub.api import (
     accounts,
     approvals,
     artifacts,
+    dashboard,
     document,
     errors,
     groups,
@@ -30,10 +31,12 @@ from computepool.hub.api import (
     webhooks,
 )
 from computepool.hub.api import credits as credit_routes
+from computepool.hub.api.dashboard import Dashboard
 from computepool.hub.api.document import Api, operation_id
 from computepool.hub.api.headers import SafeHeaders
 from computepool.hub.api.hot import HotRoutes
 from computepool.hub.api.limits import BodyLimit
+from computepool.hub.api.packed import Packed
 from computepool.hub.api.ratelimit import AccountLimits, Guesses, TokenBucket
 from computepool.hub.blobs.choice import make_blobs
 from computepool.hub.clock import Clock, SystemClock
@@ -111,6 +114,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     app = HotRoutes(
         body_max_bytes=settings.body_max_bytes,
         https=settings.address.startswith("https:"),
+        prefix=settings.prefix,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -119,6 +123,10 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     app.mount("/api/v1", api)
     app.include_router(pages.router)
     errors.install(app)
+    export = dashboard.load(settings)
+    if export is not None:
+        app.add_middleware(Dashboard, export=export)
+    app.add_middleware(Packed)
     app.add_middleware(BodyLimit, max_bytes=settings.body_max_bytes)
     app.add_middleware(SafeHeaders, https=settings.address.startswith("https:"))
     return app

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -27,7 +28,11 @@ class Settings(BaseSettings):
     port: int = 8000
     data_dir: Path = Path("data")
     database_url: str = Field(default="", validation_alias="DATABASE_URL")  #: empty: SQLite in data_dir
-    public_url: str = ""  #: how others reach this hub; empty: http://host:port
+    public_url: str = Field(
+        default="", pattern=r"^(https?://[^/?#\s]+(/[A-Za-z0-9._~-]+)*/?)?$"
+    )  #: how others reach this hub, with the path that it has behind a proxy; empty: http://host:port
+    dashboard_dir: str = ""  #: the built dashboard; empty: the installed one; none: the plain pages instead
+    trusted_origins: str = ""  #: other servers' addresses that the dashboard is used at, with commas
     mesh_version: str = Field(
         default="", max_length=64, pattern=r"^([A-Za-z0-9][A-Za-z0-9._:/+-]*)?$"
     )  #: only nodes of this mesh version are let in; empty: any (docs/mesh.md)
@@ -281,7 +286,18 @@ class Settings(BaseSettings):
 
     @property
     def address(self) -> str:
-        return self.public_url or f"http://{self.host}:{self.port}"
+        return self.public_url.rstrip("/") or f"http://{self.host}:{self.port}"
+
+    @property
+    def prefix(self) -> str:
+        """The path that everything is under for those who come through a proxy; mostly empty."""
+        return urlsplit(self.address).path
+
+    def origins(self) -> frozenset[str]:
+        """Whose pages may use a person's cookie, besides those of the host that was asked itself."""
+        own = urlsplit(self.address)
+        named = (word.strip().rstrip("/") for word in self.trusted_origins.split(","))
+        return frozenset({f"{own.scheme}://{own.netloc}", *filter(None, named)})
 
     @property
     def holdback_ms(self) -> int:

@@ -93,6 +93,7 @@ async def running_hub(
         "explore_share": 0,
         "verify": "none",
         "enrolments_per_day": 10_000,
+        "dashboard_dir": "none",  # what happens to be built must not decide what a test sees
         **settings,
     }
     configured = Settings(data_dir=folder, DATABASE_URL=database_url, **chosen)

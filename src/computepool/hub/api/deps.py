@@ -21,6 +21,8 @@ from computepool.hub.settings import Settings
 COOKIE = "computepool_session"
 #: Over HTTPS; a browser takes this name only from the host itself, with Secure and the whole site as its path.
 SECURE_COOKIE = f"__Host-{COOKIE}"
+#: Over HTTPS under a path prefix: another hub may be the neighbour on the same host, and each has its own.
+PREFIXED_COOKIE = f"__Secure-{COOKIE}"
 #: Ids and cursors. Checked before they reach the database, which has its own idea of what a text may contain.
 ID_PATTERN = "^[A-Za-z0-9_-]+$"
 SEQ_MAX = 2**62
@@ -109,30 +111,31 @@ class Allow:
 
 
 def session_cookie(request: Request) -> str | None:
-    return request.cookies.get(SECURE_COOKIE) or request.cookies.get(COOKIE)
+    names = (PREFIXED_COOKIE,) if get_settings(request).prefix else (SECURE_COOKIE,)
+    return next(filter(None, map(request.cookies.get, (*names, COOKIE))), None)
 
 
 def set_cookie(request: Request, response: Response, key: str) -> None:
     settings = get_settings(request)
     # Behind a proxy that ends TLS, the request itself looks plain; the public address does not.
     secure = request.url.scheme == "https" or settings.address.startswith("https:")
+    secure_name = PREFIXED_COOKIE if settings.prefix else SECURE_COOKIE
     response.set_cookie(
-        SECURE_COOKIE if secure else COOKIE,
+        secure_name if secure else COOKIE,
         key,
         max_age=round(settings.cookie_life_s),
         httponly=True,
         samesite="lax",
         secure=secure,
-        path="/",
+        path=settings.prefix or "/",
     )
 
 
 def clear_cookie(request: Request, response: Response) -> None:
-    for name in (SECURE_COOKIE, COOKIE):
+    path = get_settings(request).prefix or "/"
+    for name in (SECURE_COOKIE, PREFIXED_COOKIE, COOKIE):
         if name in request.cookies:
-            response.delete_cookie(
-                name, path="/", httponly=True, samesite="lax", secure=name == SECURE_COOKIE
-            )
+            response.delete_cookie(name, path=path, httponly=True, samesite="lax", secure=name != COOKIE)
 
 
 async def still_signed_in(request: Request) -> bool:
@@ -158,7 +161,10 @@ def refuse_cross_site(request: Request) -> None:
         trusted = site in ("same-origin", "none")
     else:
         origin = request.headers.get("origin")
-        trusted = origin is not None and urlsplit(origin).netloc == request.headers.get("host")
+        trusted = origin is not None and (
+            urlsplit(origin).netloc == request.headers.get("host")
+            or origin in get_settings(request).origins()
+        )
     if not trusted:
         raise Forbidden("This request came from another site.")
 

@@ -35,8 +35,9 @@ async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
 class HotRoutes(FastAPI):
     """The application, with a shortcut before everything else."""
 
-    def __init__(self, *, body_max_bytes: int, https: bool, **options: Any) -> None:
+    def __init__(self, *, body_max_bytes: int, https: bool, prefix: str = "", **options: Any) -> None:
         super().__init__(**options)
+        self._prefix = prefix
         self._max_bytes = body_max_bytes
         self._headers = [*_HEADERS, *added(https=https)]
         self._refuse = SafeHeaders(_refuse, https=https)
@@ -47,11 +48,12 @@ class HotRoutes(FastAPI):
         return frozenset(self._handlers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        handler = (
-            self._handlers.get(scope["path"])
-            if scope["type"] == "http" and scope["method"] == "POST"
-            else None
-        )
+        handler = None
+        if scope["type"] == "http":
+            path = self._inside(scope["path"])
+            handler = self._handlers.get(path) if scope["method"] == "POST" else None
+            if handler is None and self._prefix:
+                scope = {**scope, "root_path": self._prefix, "path": f"{self._prefix}{path}"}
         if handler is None:
             await super().__call__(scope, receive, send)
             return
@@ -68,6 +70,12 @@ class HotRoutes(FastAPI):
             headers = [*self._headers, (b"content-length", str(len(reply)).encode())]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": reply})
+
+    def _inside(self, path: str) -> str:
+        """The path without the prefix. Some proxies have taken it off already, others leave it on; here both are right."""
+        if self._prefix and (path == self._prefix or path.startswith(f"{self._prefix}/")):
+            return path[len(self._prefix) :] or "/"
+        return path
 
     async def _body(self, receive: Receive) -> bytes:
         message = await receive()

@@ -1,4 +1,4 @@
-"""The few things outside /api/v1: health, metrics, and the page a sign-in link leads to."""
+"""The few things outside /api/v1: health, metrics, and plain pages where the dashboard was not built."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{ti
 <meta name="viewport" content="width=device-width,initial-scale=1">
 <style>{style}</style></head><body>{body}</body></html>"""
 
-_SIGNED_IN = """<form method="post" action="/signout"><p>Signed in as <strong>{name}</strong>.
+_SIGNED_IN = """<form method="post" action="{prefix}/signout"><p>Signed in as <strong>{name}</strong>.
 <button>Sign out</button></p></form>"""
 
 
@@ -56,12 +56,16 @@ def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
 async def home(principal: Anyone, hub: HubDep) -> HTMLResponse:
     counts = await queries.counts(hub)
     numbers = "".join(f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in counts.items())
-    who = _SIGNED_IN.format(name=escape(principal.name)) if principal else "<p>You are not signed in.</p>"
+    prefix = hub.settings.prefix
+    who = "<p>You are not signed in.</p>"
+    if principal:
+        who = _SIGNED_IN.format(name=escape(principal.name), prefix=prefix)
     body = f"""<h1>{escape(hub.settings.name)}</h1>{who}<dl>{numbers}</dl>
 <pre>pool submit examples/hello.py --wait
 pool nodes
 pool node code        # lend another machine</pre>
-<p>The API is described at <a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>"""
+<p>The API is described at <a href="{prefix}/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>
+<p>The dashboard was not built here: <code>make up</code> in a checkout builds it where Node.js 20 and npm are.</p>"""
     return _page(hub.settings.name, body)
 
 
@@ -71,7 +75,7 @@ async def sign_in_page(
 ) -> HTMLResponse:
     """A button, not an instant sign-in: programs that preview links must not use the code up."""
     body = f"""<h1>Sign in to {escape(hub.settings.name)}</h1><p>This link works once.</p>
-<form method="post" action="/signin"><input type="hidden" name="code" value="{escape(code, quote=True)}">
+<form method="post" action="{hub.settings.prefix}/signin"><input type="hidden" name="code" value="{escape(code, quote=True)}">
 <button>Sign in</button></form>"""
     return _page("Sign in", body)
 
@@ -89,7 +93,7 @@ async def sign_in(request: Request, hub: HubDep, _caller: Anyone) -> Response:
     except (ComputePoolError, ValueError):
         retry = "<h1>This link no longer works</h1><p>It was used or has expired; ask for a new one.</p>"
         return _page("Sign in", retry, 422)
-    response = RedirectResponse("/", 303)
+    response = RedirectResponse(f"{hub.settings.prefix}/", 303)
     set_cookie(request, response, reply.key or "")
     return response
 
@@ -101,7 +105,7 @@ async def sign_out(request: Request, principal: Anyone, hub: HubDep) -> Response
     if principal is not None:
         await keys.sign_out(hub, principal)
         deps.get_authenticator(request).forget()
-    response = RedirectResponse("/", 303)
+    response = RedirectResponse(f"{hub.settings.prefix}/", 303)
     deps.clear_cookie(request, response)
     return response
 
