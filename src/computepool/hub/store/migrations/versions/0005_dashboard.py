@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alembic import op
-from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, PrimaryKeyConstraint, Text
+from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, PrimaryKeyConstraint, Text, text
 
 revision = "0005"
 down_revision = "0004"
@@ -15,6 +15,8 @@ def upgrade() -> None:
     """Every part adds its columns, tables and indexes here."""
     _usage()
     _uptime()
+    _joining()
+    _searching()
 
 
 def _usage() -> None:
@@ -44,3 +46,16 @@ def _uptime() -> None:
         PrimaryKeyConstraint("node_id", "since_ms", name="pk_node_spans"),
     )
     op.create_index("ix_node_spans_until_ms", "node_spans", ["until_ms"])
+
+
+def _joining() -> None:
+    op.add_column("nodes", Column("code", Text))
+
+
+def _searching() -> None:
+    _partial_index("ix_events_group", "events", ["group_id", "seq"], where="group_id IS NOT NULL")
+    _partial_index("ix_events_deeds", "events", ["action", "seq"], where="job_id IS NULL")
+
+
+def _partial_index(name: str, table: str, columns: list[str], *, where: str) -> None:
+    op.create_index(name, table, columns, sqlite_where=text(where), postgresql_where=text(where))
