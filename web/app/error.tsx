@@ -1,0 +1,18 @@
+"use client";
+import { Button } from "@/components/ui/button";
+import { Page } from "@/components/ui/page";
+import { Empty } from "@/components/ui/states";
+
+/** A fault of this page itself. What the hub refuses is shown where it was asked. */
+export default function PageError({ error, reset }: { error: Error; reset: () => void }) {
+  return (
+    <Page title="This page failed">
+      <Empty title="Something in this page went wrong; nothing at the hub has changed.">
+        <p className="break-words font-mono text-sm">{error.message}</p>
+        <Button className="justify-self-center" onClick={reset}>
+          Try again
+        </Button>
+      </Empty>
+    </Page>
+  );
+}

@@ -1,0 +1,6 @@
+"use client";
+import { Page } from "@/components/ui/page";
+
+export default function Placeholder() {
+  return <Page title="signin">…</Page>;
+}

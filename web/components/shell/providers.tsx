@@ -1,0 +1,36 @@
+"use client";
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { ToastProvider } from "@/components/ui/toast";
+import { asProblem, isPassing } from "@/lib/api/problem";
+import { LiveProvider } from "@/lib/live";
+import { SessionProvider } from "@/lib/session";
+
+function makeQueries(): QueryClient {
+  return new QueryClient({
+    defaultOptions: {
+      queries: {
+        staleTime: 2000,
+        // What passes by itself is tried again for as long as somebody looks; a refusal is shown at once.
+        retry: (_failures, error) => isPassing(asProblem(error)),
+        retryDelay: (failures, error) => (asProblem(error).retry_after_s ?? Math.min(2 ** failures, 15)) * 1000,
+        // A hub on this machine or network needs no internet.
+        networkMode: "always",
+      },
+      mutations: { networkMode: "always" },
+    },
+  });
+}
+
+export function Providers({ children }: { children: ReactNode }) {
+  const [queries] = useState(makeQueries);
+  return (
+    <QueryClientProvider client={queries}>
+      <SessionProvider>
+        <LiveProvider>
+          <ToastProvider>{children}</ToastProvider>
+        </LiveProvider>
+      </SessionProvider>
+    </QueryClientProvider>
+  );
+}

@@ -1,0 +1,172 @@
+"use client";
+import { Menu, Plus } from "lucide-react";
+import Link from "next/link";
+import { usePathname } from "next/navigation";
+import { Dialog } from "radix-ui";
+import { type ReactNode, useEffect, useState } from "react";
+import { ButtonLink, IconButton } from "@/components/ui/button";
+import { classes } from "@/components/ui/classes";
+import { Failure, Skeleton } from "@/components/ui/states";
+import { useSession } from "@/lib/session";
+import { AccountMenu } from "./account-menu";
+import { ConnectionMark } from "./connection-mark";
+import { isHere, PLACES } from "./places";
+import { ThemeSwitch } from "./theme-switch";
+
+/** Everything around a page. Nobody signed in: the sign-in page is all there is. */
+export function Shell({ children }: { children: ReactNode }) {
+  const { account, error } = useSession();
+  const pathname = usePathname();
+  const open = pathname.startsWith("/signin");
+  if (open) return <main id="main">{children}</main>;
+  if (account === null) return <ToSignIn />;
+  return (
+    <div className="lg:grid lg:grid-cols-[14rem_minmax(0,1fr)]">
+      <a href="#main" className="sr-only z-50 bg-surface px-4 py-2 focus:not-sr-only focus:fixed focus:top-2 focus:left-2">
+        Skip to the page
+      </a>
+      <Side />
+      <TopBar />
+      <main id="main" tabIndex={-1} className="min-w-0 outline-none">
+        {account ? children : error ? <HubAway /> : <PageSkeleton />}
+      </main>
+    </div>
+  );
+}
+
+function ToSignIn() {
+  useEffect(() => {
+    const here = window.location.pathname + window.location.search;
+    const base = process.env.NEXT_PUBLIC_BASE_PATH ?? "";
+    const next = here.startsWith(base) ? here.slice(base.length) : here;
+    window.location.replace(`${base}/signin/${next && next !== "/" ? `?next=${encodeURIComponent(next)}` : ""}`);
+  }, []);
+  return <PageSkeleton />;
+}
+
+function HubAway() {
+  const { error, retry } = useSession();
+  return (
+    <div className="pt-16">
+      <Failure error={error} retry={retry} />
+    </div>
+  );
+}
+
+function PageSkeleton() {
+  return (
+    <div role="status" aria-label="Loading" className="grid gap-5 px-4 py-5 sm:px-6 lg:py-7">
+      <Skeleton className="h-8 w-48" />
+      <Skeleton className="h-24" />
+      <Skeleton className="h-96" />
+    </div>
+  );
+}
+
+function Side() {
+  return (
+    <aside className="sticky top-0 hidden h-dvh flex-col gap-5 border-line border-r bg-surface p-4 lg:flex">
+      <Brand />
+      <SubmitLink />
+      <Places />
+      <div className="mt-auto grid gap-3">
+        <ConnectionMark />
+        <div className="flex items-center justify-between gap-2">
+          <AccountMenu />
+          <ThemeSwitch />
+        </div>
+      </div>
+    </aside>
+  );
+}
+
+function TopBar() {
+  const [open, setOpen] = useState(false);
+  const pathname = usePathname();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another page closes the drawer
+  useEffect(() => setOpen(false), [pathname]);
+  return (
+    <header className="sticky top-0 z-20 flex items-center gap-2 border-line border-b bg-surface px-3 py-2 lg:hidden">
+      <Dialog.Root open={open} onOpenChange={setOpen}>
+        <Dialog.Trigger asChild>
+          <IconButton label="Menu">
+            <Menu size={20} aria-hidden="true" />
+          </IconButton>
+        </Dialog.Trigger>
+        <Dialog.Portal>
+          <Dialog.Overlay className="fixed inset-0 z-40 bg-black/45" />
+          <Dialog.Content
+            aria-describedby={undefined}
+            className="fixed inset-y-0 left-0 z-50 flex w-72 max-w-[85vw] flex-col gap-5 overflow-y-auto border-line border-r bg-surface p-4"
+          >
+            <Dialog.Title className="sr-only">Menu</Dialog.Title>
+            <Brand />
+            <SubmitLink />
+            <Places />
+            <div className="mt-auto">
+              <ConnectionMark />
+            </div>
+          </Dialog.Content>
+        </Dialog.Portal>
+      </Dialog.Root>
+      <Brand />
+      <div className="ml-auto flex items-center gap-1">
+        <ThemeSwitch />
+        <AccountMenu compact />
+      </div>
+    </header>
+  );
+}
+
+function Brand() {
+  const { hub } = useSession();
+  return (
+    <Link href="/" className="flex min-w-0 items-center gap-2.5 font-semibold text-ink no-underline">
+      <svg
+        viewBox="0 0 24 24"
+        aria-hidden="true"
+        className="size-6 shrink-0 text-accent"
+        fill="none"
+        stroke="currentColor"
+        strokeWidth="1.8"
+      >
+        <path d="M12 3.2v6.1M12 14.7v6.1M4.4 7.6l5.3 3M14.3 13.4l5.3 3M4.4 16.4l5.3-3M14.3 10.6l5.3-3" />
+        <circle cx="12" cy="12" r="2.7" fill="currentColor" stroke="none" />
+      </svg>
+      <span className="truncate">{hub?.name ?? "ComputePool"}</span>
+    </Link>
+  );
+}
+
+function SubmitLink() {
+  return (
+    <ButtonLink href="/submit" look="primary">
+      <Plus size={17} aria-hidden="true" /> Submit a job
+    </ButtonLink>
+  );
+}
+
+function Places() {
+  const pathname = usePathname();
+  const { account } = useSession();
+  return (
+    <nav aria-label="Pages">
+      <ul className="grid gap-0.5">
+        {PLACES.filter((place) => !place.role || account?.roles.includes(place.role)).map((place) => (
+          <li key={place.href}>
+            <Link
+              href={place.href}
+              aria-current={isHere(place, pathname) ? "page" : undefined}
+              className={classes(
+                "flex items-center gap-3 rounded-control px-3 py-2 font-medium no-underline",
+                isHere(place, pathname) ? "bg-accent-soft text-accent" : "text-muted hover:bg-hover hover:text-ink",
+              )}
+            >
+              <place.icon size={18} aria-hidden="true" /> {place.label}
+            </Link>
+          </li>
+        ))}
+      </ul>
+    </nav>
+  );
+}

@@ -1,0 +1,54 @@
+"use client";
+import { Check, Copy as CopyIcon } from "lucide-react";
+import { useState } from "react";
+import { classes } from "./classes";
+
+/** Copies where the browser allows it: a page over plain HTTP may only use the old way. */
+async function copy(text: string): Promise<void> {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = document.createElement("textarea");
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+}
+
+export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
+  const [done, setDone] = useState(false);
+  return (
+    <button
+      type="button"
+      aria-label={done ? "Copied" : label}
+      title={done ? "Copied" : label}
+      className="inline-flex size-7 items-center justify-center rounded-md text-muted hover:bg-hover hover:text-ink"
+      onClick={() => {
+        void copy(text).then(() => {
+          setDone(true);
+          setTimeout(() => setDone(false), 1500);
+        });
+      }}
+    >
+      {done ? <Check size={15} aria-hidden="true" /> : <CopyIcon size={15} aria-hidden="true" />}
+    </button>
+  );
+}
+
+/** Something to type elsewhere, with a button that copies it. */
+export function Code({ text, label, wrap = false }: { text: string; label: string; wrap?: boolean }) {
+  return (
+    <div className="relative rounded-control border border-line bg-sunken">
+      <pre
+        role="region"
+        tabIndex={0}
+        aria-label={label}
+        className={classes("overflow-x-auto py-2.5 pr-12 pl-3.5 font-mono text-sm", wrap && "whitespace-pre-wrap break-words")}
+      >
+        {text}
+      </pre>
+      <div className="absolute top-1.5 right-1.5 rounded-md bg-sunken">
+        <Copy text={text} label={`Copy ${label.toLowerCase()}`} />
+      </div>
+    </div>
+  );
+}

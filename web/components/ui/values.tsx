@@ -1,0 +1,54 @@
+"use client";
+// Amounts, times and ids as they appear in text.
+import { useNow } from "@/lib/clock";
+import { ago, credits, duration, moment, shortId } from "@/lib/format";
+import { Copy } from "./copy";
+
+/** Microcredits, with the exact amount on hover. `signed` shows gains in green and with a plus. */
+export function Money({ micro, signed = false, unit = false }: { micro: number; signed?: boolean; unit?: boolean }) {
+  const gain = signed && micro > 0;
+  return (
+    <span className={`num whitespace-nowrap ${gain ? "text-good" : ""}`} title={`${credits(micro, { exact: true })} credits`}>
+      {gain ? "+" : ""}
+      {credits(micro)}
+      {unit && <span className="text-muted"> cr</span>}
+    </span>
+  );
+}
+
+/** "3 min ago", growing older by itself; the moment on hover. */
+export function Ago({ ms }: { ms: number | null | undefined }) {
+  const now = useNow(5000);
+  if (ms === null || ms === undefined) return <span className="text-muted">never</span>;
+  if (now === 0) return <span className="inline-block w-16">&nbsp;</span>;
+  return (
+    <time dateTime={new Date(ms).toISOString()} title={moment(ms)} className="num whitespace-nowrap">
+      {ago(ms, now)}
+    </time>
+  );
+}
+
+export function Moment({ ms }: { ms: number }) {
+  return (
+    <time dateTime={new Date(ms).toISOString()} className="num whitespace-nowrap">
+      {moment(ms)}
+    </time>
+  );
+}
+
+/** How long something took, or takes until now while it has no end. */
+export function Took({ fromMs, toMs }: { fromMs: number | null | undefined; toMs: number | null | undefined }) {
+  const now = useNow(1000);
+  if (fromMs === null || fromMs === undefined) return <span className="text-muted">–</span>;
+  const end = toMs ?? now;
+  return <span className="num whitespace-nowrap">{end === 0 ? "" : duration(end - fromMs)}</span>;
+}
+
+export function Id({ id }: { id: string }) {
+  return (
+    <span className="inline-flex items-center gap-1 whitespace-nowrap font-mono text-sm" title={id}>
+      {shortId(id)}
+      <Copy text={id} label="Copy the id" />
+    </span>
+  );
+}

@@ -1,0 +1,51 @@
+"use client";
+// Who is signed in, and at which hub: one question, asked again now and then.
+import { createContext, useContext, useRef } from "react";
+import { $api, type Schemas } from "./api/client";
+import { ClockProvider } from "./clock";
+
+export type HubInfo = Schemas["HubInfo"];
+export type Account = Schemas["AccountView"];
+
+interface Session {
+  hub: HubInfo | undefined;
+  account: Account | null | undefined; // undefined: not known yet; null: nobody
+  error: unknown;
+  retry: () => void;
+}
+
+const Context = createContext<Session>({ hub: undefined, account: undefined, error: null, retry: () => {} });
+
+export function SessionProvider({ children }: { children: React.ReactNode }) {
+  const query = $api.useQuery("get", "/hub", undefined, { refetchInterval: 20_000 });
+  const offset = useRef<number | null>(null);
+  if (query.data && offset.current === null) offset.current = query.data.time_ms - Date.now();
+  return (
+    <Context.Provider
+      value={{
+        hub: query.data,
+        account: query.data ? (query.data.account ?? null) : undefined,
+        error: query.error,
+        retry: () => void query.refetch(),
+      }}
+    >
+      <ClockProvider value={offset.current ?? 0}>{children}</ClockProvider>
+    </Context.Provider>
+  );
+}
+
+export function useSession(): Session {
+  return useContext(Context);
+}
+
+/** The account on a page that only people who are signed in see. */
+export function useAccount(): Account {
+  const { account } = useSession();
+  if (!account) throw new Error("useAccount belongs inside <SignedIn>");
+  return account;
+}
+
+export function useRole(role: "admin" | "submitter" | "provider"): boolean {
+  const { account } = useSession();
+  return account?.roles.includes(role) || account?.roles.includes("admin") || false;
+}
