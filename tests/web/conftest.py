@@ -1,0 +1,202 @@
+"""A real pool and a real browser for the tests of the dashboard.
+
+How to use it, in tests/web/test_<page>.py (plain functions, no async; everything here is Playwright's sync API)::
+
+    def test_a_job_shows_its_log(web: Web, submitter_page: Page) -> None:
+        job_id = web.submitter.command(["echo", "hello"]).job_id     # the SDK, signed in as that person
+        submitter_page.goto(f"{web.url}/jobs/?id={job_id}")
+        expect(submitter_page.get_by_text("hello")).to_be_visible()    # waits by itself: never sleep
+        axe(submitter_page)
+
+- `web`: one pool for all tests: a hub (SQLite), one node of the provider, three people. `web.url`, `web.hub` (kill it,
+  start it again), `web.admin`, `web.submitter`, `web.provider` (SDK `Pool`s), `web.key_of[...]`, `web.earn(amount)`.
+  Tests share it: name what you make so that it cannot be mistaken, and wait for your own things only.
+- `admin_page`, `submitter_page`, `provider_page`, `visitor_page` (nobody signed in); `page` is the admin's.
+- `open_page(role, width=…, height=…, dark=…)` for other sizes and for several pages at once.
+- After each test: no page may have failed, broken its Content-Security-Policy, written an error to the console, or
+  asked another server. A test that provokes a refusal says so: `allow(page, "status of 422")`.
+- `axe(page)`, `settled(page)`, `shoot(page, "name")` come from tests.web.browsing.
+
+They need web/out (`make web`) and Debian's chromium (`apt-get install chromium`), and run on one worker, one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from computepool.hub.clock import SystemClock
+from computepool.hub.store.session import Store
+from computepool.sdk.pool import Pool, connect
+from computepool.testing.processes import AgentProcess, HubProcess, RealPool
+from tests.payouts.earning import LEAST, earn_now
+from tests.web.browsing import ROOT, Watch, chromium
+
+Role = Literal["admin", "submitter", "provider", "visitor"]
+OpenPage = Callable[..., Page]
+Allow = Callable[[Page, str], None]
+COOKIE = "computepool_session"
+#: The least that may be paid out.
+LEAST_PAYOUT = LEAST
+
+#: Prices and earnings move within a test, not within a day.
+SETTINGS: dict[str, str | float] = {
+    "tick_s": 1,
+    "mature_s": 1,
+    "holdback_s": 1,
+    "holdback_tenured_s": 1,
+    "failed_signins_burst": 1000,
+}
+
+
+@dataclass
+class Web:
+    """The pool that all tests of the dashboard share."""
+
+    real: RealPool
+    hub: HubProcess
+    agent: AgentProcess
+    admin: Pool
+    submitter: Pool
+    provider: Pool
+    key_of: dict[str, str]
+
+    @property
+    def url(self) -> str:
+        return self.hub.url
+
+    def earn(self, amount: int = LEAST_PAYOUT, *, account_id: str | None = None) -> None:
+        """Matured earnings of the provider (or who is named), as settled jobs leave them."""
+        hub = self.hub.settings
+        store = Store(hub.url, clock=SystemClock(), hub_id="test")
+        try:
+            earn_now(store, account_id or self.provider.whoami().id, amount)
+        finally:
+            store.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(ROOT / "tests" / "web"):
+            item.add_marker(pytest.mark.process)
+            item.add_marker(pytest.mark.xdist_group("web"))
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """One chromium. Of the package, not the session: while it is open, no asyncio test can run on this worker."""
+    program = chromium()
+    if program is None:
+        pytest.skip("no chromium: apt-get install chromium")
+    expect.set_options(timeout=15_000)
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="package")
+def web() -> Iterator[Web]:
+    if not (ROOT / "web" / "out" / "index.html").exists():
+        pytest.skip("no web/out: make web")
+    with RealPool(**SETTINGS) as real:
+        hub = real.start_hub()
+        keys = {"admin": real.admin_key}
+        people = {"admin": real.client()}
+        for name in ("submitter", "provider"):
+            made = people["admin"].accounts.create(name, roles=(name,))
+            keys[name] = people["admin"].keys.create("test", account_id=made.id).key
+            people[name] = connect(hub.url, keys[name], patience_s=60)
+        agent = real.start_agent(owner=people["provider"], name="workshop")
+        yield Web(real, hub, agent, people["admin"], people["submitter"], people["provider"], keys)
+        people["submitter"].close()
+        people["provider"].close()
+
+
+@dataclass
+class _Opened:
+    context: BrowserContext
+    watch: Watch
+
+
+@pytest.fixture
+def _opened() -> Iterator[list[_Opened]]:
+    """Every context of the test; closed and held to account at its end."""
+    opened: list[_Opened] = []
+    yield opened
+    for one in opened:
+        one.context.close()
+    for one in opened:
+        one.watch.check()
+
+
+@pytest.fixture
+def open_page(web: Web, browser: Browser, _opened: list[_Opened]) -> OpenPage:
+    def open_one(
+        role: Role = "admin",
+        *,
+        width: int = 1440,
+        height: int = 900,
+        dark: bool = False,
+        origin: str = "",
+        clipboard: bool = False,
+    ) -> Page:
+        """`origin`: where the pages come from when it is not the hub itself, such as a proxy's address."""
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            reduced_motion="reduce",
+            permissions=["clipboard-read", "clipboard-write"] if clipboard else [],
+        )
+        at = origin or web.url
+        if role != "visitor":
+            # A key does as a cookie, too; signing in by link has a test of its own.
+            context.add_cookies([{"name": COOKIE, "value": web.key_of[role], "url": at}])
+        watch = Watch(at)
+        context.on("page", watch.over)
+        _opened.append(_Opened(context, watch))
+        return context.new_page()
+
+    return open_one
+
+
+@pytest.fixture
+def allow(_opened: list[_Opened]) -> Allow:
+    """What a test provokes on purpose: a pattern that is found in what the browser says."""
+
+    def allow_errors(page: Page, pattern: str) -> None:
+        next(one for one in _opened if one.context is page.context).watch.allow(pattern)
+
+    return allow_errors
+
+
+@pytest.fixture
+def page(admin_page: Page) -> Page:
+    return admin_page
+
+
+@pytest.fixture
+def admin_page(open_page: OpenPage) -> Page:
+    return open_page("admin")
+
+
+@pytest.fixture
+def submitter_page(open_page: OpenPage) -> Page:
+    return open_page("submitter")
+
+
+@pytest.fixture
+def provider_page(open_page: OpenPage) -> Page:
+    return open_page("provider")
+
+
+@pytest.fixture
+def visitor_page(open_page: OpenPage) -> Page:
+    return open_page("visitor")

@@ -1,0 +1,72 @@
+"""What holds for every page, whoever built it: it loads, it is clean for axe in light and dark, narrow and wide, it does
+not jump while it loads, and the first one is small."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, Response
+
+from tests.web.browsing import axe, settled
+from tests.web.conftest import Allow, OpenPage, Web
+
+PAGES = (
+    "/", "/jobs/", "/submit/", "/groups/", "/nodes/", "/nodes/add/", "/market/", "/credits/", "/leaderboard/",
+    "/audit/", "/admin/", "/account/",
+)  # fmt: skip
+#: (width, dark) of a phone and of a desk.
+LOOKS = [(390, False), (390, True), (1440, False), (1440, True)]
+FIRST_PAGE_MAX = 250_000
+SHIFT_MAX = 0.05
+_SHIFTS = """
+window.__shift = 0;
+new PerformanceObserver(list => {
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.__shift += entry.value;
+}).observe({type: 'layout-shift', buffered: true});
+"""
+
+
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
+def test_every_page_loads_clean_and_still(web: Web, open_page: OpenPage, *, width: int, dark: bool) -> None:
+    page = open_page("admin", width=width, dark=dark)
+    page.add_init_script(_SHIFTS)
+    titles = set()
+    for path in PAGES:
+        page.goto(f"{web.url}{path}")
+        settled(page)
+        axe(page)
+        assert page.evaluate("window.__shift") < SHIFT_MAX, path
+        over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert over <= 0, f"{path} is {over} px wider than a screen of {width} px"
+        titles.add(page.title())
+    assert len(titles) == len(PAGES), titles
+
+
+def test_the_first_page_is_small(web: Web, visitor_page: Page, submitter_page: Page) -> None:
+    """Counted from what really comes over the wire, compressed."""
+    for page, path in ((visitor_page, "/signin/"), (submitter_page, "/")):
+        sizes: dict[str, int] = {}
+
+        def count(response: Response, sizes: dict[str, int] = sizes) -> None:
+            if "/api/" not in response.url and response.request.resource_type in _CODE:
+                sizes[response.url] = int(response.headers.get("content-length", 0))
+
+        page.on("response", count)
+        page.goto(f"{web.url}{path}")
+        page.wait_for_load_state("load")
+        settled(page)
+        total = sum(sizes.values())
+        assert sizes
+        assert total <= FIRST_PAGE_MAX, (path, total, sorted(sizes.items(), key=lambda item: -item[1]))
+        print(path, total)
+
+
+_CODE = ("document", "script", "stylesheet")
+
+
+def test_what_does_not_exist_says_so(web: Web, submitter_page: Page, allow: Allow) -> None:
+    allow(submitter_page, "status of 404.*no/such/page")
+    answer = submitter_page.goto(f"{web.url}/no/such/page")
+    assert answer is not None
+    assert answer.status == 404
+    settled(submitter_page)
+    axe(submitter_page)
