@@ -83,6 +83,10 @@ GET    /api/v1/jobs/{job_id}/checkpoint   401  404  404  404  404  404  401  401
 GET    /api/v1/jobs/{job_id}/why          401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/jobs/{job_id}/cancel       401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/queue                      401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/jobs/{job_id}/usage        401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/mesh                       401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/mesh/nodes                 401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/mesh/activity              401  200  200  200  200  200  401  401  401  401  401
 POST   /api/v1/groups                     401  201  201  403  403  201  401  401  401  401  401
 GET    /api/v1/groups                     401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}          401  200  404  404  404  200  401  401  401  401  401
@@ -123,6 +127,7 @@ GET    /api/v1/prices/{version}           401  200  200  200  200  200  401  401
 PUT    /api/v1/prices                     401  403  403  403  403  200  401  401  401  401  401
 GET    /api/v1/market                     401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/market/history             401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/market/chart               401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/market/floor               401  403  403  200  200  200  401  401  401  401  401
 PUT    /api/v1/market/floor               401  403  403  200  200  200  401  401  401  401  401
 PUT    /api/v1/nodes/{node_id}/floor      401  404  404  200  404  200  401  401  401  401  401

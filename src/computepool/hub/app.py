@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -12,6 +13,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from computepool.core.backlog import Backlog
+from computepool.core.errors import Unavailable
 from computepool.core.market import Market
 from computepool.hub.api import (
     accounts,
@@ -24,6 +26,7 @@ from computepool.hub.api import (
     jobs,
     keys,
     market,
+    mesh,
     nodes,
     pages,
     payouts,
@@ -43,7 +46,7 @@ from computepool.hub.clock import Clock, SystemClock
 from computepool.hub.loops import dispatch as dispatch_loop
 from computepool.hub.loops import upkeep as upkeep_loop
 from computepool.hub.registry import Registry
-from computepool.hub.services import collector, conduct, follow, leases, reputation, verification
+from computepool.hub.services import collector, conduct, follow, leases, reputation, usage, verification
 from computepool.hub.services import market as market_service
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
@@ -155,6 +158,7 @@ def create_api() -> FastAPI:
         credit_routes.router,
         prices.router,
         market.router,
+        mesh.router,
         payouts.router,
         webhooks.router,
         document.router,
@@ -227,6 +231,8 @@ async def _stop(hub: Hub, tasks: list[asyncio.Task[None]], listener: Listener) -
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await listener.stop()
+    with contextlib.suppress(Unavailable):  # a database that is away is said below
+        await usage.save(hub, everything=True)
     await leases.on_stop(hub)
     hub.blob_threads.shutdown(wait=False, cancel_futures=True)
     await hub.store.stop()

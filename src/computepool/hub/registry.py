@@ -13,6 +13,7 @@ from computepool.core.fleet import Fleet
 from computepool.core.hardware import UNKNOWN, Truth
 from computepool.core.leases import LeaseRules
 from computepool.core.noderecord import Reservation
+from computepool.core.places import NOWHERE, Place
 from computepool.core.resources import NodeProfile, NodeState, Shape
 from computepool.protocol.nodes import Grant, RunningAttempt
 from computepool.protocol.rules import NO_RULES
@@ -73,6 +74,7 @@ class Session:
     measure_asked_ms: int = 0
     homecoming: list[str] = field(default_factory=list)  #: groups whose home it is, and that wait for it
     home_due: bool = False  #: what the store says of these may have changed
+    place: Place = NOWHERE  #: on the map
 
     @property
     def node_id(self) -> str:

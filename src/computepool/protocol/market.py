@@ -71,6 +71,26 @@ class MarketHistory(Reply):
     points: list[PricePoint] = Field(description="The oldest first; before the first record there is none")
 
 
+class ZoneSeries(Reply):
+    """One zone over time: columns as long as `at_ms` of the chart; null before the first record."""
+
+    tier: str
+    region: str
+    price: list[Micro | None] = Field(description="The last of each step")
+    low: list[Micro | None]
+    high: list[Micro | None]
+    capacity: list[Count | None]
+    demand: list[Count | None]
+    utilisation_ppm: list[Count | None]
+
+
+class MarketChart(Reply):
+    span: str
+    step_ms: int
+    at_ms: list[int] = Field(description="When each step begins, the oldest first")
+    zones: list[ZoneSeries]
+
+
 class FloorRequest(Request):
     floor: Micro | None = Field(
         description="Microcredits for a unit-hour of the node's own tier, after the fee; null: any price will do"

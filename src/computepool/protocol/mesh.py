@@ -44,7 +44,7 @@ class MeshNode(Reply):
     takes_work: bool = Field(description="New jobs may go there now")
     capacity: Count = Field(description="In thousandths of units: its cards, or its cores where it has none")
     cores: float
-    cores_free: float
+    cores_free: float | None = Field(description="null: it polls another hub of the pool")
     ram_mb: Count
     gpus: Count
     vram_mb: Count = Field(description="Of all its cards together")
@@ -105,7 +105,9 @@ class LoadNow(Reply):
     cpu_percent: Count = Field(description="100 is one CPU")
     rss_mb: Count
     processes: Count
-    gpu_percent: Count | None = Field(default=None, description="Of its cards, on average; 100 is all of them")
+    gpu_percent: Count | None = Field(
+        default=None, description="Of its cards, on average; 100 is all of them"
+    )
     vram_mb: Count | None = Field(default=None, description="Of its cards, together")
 
 
@@ -129,7 +131,8 @@ class AttemptUsage(Reply):
     rss_mb: list[int]
     processes: list[int]
     gpu_percent: list[int] | None = Field(
-        default=None, description="Of its cards, on average; null: no card, or its maker's library does not say"
+        default=None,
+        description="Of its cards, on average; null: no card, or its maker's library does not say",
     )
     vram_mb: list[int] | None = Field(default=None, description="Used on its cards, together")
     now: LoadNow | None = Field(default=None, description="The last word of its node; null: nothing runs")

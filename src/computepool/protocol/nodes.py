@@ -27,11 +27,13 @@ from computepool.protocol.base import (
     Tag,
 )
 from computepool.protocol.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName, Usage
+from computepool.protocol.mesh import UptimeView
 
 HOLDING_MAX = 20_000
 REPORTS_MAX = 1_000
 LOG_CHUNK_MAX = 64 * 1024
 OUTPUTS_MAX = 1_000
+LOADS_MAX = 60  #: looks at an attempt's processes, in one word about it
 MESH_FIELD = "profile.mesh_version"  #: named by the error that refuses a node of another mesh
 
 Stream = Annotated[str, StringConstraints(pattern=r"^(stdout|stderr)$")]
@@ -41,6 +43,18 @@ class GpuModel(Request):
     name: Name
     tier: Tag
     vram_mb: Count
+
+
+class StatedPlace(Request):
+    """Where its owner says that a node is: degrees, kept to one decimal."""
+
+    lat: float = Field(ge=-90, le=90)
+    lon: float = Field(ge=-180, le=180)
+
+    @field_validator("lat", "lon")
+    @classmethod
+    def _rounded(cls, value: float) -> float:
+        return round(value, 1)
 
 
 class Profile(Request):
@@ -53,6 +67,7 @@ class Profile(Request):
     gpus: list[GpuModel] = Field(default=[], max_length=64)
     lends_gpus: bool = True  #: to strangers; agents say no until their owner says yes
     region: Region = ""
+    place: StatedPlace | None = None  #: on the map; none: somewhere in its region
     tags: list[Tag] = Field(default=[], max_length=64)
     properties: dict[Tag, Name] = Field(default={}, max_length=64)
     mesh_version: Annotated[str, StringConstraints(max_length=64)] = ""
@@ -130,6 +145,9 @@ class LoadModel(Request):
     cpu_percent: int = Field(ge=0, le=10_000_000)  #: 100 is one CPU
     rss_mb: Count
     processes: Count
+    gpu_percent: int | None = Field(default=None, ge=0, le=100)  #: of its cards, on average; none: not known
+    vram_mb: Count | None = None  #: used on its cards, together
+    ago_ms: Count = 0  #: when that was; a node's clock is not trusted
 
 
 class RunningAttempt(Request):
@@ -142,6 +160,7 @@ class RunningAttempt(Request):
         default=[], max_length=4_096
     )  #: where it may run, by the numbers of the node's kernel
     load: LoadModel | None = None
+    earlier: list[LoadModel] = Field(default=[], max_length=LOADS_MAX)  #: since the last word, oldest first
 
 
 class NextRequest(Request):
@@ -314,6 +333,7 @@ class Report(Request):
     items_failed: int = Field(
         default=0, ge=0, le=BUNDLED_MAX
     )  #: of the items that a job carries, those that raised
+    loads: list[LoadModel] = Field(default=[], max_length=LOADS_MAX)  #: since the last word, oldest first
 
     @model_validator(mode="after")
     def _reasonable(self) -> Self:
@@ -423,6 +443,7 @@ class NodeView(Reply):
     reputation: ReputationView | None = None
     hardware: HardwareView | None = None
     can_manage: bool = False
+    uptime: UptimeView | None = None
 
 
 class NodePage(Page):

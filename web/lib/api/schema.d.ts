@@ -558,7 +558,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** What became of a code of yours: which machines joined, and how far each has come */
+        get: operations["join_status"];
         put?: never;
         post?: never;
         /** Let nobody join with a code any more; those who did stay */
@@ -924,7 +925,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Every state transition, oldest first */
+        /** Every state transition, oldest first; or searched, newest first */
         get: operations["list_events"];
         put?: never;
         post?: never;
@@ -1311,6 +1312,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/market/chart": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Every zone over time, in one answer */
+        get: operations["get_market_chart"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/market/floor": {
         parameters: {
             query?: never;
@@ -1355,6 +1373,74 @@ export interface paths {
         };
         /** What a node of yours earns, and earned */
         get: operations["get_node_earnings"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/mesh": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The pool in a few numbers; cheap to ask every few seconds */
+        get: operations["get_mesh"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/mesh/nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Every node that is online, compactly, with its place on the map */
+        get: operations["get_mesh_nodes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/mesh/activity": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What happened in the pool lately, live by long poll; names nobody */
+        get: operations["get_activity"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/jobs/{job_id}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What the tries of a job used over time: CPU, memory, processes, cards */
+        get: operations["get_job_usage"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1649,6 +1735,47 @@ export interface components {
             /** Approval Id */
             approval_id?: string | null;
         };
+        /**
+         * Activity
+         * @description Something that happened in the pool. Never whose job it was, what it is called, or on which node it ran.
+         */
+        Activity: {
+            /** Seq */
+            seq: number;
+            /** At Ms */
+            at_ms: number;
+            what: components["schemas"]["Happening"];
+            /**
+             * Count
+             * @description So many of the same kind at the same time
+             */
+            count: number;
+            /**
+             * Kind
+             * @description Of the jobs: script, command, function, class; null: about a node
+             */
+            kind?: string | null;
+            /** Tier */
+            tier?: string | null;
+            /** Region */
+            region?: string | null;
+            price_level?: components["schemas"]["PriceLevel"] | null;
+            /** Sentence */
+            sentence: string;
+        };
+        /** ActivityPage */
+        ActivityPage: {
+            /**
+             * Activity
+             * @description The newest first
+             */
+            activity: components["schemas"]["Activity"][];
+            /**
+             * Cursor
+             * @description Ask again with `after=cursor`
+             */
+            cursor: number;
+        };
         /** ApprovalList */
         ApprovalList: {
             /** Approvals */
@@ -1790,6 +1917,61 @@ export interface components {
             job_id?: string | null;
             /** Created At Ms */
             created_at_ms: number;
+        };
+        /**
+         * AttemptUsage
+         * @description One try over time: columns of equal length, the oldest first.
+         *
+         *     Each value is the highest since the point before, so that no peak is lost where points were taken together.
+         */
+        AttemptUsage: {
+            /** Attempt Id */
+            attempt_id: string;
+            /** Number */
+            number: number;
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name?: string | null;
+            /** State */
+            state: string;
+            /**
+             * Live
+             * @description More may come
+             */
+            live: boolean;
+            /** Started At Ms */
+            started_at_ms?: number | null;
+            /** Finished At Ms */
+            finished_at_ms?: number | null;
+            /**
+             * Step Ms
+             * @description How far apart the points are at least; 0: as they came
+             */
+            step_ms: number;
+            /** At Ms */
+            at_ms: number[];
+            /**
+             * Cpu Percent
+             * @description 100 is one CPU
+             */
+            cpu_percent: number[];
+            /** Rss Mb */
+            rss_mb: number[];
+            /** Processes */
+            processes: number[];
+            /**
+             * Gpu Percent
+             * @description Of its cards, on average; null: no card, or its maker's library does not say
+             */
+            gpu_percent?: number[] | null;
+            /**
+             * Vram Mb
+             * @description Used on its cards, together
+             */
+            vram_mb?: number[] | null;
+            /** @description The last word of its node; null: nothing runs */
+            now?: components["schemas"]["LoadNow"] | null;
         };
         /** AttemptView */
         AttemptView: {
@@ -2185,6 +2367,11 @@ export interface components {
          *     }
          */
         EnrolCodeReply: {
+            /**
+             * Id
+             * @default
+             */
+            id: string;
             /** Code */
             code: string;
             /** Expires At Ms */
@@ -2196,6 +2383,11 @@ export interface components {
              * @default 1
              */
             hosts: number;
+            /**
+             * Commands
+             * @default []
+             */
+            commands: components["schemas"]["JoinCommand"][];
         };
         /** EnrolCodeRequest */
         EnrolCodeRequest: {
@@ -2254,12 +2446,26 @@ export interface components {
             /** Text */
             text: string;
         };
-        /** EventPage */
+        /**
+         * EventPage
+         * @description Oldest first, or newest first where that was asked for.
+         */
         EventPage: {
             /** Events */
             events: components["schemas"]["EventView"][];
             /** Cursor */
             cursor: number;
+            /** Next */
+            next?: number | null;
+            /** Searched To Ms */
+            searched_to_ms?: number | null;
+            /**
+             * Names
+             * @default {}
+             */
+            names: {
+                [key: string]: string;
+            };
         };
         /**
          * EventView
@@ -2659,6 +2865,11 @@ export interface components {
             home: components["schemas"]["HomeView"];
         };
         /**
+         * Happening
+         * @enum {string}
+         */
+        Happening: "submitted" | "started" | "succeeded" | "failed" | "joined" | "left";
+        /**
          * HardwareReport
          * @description What a node measured on itself when the hub asked. None: not measured; a note says why.
          */
@@ -2799,6 +3010,16 @@ export interface components {
             /** Running */
             running: number;
             account?: components["schemas"]["AccountView"] | null;
+            /**
+             * Setup
+             * @default false
+             */
+            setup: boolean;
+            /**
+             * Signin Hint
+             * @default
+             */
+            signin_hint: string;
         };
         /**
          * HubKeys
@@ -2890,6 +3111,8 @@ export interface components {
             status: string;
             /** Account Id */
             account_id: string;
+            /** Account Name */
+            account_name?: string | null;
             /** Group Id */
             group_id?: string | null;
             /** Key */
@@ -2931,6 +3154,11 @@ export interface components {
              * @default false
              */
             can_cancel: boolean;
+            /**
+             * Can Again
+             * @default false
+             */
+            can_again: boolean;
             /**
              * Max Price
              * @default 0
@@ -3146,6 +3374,41 @@ export interface components {
          */
         JobState: "queued" | "leased" | "running" | "succeeded" | "failed" | "cancelled" | "expired";
         /**
+         * JobUsage
+         * @description What the tries of a job used while they ran. Short ones have no points: nodes first tell after two seconds.
+         */
+        JobUsage: {
+            /** Job Id */
+            job_id: string;
+            /**
+             * Cores
+             * @description Reserved for it
+             */
+            cores: number;
+            /**
+             * Ram Mb
+             * @description Its limit
+             */
+            ram_mb: number;
+            /**
+             * Gpus
+             * @description Cards reserved for it
+             */
+            gpus: number;
+            /**
+             * Vram Mb
+             * @description Reserved on each card; 0: the whole card, or none
+             */
+            vram_mb: number;
+            /**
+             * Every Ms
+             * @description How often nodes tell; asking more often brings nothing
+             */
+            every_ms: number;
+            /** Attempts */
+            attempts: components["schemas"]["AttemptUsage"][];
+        };
+        /**
          * JobView
          * @example {
          *       "id": "job_01k9x3m4q7c2v8w5t6y0r1n2p3",
@@ -3179,6 +3442,8 @@ export interface components {
             status: string;
             /** Account Id */
             account_id: string;
+            /** Account Name */
+            account_name?: string | null;
             /** Group Id */
             group_id?: string | null;
             /** Key */
@@ -3220,6 +3485,11 @@ export interface components {
              * @default false
              */
             can_cancel: boolean;
+            /**
+             * Can Again
+             * @default false
+             */
+            can_again: boolean;
             /**
              * Max Price
              * @default 0
@@ -3267,6 +3537,81 @@ export interface components {
             used: number;
             /** Hosts */
             hosts: number;
+        };
+        /**
+         * JoinCommand
+         * @description One line to type on the machine that joins.
+         */
+        JoinCommand: {
+            /** Title */
+            title: string;
+            /** Command */
+            command: string;
+        };
+        /**
+         * JoinStatus
+         * @description What became of a code. The code itself is never shown again.
+         */
+        JoinStatus: {
+            /** Id */
+            id: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waiting" | "used" | "expired";
+            /** Sentence */
+            sentence: string;
+            /** Expires At Ms */
+            expires_at_ms: number;
+            /** Open */
+            open: boolean;
+            /** Used */
+            used: number;
+            /** Hosts */
+            hosts: number;
+            /**
+             * Nodes
+             * @default []
+             */
+            nodes: components["schemas"]["JoinedNode"][];
+            /** Steps */
+            steps: components["schemas"]["JoinStep"][];
+        };
+        /**
+         * JoinStep
+         * @description One thing that happens while a machine becomes a node.
+         */
+        JoinStep: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "code" | "poll" | "sandbox" | "hardware" | "ready" | "job";
+            /** Title */
+            title: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waiting" | "done" | "warning" | "skipped";
+            /** At Ms */
+            at_ms?: number | null;
+            /** Detail */
+            detail: string;
+        };
+        /** JoinedNode */
+        JoinedNode: {
+            /** Node Id */
+            node_id: string;
+            /** Name */
+            name: string;
+            /** Online */
+            online: boolean;
+            /** Steps */
+            steps: components["schemas"]["JoinStep"][];
+            /** Complete */
+            complete: boolean;
         };
         /** KeepRequest */
         KeepRequest: {
@@ -3351,8 +3696,16 @@ export interface components {
             id: string;
             /** Name */
             name: string;
+            /**
+             * Kind
+             * @default key
+             * @enum {string}
+             */
+            kind: "key" | "cookie";
             /** Account Id */
             account_id: string;
+            /** Account Name */
+            account_name?: string | null;
             /** Created At Ms */
             created_at_ms: number;
             /** Expires At Ms */
@@ -3363,6 +3716,22 @@ export interface components {
             revoked_at_ms?: number | null;
             /** Scopes */
             scopes?: string[] | null;
+            /**
+             * State
+             * @default good
+             * @enum {string}
+             */
+            state: "good" | "expired" | "revoked";
+            /**
+             * This
+             * @default false
+             */
+            this: boolean;
+            /**
+             * Can Revoke
+             * @default false
+             */
+            can_revoke: boolean;
         };
         /**
          * Kind
@@ -3441,6 +3810,42 @@ export interface components {
             rss_mb: number;
             /** Processes */
             processes: number;
+            /** Gpu Percent */
+            gpu_percent?: number | null;
+            /** Vram Mb */
+            vram_mb?: number | null;
+            /**
+             * Ago Ms
+             * @default 0
+             */
+            ago_ms: number;
+        };
+        /**
+         * LoadNow
+         * @description What the node said last of an attempt's processes.
+         */
+        LoadNow: {
+            /** At Ms */
+            at_ms: number;
+            /**
+             * Cpu Percent
+             * @description 100 is one CPU
+             */
+            cpu_percent: number;
+            /** Rss Mb */
+            rss_mb: number;
+            /** Processes */
+            processes: number;
+            /**
+             * Gpu Percent
+             * @description Of its cards, on average; 100 is all of them
+             */
+            gpu_percent?: number | null;
+            /**
+             * Vram Mb
+             * @description Of its cards, together
+             */
+            vram_mb?: number | null;
         };
         /**
          * LoadView
@@ -3507,6 +3912,20 @@ export interface components {
             /** Chunks */
             chunks: components["schemas"]["LogText"][];
         };
+        /** MarketChart */
+        MarketChart: {
+            /** Span */
+            span: string;
+            /** Step Ms */
+            step_ms: number;
+            /**
+             * At Ms
+             * @description When each step begins, the oldest first
+             */
+            at_ms: number[];
+            /** Zones */
+            zones: components["schemas"]["ZoneSeries"][];
+        };
         /** MarketHistory */
         MarketHistory: {
             /** Tier */
@@ -3543,6 +3962,145 @@ export interface components {
             /** At Ms */
             at_ms: number;
             scores: components["schemas"]["ScoresView"];
+        };
+        /**
+         * MeshNode
+         * @description One node that is online, in few words. Its place is its region's, unless its owner stated one.
+         */
+        MeshNode: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Owner Name */
+            owner_name: string;
+            /** Tier */
+            tier: string;
+            /**
+             * Region
+             * @description The price region
+             */
+            region: string;
+            /**
+             * Place
+             * @description Where that is, in words; says so when it is not known
+             */
+            place: string;
+            /**
+             * Lat
+             * @description Degrees; null where the place is not known
+             */
+            lat: number | null;
+            /** Lon */
+            lon: number | null;
+            /**
+             * State
+             * @description active, paused or draining
+             */
+            state: string;
+            /**
+             * Takes Work
+             * @description New jobs may go there now
+             */
+            takes_work: boolean;
+            /**
+             * Capacity
+             * @description In thousandths of units: its cards, or its cores where it has none
+             */
+            capacity: number;
+            /** Cores */
+            cores: number;
+            /**
+             * Cores Free
+             * @description null: it polls another hub of the pool
+             */
+            cores_free: number | null;
+            /** Ram Mb */
+            ram_mb: number;
+            /** Gpus */
+            gpus: number;
+            /**
+             * Vram Mb
+             * @description Of all its cards together
+             */
+            vram_mb: number;
+            /** Running */
+            running: number;
+            /**
+             * Mine
+             * @description A node of your account
+             */
+            mine: boolean;
+        };
+        /** MeshNodes */
+        MeshNodes: {
+            /**
+             * Version
+             * @description The same as in GET /mesh; also the answer's ETag
+             */
+            version: string;
+            /** At Ms */
+            at_ms: number;
+            /**
+             * Placed
+             * @description Nodes that have a place on the map
+             */
+            placed: number;
+            /** Nodes */
+            nodes: components["schemas"]["MeshNode"][];
+        };
+        /**
+         * MeshView
+         * @description The pool in a few numbers, at most a second or two old. Cheap to ask every few seconds.
+         */
+        MeshView: {
+            /** At Ms */
+            at_ms: number;
+            /**
+             * Version
+             * @description Of the list of nodes; while it stays the same, so does the list
+             */
+            version: string;
+            /** Nodes Online */
+            nodes_online: number;
+            /**
+             * Nodes
+             * @description Enrolled and not revoked
+             */
+            nodes: number;
+            /**
+             * Cores
+             * @description Lent by the nodes that are online
+             */
+            cores: number;
+            /**
+             * Cores Busy
+             * @description Of these, reserved for jobs
+             */
+            cores_busy: number;
+            /** Gpus */
+            gpus: number;
+            /**
+             * Gpus Busy
+             * @description Cards that at least one job is on
+             */
+            gpus_busy: number;
+            /** Vram Mb */
+            vram_mb: number;
+            /** Running */
+            running: number;
+            /** Queued */
+            queued: number;
+            /**
+             * Settled Hour
+             * @description What jobs cost that were settled in the last hour, fees included, in microcredits
+             */
+            settled_hour: number;
+            /**
+             * Jobs Hour
+             * @description Jobs that cost something and were settled in the last hour
+             */
+            jobs_hour: number;
         };
         /**
          * Needs
@@ -3629,8 +4187,16 @@ export interface components {
             id: string;
             /** Name */
             name: string;
+            /**
+             * Kind
+             * @default key
+             * @enum {string}
+             */
+            kind: "key" | "cookie";
             /** Account Id */
             account_id: string;
+            /** Account Name */
+            account_name?: string | null;
             /** Created At Ms */
             created_at_ms: number;
             /** Expires At Ms */
@@ -3641,6 +4207,22 @@ export interface components {
             revoked_at_ms?: number | null;
             /** Scopes */
             scopes?: string[] | null;
+            /**
+             * State
+             * @default good
+             * @enum {string}
+             */
+            state: "good" | "expired" | "revoked";
+            /**
+             * This
+             * @default false
+             */
+            this: boolean;
+            /**
+             * Can Revoke
+             * @default false
+             */
+            can_revoke: boolean;
             /** Key */
             key: string;
         };
@@ -3938,6 +4520,7 @@ export interface components {
              * @default false
              */
             can_manage: boolean;
+            uptime?: components["schemas"]["UptimeView"] | null;
         };
         /** NodeWhyRow */
         NodeWhyRow: {
@@ -4125,6 +4708,12 @@ export interface components {
             hosts: components["schemas"]["NodeVerdictView"][];
         };
         /**
+         * PriceLevel
+         * @description The spot price of that moment, held against the reference of its zone.
+         * @enum {string}
+         */
+        PriceLevel: "free" | "low" | "usual" | "high";
+        /**
          * PricePoint
          * @description What happened from `at_ms` until the next point.
          */
@@ -4291,6 +4880,7 @@ export interface components {
              * @default
              */
             region: string;
+            place?: components["schemas"]["StatedPlace"] | null;
             /**
              * Tags
              * @default []
@@ -4878,6 +5468,11 @@ export interface components {
              * @default 0
              */
             items_failed: number;
+            /**
+             * Loads
+             * @default []
+             */
+            loads: components["schemas"]["LoadModel"][];
         };
         /** ReportAnswer */
         ReportAnswer: {
@@ -5000,6 +5595,11 @@ export interface components {
              */
             cpu_ids: number[];
             load?: components["schemas"]["LoadModel"] | null;
+            /**
+             * Earlier
+             * @default []
+             */
+            earlier: components["schemas"]["LoadModel"][];
         };
         /**
          * Sale
@@ -5085,6 +5685,16 @@ export interface components {
             receipt: components["schemas"]["Receipt"];
             /** Signature */
             signature: string;
+        };
+        /**
+         * StatedPlace
+         * @description Where its owner says that a node is: degrees, kept to one decimal.
+         */
+        StatedPlace: {
+            /** Lat */
+            lat: number;
+            /** Lon */
+            lon: number;
         };
         /** StatementPage */
         StatementPage: {
@@ -5270,6 +5880,43 @@ export interface components {
             offset: number;
             /** Complete */
             complete: boolean;
+        };
+        /**
+         * Uptime
+         * @description How much of a span of time a node was online.
+         */
+        Uptime: {
+            /**
+             * Hours
+             * @description The span: the last 24, 168 or 720 hours
+             */
+            hours: number;
+            /** Online Ms */
+            online_ms: number;
+            /**
+             * Known Ms
+             * @description Of the span, since the node is known; less than it for a new node
+             */
+            known_ms: number;
+            /**
+             * Share Ppm
+             * @description Online by known, in millionths
+             */
+            share_ppm: number;
+        };
+        /** UptimeView */
+        UptimeView: {
+            /**
+             * Online Since Ms
+             * @description Since when without a break; null: it is offline
+             */
+            online_since_ms?: number | null;
+            /** Known Since Ms */
+            known_since_ms?: number | null;
+            /** Spans */
+            spans: components["schemas"]["Uptime"][];
+            /** Sentence */
+            sentence: string;
         };
         /**
          * Usage
@@ -5496,6 +6143,31 @@ export interface components {
             /** Nodes Able */
             nodes_able: number;
         };
+        /**
+         * ZoneSeries
+         * @description One zone over time: columns as long as `at_ms` of the chart; null before the first record.
+         */
+        ZoneSeries: {
+            /** Tier */
+            tier: string;
+            /** Region */
+            region: string;
+            /**
+             * Price
+             * @description The last of each step
+             */
+            price: (number | null)[];
+            /** Low */
+            low: (number | null)[];
+            /** High */
+            high: (number | null)[];
+            /** Capacity */
+            capacity: (number | null)[];
+            /** Demand */
+            demand: (number | null)[];
+            /** Utilisation Ppm */
+            utilisation_ppm: (number | null)[];
+        };
     };
     responses: never;
     parameters: never;
@@ -5508,8 +6180,22 @@ export interface operations {
     list_jobs: {
         parameters: {
             query?: {
-                state?: components["schemas"]["JobState"] | null;
+                /** @description One of these; repeat it */
+                state?: components["schemas"]["JobState"][] | null;
                 group_id?: string | null;
+                kind?: components["schemas"]["JobKind"] | null;
+                /** @description Where its newest attempt is, or was */
+                node_id?: string | null;
+                /** @description Of this account; for administrators */
+                account_id?: string | null;
+                /** @description Administrators: everybody's, or with `false` only your own */
+                all?: boolean;
+                /** @description Milliseconds since the epoch */
+                since_ms?: number | null;
+                /** @description Milliseconds since the epoch */
+                until_ms?: number | null;
+                /** @description A part of its name or key; or its id */
+                q?: string;
                 /** @description `next` of the page before */
                 after?: string | null;
                 limit?: number;
@@ -9956,6 +10642,140 @@ export interface operations {
             };
         };
     };
+    join_status: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                code_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JoinStatus"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     end_join_code: {
         parameters: {
             query?: never;
@@ -13219,9 +14039,26 @@ export interface operations {
             query?: {
                 /** @description `cursor` of the page before */
                 after?: number;
+                /** @description Newest first, from before this: `next` of the page before */
+                before?: number | null;
+                /** @description Newest first */
+                newest?: boolean;
                 limit?: number;
+                /** @description How its name begins: `node.`, `job.failed` */
+                action?: string;
+                /** @description Who did it: an account, a node, or `hub` */
+                actor?: string | null;
+                /** @description Whom it concerns */
+                account_id?: string | null;
                 job_id?: string | null;
                 node_id?: string | null;
+                group_id?: string | null;
+                /** @description Milliseconds since the epoch */
+                since_ms?: number | null;
+                /** @description Milliseconds since the epoch */
+                until_ms?: number | null;
+                /** @description A part of its name, reason or data; or an id */
+                q?: string;
                 /** @description How long to wait for news before answering */
                 wait_ms?: number;
             };
@@ -16483,6 +17320,105 @@ export interface operations {
             };
         };
     };
+    get_market_chart: {
+        parameters: {
+            query?: {
+                /** @description How far back */
+                span?: "1h" | "24h" | "7d" | "30d";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MarketChart"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     get_default_floor: {
         parameters: {
             query?: never;
@@ -16925,6 +17861,408 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["NodeEarnings"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_mesh: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MeshView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_mesh_nodes: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description `ETag` of the answer you have */
+                "if-none-match"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MeshNodes"];
+                };
+            };
+            /** @description The list is still the one that `If-None-Match` names */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_activity: {
+        parameters: {
+            query?: {
+                /** @description `cursor` of the page before */
+                after?: number;
+                limit?: number;
+                /** @description How long to wait for news before answering */
+                wait_ms?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActivityPage"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_job_usage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobUsage"];
                 };
             };
             /** @description No valid key, cookie or node token */

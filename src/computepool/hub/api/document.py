@@ -16,6 +16,7 @@ from computepool.protocol.accounts import Problem
 _TAGS = {
     "jobs": "Submit, watch, cancel, and ask why.",
     "groups": "Jobs that belong together, and their stream of results.",
+    "mesh": "The pool as a whole, for those who watch it.",
     "nodes": "The machines of the pool, and what their owners want of them.",
     "artifacts": "Files, named by their SHA-256.",
     "accounts": "Accounts, keys and signing in.",

@@ -10,7 +10,14 @@ from computepool.hub.api import examples
 from computepool.hub.api.deps import DispatcherDep, HubDep, IdPath, MayProvide, Provider, SignedIn
 from computepool.hub.api.problems import refuses
 from computepool.hub.services import earnings, floors, marketview
-from computepool.protocol.market import FloorRequest, FloorView, MarketHistory, MarketView, NodeEarnings
+from computepool.protocol.market import (
+    FloorRequest,
+    FloorView,
+    MarketChart,
+    MarketHistory,
+    MarketView,
+    NodeEarnings,
+)
 
 router = APIRouter(tags=["market"])
 
@@ -38,6 +45,15 @@ async def get_market_history(
     ] = None,
 ) -> MarketHistory:
     return await marketview.history(hub, tier=tier, region=region, since_ms=since_ms, step_ms=step_ms)
+
+
+@router.get("/market/chart", summary="Every zone over time, in one answer")
+async def get_market_chart(
+    _principal: SignedIn,
+    hub: HubDep,
+    span: Annotated[marketview.Span, Query(description="How far back")] = "24h",
+) -> MarketChart:
+    return await marketview.chart(hub, span)
 
 
 @router.get("/market/floor", summary="The default floor of your nodes")

@@ -35,6 +35,7 @@ from computepool.hub.services import (
     polls,
     reputation,
     settlement,
+    usage,
 )
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
@@ -75,6 +76,7 @@ async def poll(hub: Hub, node: NodePrincipal, body: NextRequest, *, dispatcher: 
 async def settle(
     hub: Hub, node: NodePrincipal, body: CompleteRequest, *, dispatcher: Dispatcher
 ) -> CompleteReply:
+    usage.observe(hub, node.node_id, body.reports)
     reply, settled = await settlement.complete(hub, node, body)
     hardware.observe(hub, node.node_id, body.reports)
     dispatcher.settled(node.node_id, body, settled.over)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from computepool.hub.loops.runner import every
@@ -16,6 +17,7 @@ from computepool.hub.services import (
     payout_rounds,
     reputation,
     upkeep,
+    usage,
     verification,
 )
 from computepool.hub.services import credits as credit_service
@@ -48,6 +50,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
     async def prune() -> None:
         await upkeep.prune(hub)
         await market.prune(hub)
+        await usage.prune(hub)
         await reputation.refresh_all(hub)
         await conduct.refresh(hub)
 
@@ -76,6 +79,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
         every(renew_s, "renew", renew),
         every(settings.lease_min_s / 2, "note_seen", note_seen),
         every(leases.HUB_BEAT_MS / 1000, "beat", beat),
+        every(settings.usage_round_s, "usage", partial(usage.save, hub)),
         every(_PRUNE_S, "prune", prune),
     ]
 

@@ -21,8 +21,10 @@ from computepool.hub.signals import Signals
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import Store
 from computepool.hub.submitters import Submitters
+from computepool.hub.watching import MeshMemory, Watched
 from computepool.protocol.credits import LeaderboardView
 from computepool.protocol.jobs import JobSpec
+from computepool.protocol.market import MarketChart
 
 _SPECS_CACHED = 10_000
 _BLOB_THREADS = 16
@@ -132,6 +134,9 @@ class Hub:
         default_factory=dict
     )  #: by account or node: digests that are being sent to this hub, and how long they say they are
     sweeps: Sweeps = field(default_factory=Sweeps)
+    charts: dict[str, tuple[int, MarketChart]] = field(default_factory=dict)  #: by span; when made, and what
+    mesh: MeshMemory = field(default_factory=MeshMemory)  #: as people who watch it are told
+    usages: dict[str, Watched] = field(default_factory=dict)  #: by attempt
     blob_threads: ThreadPoolExecutor = field(default_factory=_blob_threads)
     stopping: bool = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from computepool.core.demand import ZoneCount, merged
 from computepool.core.errors import BadRequest, NotFound
@@ -16,10 +17,12 @@ from computepool.hub.store.session import AnyRow, Connection
 from computepool.protocol.market import (
     CeilingLevel,
     FloorLevel,
+    MarketChart,
     MarketHistory,
     MarketView,
     PricePoint,
     ZoneMarket,
+    ZoneSeries,
 )
 
 #: Floors and ceilings of a zone, neighbours taken together.
@@ -31,6 +34,10 @@ _HOUR_STEPS = 4
 POINTS_MAX = 1_000
 POINTS_USUAL = 240
 _DAY_MS = 24 * 3600 * 1000
+#: How long charts reach back. A month of ticks is much to read, so all who look within a minute share one reading.
+SPANS_MS = {"1h": _DAY_MS // 24, "24h": _DAY_MS, "7d": 7 * _DAY_MS, "30d": 30 * _DAY_MS}
+_CHART_AGE_MS = 60_000
+Span = Literal["1h", "24h", "7d", "30d"]
 
 
 async def show(hub: Hub) -> MarketView:
@@ -177,3 +184,46 @@ def _points(
             )
         )
     return points
+
+
+async def chart(hub: Hub, span: Span) -> MarketChart:
+    """Every zone that this hub knows, over one of a few spans."""
+    now_ms, length = hub.now_ms(), SPANS_MS[span]
+    step = max(market.tick_ms(hub), length // POINTS_USUAL)
+    kept = hub.charts.get(span)
+    if kept is not None and 0 <= now_ms - kept[0] < min(step, _CHART_AGE_MS):
+        return kept[1]
+    # Whole steps: points stay where they are from one look to the next.
+    until = (now_ms // step + 1) * step
+    since = until - -(-length // step) * step
+    zones = sorted(hub.market.spots, key=lambda zone: (zone.tier, zone.region))
+
+    def load(connection: Connection) -> list[ZoneSeries]:
+        found = []
+        for zone in zones:
+            before = market_rows.price_at(connection, zone, since - 1)
+            rows = market_rows.history(connection, since=since, until=until, step=step, zone=zone)
+            if before is not None or rows:
+                points = _points(before, rows, since=since, until=until, step=step)
+                found.append(_columns(zone, points, steps=(until - since) // step))
+        return found
+
+    times = list(range(since, until, step))
+    made = MarketChart(span=span, step_ms=step, at_ms=times, zones=await hub.store.read(load))
+    hub.charts[span] = now_ms, made
+    return made
+
+
+def _columns(zone: Zone, points: Sequence[PricePoint], *, steps: int) -> ZoneSeries:
+    """Before the first record there is nothing to show."""
+    blank: list[int | None] = [None] * (steps - len(points))
+    return ZoneSeries(
+        tier=zone.tier,
+        region=zone.region,
+        price=[*blank, *(point.price for point in points)],
+        low=[*blank, *(point.low for point in points)],
+        high=[*blank, *(point.high for point in points)],
+        capacity=[*blank, *(point.capacity for point in points)],
+        demand=[*blank, *(point.demand for point in points)],
+        utilisation_ppm=[*blank, *(utilisation(point.demand, point.capacity) for point in points)],
+    )

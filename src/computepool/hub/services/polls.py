@@ -8,6 +8,7 @@ from typing import Any
 from computepool.core.errors import NotFound, Unauthenticated
 from computepool.core.hardware import Truth
 from computepool.core.jobs import AttemptState, JobState, Reason
+from computepool.core.places import place_of
 from computepool.core.resources import NodeState, Shape
 from computepool.hub.registry import Session
 from computepool.hub.services import (
@@ -20,6 +21,7 @@ from computepool.hub.services import (
     meshes,
     permissions,
     reputation,
+    usage,
 )
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
@@ -145,6 +147,8 @@ async def _arrive(
         cool_off_until_ms=row.cool_off_until_ms,
         now_ms=hub.now_ms(),
     )
+    stated = None if profile.place is None else (profile.place.lat, profile.place.lon)
+    session.place = place_of(profile.region, node.node_id, stated=stated)
     hardware.arrive(hub, session, profile, stored=truth)
     floors.push(hub, [node.node_id], floors.holding(row))
     permissions.follow(hub, row)
@@ -222,6 +226,7 @@ async def _note_running(hub: Hub, session: Session, request: NextRequest) -> Non
     for said in request.running:
         if (attempt := session.attempts.get(said.attempt_id)) is not None:
             attempt.said = said
+    usage.hear(hub, session, request.running)
     started = [
         said.attempt_id
         for said in request.running
