@@ -19,32 +19,47 @@ PIP_INSTALL := $(UV) pip install --quiet --python .venv/bin/python
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command 'make lock'
 PACKAGES := bubblewrap postgresql runc
+# The tests of the dashboard use the browser of the distribution; none is ever downloaded.
+BROWSER := chromium fonts-liberation
 # Where all users find gVisor's program, or in this folder where only root may write there. One on PATH comes first.
 RUNSC := $(shell if [ "$$(id -u)" = 0 ]; then echo /usr/local/lib/computepool; else echo $(CURDIR)/.make/runsc; fi)
 export PATH := $(PATH):$(RUNSC)
 
 export UV_PYTHON_DOWNLOADS ?= never
+export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
+export NEXT_TELEMETRY_DISABLED := 1
 unexport VIRTUAL_ENV PYTHONHOME
 
-.PHONY: help up setup packages test check lint types imports fuzz bench simulation fmt lock lock-peers wheel clean
+.PHONY: help up dashboard web setup packages browser test check lint types imports web-check fuzz bench simulation fmt lock \
+	lock-peers wheel dev-web screenshots clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-up: .venv/.run ## start the hub and one local node on PORT=8000; Ctrl-C stops both
+up: .venv/.run dashboard ## start the hub, its dashboard and one local node on PORT=8000; Ctrl-C stops them
 	@exec .venv/bin/pool up --port $(PORT) $(ARGS)
 
-setup: .venv/.dev ## install everything for development into .venv
+# For `make up`: what cannot be built here is no reason not to start.
+dashboard:
+	@if ! scripts/has-node.sh; then echo 'The hub serves its plain pages instead.'; \
+	elif ! $(MAKE) web; then echo 'The hub serves what was built before, or its plain pages.'; fi
+
+web: web/out/index.html ## build the dashboard into web/out, when something in web/ has changed
+
+setup: .venv/.dev .make/npm ## install everything for development into .venv
 
 packages:
 	@scripts/install-debian.sh $(PACKAGES)
 	@scripts/install-runsc.sh $(RUNSC)
 
-test: packages .venv/.dev check ## install what is missing, then lint, types, import rules and every test
+browser:
+	@scripts/install-debian.sh $(BROWSER)
+
+test: packages browser .venv/.dev check web ## install what is missing, then lint, types, import rules and every test
 	.venv/bin/pytest -q -n $(WORKERS) --dist loadgroup -m 'not process' $(ARGS)
 	.venv/bin/pytest -q -n $(WORKERS) --dist loadgroup -m process $(ARGS)
 
-check: lint types imports ## lint, types and import rules
+check: lint types imports web-check ## lint, types and import rules, of Python and of the dashboard
 
 lint: .venv/.dev
 	@.venv/bin/ruff check --quiet
@@ -56,6 +71,20 @@ types: .venv/.dev
 imports: .venv/.dev
 	@.venv/bin/lint-imports --no-logo --no-cache | { grep -v -e ' KEPT$$' -e '^$$' -e '^-' -e '^Contracts$$' || true; }
 
+# The typed client is committed, so that a build needs no hub; here it is held against the API's description.
+web-check: .make/npm
+	@cd web && node_modules/.bin/biome check --log-level=error . >/dev/null
+	@cd web && node_modules/.bin/next typegen >/dev/null && node_modules/.bin/tsc --noEmit
+	@cd web && node_modules/.bin/openapi-typescript ../docs/openapi.json -o ../.make/schema.d.ts >/dev/null 2>&1
+	@cmp --silent .make/schema.d.ts web/lib/api/schema.d.ts || \
+		{ echo 'web/lib/api/schema.d.ts is not what docs/openapi.json says: cd web && npm run client' >&2; exit 1; }
+
+dev-web: .make/npm ## the dashboard as it is being written, on port 3000, beside the hub that `make up` runs on PORT
+	@cd web && HUB_URL=http://127.0.0.1:$(PORT) node_modules/.bin/next dev $(ARGS)
+
+screenshots: packages browser .venv/.dev web ## fill a pool with people, nodes and jobs, and save pictures of every page in docs/pictures
+	.venv/bin/python scripts/screenshots.py $(ARGS)
+
 fuzz: packages .venv/.dev ## send the API what its description allows and forbids, for long; FUZZ_EXAMPLES=200
 	FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-200} .venv/bin/pytest -q tests/hub/test_fuzz.py --timeout 3600 $(ARGS)
 
@@ -65,9 +94,10 @@ bench: packages .venv/.dev ## measure beside other systems, and print numbers an
 simulation: .venv/.dev ## rules of reputation, and cheats against verification; writes the tables in docs/ (2 min)
 	.venv/bin/python -m simulation $(ARGS)
 
-fmt: .venv/.dev ## format the code and mend what ruff can mend
+fmt: .venv/.dev .make/npm ## format the code and mend what ruff and Biome can mend
 	@.venv/bin/ruff check --quiet --fix || true
 	@.venv/bin/ruff format
+	@cd web && node_modules/.bin/biome check --write --log-level=error . || true
 
 lock: $(UV) ## compile requirements/*.lock from pyproject.toml; ARGS=--upgrade takes new versions
 	echo uv | $(COMPILE) $(ARGS) - --output-file requirements/uv.lock
@@ -84,12 +114,12 @@ lock-peers: $(UV)
 	printf '%s\n' procrastinate 'psycopg[binary,pool]' | $(COMPILE_PEER)/procrastinate.txt
 	echo ray | $(COMPILE_PEER)/ray.txt
 
-wheel: $(UV) ## build the wheel into dist/
-	$(UV) build --quiet --wheel --build-constraints requirements/build.lock --require-hashes --out-dir dist
+wheel: $(UV) web ## build the wheel, with the dashboard in it, and the sdist into dist/
+	$(UV) build --quiet --wheel --sdist --build-constraints requirements/build.lock --require-hashes --out-dir dist
 	@ls dist/*.whl
 
 clean: ## remove everything that was built or installed here
-	rm -rf .venv .make dist .ruff_cache .hypothesis
+	rm -rf .venv .make dist .ruff_cache .hypothesis web/node_modules web/.next web/out web/tsconfig.tsbuildinfo
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # The stamps live in .venv, so that removing it is enough to start over. Installing never removes a package, so that
@@ -107,6 +137,18 @@ clean: ## remove everything that was built or installed here
 
 .venv/bin/python: | $(UV)
 	@$(UV) venv --quiet --python '$(PYTHON)' .venv
+
+# `npm ci` takes the very bytes that the lock names, from whatever registry this machine uses.
+.make/npm: web/package.json web/package-lock.json
+	@scripts/has-node.sh
+	@echo "Installing the dashboard's parts into web/node_modules"
+	@cd web && npm ci --loglevel=error
+	@mkdir -p .make && touch $@
+
+WEB_SOURCES := $(shell find web/app web/components web/lib web/public -type f 2>/dev/null) \
+	$(wildcard web/*.json web/*.ts web/*.mjs) docs/openapi.json
+web/out/index.html: .make/npm $(filter-out web/next-env.d.ts web/package.json,$(WEB_SOURCES))
+	@scripts/build-dashboard.sh
 
 $(UV): requirements/uv.lock
 	@scripts/install-uv.sh '$(PYTHON)'

@@ -7,6 +7,7 @@ set -euo pipefail
 present() {
   case "$1" in
     bubblewrap) command -v bwrap >/dev/null ;;
+    chromium) command -v chromium >/dev/null || command -v google-chrome >/dev/null ;;
     postgresql) compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null ;;
     runc) PATH=$PATH:/usr/local/sbin:/usr/sbin command -v runc >/dev/null ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from computepool.cli import output
+from computepool.cli.browser import has_screen, opened
 from computepool.cli.folders import data_folder
 from computepool.cli.hub import check_port
 from computepool.cli.together import NODE_START_S, Together, program, signed_in, status_line
@@ -28,6 +30,9 @@ def up(
     data: Annotated[Path | None, typer.Option(help="Folder for all data.")] = None,
     node: Annotated[bool, typer.Option("--node/--no-node", help="Also lend this machine.")] = True,
     net: Annotated[bool, typer.Option("--net/--no-net", help="Let jobs reach the hosts they list.")] = False,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the dashboard, where there is a screen.")
+    ] = True,
 ) -> None:
     """Start a hub and one node on this machine; Ctrl-C stops both.
 
@@ -42,11 +47,14 @@ def up(
     base = data_folder(data)
     check_port(host, port)
     with Together(base) as machine:
-        _run(machine, host=host, port=port, lent=(["--net"] if net else []) if node else None)
+        lent = (["--net"] if net else []) if node else None
+        link = _run(machine, host=host, port=port, lent=lent)
+        with opened(link, base) if browser and has_screen() else nullcontext():
+            machine.wait()
 
 
-def _run(machine: Together, *, host: str, port: int, lent: list[str] | None) -> None:
-    """`lent`: options of this machine's node; None: it is not lent."""
+def _run(machine: Together, *, host: str, port: int, lent: list[str] | None) -> str:
+    """`lent`: options of this machine's node; None: it is not lent. Gives the link that signs in."""
     shown = host if ":" not in host else f"[{host}]"
     url = f"http://{_WILDCARDS.get(host, shown)}:{port}"
     ready = False
@@ -62,16 +70,17 @@ def _run(machine: Together, *, host: str, port: int, lent: list[str] | None) -> 
                 timeout_s=NODE_START_S,
                 what="The node",
             )
-    _welcome(url, words["signin_code"], pool, base=machine.base, with_node=ready)
-    machine.wait()
+    link = f"{url}/signin?code={words['signin_code']}"
+    _welcome(url, link, pool, base=machine.base, with_node=ready)
+    return link
 
 
-def _welcome(url: str, code: str, pool: Pool, *, base: Path, with_node: bool) -> None:
+def _welcome(url: str, link: str, pool: Pool, *, base: Path, with_node: bool) -> None:
     pool_ = program()
     lines = [
         "",
         f"  ComputePool is up at {url}",
-        f"  Sign in (once):      {url}/signin?code={code}",
+        f"  Open the dashboard:  {link}   (signs you in, once)",
         f"  Everything is kept in {base}",
         "",
         "  Try in another terminal:",
