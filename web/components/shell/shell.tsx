@@ -122,17 +122,7 @@ function Brand() {
   const { hub } = useSession();
   return (
     <Link href="/" className="flex min-w-0 items-center gap-2.5 font-semibold text-ink no-underline">
-      <svg
-        viewBox="0 0 24 24"
-        aria-hidden="true"
-        className="size-6 shrink-0 text-accent"
-        fill="none"
-        stroke="currentColor"
-        strokeWidth="1.8"
-      >
-        <path d="M12 3.2v6.1M12 14.7v6.1M4.4 7.6l5.3 3M14.3 13.4l5.3 3M4.4 16.4l5.3-3M14.3 10.6l5.3-3" />
-        <circle cx="12" cy="12" r="2.7" fill="currentColor" stroke="none" />
-      </svg>
+      <Mark />
       <span className="truncate">{hub?.name ?? "ComputePool"}</span>
     </Link>
   );
@@ -168,5 +158,22 @@ function Places() {
         ))}
       </ul>
     </nav>
+  );
+}
+
+/** The hub in the middle of its nodes; the same as app/icon.svg. */
+function Mark() {
+  return (
+    <svg viewBox="0 0 32 32" aria-hidden="true" className="size-7 shrink-0 text-accent">
+      <rect width="32" height="32" rx="8" fill="currentColor" />
+      <g className="fill-accent-ink stroke-accent-ink">
+        <path d="M16 16 8.5 9.5M16 16l8-5M16 16l-5.5 8M16 16l8 6.5" strokeOpacity=".75" strokeWidth="1.8" fill="none" />
+        <circle cx="16" cy="16" r="3.5" />
+        <circle cx="8.5" cy="9.5" r="2" />
+        <circle cx="24" cy="11" r="2" />
+        <circle cx="10.5" cy="24" r="2" />
+        <circle cx="24" cy="22.5" r="2" />
+      </g>
+    </svg>
   );
 }
