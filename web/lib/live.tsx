@@ -129,7 +129,9 @@ function touched(event: HubEvent): string[] {
     [event.group_id, ["/groups"]],
     [event.node_id, ["/nodes", "/queue"]],
   ];
-  const words = [`/${event.action.split(".")[0]}s`];
+  const kind = event.action.split(".")[0];
+  const words = [`/${kind}`, `/${kind}s`]; // some are lists already: credits, prices
+  if (kind === "payout" || kind === "approval") words.push("/credits", "/payouts");
   for (const [id, paths] of lists) {
     if (id) words.push(id, ...paths);
   }

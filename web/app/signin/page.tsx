@@ -1,6 +1,10 @@
-"use client";
-import { Page } from "@/components/ui/page";
+import { Suspense } from "react";
+import { SignIn } from "@/components/signin/sign-in";
 
-export default function Placeholder() {
-  return <Page title="signin">…</Page>;
+export default function SignInPage() {
+  return (
+    <Suspense>
+      <SignIn />
+    </Suspense>
+  );
 }

@@ -162,7 +162,7 @@ function Places() {
 }
 
 /** The hub in the middle of its nodes; the same as app/icon.svg. */
-function Mark() {
+export function Mark() {
   return (
     <svg viewBox="0 0 32 32" aria-hidden="true" className="size-7 shrink-0 text-accent">
       <rect width="32" height="32" rx="8" fill="currentColor" />

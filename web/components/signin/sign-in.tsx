@@ -1,0 +1,185 @@
+"use client";
+// The door: a link's code is exchanged for a session when somebody presses the button, not when a program previews the link.
+import { useSearchParams } from "next/navigation";
+import { type ReactNode, useEffect, useState } from "react";
+import { Mark } from "@/components/shell/shell";
+import { ThemeSwitch } from "@/components/shell/theme-switch";
+import { Button } from "@/components/ui/button";
+import { TextField } from "@/components/ui/field";
+import { Failure, Notice, Skeleton } from "@/components/ui/states";
+import { $api } from "@/lib/api/client";
+import { asProblem } from "@/lib/api/problem";
+import { codeIn, ownAddress } from "@/lib/own-path";
+import { type Account, type HubInfo, useSession } from "@/lib/session";
+import { FirstRun, HowToGetIn } from "./how-to";
+
+export function SignIn() {
+  const { hub, account, error, retry } = useSession();
+  const code = useSearchParams().get("code") ?? "";
+  useEffect(() => {
+    document.title = hub ? `Sign in · ${hub.name}` : "Sign in";
+  }, [hub]);
+  return (
+    <div className="mx-auto flex min-h-dvh max-w-xl flex-col justify-center gap-5 px-4 py-10">
+      <header className="flex items-center gap-3">
+        <Mark />
+        <span className="min-w-0 truncate font-semibold text-lg">{hub?.name ?? "ComputePool"}</span>
+        <span className="ml-auto">
+          <ThemeSwitch />
+        </span>
+      </header>
+      {hub ? (
+        <Door hub={hub} account={account ?? null} code={code} />
+      ) : error ? (
+        <Panel title="Sign in">
+          <Failure error={error} retry={retry} />
+        </Panel>
+      ) : (
+        <Panel title="Sign in">
+          <div role="status" aria-label="Loading" className="grid gap-4">
+            <Skeleton />
+            <Skeleton className="h-10" />
+          </div>
+        </Panel>
+      )}
+      {hub && (
+        <p className="text-center text-muted text-sm">
+          {hub.nodes_online} of {hub.nodes} nodes online · ComputePool {hub.version}
+        </p>
+      )}
+    </div>
+  );
+}
+
+function Door({ hub, account, code }: { hub: HubInfo; account: Account | null; code: string }) {
+  if (code) {
+    return (
+      <Panel title={`Sign in to ${hub.name}`}>
+        {account && <Already account={account} other />}
+        <WithCode code={code} />
+      </Panel>
+    );
+  }
+  if (account) {
+    return (
+      <Panel title="You are signed in">
+        <Already account={account} />
+      </Panel>
+    );
+  }
+  return (
+    <>
+      {hub.setup && <FirstRun hub={hub} />}
+      <Panel title={hub.setup ? "Then sign in" : `Sign in to ${hub.name}`}>
+        <ByHand />
+        {!hub.setup && <HowToGetIn hub={hub} />}
+      </Panel>
+    </>
+  );
+}
+
+function Panel({ title, children }: { title: string; children: ReactNode }) {
+  return (
+    <section className="panel grid gap-4 p-6">
+      <h1>{title}</h1>
+      {children}
+    </section>
+  );
+}
+
+/** Signing in loads everything anew: nothing of another account stays in memory. */
+function useSignIn() {
+  const next = useSearchParams().get("next");
+  return $api.useMutation("post", "/signin", {
+    onSuccess: () => window.location.replace(ownAddress(next, window.location.origin)),
+  });
+}
+
+function WithCode({ code }: { code: string }) {
+  const signIn = useSignIn();
+  const [byHand, setByHand] = useState(false);
+  const go = () => signIn.mutate({ body: { code, kind: "cookie", name: "browser" } });
+  if (byHand) return <ByHand />;
+  return (
+    <>
+      {signIn.error ? (
+        <Refused error={signIn.error} />
+      ) : (
+        <p className="text-muted">This link works once. Press the button to use it in this browser.</p>
+      )}
+      <div className="flex flex-wrap gap-2">
+        <Button look="primary" pending={signIn.isPending || signIn.isSuccess} onClick={go}>
+          {signIn.error ? "Try again" : "Sign in"}
+        </Button>
+        {signIn.error ? <Button onClick={() => setByHand(true)}>Use another code</Button> : null}
+      </div>
+    </>
+  );
+}
+
+function ByHand() {
+  const [text, setText] = useState("");
+  const signIn = useSignIn();
+  const code = codeIn(text);
+  return (
+    <form
+      className="grid gap-3"
+      onSubmit={(event) => {
+        event.preventDefault();
+        signIn.mutate({ body: { code, kind: "cookie", name: "browser" } });
+      }}
+    >
+      <TextField
+        label="Sign-in code or link"
+        placeholder="Paste it here"
+        autoComplete="one-time-code"
+        spellCheck={false}
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+      />
+      {signIn.error && <Refused error={signIn.error} />}
+      <Button look="primary" type="submit" disabled={code.length < 8} pending={signIn.isPending || signIn.isSuccess}>
+        Sign in
+      </Button>
+    </form>
+  );
+}
+
+function Refused({ error }: { error: unknown }) {
+  const problem = asProblem(error);
+  return (
+    <Notice tone="bad">
+      {problem.detail}
+      {problem.status >= 400 && problem.status < 500 && problem.status !== 429 && (
+        <> A link works once and not for long: if you have used this one before, you need a new one.</>
+      )}
+    </Notice>
+  );
+}
+
+function Already({ account, other = false }: { account: Account; other?: boolean }) {
+  const next = useSearchParams().get("next");
+  const signOut = $api.useMutation("post", "/signout", { onSuccess: () => window.location.reload() });
+  return (
+    <>
+      <p className={other ? "text-muted" : ""}>
+        This browser is signed in as <strong>{account.name}</strong> ({account.roles.join(", ")}).
+        {other && " With this link it would go on as the account the link is for."}
+      </p>
+      <div className="flex flex-wrap gap-2">
+        <Button
+          look={other ? "secondary" : "primary"}
+          onClick={() => window.location.assign(ownAddress(next, window.location.origin))}
+        >
+          Go on as {account.name}
+        </Button>
+        {!other && (
+          <Button pending={signOut.isPending} onClick={() => signOut.mutate({})}>
+            Sign out
+          </Button>
+        )}
+      </div>
+      {signOut.error && <Refused error={signOut.error} />}
+    </>
+  );
+}
