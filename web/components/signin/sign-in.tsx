@@ -2,7 +2,7 @@
 // The door: a link's code is exchanged for a session when somebody presses the button, not when a program previews the link.
 import { useSearchParams } from "next/navigation";
 import { type ReactNode, useEffect, useState } from "react";
-import { Mark } from "@/components/shell/shell";
+import { Mark } from "@/components/shell/mark";
 import { ThemeSwitch } from "@/components/shell/theme-switch";
 import { Button } from "@/components/ui/button";
 import { TextField } from "@/components/ui/field";
