@@ -7,7 +7,16 @@ import re
 import pytest
 
 from computepool.core.resources import CPU_TIERS
-from computepool.core.tiers import GPU_PATTERNS, TIER_SPEED, region_of, speed_of, tier_of
+from computepool.core.tiers import (
+    FAMILIES,
+    GPU_PATTERNS,
+    OTHER_FAMILY,
+    TIER_SPEED,
+    family_of,
+    region_of,
+    speed_of,
+    tier_of,
+)
 
 CARDS = [
     ("NVIDIA GeForce RTX 5090", "rtx-5090"),
@@ -121,3 +130,22 @@ PLACES = [
 def test_a_place_gets_its_region(place: str, region: str) -> None:
     assert region_of(place) == region
     assert region_of(region) == region, "looking up a region again changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("family", "tiers"),
+    [
+        ("processor", "cpu cpu-slow cpu-tiny"),
+        ("data centre card", "h100 gh200 b200 a10 a100 l4 l40s t4 v100 p40 k80 mi300x mi250"),
+        ("workstation card", "rtx-a6000 rtx-6000-ada rtx-pro-6000 quadro-rtx-5000"),
+        ("desktop card", "rtx-4090 gtx-1080ti titan-rtx rx-7900xtx arc-a770"),
+        (OTHER_FAMILY, "gpu apple-m2-max something-new"),
+    ],
+)
+def test_a_tier_belongs_to_one_of_few_families(family: str, tiers: str) -> None:
+    assert family in FAMILIES
+    assert {family_of(tier) for tier in tiers.split()} == {family}
+
+
+def test_every_tier_with_a_speed_has_a_family_of_its_own() -> None:
+    assert {tier for tier in TIER_SPEED if family_of(tier) == OTHER_FAMILY} == {"gpu"}

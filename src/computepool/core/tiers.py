@@ -161,6 +161,16 @@ _REGION_ALIASES: dict[str, str] = {
     **dict.fromkeys(_EU_MEMBERS.split(), "eu"),
 }
 
+#: Tiers by what kind of machine one finds them in: few enough to be told apart on a map. Apple's chips are no cards.
+_FAMILIES: tuple[tuple[str, str], ...] = (
+    (r"cpu(-.*)?", "processor"),
+    (r"[ghb]+\d{2,3}|[alptvk]\d{1,3}s?|mi\d+[ax]?", "data centre card"),
+    (r"rtx-pro-.*|rtx-\d+-ada|rtx-a\d+|quadro-.*", "workstation card"),
+    (r"(rtx|gtx|titan|rx|arc)-.*", "desktop card"),
+)
+OTHER_FAMILY = "other card"
+FAMILIES = (*(family for _, family in _FAMILIES), OTHER_FAMILY)
+
 _COMPILED = tuple((re.compile(pattern), tier) for pattern, tier in GPU_PATTERNS)
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
@@ -179,6 +189,11 @@ def tier_of(gpu_name: str) -> str:
 def speed_of(tier: str) -> int:
     """The tier's speed times 100; a tier the table does not know counts as an unknown GPU."""
     return TIER_SPEED.get(tier, TIER_SPEED[UNKNOWN_GPU_TIER])
+
+
+def family_of(tier: str) -> str:
+    """The kind of hardware in words: one of `FAMILIES`."""
+    return next((family for pattern, family in _FAMILIES if re.fullmatch(pattern, tier)), OTHER_FAMILY)
 
 
 def region_of(place: str) -> str:

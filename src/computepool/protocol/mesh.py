@@ -36,6 +36,10 @@ class MeshNode(Reply):
     name: str
     owner_name: str
     tier: str
+    family: str = Field(
+        description="What kind of hardware the tier is: processor, desktop card, workstation card, "
+        "data centre card, other card"
+    )
     region: str = Field(description="The price region")
     place: str = Field(description="Where that is, in words; says so when it is not known")
     lat: float | None = Field(description="Degrees; null where the place is not known")

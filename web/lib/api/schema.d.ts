@@ -3977,6 +3977,11 @@ export interface components {
             /** Tier */
             tier: string;
             /**
+             * Family
+             * @description What kind of hardware the tier is: processor, desktop card, workstation card, data centre card, other card
+             */
+            family: string;
+            /**
              * Region
              * @description The price region
              */

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from computepool.core.noderecord import Free
 from computepool.core.places import place_of
 from computepool.core.resources import NodeProfile
+from computepool.core.tiers import family_of
 from computepool.hub.registry import Session
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
@@ -211,6 +212,7 @@ def _head(node_id: str, facts: NodeFacts, owner_name: str) -> bytes:
         name=profile.name,
         owner_name=owner_name,
         tier=capacity.tier,
+        family=family_of(capacity.tier),
         region=profile.region,
         place=facts.place.label,
         lat=facts.place.lat,
