@@ -24,6 +24,11 @@ class Level(IntEnum):
         """The name used on the wire, in the CLI and on the web."""
         return self.name.lower()
 
+    @property
+    def meaning(self) -> str:
+        """What it keeps a job from, in a sentence for owners and submitters."""
+        return _MEANINGS[self]
+
     @classmethod
     def parse(cls, text: str) -> Level:
         """The level called `text`; raises ValueError that lists the valid names."""
@@ -38,3 +43,15 @@ class Level(IntEnum):
 def names() -> tuple[str, ...]:
     """Every level's label, weakest first."""
     return tuple(level.label for level in Level)
+
+
+_MEANINGS = {
+    Level.PROCESS: "A plain process with limits, and the files and network of the user it runs as: only for the "
+    "owner's own jobs and those of accounts the owner trusts.",
+    Level.NAMESPACE: "Strangers' jobs run in namespaces of their own, without privileges, behind a filter of system "
+    "calls: they see none of the owner's files, processes or network.",
+    Level.CONTAINER: "Strangers' jobs run in a container without privileges, behind a filter of system calls: they see "
+    "none of the owner's files, processes or network.",
+    Level.GVISOR: "Strangers' jobs run on a kernel of their own in user space: they never speak to the machine's own "
+    "kernel, and see none of its files, processes or network.",
+}

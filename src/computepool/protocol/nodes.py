@@ -33,7 +33,7 @@ HOLDING_MAX = 20_000
 REPORTS_MAX = 1_000
 LOG_CHUNK_MAX = 64 * 1024
 OUTPUTS_MAX = 1_000
-LOADS_MAX = 60  #: looks at an attempt's processes, in one word about it
+LOADS_MAX = 16  #: looks at an attempt's processes, in one word about it
 MESH_FIELD = "profile.mesh_version"  #: named by the error that refuses a node of another mesh
 
 Stream = Annotated[str, StringConstraints(pattern=r"^(stdout|stderr)$")]
@@ -443,6 +443,15 @@ class NodeView(Reply):
     reputation: ReputationView | None = None
     hardware: HardwareView | None = None
     can_manage: bool = False
+    can_pardon: bool = False  #: it has strikes or a ban, and you may take them back
+    region: str = ""  #: of prices; what its agent says is in the profile
+    place: str = ""  #: where that is, in words
+    floor: int | None = (
+        None  #: microcredits for a unit-hour, its own or its owner's default; only its owner sees it
+    )
+    floor_is_default: bool = False
+    sentence: str = ""  #: what it does, or what keeps it from work; of one node, not in lists
+    sandbox: str = ""  #: what its isolation level means; of one node, not in lists
     uptime: UptimeView | None = None
 
 

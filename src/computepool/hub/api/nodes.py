@@ -29,7 +29,9 @@ from computepool.hub.services import (
     checkpoints,
     enrolment,
     hardware,
+    joining,
     logs,
+    nodelist,
     nodes,
     permissions,
     polls,
@@ -41,7 +43,7 @@ from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.protocol.checkpoints import CheckpointReply, CheckpointReport
-from computepool.protocol.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage
+from computepool.protocol.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinStatus
 from computepool.protocol.nodes import (
     CompleteReply,
     CompleteRequest,
@@ -63,6 +65,7 @@ from computepool.protocol.rules import NodeRules, NodeRulesView
 
 router = APIRouter()
 _ONE_NODE = EnrolCodeRequest()
+_ANY_STATE: list[NodeState] = []
 
 
 async def poll(hub: Hub, node: NodePrincipal, body: NextRequest, *, dispatcher: Dispatcher) -> NextReply:
@@ -212,6 +215,16 @@ async def join_codes(principal: Provider, hub: HubDep) -> JoinCodePage:
     return await enrolment.join_codes(hub, principal)
 
 
+@router.get(
+    "/nodes/codes/{code_id}",
+    tags=["nodes"],
+    summary="What became of a code of yours: which machines joined, and how far each has come",
+    responses=refuses(404),
+)
+async def join_status(code_id: IdPath, principal: Provider, hub: HubDep) -> JoinStatus:
+    return await joining.status(hub, principal, code_id)
+
+
 @router.delete(
     "/nodes/codes/{code_id}",
     status_code=204,
@@ -229,10 +242,22 @@ async def list_nodes(
     hub: HubDep,
     *,
     mine: Annotated[bool, Query(description="Only nodes of your account")] = False,
+    state: Annotated[
+        list[NodeState], Query(max_length=4, description="Several: any of them; none: all")
+    ] = _ANY_STATE,
+    online: Annotated[bool | None, Query(description="Only those that are, or are not, heard of now")] = None,
+    q: Annotated[
+        str, Query(max_length=200, description="A part of its name or of its owner's name, or its id")
+    ] = "",
+    tier: Annotated[str, Query(max_length=64, description="The one that counts, whatever it claims")] = "",
+    region: Annotated[str, Query(max_length=64, description="Of prices")] = "",
     after: Cursor = None,
     limit: Limit = 100,
 ) -> NodePage:
-    return await nodes.page(hub, principal, mine=mine, after=after, limit=limit)
+    wanted = nodelist.NodeFilter(
+        mine=mine, states=[one.value for one in state], text=q, online=online, tier=tier, region=region
+    )
+    return await nodelist.page(hub, principal, wanted, after=after, limit=limit)
 
 
 @router.get("/nodes/{node_id}", tags=["nodes"], summary="One node", responses=refuses(404))

@@ -8,9 +8,13 @@ from computepool.core import explain
 from computepool.core import hardware as rules
 from computepool.core.errors import Conflict, NotFound
 from computepool.core.hardware import Truth
+from computepool.core.isolation import Level
 from computepool.core.jobs import Reason
+from computepool.core.places import place_of
 from computepool.core.reputation import NEWCOMER, Reputation
 from computepool.core.resources import NodeState
+from computepool.core.tiers import region_of
+from computepool.core.uptime import Span
 from computepool.hub.services import (
     access,
     floors,
@@ -20,6 +24,7 @@ from computepool.hub.services import (
     leases,
     permissions,
     reputation,
+    uptime,
 )
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
@@ -31,7 +36,6 @@ from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import reputations as reputation_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.nodes import (
-    NodePage,
     NodeView,
     NodeWhyRow,
     NodeWhyView,
@@ -41,8 +45,14 @@ from computepool.protocol.nodes import (
 # what people see and want
 
 
-def _view(
-    hub: Hub, row: AnyRow, principal: Principal | None, *, known: Reputation, truth: Truth | None
+def view(
+    hub: Hub,
+    row: AnyRow,
+    principal: Principal | None,
+    *,
+    known: Reputation,
+    truth: Truth | None,
+    past: Sequence[Span],
 ) -> NodeView:
     profile = Profile.model_validate_json(row.profile)
     mine = access.may_manage(principal, row.account_id)
@@ -52,14 +62,16 @@ def _view(
     lease_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
     trusted = reputation.view(hub, known)
     found = hardware.known(hub, row.id, profile, stored=truth)
+    stated = None if profile.place is None else (profile.place.lat, profile.place.lon)
+    # A node that polls another hub of the pool is known here only by the store's word.
+    online = session is not None or (row.last_seen_ms or 0) + lease_ms > hub.now_ms()
     return NodeView(
         id=row.id,
         name=row.name,
         owner=row.account_id,
         owner_name=row.owner_name,
         state=row.state,
-        # A node that polls another hub of the pool is known here only by the store's word.
-        online=session is not None or (row.last_seen_ms or 0) + lease_ms > hub.now_ms(),
+        online=online,
         profile=profile if mine else profile.model_copy(update={"trusted": []}),
         tier=rules.truthful(profile.capacity(), found).tier,
         enrolled_at_ms=row.enrolled_at_ms,
@@ -74,34 +86,41 @@ def _view(
         reputation=trusted,
         hardware=hardwarewords.view(found, profile.tiers()),
         can_manage=mine,
+        can_pardon=_pardonable(principal, known),
+        region=region_of(profile.region),
+        place=place_of(profile.region, row.id, stated=stated).label,
+        floor=floors.holding(row) if mine else None,
+        floor_is_default=mine and row.floor is None and row.owner_floor is not None,
+        uptime=uptime.view(hub, row, past, online=online),
     )
 
 
-async def page(hub: Hub, principal: Principal, *, mine: bool, after: str | None, limit: int) -> NodePage:
-    account_id = principal.account_id if mine else None
-
-    def load(connection: Connection) -> tuple[Sequence[AnyRow], dict[str, Reputation], dict[str, Truth]]:
-        rows = node_rows.list_nodes(connection, after=after or "", limit=limit, account_id=account_id)
-        ids = [row.id for row in rows]
-        return rows, reputation_rows.load(connection, ids), hardware_rows.load(connection, ids)
-
-    rows, known, truths = await hub.store.read(load)
-    views = [
-        _view(hub, row, principal, known=known.get(row.id, NEWCOMER), truth=truths.get(row.id))
-        for row in rows
-    ]
-    return NodePage(nodes=views, next=views[-1].id if len(views) == limit else None)
+def _pardonable(principal: Principal | None, known: Reputation) -> bool:
+    struck = known.strikes > 0 or known.banned_at_ms is not None
+    return struck and principal is not None and principal.is_admin
 
 
 async def get(hub: Hub, principal: Principal, node_id: str) -> NodeView:
-    def load(connection: Connection) -> tuple[AnyRow | None, dict[str, Reputation], dict[str, Truth]]:
-        known = reputation_rows.load(connection, [node_id])
-        return node_rows.get_node(connection, node_id), known, hardware_rows.load(connection, [node_id])
+    def load(
+        connection: Connection,
+    ) -> tuple[AnyRow | None, dict[str, Reputation], dict[str, Truth], dict[str, list[Span]]]:
+        known, truths = reputation_rows.load(connection, [node_id]), hardware_rows.load(connection, [node_id])
+        spans = uptime.load(hub, connection, [node_id])
+        return node_rows.get_node(connection, node_id), known, truths, spans
 
-    row, known, truths = await hub.store.read(load)
+    row, known, truths, spans = await hub.store.read(load)
     if row is None:
         raise NotFound("There is no such node.")
-    return _view(hub, row, principal, known=known.get(node_id, NEWCOMER), truth=truths.get(node_id))
+    seen = view(
+        hub,
+        row,
+        principal,
+        known=known.get(node_id, NEWCOMER),
+        truth=truths.get(node_id),
+        past=spans.get(node_id, ()),
+    )
+    level = Level.parse(seen.profile.isolation)
+    return seen.model_copy(update={"sentence": _sentence(hub, seen), "sandbox": level.meaning})
 
 
 async def set_state(hub: Hub, principal: Principal, node_id: str, *, state: NodeState) -> NodeView:
@@ -218,6 +237,20 @@ async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
     trusted = "" if view.reputation is None else reputation.sentence(view.reputation)
     found = "" if view.hardware is None else view.hardware.sentence
     return NodeWhyView(node_id=node_id, sentence=sentence, reputation=trusted, hardware=found, rows=said)
+
+
+def _sentence(hub: Hub, view: NodeView) -> str:
+    """What the node does, for anybody."""
+    if view.state == NodeState.REVOKED:
+        return "The node was revoked: its key is refused for good."
+    resting = _not_working(hub, view)
+    if resting:
+        return resting
+    busy = view.running + view.leased
+    doing = f"The node is online and has {busy} {'job' if busy == 1 else 'jobs'}." if busy else ""
+    if view.reputation is not None and view.reputation.banned_at_ms is not None:
+        return f"{doing} It is banned for wrong results, and works for its owner alone.".strip()
+    return doing or "The node is online and takes jobs that fit it."
 
 
 def _not_working(hub: Hub, view: NodeView) -> str:

@@ -91,21 +91,21 @@ def _with_ids(connection: Connection, rules: NodeRules) -> NodeRules:
     """Names of accounts may change hands; ids do not. One order, so that equal rules are equal texts."""
     return rules.model_copy(
         update={
-            "allow_submitters": _ids(connection, rules.allow_submitters),
-            "deny_submitters": _ids(connection, rules.deny_submitters),
+            "allow_submitters": _ids(connection, rules.allow_submitters, field="allow_submitters"),
+            "deny_submitters": _ids(connection, rules.deny_submitters, field="deny_submitters"),
             "allow_labels": sorted({label.lower() for label in rules.allow_labels}),
             "deny_labels": sorted({label.lower() for label in rules.deny_labels}),
         }
     )
 
 
-def _ids(connection: Connection, names: Iterable[str]) -> list[str]:
+def _ids(connection: Connection, names: Iterable[str], *, field: str) -> list[str]:
     found = set()
     for name in names:
         row = account_rows.get_account(connection, name) or account_rows.find_account(connection, name)
         if row is None:
             # A wrong name in a rule would be a rule that does nothing, and nobody would notice.
-            raise NotFound(f"There is no account {name!r}; give its id or its name.")
+            raise NotFound(f"There is no account {name!r}; give its id or its name.", field=field)
         found.add(row.id)
     return sorted(found)
 

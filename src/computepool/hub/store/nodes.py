@@ -17,7 +17,8 @@ _WITH_OWNER = select(nodes, accounts.c.name.label("owner_name"), accounts.c.floo
 
 
 def insert_node(tx: Tx, **columns: Any) -> None:
-    tx.connection.execute(nodes.insert().values(enrolled_at_ms=tx.now_ms, last_seen_ms=tx.now_ms, **columns))
+    times = ("enrolled_at_ms", "last_seen_ms", "online_since_ms", "known_since_ms")
+    tx.connection.execute(nodes.insert().values(**dict.fromkeys(times, tx.now_ms), **columns))
 
 
 def get_node(connection: Connection, node_id: str) -> AnyRow | None:
@@ -58,11 +59,31 @@ def find_node_by_key(connection: Connection, public_key: str) -> AnyRow | None:
     return connection.execute(_WITH_OWNER.where(nodes.c.public_key == public_key)).first()
 
 
-def list_nodes(connection: Connection, *, after: str, limit: int, account_id: str | None) -> Sequence[AnyRow]:
+def list_nodes(
+    connection: Connection,
+    *,
+    after: str,
+    limit: int,
+    account_id: str | None,
+    states: Sequence[str] = (),
+    text: str = "",
+) -> Sequence[AnyRow]:
+    """`text`: a part of its name or of its owner's, or its id."""
     statement = _WITH_OWNER.where(nodes.c.id > after).order_by(nodes.c.id).limit(limit)
     if account_id is not None:
         statement = statement.where(nodes.c.account_id == account_id)
+    if states:
+        statement = statement.where(nodes.c.state.in_(states))
+    if text:
+        parts = (column.icontains(text, autoescape=True) for column in (nodes.c.name, accounts.c.name))
+        statement = statement.where(or_(*parts, nodes.c.id == text))
     return connection.execute(statement).all()
+
+
+def joined_with(connection: Connection, *, account_id: str, code_id: str, limit: int) -> Sequence[AnyRow]:
+    """The account's nodes that were enrolled with this code, newest first."""
+    statement = _WITH_OWNER.where(nodes.c.account_id == account_id, nodes.c.code == code_id)
+    return connection.execute(statement.order_by(nodes.c.id.desc()).limit(limit)).all()
 
 
 def lately_seen(connection: Connection, *, limit: int) -> Sequence[AnyRow]:
