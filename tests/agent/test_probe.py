@@ -140,7 +140,7 @@ class FakeNvml:
         return 0
 
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> object:  # noqa: N802
-        return type("Info", (), {"total": 24 * 1024**3})()
+        return type("Info", (), {"total": 24 * 1024**3, "used": 2 * 1024**3})()
 
     def nvmlDeviceGetUtilizationRates(self, handle: int) -> object:  # noqa: N802
         return type("Rates", (), {"gpu": 50})()
@@ -151,7 +151,10 @@ def test_nvml_is_asked_before_nvidia_smi(tools: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(gpus, "pynvml", FakeNvml(driver=True))
     (card,) = gpus.find_cards()
     assert (card.name, card.vram_mb, card.ident) == ("NVIDIA GeForce RTX 3090", 24 * 1024, "GPU-1")
-    assert gpus.GpuMeter([card]).busy_fraction([0]) == 0.5
+    seen = gpus.GpuMeter([card]).look([0])
+    assert seen is not None
+    assert (seen.busy, seen.percent, seen.vram_mb) == (0.5, 50, 2048)
+    assert gpus.GpuMeter([card]).look([]) is None
     monkeypatch.setattr(gpus, "pynvml", FakeNvml(driver=False))
     assert len(gpus.find_cards()) == 2
 

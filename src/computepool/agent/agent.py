@@ -278,7 +278,7 @@ class Agent:
                     "attempt_id": head.id,
                     **manifest(head.grant, head.spec).as_dict(),
                     "cpu_ids": list(lane.cpu_ids),
-                    "load": None if head.load is None else head.load.wire().model_dump(),
+                    "load": None if head.load is None else head.load.wire(now).model_dump(),
                     "ran_s": 0.0 if head.started_at is None else round(now - head.started_at, 1),
                     "progress": head.progress,
                 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from computepool.agent.config import AgentLimits
 from computepool.agent.egress import EgressProxy
 from computepool.agent.endings import Ending, cancelled, failed, returned
-from computepool.agent.load import Load
+from computepool.agent.load import Load, Untold
 from computepool.agent.logs import Asked, LogBuffer, LogShipper
 from computepool.agent.sandbox import base as sandbox
 from computepool.agent.sandbox.base import Status
@@ -76,6 +76,7 @@ class Attempt:
     process: sandbox.Process | None = None  #: of a command or script, while it runs
     cpu_ids: tuple[int, ...] = ()  #: reserved for it when it starts
     load: Load | None = None  #: as last measured
+    untold: Untold = field(default_factory=Untold)  #: what was measured since the hub last heard of it
 
     @property
     def id(self) -> str:

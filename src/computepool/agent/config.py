@@ -72,6 +72,7 @@ class AgentLimits:
     give_back_after_s: float = 0.5  #: a head that runs longer does not keep those behind it waiting
     give_back_unstarted_s: float = 3.0  #: the same for one whose worker, packages or inputs take that long
     patrol_s: float = 1.0
+    load_detail_s: float = 120.0  #: while an attempt is younger, looks between two words are told, too
     # warm workers
     workers_max: int = 64
     worker_idle_s: float = 60.0

@@ -9,7 +9,7 @@ from computepool.agent.sandbox.base import Exit, Status
 from computepool.core.jobs import Outcome, Reason
 from computepool.protocol.base import TEXT_MAX
 from computepool.protocol.jobs import Usage
-from computepool.protocol.nodes import OutputRef, Report
+from computepool.protocol.nodes import LoadModel, OutputRef, Report
 
 #: First words of what a level prints when it cannot start the program; the job's own exit codes mean nothing here.
 _CANNOT_RUN = ("computepool: cannot run", "bwrap: execvp")
@@ -37,6 +37,7 @@ class Ending:
     usage: Usage | None = None
     move_to: str | None = None
     items_failed: int = 0  #: of a job that carries several items
+    loads: tuple[LoadModel, ...] = ()  #: what it did since the hub last heard of it
 
     def report(self, attempt_id: str) -> Report:
         return Report(
@@ -53,6 +54,7 @@ class Ending:
             usage=self.usage,
             move_to=self.move_to,
             items_failed=self.items_failed,
+            loads=list(self.loads),
         )
 
 

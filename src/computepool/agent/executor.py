@@ -17,7 +17,7 @@ from computepool.agent.endings import BadJob, Ending, StagingFailed, failed, ret
 from computepool.agent.functions import FunctionRunner
 from computepool.agent.gpus import GpuMeter
 from computepool.agent.lanes import Lane, Slots
-from computepool.agent.load import Load
+from computepool.agent.load import FIRST_WORD, Load
 from computepool.agent.logs import LogShipper
 from computepool.agent.processes import ProcessRunner
 from computepool.agent.sandbox.base import BadCommand, SandboxError, Status
@@ -27,9 +27,6 @@ from computepool.core.jobs import CALLED, Outcome, Reason
 from computepool.protocol.nodes import LogText, RunningAttempt
 
 _log = logging.getLogger(__name__)
-
-#: The look at an attempt's processes that is worth telling: it says how busy they are.
-_FIRST_WORD = 2
 
 #: Told once per attempt: how it ended, and the last of what it wrote.
 OnEnding = Callable[[Attempt, Ending, Sequence[LogText]], None]
@@ -83,18 +80,24 @@ class Executor:
         return [(lane, lane.head) for lane in self._lanes.values() if lane.head is not None]
 
     def running(self) -> list[RunningAttempt]:
-        """What the hub should show as running, with progress."""
+        """What the hub should show as running, with progress. What they did since the last word is told once."""
+        now = self._clock.steady()
         return [
             RunningAttempt(
                 attempt_id=head.id,
                 progress=head.progress,
                 usage=head.usage,
                 cpu_ids=list(lane.cpu_ids),
-                load=None if head.load is None else head.load.wire(),
+                load=None if head.load is None or head.load.looks < FIRST_WORD else head.load.wire(now),
+                earlier=head.untold.take(now, young=self._is_young(head, now)),
             )
             for lane, head in self.lanes()
             if head.announced
         ]
+
+    def _is_young(self, head: Attempt, now: float) -> bool:
+        """Whether it is told in more detail: what runs for hours needs no point for every other second."""
+        return head.started_at is None or now - head.started_at < self._limits.load_detail_s
 
     def start(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
@@ -195,6 +198,7 @@ class Executor:
 
     def _end(self, attempt: Attempt, ending: Ending, logs: Sequence[LogText] = ()) -> None:
         del self._attempts[attempt.id]
+        ending.loads = tuple(attempt.untold.take(self._clock.steady()))
         self._on_ending(attempt, ending, logs)
         if not self._attempts:
             self._emptied.set()
@@ -248,9 +252,12 @@ class Executor:
         now = self._clock.steady()
         self._slots.patrol(now)
         for lane, head in self.lanes():
-            if head.announced and (process := lane.process()) is not None:
-                head.load = Load.seen(process, now, head.load)
-                news = news or head.load.looks == _FIRST_WORD
+            cards = None
             if head.grant.gpus and head.started_at is not None:
-                head.gpu_ms += self._meter.busy_fraction(head.grant.gpus) * elapsed_s * 1000
+                cards = self._meter.look(head.grant.gpus)
+                head.gpu_ms += 0 if cards is None else cards.busy * elapsed_s * 1000
+            if head.announced and (process := lane.process()) is not None:
+                head.load = Load.seen(process, now, head.load, cards=cards)
+                head.untold.add(head.load)
+                news = news or head.load.looks == FIRST_WORD
         return news

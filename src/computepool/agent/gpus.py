@@ -114,8 +114,20 @@ def _nvidia_smi_cards() -> list[Card]:
     return cards
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardLoad:
+    cards: int
+    busy: float  #: cards' worth of work: 1.5 is one card full and one half used
+    vram_mb: int
+
+    @property
+    def percent(self) -> int:
+        """Of all of them together."""
+        return min(100, round(100 * self.busy / self.cards))
+
+
 class GpuMeter:
-    """How much of the cards' time was used, by NVML's sampled utilisation. Says nothing where NVML cannot."""
+    """How busy and how full the cards are, by NVML's samples. Says nothing where NVML cannot."""
 
     def __init__(self, cards: Sequence[Card]) -> None:
         self._handles: dict[int, Any] = {}
@@ -130,16 +142,20 @@ class GpuMeter:
             _log.warning("GPU time is not measured: %s", error)
             self._handles.clear()
 
-    def busy_fraction(self, indices: Iterable[int]) -> float:
-        """Cards' worth of work going on now: 1.5 is one card full and one half used."""
-        total = 0.0
+    def look(self, indices: Iterable[int]) -> CardLoad | None:
+        """What these cards do now, all programs on them together; None where none of them says."""
+        cards, busy, used = 0, 0.0, 0
         for index in indices:
             if index in self._handles:
+                handle = self._handles[index]
                 try:
-                    total += pynvml.nvmlDeviceGetUtilizationRates(self._handles[index]).gpu / 100
+                    busy += pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+                    used += int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
                 except pynvml.NVMLError:
                     del self._handles[index]
-        return total
+                else:
+                    cards += 1
+        return CardLoad(cards=cards, busy=busy, vram_mb=used // MIB) if cards else None
 
 
 # ---------------------------------------------------------------- AMD and Apple

@@ -17,6 +17,7 @@ from computepool.hub.services import (
     payout_rounds,
     reputation,
     upkeep,
+    uptime,
     usage,
     verification,
 )
@@ -51,6 +52,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
         await upkeep.prune(hub)
         await market.prune(hub)
         await usage.prune(hub)
+        await uptime.prune(hub)
         await reputation.refresh_all(hub)
         await conduct.refresh(hub)
 

@@ -21,6 +21,7 @@ from computepool.hub.services import (
     meshes,
     permissions,
     reputation,
+    uptime,
     usage,
 )
 from computepool.hub.services.access import NodePrincipal
@@ -115,6 +116,7 @@ async def _arrive(
         row = node_rows.get_node(tx.connection, node.node_id)
         if row is None:
             raise NotFound("This node is not enrolled here.")
+        uptime.arrive(hub, tx, row)
         node_rows.set_profile(
             tx,
             node_id=node.node_id,

@@ -6,6 +6,7 @@ from computepool.hub.services import collection
 from computepool.hub.services.context import Hub
 from computepool.hub.services.identity import Authenticator
 from computepool.hub.store import accounts, webhooks
+from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import Tx
 
 
@@ -25,6 +26,7 @@ async def drop_silent(hub: Hub) -> None:
                 account_id=session.profile.owner,
                 reason="silent",
             )
+        node_rows.touch_nodes(tx, {session.node_id: session.seen_ms for session in lost})
         tx.touch("events")
 
     await hub.store.write(unit)

@@ -37,10 +37,13 @@ def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
         return
     for report in reports:
         if report.loads and (attempt := session.attempts.get(report.attempt_id)) is not None:
-            _note(hub, node_id, attempt, report.loads)
+            _note(hub, node_id, attempt, report.loads, since_ms=report.ended_ago_ms)
 
 
-def _note(hub: Hub, node_id: str, attempt: LiveAttempt, loads: Sequence[LoadModel]) -> None:
+def _note(
+    hub: Hub, node_id: str, attempt: LiveAttempt, loads: Sequence[LoadModel], *, since_ms: int = 0
+) -> None:
+    """`since_ms`: how long ago it was that the node wrote this down."""
     watched = hub.usages.get(attempt.id)
     if watched is None:
         if len(hub.usages) >= hub.settings.usage_series_max:
@@ -52,7 +55,7 @@ def _note(hub: Hub, node_id: str, attempt: LiveAttempt, loads: Sequence[LoadMode
     now_ms = hub.now_ms()
     for load in loads:
         # How long ago is the node's word; it cannot have been before the node had the attempt.
-        at_ms = max(attempt.since_ms, now_ms - load.ago_ms)
+        at_ms = max(attempt.since_ms, now_ms - since_ms - load.ago_ms)
         watched.series.add(at_ms, _values(load))
     watched.node_id, watched.last, watched.last_ms, watched.changed = node_id, loads[-1], now_ms, True
 
