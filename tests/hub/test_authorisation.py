@@ -94,6 +94,7 @@ GET    /api/v1/groups/{group_id}/results  401  200  404  404  404  200  401  401
 POST   /api/v1/groups/{group_id}/cancel   401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}/summary  401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}/items    401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/groups/{group_id}/states   401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}/drain    401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/groups/{group_id}/keys     401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/groups/{group_id}/reports  401  200  404  404  404  200  401  401  401  401  401

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import httpx2
+import pytest
 
 from computepool.testing.hub import HubDouble
 from tests.hub.submitting import COMMAND, submit
@@ -111,3 +112,48 @@ async def test_items_that_travel_together_count_once_each_as_what_came_of_them(a
 
     await send_items(hub.admin, other, {"replaces": raised}, {"replaces": "job_nowhere"})
     assert (await hub.admin.get(f"/groups/{group}")).json()["total"] == 20
+
+
+async def test_the_states_of_all_items_come_page_by_page_jobs_first(any_hub: HubDouble) -> None:
+    node = await any_hub.node(cores=1)
+    group = await make_group(any_hub.admin)
+    items: list[dict[str, object]] = [{"key": f"k{number}"} for number in range(5)]
+    await send_items(any_hub.admin, group, *items)
+    keys = [{"key": "outside"}, {"key": "told"}]
+    await any_hub.admin.post(f"/groups/{group}/keys", json={"keys": keys})
+    told = {"reports": [{"key": "told", "outcome": "succeeded"}]}
+    await any_hub.admin.post(f"/groups/{group}/reports", json=told)
+    [grant] = await node.take()
+    await node.report(grant.attempt_id, result='"large"')
+    seen: list[dict[str, object]] = []
+    after: dict[str, str] = {}
+    while True:
+        page = (await any_hub.admin.get(f"/groups/{group}/states", params={"limit": 2, **after})).json()
+        seen += page["items"]
+        if page.get("next") is None:
+            break
+        after = {"after": page["next"]}
+    assert [item["key"] for item in seen] == ["k0", "k1", "k2", "k3", "k4", "outside", "told"]
+    assert seen[0] == {"key": "k0", "job_id": grant.job_id, "state": "succeeded"}  # and no result
+    assert [item["state"] for item in seen[5:]] == ["expected", "succeeded"]
+
+
+async def test_a_group_is_found_by_a_part_of_its_name_and_a_search_looks_at_so_many_at_once(
+    any_hub: HubDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("sweep 1", "100% Sweep", "other", "1000 others", "sweep 2"):
+        await make_group(any_hub.admin, name)
+
+    async def search(text: str, **params: str | int) -> tuple[list[str], str | None]:
+        page = (await any_hub.admin.get("/groups", params={"q": text, **params})).json()
+        return [group["name"] for group in page["groups"]], page.get("next")
+
+    assert await search("SWEEP") == (["sweep 2", "100% Sweep", "sweep 1"], None)
+    assert await search("100%") == (["100% Sweep"], None)  # not a pattern
+    names, after = await search("sweep", limit=2)
+    assert names == ["sweep 2", "100% Sweep"]
+    assert await search("sweep", after=after or "") == (["sweep 1"], None)
+    monkeypatch.setattr("computepool.hub.store.groups.SEARCH_WINDOW", 3)
+    names, after = await search("sweep")
+    assert names == ["sweep 2"]
+    assert await search("sweep", after=after or "") == (["100% Sweep", "sweep 1"], None)

@@ -157,6 +157,20 @@ class ItemPage(Page):
     items: list[GroupItem]
 
 
+class ItemState(Reply):
+    """The least about an item: for pictures of thousands."""
+
+    key: str | None = None
+    job_id: str | None = None
+    state: str  #: as in GroupItem
+    bundled: int = 1
+    items_failed: int = 0
+
+
+class StatePage(Page):
+    items: list[ItemState]
+
+
 class LocationView(Reply):
     """Where the collector is."""
 

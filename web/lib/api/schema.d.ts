@@ -107,6 +107,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/{job_id}/again": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Submit the same job once more, as a new one */
+        post: operations["run_again"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/jobs/{job_id}/why": {
         parameters: {
             query?: never;
@@ -253,6 +270,23 @@ export interface paths {
         };
         /** Everything the group is about, page by page: its jobs, then the keys without one */
         get: operations["get_items"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/groups/{group_id}/states": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** In which state each item is, and no more: thousands in one answer */
+        get: operations["get_states"];
         put?: never;
         post?: never;
         delete?: never;
@@ -793,6 +827,41 @@ export interface paths {
         post?: never;
         /** Keep it no longer than its other references do */
         delete: operations["release"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/hub/health": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How the hub is, part by part, and what to do */
+        get: operations["hub_health"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/hub/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The last check of the rules, or the one under way; waits for its end if asked to */
+        get: operations["last_check"];
+        put?: never;
+        /** Check the rules of the database, in one snapshot */
+        post: operations["start_check"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1776,6 +1845,18 @@ export interface components {
              */
             cursor: number;
         };
+        /**
+         * AgainRequest
+         * @description The same job as a new one.
+         */
+        AgainRequest: {
+            /**
+             * Terms
+             * @default same
+             * @enum {string}
+             */
+            terms: "same" | "today";
+        };
         /** ApprovalList */
         ApprovalList: {
             /** Approvals */
@@ -2044,6 +2125,40 @@ export interface components {
             change: string;
             /** Nodes */
             nodes: number;
+        };
+        /**
+         * CheckView
+         * @description One look at all rules, in one snapshot of the database.
+         */
+        CheckView: {
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "never" | "running" | "done" | "failed";
+            /** Sentence */
+            sentence: string;
+            /** Started At Ms */
+            started_at_ms?: number | null;
+            /** Finished At Ms */
+            finished_at_ms?: number | null;
+            /** Asked By */
+            asked_by?: string | null;
+            /**
+             * Done
+             * @default 0
+             */
+            done: number;
+            /**
+             * Broken
+             * @default 0
+             */
+            broken: number;
+            /**
+             * Rules
+             * @default []
+             */
+            rules: components["schemas"]["RuleView"][];
         };
         /** CheckpointDetail */
         CheckpointDetail: {
@@ -2935,6 +3050,56 @@ export interface components {
              */
             history: components["schemas"]["MeasuredView"][];
         };
+        /** HealthPart */
+        HealthPart: {
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "ok" | "warn" | "fail";
+            /** Sentence */
+            sentence: string;
+            /**
+             * Todo
+             * @default
+             */
+            todo: string;
+            /**
+             * Values
+             * @default {}
+             */
+            values: {
+                [key: string]: number;
+            };
+        };
+        /** HealthView */
+        HealthView: {
+            /** At Ms */
+            at_ms: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "ok" | "warn" | "fail";
+            /** Sentence */
+            sentence: string;
+            /** Hub Id */
+            hub_id: string;
+            /** Version */
+            version: string;
+            /** Started At Ms */
+            started_at_ms: number;
+            /** Parts */
+            parts: components["schemas"]["HealthPart"][];
+            /** Loops */
+            loops: components["schemas"]["LoopView"][];
+            /** Node Versions */
+            node_versions: components["schemas"]["VersionCount"][];
+        };
         /** HomeTrouble */
         HomeTrouble: {
             /** Round */
@@ -3097,6 +3262,28 @@ export interface components {
             next?: string | null;
             /** Items */
             items: components["schemas"]["GroupItem"][];
+        };
+        /**
+         * ItemState
+         * @description The least about an item: for pictures of thousands.
+         */
+        ItemState: {
+            /** Key */
+            key?: string | null;
+            /** Job Id */
+            job_id?: string | null;
+            /** State */
+            state: string;
+            /**
+             * Bundled
+             * @default 1
+             */
+            bundled: number;
+            /**
+             * Items Failed
+             * @default 0
+             */
+            items_failed: number;
         };
         /** JobDetail */
         JobDetail: {
@@ -3912,6 +4099,35 @@ export interface components {
             /** Chunks */
             chunks: components["schemas"]["LogText"][];
         };
+        /**
+         * LoopView
+         * @description A duty that the hub repeats.
+         */
+        LoopView: {
+            /** Name */
+            name: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "ok" | "warn" | "fail";
+            /** Interval Ms */
+            interval_ms: number;
+            /** Ran At Ms */
+            ran_at_ms?: number | null;
+            /** Failed At Ms */
+            failed_at_ms?: number | null;
+            /**
+             * Failures
+             * @default 0
+             */
+            failures: number;
+            /**
+             * Error
+             * @default
+             */
+            error: string;
+        };
         /** MarketChart */
         MarketChart: {
             /** Span */
@@ -4428,6 +4644,12 @@ export interface components {
             /** Sentences */
             sentences: string[];
         };
+        /**
+         * NodeState
+         * @description What the owner (or operator) wants of a node. Being online is a separate, soft fact.
+         * @enum {string}
+         */
+        NodeState: "active" | "paused" | "draining" | "revoked";
         /** NodeStateRequest */
         NodeStateRequest: {
             /** State */
@@ -4525,6 +4747,38 @@ export interface components {
              * @default false
              */
             can_manage: boolean;
+            /**
+             * Can Pardon
+             * @default false
+             */
+            can_pardon: boolean;
+            /**
+             * Region
+             * @default
+             */
+            region: string;
+            /**
+             * Place
+             * @default
+             */
+            place: string;
+            /** Floor */
+            floor?: number | null;
+            /**
+             * Floor Is Default
+             * @default false
+             */
+            floor_is_default: boolean;
+            /**
+             * Sentence
+             * @default
+             */
+            sentence: string;
+            /**
+             * Sandbox
+             * @default
+             */
+            sandbox: string;
             uptime?: components["schemas"]["UptimeView"] | null;
         };
         /** NodeWhyRow */
@@ -5584,6 +5838,36 @@ export interface components {
             /** Roles */
             roles: ("admin" | "submitter" | "provider")[];
         };
+        /** RuleView */
+        RuleView: {
+            /** Rule */
+            rule: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "pool" | "money" | "schema";
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waiting" | "holds" | "broken";
+            /**
+             * Broken
+             * @default 0
+             */
+            broken: number;
+            /**
+             * Examples
+             * @default []
+             */
+            examples: string[];
+            /**
+             * Took Ms
+             * @default 0
+             */
+            took_ms: number;
+        };
         /**
          * RunningAttempt
          * @description Progress of one attempt the node is running now.
@@ -5690,6 +5974,13 @@ export interface components {
             receipt: components["schemas"]["Receipt"];
             /** Signature */
             signature: string;
+        };
+        /** StatePage */
+        StatePage: {
+            /** Next */
+            next?: string | null;
+            /** Items */
+            items: components["schemas"]["ItemState"][];
         };
         /**
          * StatedPlace
@@ -5965,6 +6256,13 @@ export interface components {
          * @enum {string}
          */
         Verdict: "accepted" | "accepted_late" | "replay" | "conflict" | "superseded" | "cancelled" | "foreign";
+        /** VersionCount */
+        VersionCount: {
+            /** Version */
+            version: string;
+            /** Nodes */
+            nodes: number;
+        };
         /**
          * WaitingRow
          * @description Jobs that wait and ask for the same.
@@ -7159,6 +7457,219 @@ export interface operations {
             };
         };
     };
+    run_again: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The same key with the same body gets the same reply, and one effect */
+                "idempotency-key"?: string;
+            };
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["AgainRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubmitReply"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not enough credits */
+            402: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Insufficient credits",
+                     *       "status": 402,
+                     *       "code": "insufficient_credits",
+                     *       "detail": "16.00 credits must be set aside; 4.00 are missing."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A size limit was exceeded */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Too large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A request body may have 8388608 bytes at most."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The account keeps as much as it may (quota_exceeded), or the hub's disk is full (out_of_space) */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Quota exceeded",
+                     *       "status": 507,
+                     *       "code": "quota_exceeded",
+                     *       "detail": "Your account keeps 1.0 TiB of files and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     explain_job: {
         parameters: {
             query?: never;
@@ -7475,6 +7986,8 @@ export interface operations {
                 kind?: string | null;
                 /** @description Of this name alone */
                 name?: string | null;
+                /** @description A part of the name; or its id */
+                q?: string;
                 /** @description `next` of the page before */
                 after?: string | null;
                 limit?: number;
@@ -8258,6 +8771,126 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ItemPage"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_states: {
+        parameters: {
+            query?: {
+                /** @description `next` of the page before */
+                after?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                group_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StatePage"];
                 };
             };
             /** @description No valid key, cookie or node token */
@@ -10918,6 +11551,16 @@ export interface operations {
             query?: {
                 /** @description Only nodes of your account */
                 mine?: boolean;
+                /** @description Several: any of them; none: all */
+                state?: components["schemas"]["NodeState"][];
+                /** @description Only those that are, or are not, heard of now */
+                online?: boolean | null;
+                /** @description A part of its name or of its owner's name, or its id */
+                q?: string;
+                /** @description The one that counts, whatever it claims */
+                tier?: string;
+                /** @description Of prices */
+                region?: string;
                 /** @description `next` of the page before */
                 after?: string | null;
                 limit?: number;
@@ -13149,6 +13792,315 @@ export interface operations {
                      *       "status": 422,
                      *       "code": "bad_request",
                      *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    hub_health: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HealthView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    last_check: {
+        parameters: {
+            query?: {
+                /** @description How long to wait for news before answering */
+                wait_ms?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CheckView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    start_check: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CheckView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

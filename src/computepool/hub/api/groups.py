@@ -43,6 +43,7 @@ from computepool.protocol.groups import (
     RegisterKeysRequest,
     ResultPage,
     ReturnHomeRequest,
+    StatePage,
 )
 
 router = APIRouter()
@@ -76,9 +77,17 @@ async def list_groups(
         str | None,
         Query(max_length=NAME_MAX, pattern=r"^[^\x00-\x1f\x7f]+$", description="Of this name alone"),
     ] = None,
+    q: Annotated[
+        str,
+        Query(
+            max_length=NAME_MAX, pattern=r"^[^\x00-\x1f\x7f]*$", description="A part of the name; or its id"
+        ),
+    ] = "",
     after: Cursor = None,
     limit: Limit = 50,
 ) -> GroupPage:
+    if q.strip():
+        return await groups.search(hub, principal, q.strip(), kind=kind, after=after, limit=limit)
     return await groups.page(hub, principal, kind=kind, name=name, after=after, limit=limit)
 
 
@@ -150,6 +159,24 @@ async def get_items(
     limit: Limit = 100,
 ) -> ItemPage:
     return await summaries.items(hub, principal, group_id, which=which, after=after, limit=limit)
+
+
+@router.get(
+    "/groups/{group_id}/states",
+    tags=["groups"],
+    summary="In which state each item is, and no more: thousands in one answer",
+    responses=refuses(404),
+    response_model_exclude_defaults=True,
+)
+async def get_states(
+    group_id: IdPath,
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    after: Cursor = None,
+    limit: Annotated[int, Query(ge=1, le=5_000)] = 2_000,
+) -> StatePage:
+    return await summaries.states(hub, principal, group_id, after=after, limit=limit)
 
 
 @router.get(

@@ -118,6 +118,25 @@ async def get(hub: Hub, principal: Principal, group_id: str) -> GroupView:
     )
 
 
+async def search(
+    hub: Hub, principal: Principal, text: str, *, kind: str | None, after: str | None, limit: int
+) -> GroupPage:
+    """By a part of the name."""
+
+    def load(connection: Connection) -> GroupPage:
+        rows, seen = group_rows.search_groups(
+            connection,
+            text,
+            account_id=access.scope(principal),
+            kinds=SHOWN if kind is None else (kind,),
+            before=after,
+            limit=limit,
+        )
+        return GroupPage(groups=[GroupView(**view(connection, row)) for row in rows], next=seen)
+
+    return await hub.store.read(load)
+
+
 async def page(
     hub: Hub, principal: Principal, *, kind: str | None, name: str | None, after: str | None, limit: int
 ) -> GroupPage:

@@ -20,7 +20,7 @@ from computepool.hub.store import groups as group_rows
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.groups import FAILED, PENDING, SUCCEEDED
 from computepool.hub.store.session import AnyRow, Connection
-from computepool.protocol.groups import GroupItem, GroupSummary, ItemPage, LocationView
+from computepool.protocol.groups import GroupItem, GroupSummary, ItemPage, ItemState, LocationView, StatePage
 
 #: How much of each list comes with a summary.
 FIRST = 20
@@ -90,6 +90,32 @@ async def items(
     return await hub.store.read(
         lambda connection: load(connection, group_id, which, after=after, limit=limit, bytes_max=bytes_max)
     )
+
+
+async def states(
+    hub: Hub, principal: Principal, group_id: str, *, after: str | None, limit: int
+) -> StatePage:
+    await groups.check_owner(hub, principal, group_id)
+    return await hub.store.read(
+        lambda connection: _load_states(connection, group_id, after=after, limit=limit)
+    )
+
+
+def _load_states(connection: Connection, group_id: str, *, after: str | None, limit: int) -> StatePage:
+    kind, last = (_JOB, "") if after is None else _read_cursor(after)
+    found: list[ItemState] = []
+    if kind == _JOB:
+        for row in group_rows.page_job_states(connection, group_id, after=last, limit=limit):
+            counted = {"bundled": row.bundled, "items_failed": row.items_failed}
+            found.append(ItemState(key=row.key, job_id=row.id, state=row.state, **counted))
+        if len(found) == limit:
+            return StatePage(items=found, next=_cursor(_JOB, found[-1].job_id or ""))
+        last = ""
+    left = limit - len(found)
+    rows = group_rows.page_keys(connection, group_id, states=[], after=last, limit=left)
+    words = {PENDING: groups.EXPECTED}
+    found += [ItemState(key=row.key, state=words.get(row.state, row.state)) for row in rows]
+    return StatePage(items=found, next=_cursor(_KEY, rows[-1].key) if len(rows) == left else None)
 
 
 def load(

@@ -31,6 +31,8 @@ from computepool.hub.store.tables import (
 
 PENDING, HAS_JOB, SUCCEEDED, FAILED = "pending", "job", "succeeded", "failed"
 WAITING, ARRIVED = "waiting", "arrived"
+#: How many groups one search looks at.
+SEARCH_WINDOW = 20_000
 #: What of a job goes home with its group.
 _RESULT_ROLES = ("output", "result")
 
@@ -97,14 +99,40 @@ def list_groups(
     limit: int,
     name: str | None = None,
 ) -> Sequence[AnyRow]:
-    statement = select(groups).where(groups.c.kind.in_(kinds)).order_by(groups.c.id.desc()).limit(limit)
-    if account_id is not None:
-        statement = statement.where(groups.c.account_id == account_id)
+    statement = _newest(account_id=account_id, kinds=kinds, before=before).limit(limit)
     if name is not None:
         statement = statement.where(groups.c.name == name)
+    return connection.execute(statement).all()
+
+
+def search_groups(
+    connection: Connection,
+    text: str,
+    *,
+    account_id: str | None,
+    kinds: Sequence[str],
+    before: str | None,
+    limit: int,
+) -> tuple[Sequence[AnyRow], str | None]:
+    """Those with `text` in their name, or as their id. No index has that, so only so many are looked at in one go: the
+    second is the last one that was, when there may be more."""
+    newest = _newest(account_id=account_id, kinds=kinds, before=before)
+    near = newest.limit(SEARCH_WINDOW).subquery("near")
+    named = near.c.name.icontains(text, autoescape=True) | (near.c.id == text)
+    rows = connection.execute(select(near).where(named).order_by(near.c.id.desc()).limit(limit)).all()
+    if len(rows) == limit:
+        return rows, rows[-1].id
+    ids = newest.with_only_columns(groups.c.id)
+    return rows, connection.execute(ids.offset(SEARCH_WINDOW - 1).limit(1)).scalar()
+
+
+def _newest(*, account_id: str | None, kinds: Sequence[str], before: str | None) -> Select[Any]:
+    statement = select(groups).where(groups.c.kind.in_(kinds)).order_by(groups.c.id.desc())
+    if account_id is not None:
+        statement = statement.where(groups.c.account_id == account_id)
     if before is not None:
         statement = statement.where(groups.c.id < before)
-    return connection.execute(statement).all()
+    return statement
 
 
 # results, in the order in which they came
@@ -306,6 +334,17 @@ def page_jobs(
         if JobState.FAILED.value in states:
             counts |= jobs.c.items_failed > 0
         statement = statement.where(counts)
+    return connection.execute(statement).all()
+
+
+def page_job_states(connection: Connection, group_id: str, *, after: str, limit: int) -> Sequence[AnyRow]:
+    """The least about each job, from rows that may hold large results."""
+    statement = (
+        select(jobs.c.id, jobs.c.key, jobs.c.state, jobs.c.bundled, jobs.c.items_failed)
+        .where(jobs.c.group_id == group_id, jobs.c.id > after)
+        .order_by(jobs.c.id)
+        .limit(limit)
+    )
     return connection.execute(statement).all()
 
 
