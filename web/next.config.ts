@@ -22,6 +22,7 @@ const config: NextConfig = {
   typedRoutes: true,
   reactStrictMode: true,
   devIndicators: false,
+  turbopack: { resolveAlias: { "react-remove-scroll": "./lib/scroll-lock.tsx" } },
   // `npm run types` checks them, in `make check`.
   typescript: { ignoreBuildErrors: true },
 };

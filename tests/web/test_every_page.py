@@ -4,7 +4,7 @@ not jump while it loads, and the first one is small."""
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, Response
+from playwright.sync_api import Page, Response, expect
 
 from tests.web.browsing import axe, settled
 from tests.web.conftest import Allow, OpenPage, Web
@@ -70,3 +70,16 @@ def test_what_does_not_exist_says_so(web: Web, submitter_page: Page, allow: Allo
     assert answer.status == 404
     settled(submitter_page)
     axe(submitter_page)
+
+
+def test_the_drawer_of_a_narrow_screen(web: Web, open_page: OpenPage) -> None:
+    page = open_page("submitter", width=390)
+    page.goto(f"{web.url}/jobs/")
+    settled(page)
+    page.get_by_role("button", name="Menu").click()
+    drawer = page.get_by_role("dialog")
+    expect(drawer).to_be_visible()
+    axe(page)
+    drawer.get_by_role("link", name="Nodes", exact=True).click()
+    page.wait_for_url(f"{web.url}/nodes/")
+    expect(drawer).to_be_hidden()
