@@ -1,0 +1,135 @@
+"""Markup and scripts in every text that a stranger may choose: every page shows them as the text they are.
+
+The words are those of tests/attacks/test_stored_markup.py, which holds the API to the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+import httpx2
+import pytest
+from playwright.sync_api import Dialog, Page
+
+from computepool.hub.clock import SystemClock
+from computepool.testing.node import NodeDouble
+from tests.attacks.test_stored_markup import PAYLOADS
+from tests.web.browsing import settled
+from tests.web.conftest import OpenPage, Web
+from tests.web.test_every_page import PAGES
+
+_HIT = "window.hit = 0; window.alert = () => { window.hit += 1 };"
+#: What the words would become if they were ever taken for markup.
+_GROWN = """() => [...document.querySelectorAll(
+  'img[src="x"], img[onerror], svg[onload], iframe, object, embed, base, meta[http-equiv=refresh], math, form[action*=evil],' +
+  'link[href*=evil], [onmouseover], [onfocus], [onerror], [onload], a[href^="javascript" i], a[href^="data:" i], a[href*=evil],' +
+  'main script, textarea + script')].map(found => found.outerHTML.slice(0, 200))"""
+#: Prints every payload to both streams, and leaves a file for each that a file can be called.
+_JOB = """
+import json, pathlib, sys
+words = json.loads(sys.argv[1])
+pathlib.Path("outputs").mkdir(exist_ok=True)
+for number, word in enumerate(words):
+    print(word)
+    print(word, file=sys.stderr)
+    name = word.replace("/", "∕")[:80]
+    try:
+        pathlib.Path("outputs", f"{number:02d} {name}.txt").write_text(word)
+    except (OSError, ValueError):
+        pass
+if len(sys.argv) > 2:
+    raise SystemExit(words[0])
+"""
+
+
+def _in_thread(work: Coroutine[Any, Any, Any]) -> Any:
+    """Playwright's own loop is running on this one."""
+    result: list[Any] = []
+    thread = threading.Thread(target=lambda: result.append(asyncio.run(work)))
+    thread.start()
+    thread.join(60)
+    return result[0]
+
+
+async def _hostile_nodes(web: Web) -> list[str]:
+    """Nodes that call themselves so, and report errors of the same kind."""
+    found = []
+    keys = {"Authorization": f"Bearer {web.key_of['provider']}"}
+    for payload in PAYLOADS[:4] + PAYLOADS[7:10]:
+        async with httpx2.AsyncClient(base_url=f"{web.url}/api/v1", timeout=30) as client:
+            code = (await client.post("/nodes/codes", headers=keys)).json()["code"]
+            node = NodeDouble(client, SystemClock())
+            await node.register(
+                code, name=payload[:60], region=payload[:10] if payload.isalnum() else "eu", cores=0.001
+            )
+            await node.poll(wait_ms=0)
+            found.append(node.node_id)
+    return found
+
+
+@pytest.fixture(scope="module")
+def planted(web: Web) -> dict[str, list[str]]:
+    """Ids of what was made, by kind."""
+    client = httpx2.Client(
+        base_url=f"{web.url}/api/v1", headers={"Authorization": f"Bearer {web.key_of['admin']}"}
+    )
+    group_ids, job_ids, account_ids = [], [], []
+    me = client.get("/me").json()["id"]
+    for payload in PAYLOADS:
+        job = {"kind": "command", "name": payload, "argv": ["echo", payload]}
+        made = client.post(
+            "/jobs", json={"spec": job, "items": [{"key": payload}] if "\n" not in payload else [{}]}
+        )
+        if made.status_code == 422:
+            made = client.post("/jobs", json={"spec": job})
+        job_ids.append(made.raise_for_status().json()["jobs"][0]["id"])
+        group_ids.append(client.post("/groups", json={"name": payload}).raise_for_status().json()["id"])
+        client.post("/keys", json={"name": payload})
+        account = client.post("/accounts", json={"name": payload, "roles": ["submitter"]})
+        if account.is_success:
+            account_ids.append(account.json()["id"])
+        client.post("/credits/top-ups", json={"account_id": me, "amount": 1_000_000, "note": payload})
+    words = json.dumps(PAYLOADS)
+    for arguments in ([words], [words, "fail"]):
+        spec = {"kind": "script", "name": "planted words", "source": _JOB, "args": arguments}
+        answer = client.post("/jobs", json={"spec": spec}).raise_for_status()
+        job_ids.append(answer.json()["jobs"][0]["id"])
+        web.admin.jobs.wait(job_ids[-1], timeout_s=60)
+    nodes = _in_thread(_hostile_nodes(web))
+    client.close()
+    return {"jobs": job_ids, "groups": group_ids, "nodes": nodes, "accounts": account_ids}
+
+
+@pytest.mark.timeout(180)
+def test_strangers_words_stay_words(web: Web, open_page: OpenPage, planted: dict[str, list[str]]) -> None:
+    page = open_page("admin")
+    page.add_init_script(_HIT)
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: _note(dialog, dialogs))
+    shown = ""
+    details = [f"/jobs/?id={job_id}" for job_id in [*planted["jobs"][:8:3], *planted["jobs"][-2:]]]
+    details += [f"/groups/?id={planted['groups'][0]}", f"/groups/?id={planted['groups'][7]}"]
+    details += [f"/nodes/?id={node_id}" for node_id in planted["nodes"][:2]]
+    for path in (*PAGES, *details):
+        page.goto(f"{web.url}{path}")
+        settled(page)
+        shown += _look(page, path)
+    assert dialogs == []
+    missing = [payload for payload in PAYLOADS if " ".join(payload.split()) not in shown]
+    assert not missing, "the words are shown somewhere, as they are"
+
+
+def _note(dialog: Dialog, dialogs: list[str]) -> None:
+    dialogs.append(dialog.message)
+    dialog.dismiss()
+
+
+def _look(page: Page, path: str) -> str:
+    """The words on the page, after looking for what they may have become."""
+    assert page.evaluate(_GROWN) == [], path
+    assert page.evaluate("window.hit") == 0, path
+    return " ".join(page.locator("body").inner_text().split())
