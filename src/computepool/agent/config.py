@@ -11,6 +11,7 @@ from pathlib import Path
 from computepool.core.errors import BadRequest
 from computepool.core.isolation import Level
 from computepool.core.network import parse_networks
+from computepool.core.places import parse_place
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -102,6 +103,7 @@ class AgentConfig:
     tags: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     region: str = ""
+    place: str = ""  #: latitude,longitude, where its owner wants it shown on the map; empty: in its region
     mesh_version: str = ""
     url: str = ""
     cores: float | None = None  #: how much to lend; None: everything the agent itself may use
@@ -126,9 +128,16 @@ class AgentConfig:
             if value is not None and value <= 0:
                 raise BadRequest(f"{name} must be more than 0.", field=name)
         try:
+            self.stated_place()
+        except ValueError as error:
+            raise BadRequest(f"{error}.", field="place") from error
+        try:
             parse_networks(self.net_private)
         except ValueError as error:
             raise BadRequest(f"{error}.", field="net_private") from error
+
+    def stated_place(self) -> tuple[float, float] | None:
+        return parse_place(self.place) if self.place else None
 
     @property
     def hub_urls(self) -> tuple[str, ...]:

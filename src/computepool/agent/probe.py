@@ -16,7 +16,7 @@ import psutil
 from computepool.agent.config import MIB, AgentConfig
 from computepool.agent.gpus import Card, find_cards
 from computepool.core.isolation import Level
-from computepool.protocol.nodes import GpuModel, Profile
+from computepool.protocol.nodes import GpuModel, Profile, StatedPlace
 
 CGROUPS = Path("/sys/fs/cgroup")
 #: The owner's own programs, the agent and the page cache live in the rest.
@@ -47,6 +47,7 @@ def profile(
     config: AgentConfig, hardware: Hardware, *, level: Level, python: str, version: str, runtime: str = ""
 ) -> Profile:
     """The node as the hub hears of it."""
+    stated = config.stated_place()
     return Profile(
         name=config.name,
         cores=hardware.cores,
@@ -55,6 +56,7 @@ def profile(
         gpus=[GpuModel(name=card.name, tier=card.tier, vram_mb=card.vram_mb) for card in hardware.cards],
         lends_gpus=config.gpus is True,
         region=config.region,
+        place=None if stated is None else StatedPlace(lat=stated[0], lon=stated[1]),
         tags=list(config.tags),
         properties=dict(config.properties),
         mesh_version=config.mesh_version,

@@ -128,6 +128,10 @@ def agent_config(
     tag: Tags = None,
     property_: Properties = None,
     region: Annotated[str, typer.Option(metavar="REGION", help="in, eu, us, …")] = "",
+    place: Annotated[
+        str,
+        typer.Option(metavar="LAT,LON", help="Show it there on the map, to 0.1°; default: in its region."),
+    ] = "",
     url: Annotated[
         str, typer.Option(metavar="URL", help="What else to call it: jobs may exclude it by this.")
     ] = "",
@@ -158,6 +162,7 @@ def agent_config(
         tags=tuple(tag or ()),
         properties=pairs(property_, what="--property"),
         region=region,
+        place=place,
         url=url.rstrip("/"),
         mesh_version=mesh_version,
         cores=cores,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 UNKNOWN = "place not stated"
 #: What an owner states is kept to one decimal, some eleven kilometres.
 STATED_STEP = 0.1
+_FORM = "a place is LATITUDE,LONGITUDE in degrees, such as 52.5,13.4"
 
 #: Code, latitude, longitude, how far nodes are spread (degrees), name: ISO 3166 countries by a point well inside, the price
 #: regions `eu` and `uk`, continents, and parts of large countries by the names that clouds gave them.
@@ -315,10 +316,20 @@ def place_of(region: str, node_id: str, *, stated: tuple[float, float] | None = 
     return _spread(found.name, node_id, lat=found.lat, lon=found.lon, reach=found.spread)
 
 
+def parse_place(text: str) -> tuple[float, float]:
+    """`52.5,13.4`, as an owner states it, and no more of it than is kept."""
+    parts = text.split(",")
+    try:
+        lat, lon = (float(part) for part in parts)
+    except ValueError:
+        raise ValueError(f"{text!r} is no place; {_FORM}") from None
+    return rounded(lat, lon)
+
+
 def rounded(lat: float, lon: float) -> tuple[float, float]:
     """What is kept of a stated place; refuses what is not on Earth."""
     if not (math.isfinite(lat) and math.isfinite(lon) and -90 <= lat <= 90 and -180 <= lon <= 180):
-        raise ValueError("a place is LATITUDE,LONGITUDE in degrees: from -90 to 90, and from -180 to 180")
+        raise ValueError(f"this is not on Earth; {_FORM}")
     return round(lat, 1), round(lon, 1)
 
 
