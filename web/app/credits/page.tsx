@@ -1,6 +1,10 @@
-"use client";
-import { Page } from "@/components/ui/page";
+import { Suspense } from "react";
+import { CreditsPage } from "@/components/credits/credits-page";
 
-export default function Placeholder() {
-  return <Page title="credits">…</Page>;
+export default function Credits() {
+  return (
+    <Suspense>
+      <CreditsPage />
+    </Suspense>
+  );
 }

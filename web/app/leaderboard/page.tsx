@@ -1,6 +1,10 @@
-"use client";
-import { Page } from "@/components/ui/page";
+import { Suspense } from "react";
+import { Leaderboard } from "@/components/credits/leaderboard";
 
-export default function Placeholder() {
-  return <Page title="leaderboard">…</Page>;
+export default function LeaderboardPage() {
+  return (
+    <Suspense>
+      <Leaderboard />
+    </Suspense>
+  );
 }

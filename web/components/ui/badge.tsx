@@ -52,6 +52,11 @@ const STATES: Record<string, Tone> = {
   paused: "warn",
   draining: "warn",
   warn: "warn",
+  requested: "warn",
+  unknown: "warn",
+  delivered: "good",
+  good: "good",
+  disabled: "bad",
   offline: "neutral",
 };
 

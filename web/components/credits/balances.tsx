@@ -1,0 +1,71 @@
+"use client";
+import { Stat } from "@/components/ui/card";
+import { Loaded, Skeleton } from "@/components/ui/states";
+import { Ago, Money } from "@/components/ui/values";
+import { $api, type Schemas } from "@/lib/api/client";
+import { duration } from "@/lib/format";
+
+const ECONOMIES: Record<string, string> = {
+  market: "One credit is one rupee.",
+  "time-bank": "One credit is an hour of one core or card.",
+  none: "Nothing costs anything at this hub.",
+};
+
+export function Balances({ accountId }: { accountId?: string | undefined }) {
+  const query = $api.useQuery("get", "/credits", { params: { query: { account_id: accountId } } });
+  return (
+    <Loaded query={query} skeleton={<Shape />}>
+      {(credits) => <Purses credits={credits} />}
+    </Loaded>
+  );
+}
+
+function Purses({ credits }: { credits: Schemas["CreditsView"] }) {
+  return (
+    <section aria-label="Balances" className="grid gap-2">
+      <div className="grid grid-cols-2 gap-3 lg:grid-cols-4">
+        <Stat name="To spend" hint="given, paid in, or earned">
+          <Money micro={credits.available} />
+        </Stat>
+        <Stat name="Of it, to pay out" hint="matured earnings">
+          <Money micro={credits.withdrawable} />
+        </Stat>
+        <Stat name="Set aside" hint="for unfinished jobs">
+          <Money micro={credits.held} />
+        </Stat>
+        <Stat
+          name="Maturing"
+          hint={
+            credits.matures_at_ms ? (
+              <>
+                <Money micro={credits.matures_next ?? 0} /> <Ago ms={credits.matures_at_ms} />
+              </>
+            ) : (
+              `earnings wait ${duration(credits.holdback_ms)}`
+            )
+          }
+        >
+          <Money micro={credits.maturing} />
+        </Stat>
+      </div>
+      <p className="text-muted text-sm">{ECONOMIES[credits.economy] ?? ""}</p>
+    </section>
+  );
+}
+
+/** The same boxes and line, so that nothing jumps. */
+function Shape() {
+  return (
+    <div role="status" aria-label="Loading the balances" className="grid gap-2">
+      <div className="grid grid-cols-2 gap-3 lg:grid-cols-4">
+        {["a", "b", "c", "d"].map((key) => (
+          <div key={key} className="panel grid h-[5.9rem] content-center gap-2 px-4">
+            <Skeleton className="h-4 w-20" />
+            <Skeleton className="h-6 w-28" />
+          </div>
+        ))}
+      </div>
+      <Skeleton className="h-5 w-52" />
+    </div>
+  );
+}

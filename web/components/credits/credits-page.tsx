@@ -1,0 +1,40 @@
+"use client";
+import { Page } from "@/components/ui/page";
+import { Notice } from "@/components/ui/states";
+import { Tabs } from "@/components/ui/tabs";
+import { useSession } from "@/lib/session";
+import { useParam } from "@/lib/use-params";
+import { Balances } from "./balances";
+import { MyPayouts } from "./my-payouts";
+import { Statement } from "./statement";
+import { GiveCredits } from "./top-up";
+
+export function CreditsPage() {
+  const { account } = useSession();
+  const [tab, setTab] = useParam("tab");
+  const [other] = useParam("account"); // administrators look at the books of others
+  const accountId = other || undefined;
+  return (
+    <Page
+      title="Credits"
+      note="What you can spend, what is set aside, and where every credit came from and went."
+      actions={account?.roles.includes("admin") && <GiveCredits account={accountId} />}
+    >
+      {accountId && accountId !== account?.id && (
+        <Notice>
+          These are the books of <code>{accountId}</code>, not yours.
+        </Notice>
+      )}
+      <Balances accountId={accountId} />
+      <Tabs
+        label="Credits"
+        value={tab}
+        onChange={setTab}
+        tabs={[
+          { value: "statement", label: "Statement", content: <Statement accountId={accountId} /> },
+          ...(accountId ? [] : [{ value: "payouts", label: "Payouts", content: <MyPayouts /> }]),
+        ]}
+      />
+    </Page>
+  );
+}

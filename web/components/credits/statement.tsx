@@ -1,0 +1,189 @@
+"use client";
+import { Download } from "lucide-react";
+import Link from "next/link";
+import { useState } from "react";
+import { Badge } from "@/components/ui/badge";
+import { Button, ButtonLink } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+import { type Column, DataTable } from "@/components/ui/data-table";
+import { SelectField, TextField } from "@/components/ui/field";
+import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
+import { TimeRangeField, useTimeRange } from "@/components/ui/time-range";
+import { Ago, Money } from "@/components/ui/values";
+import { $api, hubUrl, type Schemas } from "@/lib/api/client";
+import { shortId } from "@/lib/format";
+import { PAGED, useRows } from "@/lib/paging";
+import { useParam, useSetParams } from "@/lib/use-params";
+import { EntryDialog } from "./entry-dialog";
+import { Sums } from "./sums";
+
+export type Entry = Schemas["Entry"];
+type Kind = NonNullable<Schemas["Kind"]>;
+
+const KINDS: Kind[] = [
+  "hold",
+  "pay",
+  "fee",
+  "refund",
+  "take_back",
+  "mature",
+  "grant",
+  "top_up",
+  "payout_reserve",
+  "payout_paid",
+  "payout_return",
+];
+
+export function kindWords(kind: string): string {
+  return kind.replaceAll("_", " ");
+}
+
+export function Statement({ accountId }: { accountId?: string | undefined }) {
+  const [chosenKind] = useParam("kind");
+  const [job] = useParam("job");
+  const time = useTimeRange();
+  const kind = KINDS.find((one) => one === chosenKind);
+  const filters = {
+    account_id: accountId,
+    kind,
+    job_id: /^[A-Za-z0-9_-]{1,64}$/.test(job) ? job : undefined,
+    ...time,
+  };
+  const [shown, setShown] = useState<Entry | null>(null);
+  const query = $api.useInfiniteQuery("get", "/credits/statement", { params: { query: { ...filters, sums: true } } }, PAGED);
+  const { rows, more } = useRows(query, (page) => page.entries);
+  const filtered = Boolean(kind || filters.job_id || time.since_ms || time.until_ms);
+  return (
+    <div className="grid items-start gap-5 xl:grid-cols-[minmax(0,1fr)_22rem]">
+      <Card
+        flush
+        title="Statement"
+        note="Every transfer, the newest first. Open a row to see why."
+        aside={
+          <a
+            href={hubUrl(["credits", "statement.csv"], filters)}
+            download
+            className="inline-flex min-h-8 items-center gap-2 rounded-control border border-line-strong/60 px-2.5 font-medium text-ink text-sm no-underline hover:bg-hover"
+          >
+            <Download size={15} aria-hidden="true" /> CSV
+          </a>
+        }
+      >
+        <Filters />
+        <Loaded query={query} skeleton={<SkeletonRows rows={8} />}>
+          {() => (
+            <DataTable
+              label="Statement"
+              columns={columns(setShown)}
+              rows={rows}
+              rowKey={(entry) => String(entry.seq)}
+              onRow={setShown}
+              more={more}
+              rowHeight={56}
+              empty={<Nothing filtered={filtered} />}
+            />
+          )}
+        </Loaded>
+      </Card>
+      <Sums sums={query.data?.pages[0]?.sums} />
+      <EntryDialog entry={shown} onClose={() => setShown(null)} />
+    </div>
+  );
+}
+
+function Filters() {
+  const [kind] = useParam("kind");
+  const [job] = useParam("job");
+  const set = useSetParams();
+  return (
+    <div className="grid gap-3 border-line border-b px-5 pb-4 sm:grid-cols-2 lg:grid-cols-3">
+      <SelectField
+        label="Kind"
+        value={kind}
+        onChange={(event) => set({ kind: event.target.value })}
+        options={[{ value: "", label: "All kinds" }, ...KINDS.map((one) => ({ value: one, label: kindWords(one) }))]}
+      />
+      <TextField
+        label="Job"
+        placeholder="job_…"
+        spellCheck={false}
+        value={job}
+        onChange={(event) => set({ job: event.target.value.trim() })}
+      />
+      <TimeRangeField />
+    </div>
+  );
+}
+
+function Nothing({ filtered }: { filtered: boolean }) {
+  const set = useSetParams();
+  if (filtered) {
+    return (
+      <Empty title="No transfer fits these filters">
+        <div>
+          <Button onClick={() => set({ kind: "", job: "", time: "", from: "", to: "" })}>Show all</Button>
+        </div>
+      </Empty>
+    );
+  }
+  return (
+    <Empty title="No credit has moved yet">
+      <p>Submitting a job sets its price aside; lending a machine earns credits.</p>
+      <div className="flex justify-center gap-2">
+        <ButtonLink href="/submit">Submit a job</ButtonLink>
+        <ButtonLink href="/nodes/add">Lend a machine</ButtonLink>
+      </div>
+    </Empty>
+  );
+}
+
+function columns(show: (entry: Entry) => void): Column<Entry>[] {
+  return [
+    {
+      key: "text",
+      title: "What",
+      width: "minmax(9rem,3fr)",
+      cell: (entry) => (
+        <button
+          type="button"
+          className="block max-w-full truncate text-left hover:underline"
+          title={entry.text}
+          onClick={() => show(entry)}
+        >
+          {entry.text}
+        </button>
+      ),
+    },
+    { key: "kind", title: "Kind", width: "9.5rem", from: "md", cell: (entry) => <Badge>{kindWords(entry.kind)}</Badge> },
+    {
+      key: "job",
+      title: "Job",
+      width: "9rem",
+      from: "lg",
+      cell: (entry) =>
+        entry.job_id ? (
+          <Link href={{ pathname: "/jobs", query: { id: entry.job_id } }} className="link font-mono text-sm" title={entry.job_id}>
+            {shortId(entry.job_id)}
+          </Link>
+        ) : (
+          <span className="text-muted">–</span>
+        ),
+    },
+    { key: "when", title: "When", width: "7rem", from: "sm", cell: (entry) => <Ago ms={entry.at_ms} /> },
+    {
+      key: "available",
+      title: "To spend",
+      width: "8rem",
+      right: true,
+      cell: (entry) => <Money micro={entry.available_change} signed />,
+    },
+    {
+      key: "change",
+      title: "In all",
+      width: "8rem",
+      right: true,
+      from: "lg",
+      cell: (entry) => (entry.change === 0 ? <span className="text-muted">–</span> : <Money micro={entry.change} signed />),
+    },
+  ];
+}

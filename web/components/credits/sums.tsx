@@ -1,0 +1,49 @@
+import { Card } from "@/components/ui/card";
+import { Skeleton } from "@/components/ui/states";
+import { Money } from "@/components/ui/values";
+import type { Schemas } from "@/lib/api/client";
+import { count } from "@/lib/format";
+
+/** Everything the filters let through, added up by the hub. */
+export function Sums({ sums }: { sums: Schemas["Sum"][] | undefined }) {
+  return (
+    <Card title="Added up" note="Of everything the filters let through">
+      {sums === undefined ? (
+        <Skeleton className="h-40" />
+      ) : sums.length === 0 ? (
+        <p className="text-muted">Nothing moved.</p>
+      ) : (
+        <table className="w-full text-sm">
+          <thead>
+            <tr className="text-left text-muted">
+              <th scope="col" className="pb-2 font-normal">
+                Kind
+              </th>
+              <th scope="col" className="pb-2 text-right font-normal">
+                Moved
+              </th>
+              <th scope="col" className="pb-2 text-right font-normal">
+                In all
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {sums.map((sum) => (
+              <tr key={sum.kind} className="border-line border-t">
+                <th scope="row" className="py-2 text-left font-normal">
+                  {sum.kind.replaceAll("_", " ")} <span className="num text-muted">× {count(sum.transfers)}</span>
+                </th>
+                <td className="py-2 text-right">
+                  <Money micro={sum.moved} />
+                </td>
+                <td className="py-2 text-right">
+                  <Money micro={sum.gained - sum.lost} signed />
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+    </Card>
+  );
+}

@@ -1,0 +1,100 @@
+"use client";
+import { useQueryClient } from "@tanstack/react-query";
+import { Gift } from "lucide-react";
+import { useState } from "react";
+import { Button } from "@/components/ui/button";
+import { CreditsField } from "@/components/ui/credits-field";
+import { Dialog } from "@/components/ui/dialog";
+import { SelectField, TextField } from "@/components/ui/field";
+import { Notice } from "@/components/ui/states";
+import { useToast } from "@/components/ui/toast";
+import { $api } from "@/lib/api/client";
+import { asProblem } from "@/lib/api/problem";
+import { credits, parseCredits } from "@/lib/format";
+import { useOnce } from "@/lib/once";
+
+/** For administrators: a gift, or money that arrived at the bank. */
+export function GiveCredits({ account, small = false }: { account?: string | undefined; small?: boolean }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <>
+      <Button small={small} onClick={() => setOpen(true)}>
+        <Gift size={16} aria-hidden="true" /> Give credits
+      </Button>
+      <Dialog open={open} onClose={() => setOpen(false)} title="Give credits">
+        <Form account={account ?? ""} done={() => setOpen(false)} />
+      </Dialog>
+    </>
+  );
+}
+
+function Form({ account, done }: { account: string; done: () => void }) {
+  const [words, setWords] = useState({ account, amount: "", source: "promo", note: "" });
+  const queries = useQueryClient();
+  const toast = useToast();
+  const one = useOnce();
+  const amount = parseCredits(words.amount);
+  const give = $api.useMutation("post", "/credits/top-ups", {
+    onSuccess: (reply) => {
+      one.done();
+      toast.done(
+        reply.approval_id
+          ? "Kept: it happens when a second administrator agrees."
+          : `${reply.name} was given ${credits(reply.amount)} credits and can spend ${credits(reply.available)} now.`,
+      );
+      void queries.invalidateQueries();
+      done();
+    },
+  });
+  const submit = () => {
+    if (amount === null) return;
+    const body = {
+      account: words.account.trim(),
+      amount,
+      source: words.source === "bank" ? ("bank" as const) : ("promo" as const),
+      note: words.note.trim() || null,
+    };
+    give.mutate({ body, params: { header: one.once(body) } });
+  };
+  return (
+    <form
+      className="grid gap-4"
+      onSubmit={(event) => {
+        event.preventDefault();
+        submit();
+      }}
+    >
+      <TextField
+        label="Account"
+        required
+        hint="Its name or its id"
+        value={words.account}
+        onChange={(event) => setWords({ ...words, account: event.target.value })}
+      />
+      <CreditsField label="Amount" required text={words.amount} onText={(text) => setWords({ ...words, amount: text })} />
+      <SelectField
+        label="What it is"
+        value={words.source}
+        onChange={(event) => setWords({ ...words, source: event.target.value })}
+        options={[
+          { value: "promo", label: "A gift of this hub" },
+          { value: "bank", label: "Money the person paid in" },
+        ]}
+      />
+      <TextField
+        label="Note"
+        hint="Appears on the account's statement: the bank's reference, or the reason"
+        maxLength={200}
+        value={words.note}
+        onChange={(event) => setWords({ ...words, note: event.target.value })}
+      />
+      {give.error && <Notice tone="bad">{asProblem(give.error).detail}</Notice>}
+      <div className="flex justify-end gap-2">
+        <Button onClick={done}>Not now</Button>
+        <Button type="submit" look="primary" disabled={!amount || !words.account.trim()} pending={give.isPending}>
+          Give {amount ? `${credits(amount)} credits` : "credits"}
+        </Button>
+      </div>
+    </form>
+  );
+}
