@@ -637,6 +637,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/nodes/{node_id}/evidence": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The outcomes behind a node's reputation, newest first */
+        get: operations["node_evidence"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/nodes/{node_id}/work": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a node of yours holds now, since when, and what it pays */
+        get: operations["node_work"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/nodes/{node_id}/why": {
         parameters: {
             query?: never;
@@ -947,6 +981,23 @@ export interface paths {
         put?: never;
         /** Create an account */
         post: operations["create_account"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/accounts/{account_id}/link": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A one-time sign-in link for somebody */
+        post: operations["create_link"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2629,6 +2680,49 @@ export interface components {
                 [key: string]: unknown;
             } | null;
         };
+        /** EvidencePage */
+        EvidencePage: {
+            /** Next */
+            next?: string | null;
+            /** Node Id */
+            node_id: string;
+            /** Exact */
+            exact: boolean;
+            /** Rows */
+            rows: components["schemas"]["EvidenceRow"][];
+        };
+        /**
+         * EvidenceRow
+         * @description One outcome. Others' jobs are never named; strangers are told neither the job nor the minute.
+         */
+        EvidenceRow: {
+            /** At Ms */
+            at_ms: number;
+            /**
+             * Evidence
+             * @enum {string}
+             */
+            evidence: "verified" | "unverified" | "confirmed" | "refuted" | "pardoned" | "node_fault" | "lease_lost" | "job_fault" | "inherited";
+            /** Sentence */
+            sentence: string;
+            /** Weight */
+            weight: number;
+            /** Success */
+            success: boolean | null;
+            /** Counted */
+            counted: boolean;
+            /** Verified */
+            verified: boolean;
+            /** Strike */
+            strike: boolean;
+            /** Own */
+            own: boolean;
+            /** Reason */
+            reason?: string | null;
+            job_kind?: components["schemas"]["JobKind"] | null;
+            /** Job Id */
+            job_id?: string | null;
+        };
         /** ExpectedKey */
         ExpectedKey: {
             /** Key */
@@ -3987,6 +4081,20 @@ export interface components {
             load?: components["schemas"]["LoadView"] | null;
         };
         /**
+         * LinkReply
+         * @description A sign-in link for somebody: good once, for a while. Shown here alone.
+         */
+        LinkReply: {
+            /** Account Id */
+            account_id: string;
+            /** Link */
+            link: string;
+            /** Code */
+            code: string;
+            /** Expires At Ms */
+            expires_at_ms: number;
+        };
+        /**
          * LoadModel
          * @description What an attempt's processes do at the moment.
          */
@@ -4557,6 +4665,47 @@ export interface components {
             rules: string;
             profile?: components["schemas"]["Profile"] | null;
         };
+        /**
+         * NodeAttempt
+         * @description Something a node holds now, as its owner sees it.
+         */
+        NodeAttempt: {
+            /** Attempt Id */
+            attempt_id: string;
+            /** Job Id */
+            job_id: string;
+            /** Job Name */
+            job_name?: string | null;
+            kind: components["schemas"]["JobKind"];
+            /** State */
+            state: string;
+            /** Own */
+            own: boolean;
+            /** Leased At Ms */
+            leased_at_ms: number;
+            /** Started At Ms */
+            started_at_ms?: number | null;
+            /** Cores */
+            cores: number;
+            /** Ram Mb */
+            ram_mb: number;
+            /** Gpus */
+            gpus: number;
+            /** Price */
+            price: number;
+            /** Earns */
+            earns: number;
+            /** Earned */
+            earned: number;
+            /** Ends At Ms */
+            ends_at_ms?: number | null;
+            /** Progress */
+            progress?: number | null;
+            /** Cpu Percent */
+            cpu_percent?: number | null;
+            /** Rss Mb */
+            rss_mb?: number | null;
+        };
         /** NodeEarnings */
         NodeEarnings: {
             /** Node Id */
@@ -4808,6 +4957,19 @@ export interface components {
             hardware: string;
             /** Rows */
             rows: components["schemas"]["NodeWhyRow"][];
+        };
+        /** NodeWork */
+        NodeWork: {
+            /** Node Id */
+            node_id: string;
+            /** Running */
+            running: number;
+            /** Leased */
+            leased: number;
+            /** Attempts */
+            attempts: components["schemas"]["NodeAttempt"][];
+            /** Earns */
+            earns: number;
         };
         /**
          * Outcome
@@ -11774,6 +11936,242 @@ export interface operations {
             };
         };
     };
+    node_evidence: {
+        parameters: {
+            query?: {
+                /** @description `next` of the page before */
+                after?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EvidencePage"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    node_work: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeWork"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     explain_node: {
         parameters: {
             query?: never;
@@ -14735,6 +15133,140 @@ export interface operations {
             };
         };
     };
+    create_link: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                account_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LinkReply"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     set_quotas: {
         parameters: {
             query?: never;
@@ -15217,6 +15749,12 @@ export interface operations {
     list_keys: {
         parameters: {
             query?: {
+                /** @description Of this account; for administrators */
+                account_id?: string | null;
+                /** @description Of everybody; for administrators */
+                all?: boolean;
+                /** @description With the sessions of browsers */
+                sessions?: boolean;
                 /** @description `next` of the page before */
                 after?: string | null;
                 limit?: number;
@@ -15249,6 +15787,24 @@ export interface operations {
                      *       "status": 401,
                      *       "code": "unauthenticated",
                      *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

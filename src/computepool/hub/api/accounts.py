@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from computepool.hub.api import deps, examples
+from computepool.hub.api import deps, examples, health
 from computepool.hub.api.deps import (
     SEQ_MAX,
     Admin,
@@ -19,15 +19,17 @@ from computepool.hub.api.deps import (
     IdPath,
     IdQuery,
     Limit,
+    Moment,
     RememberedDep,
     Seq,
     SignedIn,
     WaitMs,
+    Words,
     for_body,
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import guessing
-from computepool.hub.services import approvals, conduct, events, hubkeys, identity, queries, quotas
+from computepool.hub.services import approvals, conduct, events, hubkeys, identity, links, queries, quotas
 from computepool.protocol.accounts import (
     AccountPage,
     AccountRequest,
@@ -35,14 +37,17 @@ from computepool.protocol.accounts import (
     EventPage,
     EventView,
     HubInfo,
+    LinkReply,
     QuotaRequest,
     SignInReply,
     SignInRequest,
 )
+from computepool.protocol.filters import EventFilter
 from computepool.protocol.hubkeys import HubKeys
 from computepool.protocol.version import PROTOCOL
 
 router = APIRouter()
+router.include_router(health.router)
 
 
 @router.get("/hub", tags=["hub"], summary="Name, version and size of the pool, and who you are")
@@ -60,6 +65,8 @@ async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
         queued=len(hub.backlog),
         running=running,
         account=account,
+        setup=not await queries.signed_in_before(hub),
+        signin_hint="" if account is not None else queries.SIGN_IN_HINT,
     )
 
 
@@ -105,6 +112,17 @@ async def create_account(
     return await identity.create_account(hub, admin, body, remembered=remembered, waits=waits)
 
 
+@router.post(
+    "/accounts/{account_id}/link",
+    status_code=201,
+    tags=["accounts"],
+    summary="A one-time sign-in link for somebody",
+    responses=refuses(404),
+)
+async def create_link(account_id: IdPath, admin: Admin, hub: HubDep) -> LinkReply:
+    return await links.create(hub, admin, account_id)
+
+
 @router.put(
     "/accounts/{account_id}/quotas",
     tags=["accounts"],
@@ -136,20 +154,54 @@ async def sign_in(
     return reply.model_copy(update={"key": None})
 
 
-@router.get("/events", tags=["events"], summary="Every state transition, oldest first")
+async def _event_filter(
+    *,
+    action: Annotated[
+        str,
+        Query(max_length=64, pattern=r"^[a-z_.]*$", description="How its name begins: `node.`, `job.failed`"),
+    ] = "",
+    actor: Annotated[IdQuery, Query(description="Who did it: an account, a node, or `hub`")] = None,
+    account_id: Annotated[IdQuery, Query(description="Whom it concerns")] = None,
+    job_id: IdQuery = None,
+    node_id: IdQuery = None,
+    group_id: IdQuery = None,
+    since_ms: Moment = None,
+    until_ms: Moment = None,
+    q: Annotated[Words, Query(description="A part of its name, reason or data; or an id")] = "",
+) -> EventFilter:
+    return EventFilter(
+        action=action,
+        actor=actor,
+        account_id=account_id,
+        job_id=job_id,
+        node_id=node_id,
+        group_id=group_id,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        text=q.strip(),
+    )
+
+
+@router.get(
+    "/events", tags=["events"], summary="Every state transition, oldest first; or searched, newest first"
+)
 async def list_events(
     principal: SignedIn,
     hub: HubDep,
+    wanted: Annotated[EventFilter, Depends(_event_filter)],
     *,
     after: Seq = 0,
+    before: Annotated[
+        int | None,
+        Query(ge=0, le=SEQ_MAX, description="Newest first, from before this: `next` of the page before"),
+    ] = None,
+    newest: Annotated[bool, Query(description="Newest first")] = False,
     limit: Limit = 100,
-    job_id: IdQuery = None,
-    node_id: IdQuery = None,
     wait_ms: WaitMs,
 ) -> EventPage:
-    return await events.page(
-        hub, principal, after=after, limit=limit, job_id=job_id, node_id=node_id, wait_ms=wait_ms
-    )
+    if newest or before is not None:
+        return await events.search(hub, principal, before=before, limit=limit, wanted=wanted)
+    return await events.page(hub, principal, after=after, limit=limit, wanted=wanted, wait_ms=wait_ms)
 
 
 async def _resume_after(
@@ -178,6 +230,8 @@ async def stream_events(
         bool, Query(description="Each under the name of its action; false: all as `message`, for browsers")
     ] = True,
 ) -> AsyncIterator[EventView]:
+    # A proxy may keep even the headers until the first byte of the body; a browser then does not know that it is heard.
+    yield ServerSentEvent(comment="open")  # type: ignore[misc]
     async for batch in events.stream(hub, principal, after=after):
         if not await deps.still_signed_in(request):
             return

@@ -226,6 +226,9 @@ WaitMs = Annotated[int, Depends(bounded_wait)]
 Cursor = Annotated[
     str | None, Query(max_length=2_000, pattern=ID_PATTERN, description="`next` of the page before")
 ]
+#: What is searched for in texts: printable, bounded.
+Words = Annotated[str, Query(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Moment = Annotated[int | None, Query(ge=0, le=2**53, description="Milliseconds since the epoch")]
 Seq = Annotated[int, Query(ge=0, le=SEQ_MAX, description="`cursor` of the page before")]
 IdPath = Annotated[str, Path(max_length=64, pattern=ID_PATTERN)]
 IdQuery = Annotated[str | None, Query(max_length=64, pattern=ID_PATTERN)]

@@ -67,6 +67,7 @@ SUBMIT: Examples = {
     },
 }
 
+AGAIN = _one("For what the first one might cost", {}, at_todays_prices={"terms": "today"})
 PREVIEW = _one("Who has a GPU with 16 GB?", {"needs": {"gpus": 1, "vram_mb": 16384}, "limit": 20})
 GROUP = _one("A group to submit jobs into", {"name": "sweep 7", "kind": "map"})
 REGISTER_KEYS = _one(

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Request
 
-from computepool.core.jobs import JobState
+from computepool.core.ids import make_id
+from computepool.core.jobs import JobKind, JobState
 from computepool.hub.api import examples
 from computepool.hub.api.deps import (
     Cursor,
@@ -17,18 +18,26 @@ from computepool.hub.api.deps import (
     Limit,
     MayRead,
     MaySubmit,
+    Moment,
     RememberedDep,
     Seq,
     SignedIn,
     Submitter,
     WaitMs,
+    Words,
     for_body,
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import take_submission
-from computepool.hub.services import explanations, jobs, logs, meshes, queueview
+from computepool.hub.services import again, explanations, jobs, logs, meshes, queueview
+from computepool.hub.services.access import Principal
+from computepool.hub.services.context import Hub
+from computepool.hub.services.dispatch import Dispatcher
+from computepool.hub.services.idempotency import Remembered
 from computepool.protocol.checkpoints import CheckpointDetail
+from computepool.protocol.filters import JobFilter
 from computepool.protocol.jobs import (
+    AgainRequest,
     JobDetail,
     JobPage,
     JobResult,
@@ -44,6 +53,7 @@ from computepool.protocol.jobs import (
 from computepool.protocol.queueing import QueueView
 
 router = APIRouter()
+_SAME_TERMS = AgainRequest()
 
 
 @router.post(
@@ -63,6 +73,12 @@ async def submit(
 ) -> SubmitReply:
     take_submission(request, principal.account_id)
     remembered = for_body(key, principal, await request.body())
+    return await _submit(hub, principal, body, dispatcher=dispatcher, remembered=remembered)
+
+
+async def _submit(
+    hub: Hub, principal: Principal, body: SubmitRequest, *, dispatcher: Dispatcher, remembered: Remembered
+) -> SubmitReply:
     body = meshes.of_this(hub, body)
     reply, fresh = await jobs.submit(hub, principal, body, remembered=remembered)
     if not fresh:
@@ -85,12 +101,33 @@ async def list_jobs(
     principal: SignedIn,
     hub: HubDep,
     *,
-    state: JobState | None = None,
+    state: Annotated[
+        list[JobState] | None, Query(max_length=16, description="One of these; repeat it")
+    ] = None,
     group_id: IdQuery = None,
+    kind: JobKind | None = None,
+    node_id: Annotated[IdQuery, Query(description="Where its newest attempt is, or was")] = None,
+    account_id: Annotated[IdQuery, Query(description="Of this account; for administrators")] = None,
+    everybody: Annotated[
+        bool, Query(alias="all", description="Administrators: everybody's, or with `false` only your own")
+    ] = True,
+    since_ms: Moment = None,
+    until_ms: Moment = None,
+    q: Annotated[Words, Query(description="A part of its name or key; or its id")] = "",
     after: Cursor = None,
     limit: Limit = 50,
 ) -> JobPage:
-    return await jobs.page(hub, principal, state=state, group_id=group_id, after=after, limit=limit)
+    wanted = JobFilter(
+        account_id=account_id,
+        group_id=group_id,
+        states=tuple(wanted.value for wanted in state or ()),
+        kind=None if kind is None else kind.value,
+        node_id=node_id,
+        since_id=None if since_ms is None else make_id("job", since_ms, bytes(10)),
+        until_id=None if until_ms is None else make_id("job", until_ms + 1, bytes(10)),
+        text=q.strip(),
+    )
+    return await jobs.page(hub, principal, wanted=wanted, everybody=everybody, after=after, limit=limit)
 
 
 @router.post(
@@ -160,6 +197,28 @@ async def cancel_job(job_id: IdPath, principal: MaySubmit, hub: HubDep, dispatch
     view, effects = await jobs.cancel(hub, principal, job_id)
     await dispatcher.follow(effects)
     return view
+
+
+@router.post(
+    "/jobs/{job_id}/again",
+    status_code=201,
+    tags=["jobs"],
+    summary="Submit the same job once more, as a new one",
+    responses=refuses(402, 404, 409, 429, 507),
+)
+async def run_again(
+    request: Request,
+    job_id: IdPath,
+    principal: Submitter,
+    hub: HubDep,
+    dispatcher: DispatcherDep,
+    key: RememberedDep,
+    body: Annotated[AgainRequest, Body(openapi_examples=examples.AGAIN)] = _SAME_TERMS,
+) -> SubmitReply:
+    take_submission(request, principal.account_id)
+    remembered = for_body(key, principal, await request.body())
+    wanted = await again.request_for(hub, principal, job_id, asked=body)
+    return await _submit(hub, principal, wanted, dispatcher=dispatcher, remembered=remembered)
 
 
 @router.get(

@@ -31,9 +31,20 @@ from computepool.protocol.accounts import (
 router = APIRouter(tags=["accounts"])
 
 
-@router.get("/keys", summary="List your API keys")
-async def list_keys(principal: SignedIn, hub: HubDep, *, after: Cursor = None, limit: Limit = 100) -> KeyPage:
-    return await keys.page(hub, principal, after=after, limit=limit)
+@router.get("/keys", summary="List your API keys", responses=refuses(404))
+async def list_keys(
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    account_id: Annotated[IdQuery, Query(description="Of this account; for administrators")] = None,
+    everybody: Annotated[bool, Query(alias="all", description="Of everybody; for administrators")] = False,
+    sessions: Annotated[bool, Query(description="With the sessions of browsers")] = False,
+    after: Cursor = None,
+    limit: Limit = 100,
+) -> KeyPage:
+    return await keys.page(
+        hub, principal, account_id, everybody=everybody, sessions=sessions, after=after, limit=limit
+    )
 
 
 @router.post(

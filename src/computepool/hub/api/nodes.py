@@ -28,6 +28,7 @@ from computepool.hub.api.ratelimit import guessing, registrations
 from computepool.hub.services import (
     checkpoints,
     enrolment,
+    evidence,
     hardware,
     joining,
     logs,
@@ -43,6 +44,7 @@ from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.protocol.checkpoints import CheckpointReply, CheckpointReport
+from computepool.protocol.evidence import EvidencePage, NodeWork
 from computepool.protocol.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinStatus
 from computepool.protocol.nodes import (
     CompleteReply,
@@ -263,6 +265,28 @@ async def list_nodes(
 @router.get("/nodes/{node_id}", tags=["nodes"], summary="One node", responses=refuses(404))
 async def get_node(node_id: IdPath, principal: SignedIn, hub: HubDep) -> NodeView:
     return await nodes.get(hub, principal, node_id)
+
+
+@router.get(
+    "/nodes/{node_id}/evidence",
+    tags=["nodes"],
+    summary="The outcomes behind a node's reputation, newest first",
+    responses=refuses(404),
+)
+async def node_evidence(
+    node_id: IdPath, principal: SignedIn, hub: HubDep, *, after: Cursor = None, limit: Limit = 50
+) -> EvidencePage:
+    return await evidence.page(hub, principal, node_id, after=after, limit=limit)
+
+
+@router.get(
+    "/nodes/{node_id}/work",
+    tags=["nodes"],
+    summary="What a node of yours holds now, since when, and what it pays",
+    responses=refuses(404),
+)
+async def node_work(node_id: IdPath, principal: SignedIn, hub: HubDep) -> NodeWork:
+    return await evidence.work(hub, principal, node_id)
 
 
 @router.get(

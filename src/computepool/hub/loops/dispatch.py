@@ -10,10 +10,11 @@ from computepool.hub.services.dispatch import Dispatcher
 
 
 async def run(hub: Hub, dispatcher: Dispatcher) -> None:
+    hub.beats.begin("dispatch", hub.settings.resync_s)
     while True:
         await _wait(hub, dispatcher)
         dispatcher.wanted.clear()
-        if not await guarded("dispatch", dispatcher.rounds):
+        if not await guarded("dispatch", dispatcher.rounds, beats=hub.beats):
             await pause_after_failure()
             dispatcher.kick()
 

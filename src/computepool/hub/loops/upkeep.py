@@ -71,21 +71,22 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
     async def pay_out() -> None:
         await payout_rounds.run(hub)
 
+    repeat = partial(every, beats=hub.beats)
     return [
         _tell(hub),
-        every(settings.tick_s, "market", price),
-        every(settings.mature_s, "mature", mature),
-        every(settings.retier_round_s, "hardware", measure),
-        every(settings.payout_round_s, "payouts", pay_out),
-        every(settings.sweep_s, "sweep", sweep),
-        every(renew_s, "renew", renew),
-        every(settings.lease_min_s / 2, "note_seen", note_seen),
-        every(leases.HUB_BEAT_MS / 1000, "beat", beat),
-        every(settings.usage_round_s, "usage", partial(usage.save, hub)),
-        every(_PRUNE_S, "prune", prune),
+        repeat(settings.tick_s, "market", price),
+        repeat(settings.mature_s, "mature", mature),
+        repeat(settings.retier_round_s, "hardware", measure),
+        repeat(settings.payout_round_s, "payouts", pay_out),
+        repeat(settings.sweep_s, "sweep", sweep),
+        repeat(renew_s, "renew", renew),
+        repeat(settings.lease_min_s / 2, "note_seen", note_seen),
+        repeat(leases.HUB_BEAT_MS / 1000, "beat", beat),
+        repeat(settings.usage_round_s, "usage", partial(usage.save, hub)),
+        repeat(_PRUNE_S, "prune", prune),
     ]
 
 
 async def _tell(hub: Hub) -> None:
     async with deliveries.Courier(hub) as courier:
-        await every(hub.settings.webhook_round_s, "webhooks", courier.round)
+        await every(hub.settings.webhook_round_s, "webhooks", courier.round, beats=hub.beats)

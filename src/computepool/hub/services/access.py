@@ -82,10 +82,24 @@ def check_action(principal: Principal, action: Action, *, scope: Scope) -> None:
         raise Forbidden(f"This needs the role {role.value}; ask the hub's operator for it.")
 
 
+def may(principal: Principal, action: Action) -> bool:
+    """For what pages offer: the same answer as asking for it would get."""
+    try:
+        check_action(principal, action, scope=scope_for(action, safe=False))
+    except Forbidden:
+        return False
+    return True
+
+
 def check_scope(principal: Principal, scope: Scope) -> None:
-    if scope is not Scope.READ and principal.scopes is not None and scope not in principal.scopes:
+    if principal.scopes is not None and not may_use(principal, scope):
         may = ", ".join(sorted(principal.scopes))
         raise Forbidden(f"This key is for {may} only; this needs one with the scope {scope.value}.")
+
+
+def may_use(principal: Principal, scope: Scope) -> bool:
+    """Whether the key that asks is meant for this."""
+    return scope is Scope.READ or principal.scopes is None or scope in principal.scopes
 
 
 def check_scopes_within(principal: Principal, wanted: frozenset[str] | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from computepool.core.market import Market
 from computepool.core.paces import Peers, Run
 from computepool.core.resources import Requirements
 from computepool.core.terms import Ceilings
+from computepool.hub.beats import Beats
 from computepool.hub.blobs.base import Blobs
 from computepool.hub.clock import Clock
 from computepool.hub.registry import Registry
@@ -23,6 +25,7 @@ from computepool.hub.store.session import Store
 from computepool.hub.submitters import Submitters
 from computepool.hub.watching import MeshMemory, Watched
 from computepool.protocol.credits import LeaderboardView
+from computepool.protocol.health import CheckView
 from computepool.protocol.jobs import JobSpec
 from computepool.protocol.market import MarketChart
 
@@ -98,6 +101,10 @@ def _blob_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_BLOB_THREADS, thread_name_prefix="blobs")
 
 
+def no_check() -> CheckView:
+    return CheckView(state="never", sentence="The rules were not checked since this hub started.")
+
+
 @dataclass(slots=True)
 class Hub:
     hub_id: str
@@ -138,11 +145,20 @@ class Hub:
     mesh: MeshMemory = field(default_factory=MeshMemory)  #: as people who watch it are told
     usages: dict[str, Watched] = field(default_factory=dict)  #: by attempt
     blob_threads: ThreadPoolExecutor = field(default_factory=_blob_threads)
+    beats: Beats = field(init=False)  #: of the loops
+    check: CheckView = field(default_factory=no_check)  #: the last look at the database's rules, or this one
+    tasks: set[asyncio.Task[None]] = field(
+        default_factory=set
+    )  #: that somebody asked for; kept until they end
+    started_at_ms: int = field(init=False)
+    signed_in_before: bool = False  #: somebody has; then it is not asked again
     stopping: bool = False
 
     def __post_init__(self) -> None:
         self.specs = SpecCache(self.store)
         self.submitters = Submitters(self.clock)
+        self.beats = Beats(self.clock)
+        self.started_at_ms = self.clock.now_ms()
 
     def now_ms(self) -> int:
         return self.clock.now_ms()

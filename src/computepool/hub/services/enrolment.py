@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 from computepool.core.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited, Unauthenticated
 from computepool.core.reputation import ENROLLED_ACTION, heir_of
 from computepool.core.resources import NodeState
 from computepool.hub.clock import new_id
-from computepool.hub.services import identity, meshes, reputation
+from computepool.hub.services import identity, joining, meshes, reputation
 from computepool.hub.services.access import NodePrincipal, Principal, Role
 from computepool.hub.services.context import Hub
+from computepool.hub.services.joining import CODE_ID, ENROL, JOIN
 from computepool.hub.store import accounts
 from computepool.hub.store import nodes as node_rows
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.hubkeys import rekey_text
 from computepool.protocol.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinCodeView
 from computepool.protocol.nodes import (
@@ -24,9 +27,7 @@ from computepool.protocol.nodes import (
 from computepool.protocol.tokens import public_key, signed_by
 from computepool.protocol.version import PROTOCOL
 
-ENROL, JOIN = "enrol", "join"  #: purposes of codes: for one node, for several
 _DAY_MS = 24 * 3600 * 1000
-_CODE_ID = 12  #: so much of a code's hash names it; nobody can do anything with that
 
 
 async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) -> EnrolCodeReply:
@@ -42,8 +43,7 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
     purpose = JOIN if many else ENROL
 
     def unit(tx: Tx) -> tuple[str, int]:
-        tx.emit(actor=principal.account_id, action="node.code_issued", account_id=principal.account_id)
-        return identity.issue_code(
+        code, expires_at_ms = identity.issue_code(
             hub,
             tx,
             purpose=purpose,
@@ -51,11 +51,23 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
             life_s=life_s,
             uses_max=hosts if many else None,
         )
+        _tell(tx, principal, action="node.code_issued", code_id=hub.secrets.digest(code)[:CODE_ID])
+        return code, expires_at_ms
 
     code, expires_at_ms = await hub.store.write(unit)
-    version = f" --mesh-version {settings.mesh_version}" if settings.mesh_version else ""
-    command = f"pool node start --hub {settings.address}{version} --code {code}"
-    return EnrolCodeReply(code=code, expires_at_ms=expires_at_ms, command=command, hosts=hosts)
+    return EnrolCodeReply(
+        id=hub.secrets.digest(code)[:CODE_ID],
+        code=code,
+        expires_at_ms=expires_at_ms,
+        command=joining.start_command(hub, code),
+        hosts=hosts,
+        commands=joining.commands(hub, code),
+    )
+
+
+def _tell(tx: Tx, principal: Principal, *, action: str, code_id: str) -> None:
+    data = json.dumps({"code_id": code_id})
+    tx.emit(actor=principal.account_id, action=action, account_id=principal.account_id, data=data)
 
 
 async def join_codes(hub: Hub, principal: Principal) -> JoinCodePage:
@@ -66,7 +78,7 @@ async def join_codes(hub: Hub, principal: Principal) -> JoinCodePage:
     return JoinCodePage(
         codes=[
             JoinCodeView(
-                id=row.hash[:_CODE_ID], expires_at_ms=row.expires_at_ms, used=row.uses, hosts=row.uses_max
+                id=row.hash[:CODE_ID], expires_at_ms=row.expires_at_ms, used=row.uses, hosts=row.uses_max
             )
             for row in rows
         ]
@@ -78,11 +90,18 @@ async def end_join_code(hub: Hub, principal: Principal, code_id: str) -> None:
 
     def unit(tx: Tx) -> None:
         whose = None if principal.is_admin else principal.account_id
-        if len(code_id) != _CODE_ID or not accounts.end_join_codes(tx, account_id=whose, name=code_id):
+        code = accounts.find_code(tx.connection, code_id, account_id=whose, purposes=(ENROL, JOIN))
+        if len(code_id) != CODE_ID or code is None or not _works(code, tx.now_ms):
             raise NotFound("There is no such code of yours that still works; `pool node codes` lists them.")
-        tx.emit(actor=principal.account_id, action="node.code_ended", account_id=principal.account_id)
+        accounts.end_code(tx, code.hash)
+        _tell(tx, principal, action="node.code_ended", code_id=code_id)
 
     await hub.store.write(unit)
+
+
+def _works(code: AnyRow, now_ms: int) -> bool:
+    left = code.used_at_ms is None if code.uses_max is None else code.uses < code.uses_max
+    return bool(left and code.expires_at_ms > now_ms)
 
 
 async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
@@ -121,6 +140,7 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
             public_key=request.public_key,
             state=NodeState.ACTIVE.value,
             profile=request.profile.model_dump_json(),
+            code=code_hash[:CODE_ID],
         )
         tx.emit(
             actor=node_id,

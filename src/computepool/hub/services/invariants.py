@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from computepool.hub.store import (
     conducts,
@@ -77,6 +79,29 @@ MONEY_RULES: dict[str, Finder] = {
 GUARDS: dict[str, Finder] = {"the database refuses to change transfers": money.unguarded}
 
 RULES: dict[str, Finder] = POOL_RULES | MONEY_RULES | GUARDS
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """On one rule: what breaks it."""
+
+    rule: str
+    kind: Literal["pool", "money", "schema"]
+    broken: Sequence[str]  #: ids
+
+    @property
+    def examples(self) -> list[str]:
+        return list(self.broken[:_EXAMPLES])
+
+
+def kind_of(rule: str) -> Literal["pool", "money", "schema"]:
+    return "money" if rule in MONEY_RULES else "schema" if rule in GUARDS else "pool"
+
+
+def verdicts(connection: Connection) -> Iterator[Verdict]:
+    """On every rule, one after the other. Give it one transaction, so that it sees one moment."""
+    for rule, find in RULES.items():
+        yield Verdict(rule, kind_of(rule), find(connection))
 
 
 def check_all(connection: Connection, rules: Mapping[str, Finder] = RULES) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from computepool.core.errors import BadRequest, Conflict, NotFound
@@ -33,11 +35,11 @@ from computepool.hub.services.quotes import Terms
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import checkpoints as checkpoint_rows
-from computepool.hub.store import dependencies
+from computepool.hub.store import dependencies, names
 from computepool.hub.store import jobs as job_rows
-from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.checkpoints import CheckpointDetail
+from computepool.protocol.filters import JobFilter
 from computepool.protocol.jobs import (
     CheckpointView,
     JobDetail,
@@ -48,6 +50,10 @@ from computepool.protocol.jobs import (
     SubmitRequest,
     spec_digest,
 )
+
+#: Jobs looked at in one read, and in one request: a search that finds little gives up here and can be gone on with.
+_WINDOW = 20_000
+_LOOKED_AT_MAX = 500_000
 
 
 async def submit(
@@ -352,28 +358,46 @@ async def result(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int) -
 
 
 async def page(
-    hub: Hub,
-    principal: Principal,
-    *,
-    state: JobState | None,
-    group_id: str | None,
-    after: str | None,
-    limit: int,
+    hub: Hub, principal: Principal, *, wanted: JobFilter, everybody: bool, after: str | None, limit: int
 ) -> JobPage:
-    def load(connection: Connection) -> tuple[Any, dict[str, str]]:
-        rows = job_rows.list_jobs(
-            connection,
-            account_id=access.scope(principal),
-            state=None if state is None else state.value,
-            group_id=group_id,
-            before=after,
-            limit=limit,
+    """Newest first. Others' jobs are for administrators, and only where they want them."""
+    whose = None if principal.is_admin and everybody else principal.account_id
+    if whose is not None and wanted.account_id not in (None, whose):
+        return JobPage(jobs=[])
+    own = replace(wanted, account_id=whose or wanted.account_id)
+    rows: list[AnyRow] = []
+    at, looked = after, 0
+    while len(rows) < limit and looked < _LOOKED_AT_MAX:
+        found, at = await _older(hub, own, before=at, limit=limit - len(rows))
+        rows += found
+        looked += _WINDOW
+        if at is None:
+            break
+    known = await hub.store.read(lambda connection: _names(connection, rows, principal))
+    jobs = [
+        views.job_view(row, node_name=known.get(row.node_id), principal=principal).model_copy(
+            update={"account_name": known.get(row.account_id)}
         )
-        return rows, node_rows.get_names(connection, sorted({row.node_id for row in rows if row.node_id}))
+        for row in rows
+    ]
+    return JobPage(jobs=jobs, next=at)
 
-    rows, names = await hub.store.read(load)
-    jobs = [views.job_view(row, node_name=names.get(row.node_id), principal=principal) for row in rows]
-    return JobPage(jobs=jobs, next=jobs[-1].id if len(jobs) == limit else None)
+
+async def _older(
+    hub: Hub, wanted: JobFilter, *, before: str | None, limit: int
+) -> tuple[Sequence[AnyRow], str | None]:
+    return await hub.store.read(
+        lambda connection: job_rows.list_jobs(connection, wanted, before=before, limit=limit, window=_WINDOW)
+    )
+
+
+def _names(connection: Connection, rows: Sequence[AnyRow], principal: Principal) -> dict[str, str]:
+    return names.of(
+        connection,
+        accounts={row.account_id for row in rows} if principal.is_admin else (),
+        nodes={row.node_id for row in rows if row.node_id},
+        whose=access.scope(principal),
+    )
 
 
 # cancelling

@@ -16,12 +16,20 @@ from computepool.hub.store import accounts
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.accounts import KeyPage, KeyRequest, KeyRotateRequest, KeyView, NewKeyReply
 
-_KEY = "key"  #: the kind; the other one is a browser's session
+_KEY, _SESSION = "key", "cookie"  #: the kinds; a session is a browser's
 
 
-def key_view(row: AnyRow) -> KeyView:
+def key_view(row: AnyRow, principal: Principal, *, now_ms: int) -> KeyView:
     scopes = access.scopes_from_text(row.scopes)
-    return KeyView.model_validate({**row._mapping, "scopes": None if scopes is None else sorted(scopes)})
+    ended = row.expires_at_ms is not None and row.expires_at_ms <= now_ms
+    state = "revoked" if row.revoked_at_ms is not None else "expired" if ended else "good"
+    said = {
+        "scopes": None if scopes is None else sorted(scopes),
+        "state": state,
+        "this": row.id == principal.key_id,
+        "can_revoke": state == "good" and access.may_use(principal, Scope.ACCOUNT),
+    }
+    return KeyView.model_validate({**row._mapping, **said})
 
 
 async def create(
@@ -38,7 +46,7 @@ async def create(
     def effect(tx: Tx) -> NewKeyReply:
         if accounts.get_account(tx.connection, owner) is None:
             raise NotFound("There is no such account.", field="account_id")
-        _check_not_impersonating(hub, tx, principal, owner=owner)
+        check_not_impersonating(hub, tx, principal, owner=owner)
         ends_ms = _ends_with_maker(tx, principal, wanted_ms, asked=wanted_ms is not None)
         key = {"id": key_id, "account_id": owner, "name": request.name, "expires_at_ms": ends_ms}
         reply = _insert(hub, tx, key, secret=secret, scopes=scopes)
@@ -50,7 +58,7 @@ async def create(
     )
 
 
-def _check_not_impersonating(hub: Hub, tx: Tx, principal: Principal, *, owner: str) -> None:
+def check_not_impersonating(hub: Hub, tx: Tx, principal: Principal, *, owner: str) -> None:
     """Where two administrators must agree, one must not get himself a key of the other."""
     account = accounts.get_account(tx.connection, owner)
     roles = "" if account is None else account.roles
@@ -99,13 +107,27 @@ def _tell(tx: Tx, principal: Principal, action: str, *, account_id: str, **data:
     tx.emit(actor=principal.account_id, action=action, account_id=account_id, data=json.dumps(data))
 
 
-async def page(hub: Hub, principal: Principal, *, after: str | None, limit: int) -> KeyPage:
+async def page(
+    hub: Hub,
+    principal: Principal,
+    account_id: str | None,
+    *,
+    everybody: bool,
+    sessions: bool,
+    after: str | None,
+    limit: int,
+) -> KeyPage:
+    """One's own; for administrators, another account's or everybody's. With `sessions`, those of browsers, too."""
+    owner = account_id or (None if everybody and principal.is_admin else principal.account_id)
+    if owner is not None:
+        access.check_owner(principal, owner, what="account")
+    kinds = [_KEY, _SESSION] if sessions else [_KEY]
     rows = await hub.store.read(
         lambda connection: accounts.list_keys(
-            connection, account_id=principal.account_id, after=after or "", limit=limit
+            connection, account_id=owner, kinds=kinds, after=after or "", limit=limit
         )
     )
-    views = [key_view(row) for row in rows]
+    views = [key_view(row, principal, now_ms=hub.now_ms()) for row in rows]
     return KeyPage(keys=views, next=views[-1].id if len(views) == limit else None)
 
 
@@ -120,7 +142,7 @@ async def rotate(
 
     def effect(tx: Tx) -> NewKeyReply:
         old = _live(tx, principal, key_id)
-        _check_not_impersonating(hub, tx, principal, owner=old.account_id)
+        check_not_impersonating(hub, tx, principal, owner=old.account_id)
         scopes = access.scopes_from_text(old.scopes)
         access.check_scopes_within(principal, scopes)
         life_ms = None if old.expires_at_ms is None else old.expires_at_ms - old.created_at_ms

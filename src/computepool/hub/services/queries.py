@@ -5,7 +5,7 @@ from __future__ import annotations
 from computepool.hub.services.context import Hub
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
-from computepool.hub.store import records
+from computepool.hub.store import records, vitals
 
 #: name → help text; the metrics endpoint offers exactly these.
 MEASURES = {
@@ -19,6 +19,11 @@ MEASURES = {
     "backlog_delayed": "Jobs waiting for a later moment",
     "events_last": "Number of the newest event",
 }
+
+SIGN_IN_HINT = (
+    "Open the sign-in link that `pool up` printed, or run `pool hub link` on the hub's machine for a new one. "
+    "Who has no access to that machine asks an administrator for a link."
+)
 
 
 async def ping(hub: Hub) -> None:
@@ -39,6 +44,13 @@ async def measures(hub: Hub) -> dict[str, int]:
         "backlog_delayed": hub.backlog.delayed,
         "events_last": await hub.store.read(records.last_event),
     }
+
+
+async def signed_in_before(hub: Hub) -> bool:
+    """Whether any person ever has. Once true, it stays true."""
+    if not hub.signed_in_before:
+        hub.signed_in_before = await hub.store.read(vitals.anybody_signed_in)
+    return hub.signed_in_before
 
 
 async def enrolled(hub: Hub) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from computepool.core.jobs import TERMINAL, JobKind, JobState, Reason
 from computepool.core.money import format_credits
-from computepool.hub.services import comparison
+from computepool.hub.services import access, comparison
 from computepool.hub.services.access import Principal, may_manage
 from computepool.hub.store.session import AnyRow
 from computepool.protocol.accounts import EventView
@@ -126,6 +126,7 @@ def _job_fields(row: AnyRow, *, node_name: str | None, principal: Principal | No
         "progress": row.progress,
         "attempts": row.attempt_no,
         "can_cancel": state not in TERMINAL and may_manage(principal, row.account_id),
+        "can_again": row.errand is None and _may_submit(principal, row.account_id),
         "max_price": row.ceiling,
         "hold": row.hold,
         "charge": row.charge,
@@ -134,6 +135,15 @@ def _job_fields(row: AnyRow, *, node_name: str | None, principal: Principal | No
         "verdict": row.verdict,
         "taken_back": row.taken_back,
     }
+
+
+def _may_submit(principal: Principal | None, account_id: str) -> bool:
+    """Whoever asks for a job again pays for it: so it is for its submitter alone."""
+    return (
+        principal is not None
+        and principal.account_id == account_id
+        and access.may(principal, access.Action.SUBMIT)
+    )
 
 
 def job_detail(

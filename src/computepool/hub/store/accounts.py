@@ -69,13 +69,20 @@ def get_key(connection: Connection, key_id: str) -> AnyRow | None:
     return connection.execute(statement).first()
 
 
-def list_keys(connection: Connection, *, account_id: str, after: str, limit: int) -> Sequence[AnyRow]:
+def list_keys(
+    connection: Connection, *, account_id: str | None, kinds: Sequence[str], after: str, limit: int
+) -> Sequence[AnyRow]:
+    """No account: everybody's. Never what they are checked against."""
+    shown = [column for column in api_keys.columns if column.name != "hash"]
     statement = (
-        select(api_keys)
-        .where(api_keys.c.account_id == account_id, api_keys.c.kind == "key", api_keys.c.id > after)
+        select(*shown, accounts.c.name.label("account_name"))
+        .join(accounts, accounts.c.id == api_keys.c.account_id)
+        .where(api_keys.c.kind.in_(kinds), api_keys.c.id > after)
         .order_by(api_keys.c.id)
         .limit(limit)
     )
+    if account_id is not None:
+        statement = statement.where(api_keys.c.account_id == account_id)
     return connection.execute(statement).all()
 
 
@@ -183,6 +190,28 @@ def end_join_codes(tx: Tx, *, account_id: str | None, name: str = "") -> int:
     if account_id is not None:
         statement = statement.where(codes.c.account_id == account_id)
     return tx.connection.execute(statement.values(expires_at_ms=tx.now_ms)).rowcount
+
+
+def find_code(
+    connection: Connection, name: str, *, account_id: str | None, purposes: Sequence[str]
+) -> AnyRow | None:
+    """By the beginning of its hash; no account: anybody's."""
+    # A hash is written with 0-9a-f: a range is what both databases find by their index.
+    statement = select(codes).where(
+        codes.c.hash >= name, codes.c.hash < f"{name}g", codes.c.purpose.in_(purposes)
+    )
+    if account_id is not None:
+        statement = statement.where(codes.c.account_id == account_id)
+    return connection.execute(statement.order_by(codes.c.hash).limit(1)).first()
+
+
+def end_code(tx: Tx, code_hash: str) -> None:
+    """From now on, for whoever has not used it yet."""
+    tx.connection.execute(
+        update(codes)
+        .where(codes.c.hash == code_hash, codes.c.expires_at_ms > tx.now_ms)
+        .values(expires_at_ms=tx.now_ms)
+    )
 
 
 def used_code_owner(connection: Connection, *, code_hash: str, purpose: str) -> str | None:

@@ -225,6 +225,25 @@ def was_committed(engine: Engine, transaction: str) -> bool:
     raise OutcomeUnknown(retry_after_s=1)
 
 
+# what the operator asks
+
+
+def size_bytes(connection: Connection) -> int:
+    """Of the whole database."""
+    if _is_postgres(connection):
+        return int(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())
+    pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+    return int(pages) * int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+
+
+def clock_ms(connection: Connection) -> int | None:
+    """What the database thinks the time is. SQLite has no clock but this machine's."""
+    if not _is_postgres(connection):
+        return None
+    said = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
+    return int(connection.execute(said).scalar_one())
+
+
 # statements
 
 

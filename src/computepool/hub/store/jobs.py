@@ -7,7 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, case, func, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    bindparam,
+    case,
+    func,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from computepool.core.errors import InvariantViolation
@@ -20,6 +31,7 @@ from computepool.hub.store.tables import (
     jobs,
     specs,
 )
+from computepool.protocol.filters import JobFilter
 
 _HELD = [JobState.LEASED.value, JobState.RUNNING.value]
 _LIVE = [AttemptState.LEASED.value, AttemptState.RUNNING.value]
@@ -107,26 +119,42 @@ def _lock_jobs(name: str) -> Select[Any]:
     return dialect.for_update(name, wanted)
 
 
+def _matching(table: FromClause, wanted: JobFilter) -> list[ColumnElement[bool]]:
+    """What no index says."""
+    found: list[ColumnElement[bool]] = []
+    if wanted.states:
+        found.append(table.c.state.in_(wanted.states))
+    if wanted.kind is not None:
+        found.append(table.c.kind == wanted.kind)
+    if wanted.node_id is not None:
+        found.append(table.c.node_id == wanted.node_id)
+    if wanted.text:
+        words = [table.c[name].icontains(wanted.text, autoescape=True) for name in ("name", "key")]
+        found.append(or_(*words, table.c.id == wanted.text))
+    return found
+
+
 def list_jobs(
-    connection: Connection,
-    *,
-    account_id: str | None,
-    state: str | None,
-    group_id: str | None,
-    before: str | None,
-    limit: int,
-) -> Sequence[AnyRow]:
-    """Newest first; ids sort by time. Errands are the hub's own affair."""
-    statement = select(*_WITHOUT_BLOBS).where(jobs.c.errand.is_(None)).order_by(jobs.c.id.desc()).limit(limit)
-    if account_id is not None:
-        statement = statement.where(jobs.c.account_id == account_id)
-    if state is not None:
-        statement = statement.where(jobs.c.state == state)
-    if group_id is not None:
-        statement = statement.where(jobs.c.group_id == group_id)
-    if before is not None:
-        statement = statement.where(jobs.c.id < before)
-    return connection.execute(statement).all()
+    connection: Connection, wanted: JobFilter, *, before: str | None, limit: int, window: int
+) -> tuple[Sequence[AnyRow], str | None]:
+    """Newest first, of the next `window` jobs of the account or group; and where to go on, if there is more.
+
+    Errands are the hub's own affair.
+    """
+    led: list[Any] = [jobs.c.errand.is_(None)]
+    led += [] if wanted.account_id is None else [jobs.c.account_id == wanted.account_id]
+    led += [] if wanted.group_id is None else [jobs.c.group_id == wanted.group_id]
+    led += [] if before is None else [jobs.c.id < before]
+    led += [] if wanted.since_id is None else [jobs.c.id >= wanted.since_id]
+    led += [] if wanted.until_id is None else [jobs.c.id < wanted.until_id]
+    newest = jobs.c.id.desc()
+    near = select(*_WITHOUT_BLOBS).where(*led).order_by(newest).limit(window).subquery("near")
+    found = select(near).where(*_matching(near, wanted)).order_by(near.c.id.desc()).limit(limit)
+    rows = connection.execute(found).all()
+    if len(rows) == limit:
+        return rows, rows[-1].id
+    last = select(jobs.c.id).where(*led).order_by(newest).offset(window - 1).limit(1)
+    return rows, connection.execute(last).scalar()
 
 
 def count_group(connection: Connection, group_id: str) -> dict[str, int]:

@@ -20,6 +20,17 @@ def list_events(connection: Connection, *, after: int, limit: int, **filters: st
     return connection.execute(statement).all()
 
 
+def first_of_node(connection: Connection, node_id: str, *, action: str) -> int | None:
+    """When such a thing first happened to a node, or there."""
+    statement = (
+        select(events.c.at_ms)
+        .where(events.c.node_id == node_id, events.c.action == action)
+        .order_by(events.c.seq)
+        .limit(1)
+    )
+    return connection.execute(statement).scalar()
+
+
 def last_event(connection: Connection) -> int:
     return int(connection.execute(select(func.coalesce(func.max(events.c.seq), 0))).scalar_one())
 

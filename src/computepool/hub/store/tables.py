@@ -472,6 +472,7 @@ Index("ix_events_node", events.c.node_id, events.c.seq, **_where("node_id IS NOT
 Index("ix_events_group", events.c.group_id, events.c.seq, **_where("group_id IS NOT NULL"))
 #: What people and the hub did, by its name. Nearly all events are of jobs, and those are found otherwise.
 Index("ix_events_deeds", events.c.action, events.c.seq, **_where("job_id IS NULL"))
+HAS_NO_JOB = text("events.job_id IS NULL")
 IS_FINAL = text("events.final AND events.group_id IS NOT NULL")
 
 idempotency = Table(

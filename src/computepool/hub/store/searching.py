@@ -1,0 +1,132 @@
+"""Looking back through events and jobs, newest first. Only so many rows are looked at in one go, whatever is searched for.
+
+What has an index (an account, a job, a node, a group, a deed) leads the way; the rest is looked at row by row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, FromClause, func, or_, select
+
+from computepool.hub.store.session import AnyRow
+from computepool.hub.store.tables import HAS_NO_JOB, events
+from computepool.protocol.filters import EventFilter
+
+#: Families of events that are about a job, nearly all there are. Every other event names none.
+OF_JOBS = ("job.", "attempt.", "checkpoint.", "result.")
+#: How far the clocks of hubs may differ: the numbers of events follow each other, their times only nearly so.
+_SKEW_MS = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    rows: Sequence[AnyRow] = ()
+    seen: int | None = None  #: the last one that was looked at: go on there; None: there is nothing further
+    seen_ms: int | None = None  #: its time
+
+
+def search_events(
+    connection: Connection, wanted: EventFilter, *, before: int, limit: int, window: int
+) -> Found:
+    """Of the next `window` older events that the leading index has, `limit` at most; newest first."""
+    found = _look(connection, wanted, events.c.seq < before, order=(limit, window, True))
+    past = wanted.since_ms is not None and found.seen_ms is not None
+    if past and found.seen_ms < wanted.since_ms - _SKEW_MS:  # type: ignore[operator]
+        return Found(found.rows)
+    return found
+
+
+def growing_events(
+    connection: Connection, wanted: EventFilter, *, after: int, limit: int, window: int
+) -> Found:
+    """Of the next `window` younger ones; oldest first."""
+    return _look(connection, wanted, events.c.seq > after, order=(limit, window, False))
+
+
+def _look(
+    connection: Connection, wanted: EventFilter, begin: ColumnElement[bool], *, order: tuple[int, int, bool]
+) -> Found:
+    limit, window, newest = order
+    if wanted.is_foreign():
+        return Found()
+    led = [*_led(connection, wanted), begin]
+    by = events.c.seq.desc() if newest else events.c.seq
+    near = select(events).where(*led).order_by(by).limit(window).subquery("near")
+    again = near.c.seq.desc() if newest else near.c.seq
+    matching = _matching(near, wanted)
+    rows = connection.execute(select(near).where(*matching).order_by(again).limit(limit)).all()
+    if len(rows) == limit:
+        return Found(rows, rows[-1].seq, rows[-1].at_ms)
+    if not matching and limit <= window:
+        return Found(rows)
+    seen = select(events.c.seq, events.c.at_ms).where(*led).order_by(by).offset(window - 1).limit(1)
+    last = connection.execute(seen).first()
+    return Found(rows) if last is None else Found(rows, last.seq, last.at_ms)
+
+
+def number_at(connection: Connection, at_ms: int) -> int:
+    """A number that no event after this time is below, by halving: numbers grow with time."""
+    low, high = 0, int(connection.execute(select(func.max(events.c.seq))).scalar() or 0)
+    while low < high:
+        middle = (low + high) // 2
+        row = connection.execute(
+            select(events.c.seq, events.c.at_ms).where(events.c.seq > middle).order_by(events.c.seq).limit(1)
+        ).first()
+        if row is None or row.at_ms > at_ms + _SKEW_MS:
+            high = middle
+        else:
+            low = row.seq
+    return low
+
+
+def _led(connection: Connection, wanted: EventFilter) -> list[Any]:
+    """What an index finds."""
+    leading = wanted.leading()
+    found: list[Any] = [events.c[name] == value for name, value in leading.items()]
+    if not leading and wanted.action and is_deed(wanted.action):
+        named = [name for name in deeds(connection) if name.startswith(wanted.action)]
+        found += [HAS_NO_JOB, events.c.action.in_(named)]
+    return found
+
+
+def deeds(connection: Connection) -> list[str]:
+    """The names of all events that are about no job: one step of the index for each, however many events there are."""
+    first = select(func.min(events.c.action).label("action")).where(HAS_NO_JOB)
+    names = first.cte("names", recursive=True)
+    after = select(func.min(events.c.action)).where(HAS_NO_JOB, events.c.action > names.c.action)
+    names = names.union_all(select(after.scalar_subquery()).where(names.c.action.is_not(None)))
+    listed = select(names.c.action).where(names.c.action.is_not(None))
+    return list(connection.execute(listed).scalars())
+
+
+def is_deed(action: str) -> bool:
+    """Whether no event whose name begins like this is about a job."""
+    return not any(family.startswith(action) or action.startswith(family) for family in OF_JOBS)
+
+
+def _matching(table: FromClause, wanted: EventFilter) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if wanted.action:
+        found.append(table.c.action.startswith(wanted.action, autoescape=True))
+    if wanted.actor is not None:
+        found.append(table.c.actor == wanted.actor)
+    if wanted.since_ms is not None:
+        found.append(table.c.at_ms >= wanted.since_ms)
+    if wanted.until_ms is not None:
+        found.append(table.c.at_ms <= wanted.until_ms)
+    if wanted.text:
+        words = [table.c[name].icontains(wanted.text, autoescape=True) for name in _TEXTS]
+        words.append(
+            table.c.data.icontains(json.dumps(wanted.text)[1:-1], autoescape=True)
+        )  # as JSON writes it
+        names = [table.c[name] == wanted.text for name in _IDS]
+        found.append(or_(*words, *names))
+    return found
+
+
+_TEXTS = ("action", "reason", "data")
+_IDS = ("job_id", "attempt_id", "node_id", "group_id", "account_id", "actor")
