@@ -23,6 +23,7 @@ export function useRows<Page, Row>(query: Paged<Page>, rowsOf: (page: Page) => R
 /** The hub's pages name the next one in `next`, and are asked for it with `after`. */
 export const PAGED = {
   pageParamName: "after",
-  initialPageParam: undefined as string | undefined,
+  // Not undefined: the library asks for page 0 then.
+  initialPageParam: null as string | null,
   getNextPageParam: (page: { next?: string | null }) => page.next ?? undefined,
 };
