@@ -56,6 +56,7 @@ class NodeAttempt(Reply):
     progress: float | None = None
     cpu_percent: int | None = None
     rss_mb: int | None = None
+    cpu_ids: list[int] = []  #: where it may run, by the node's own numbers
 
 
 class NodeWork(Reply):

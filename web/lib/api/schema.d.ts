@@ -4705,6 +4705,11 @@ export interface components {
             cpu_percent?: number | null;
             /** Rss Mb */
             rss_mb?: number | null;
+            /**
+             * Cpu Ids
+             * @default []
+             */
+            cpu_ids: number[];
         };
         /** NodeEarnings */
         NodeEarnings: {

@@ -184,4 +184,5 @@ def _attempt(hub: Hub, row: AnyRow, *, owner: str, admin: bool, needs: Any) -> N
         progress=None if said is None else said.progress,
         cpu_percent=None if load is None else load.cpu_percent,
         rss_mb=None if load is None else load.rss_mb,
+        cpu_ids=[] if said is None else said.cpu_ids,
     )
