@@ -5,12 +5,13 @@ import { useSession } from "@/lib/session";
 interface PageProps {
   title: string;
   heading?: ReactNode; // where it says more than the title of the browser's tab
+  above?: ReactNode; // a way back, over the heading
   note?: ReactNode;
   actions?: ReactNode;
   children: ReactNode;
 }
 
-export function Page({ title, heading, note, actions, children }: PageProps) {
+export function Page({ title, heading, above, note, actions, children }: PageProps) {
   const { hub } = useSession();
   useEffect(() => {
     document.title = hub ? `${title} · ${hub.name}` : title;
@@ -19,6 +20,7 @@ export function Page({ title, heading, note, actions, children }: PageProps) {
     <div className="mx-auto grid max-w-[120rem] gap-5 px-4 py-5 sm:px-6 lg:py-7">
       <header className="flex flex-wrap items-start justify-between gap-x-6 gap-y-3">
         <div className="min-w-0">
+          {above}
           <h1 className="break-words">{heading ?? title}</h1>
           {note && <p className="text-muted">{note}</p>}
         </div>
