@@ -1,6 +1,11 @@
 "use client";
-import { Page } from "@/components/ui/page";
+import { Suspense } from "react";
+import { AddNode } from "@/components/nodes/add-node";
 
-export default function Placeholder() {
-  return <Page title="add">…</Page>;
+export default function AddNodePage() {
+  return (
+    <Suspense>
+      <AddNode />
+    </Suspense>
+  );
 }

@@ -1,0 +1,96 @@
+"use client";
+// The usual troubles of a machine that joins, step by step, with what to type (docs/node.md).
+import type { ReactNode } from "react";
+import { Code } from "@/components/ui/copy";
+import type { Schemas } from "@/lib/api/client";
+
+type StepName = Schemas["JoinStep"]["name"];
+
+function List({ children }: { children: ReactNode }) {
+  return <ul className="grid list-disc gap-2 pl-4">{children}</ul>;
+}
+
+const HELP: Record<StepName, ReactNode> = {
+  code: (
+    <List>
+      <li>
+        <b>“pool: command not found”</b>: ComputePool is not installed there, or its folder is not on the PATH. It needs Linux and
+        Python 3.11 or newer.
+      </li>
+      <li>
+        <b>The hub is not reached</b>: that machine must be able to open the hub's address, the one in the command. A hub at
+        127.0.0.1 is reached from its own machine only.
+      </li>
+      <li>
+        <b>The code is refused</b>: it was used, has ended, or was not copied whole. Make another one.
+      </li>
+      <li>
+        <b>Another mesh version</b>: hub and node must name the same one; the refusal says both.
+      </li>
+    </List>
+  ),
+  poll: (
+    <List>
+      <li>
+        <code className="font-mono">pool node start</code> must stay running: in a terminal, or as a service. The machine needs
+        outgoing connections only.
+      </li>
+      <li>The first start builds what jobs see instead of your files, which takes a while on a slow disk.</li>
+      <li>
+        What it says itself:
+        <div className="mt-1.5">
+          <Code text="pool node status" label="Command" />
+        </div>
+      </li>
+    </List>
+  ),
+  sandbox: (
+    <List>
+      <li>
+        Strangers' jobs need bubblewrap or gVisor. On Debian and Ubuntu:
+        <div className="mt-1.5">
+          <Code text="sudo apt install bubblewrap" label="Command" />
+        </div>
+      </li>
+      <li>Ubuntu 24.04 and newer forbid user namespaces to programs that AppArmor does not know.</li>
+      <li>
+        This names what is missing, with what to type:
+        <div className="mt-1.5">
+          <Code text="pool node doctor" label="Command" />
+        </div>
+      </li>
+      <li>Then start the node again: it tests its sandboxes at every start.</li>
+    </List>
+  ),
+  hardware: (
+    <List>
+      <li>
+        The node measures itself when no job runs, within seconds of being asked; a job that comes ends it, and it is tried again.
+      </li>
+      <li>Until then it counts as what it claims. Nothing needs to be done.</li>
+    </List>
+  ),
+  ready: (
+    <List>
+      <li>A node that is paused or drains takes nothing: resume it on its page.</li>
+      <li>After three faults of its own in a row a node rests for some minutes.</li>
+      <li>
+        Why it has no work, there:
+        <div className="mt-1.5">
+          <Code text="pool node why" label="Command" />
+        </div>
+      </li>
+    </List>
+  ),
+  job: (
+    <List>
+      <li>Jobs come when some wait that fit: the node is ready, and this step may take as long as the pool is quiet.</li>
+      <li>A newcomer gets one job of others at a time until a few were verified; your own jobs are never limited.</li>
+      <li>A floor above the price keeps the jobs of others away.</li>
+    </List>
+  ),
+};
+
+export function JoinHelp({ name }: { name: StepName }) {
+  return <>{HELP[name]}</>;
+}

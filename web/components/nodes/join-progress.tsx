@@ -1,0 +1,162 @@
+"use client";
+import type { Route } from "next";
+import { useEffect } from "react";
+import { Badge } from "@/components/ui/badge";
+import { ButtonLink } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+import { Code } from "@/components/ui/copy";
+import { Loaded, Notice } from "@/components/ui/states";
+import { $api, type Schemas } from "@/lib/api/client";
+import { useNow } from "@/lib/clock";
+import { duration } from "@/lib/format";
+import type { MadeCode } from "./add-node";
+import { JoinSteps } from "./join-steps";
+import { nodeHref } from "./node-list";
+
+type Status = Schemas["JoinStatus"];
+
+const EVERY_MS = 1500; // somebody sits in front of it and waits
+const DONE_EVERY_MS = 15_000;
+
+interface JoinProps {
+  id: string;
+  made: MadeCode | null;
+  forget: () => void;
+}
+
+/** The second step: what to type, and how far the machine has come. */
+export function JoinProgress({ id, made, forget }: JoinProps) {
+  const query = $api.useQuery(
+    "get",
+    "/nodes/codes/{code_id}",
+    { params: { path: { code_id: id } } },
+    { refetchInterval: ({ state }) => (isOver(state.data) ? DONE_EVERY_MS : EVERY_MS) },
+  );
+  const spent = query.data && !query.data.open;
+  useEffect(() => {
+    if (spent) forget();
+  }, [spent, forget]);
+  return (
+    <Loaded query={query}>
+      {(status) => (
+        <div className="grid min-w-0 gap-5 xl:grid-cols-2 xl:items-start">
+          <div className="grid min-w-0 gap-5">
+            {status.open && (made ? <WhatToType made={made} status={status} /> : <ShownOnce status={status} />)}
+            {!status.open && <Over status={status} />}
+          </div>
+          <Checklist status={status} />
+        </div>
+      )}
+    </Loaded>
+  );
+}
+
+function isOver(status: Status | undefined): boolean {
+  if (!status || status.open) return false;
+  return status.state === "expired" || (status.nodes ?? []).every((node) => node.complete);
+}
+
+function WhatToType({ made, status }: { made: MadeCode; status: Status }) {
+  return (
+    <Card title="Type this on the machine" aside={<CountDown untilMs={status.expires_at_ms} />}>
+      <ol className="grid gap-4">
+        {(made.commands ?? []).map((command, at) => (
+          <li key={command.command} className="grid gap-1.5">
+            <p className="flex gap-2">
+              <span className="num text-muted">{at + 1}.</span> {command.title}
+            </p>
+            <Code text={command.command} label={`Command ${at + 1}`} wrap />
+          </li>
+        ))}
+      </ol>
+      <div className="mt-5 grid gap-1.5 border-line border-t pt-4">
+        <p className="font-medium">The code alone</p>
+        <Code text={made.code} label="One-time code" wrap />
+        <p className="text-muted text-sm">
+          {status.hosts > 1
+            ? `It lets ${status.hosts} machines in, as yours. Give it to nobody you would not lend your name to.`
+            : "It works once. Whoever types it lends a machine in your name."}{" "}
+          The hub does not show it again; this browser tab remembers it until it is used.
+        </p>
+      </div>
+    </Card>
+  );
+}
+
+function CountDown({ untilMs }: { untilMs: number }) {
+  const now = useNow(1000);
+  const left = untilMs - now;
+  if (now === 0) return null;
+  return (
+    <Badge tone={left < 60_000 ? "warn" : "neutral"}>
+      <span role="timer" className="num">
+        {left > 0 ? `works for another ${duration(Math.max(left, 1000)).replace(/\.\d+/, "")}` : "ended"}
+      </span>
+    </Badge>
+  );
+}
+
+function ShownOnce({ status }: { status: Status }) {
+  return (
+    <Card title="The code was shown once" aside={<CountDown untilMs={status.expires_at_ms} />}>
+      <div className="grid gap-3">
+        <p>
+          It still works for whoever noted it. If you did not, make another one: an unused code ends by itself and does no harm.
+        </p>
+        <ButtonLink href="/nodes/add" className="justify-self-start">
+          Make another code
+        </ButtonLink>
+      </div>
+    </Card>
+  );
+}
+
+function Over({ status }: { status: Status }) {
+  const node = status.nodes?.[0];
+  return (
+    <Card title={status.state === "expired" ? "The code has ended" : "The code has done its work"}>
+      <div className="grid gap-3">
+        <p>{status.sentence}</p>
+        <div className="flex flex-wrap gap-2">
+          {node && (
+            <ButtonLink href={nodeHref(node.node_id)} look="primary">
+              To {node.name}
+            </ButtonLink>
+          )}
+          <ButtonLink href="/nodes/add" look={node ? "secondary" : "primary"}>
+            {node ? "Add another machine" : "Make a new code"}
+          </ButtonLink>
+        </div>
+      </div>
+    </Card>
+  );
+}
+
+function Checklist({ status }: { status: Status }) {
+  const nodes = status.nodes ?? [];
+  return (
+    <div className="grid min-w-0 gap-5">
+      {status.hosts > 1 && <Notice>{status.sentence}</Notice>}
+      {nodes.length === 0 ? (
+        <Card title="What will happen" note="This list ticks itself; the page may be left and come back to.">
+          <JoinSteps steps={status.steps} />
+        </Card>
+      ) : (
+        nodes.map((node) => (
+          <Card
+            key={node.node_id}
+            title={node.name}
+            note={node.complete ? "It is part of the pool." : "This list ticks itself; the page may be left and come back to."}
+            aside={
+              <ButtonLink small href={nodeHref(node.node_id) as Route}>
+                Open the node
+              </ButtonLink>
+            }
+          >
+            <JoinSteps steps={node.steps} />
+          </Card>
+        ))
+      )}
+    </div>
+  );
+}

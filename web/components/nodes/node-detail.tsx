@@ -1,0 +1,85 @@
+"use client";
+// One node: what it does, what it earns, how far the pool relies on it, and what its owner says about it.
+import { ChevronLeft } from "lucide-react";
+import Link from "next/link";
+import { useState } from "react";
+import { Page } from "@/components/ui/page";
+import { Loaded, Skeleton } from "@/components/ui/states";
+import { type Tab, Tabs } from "@/components/ui/tabs";
+import { useUnsaved } from "@/lib/unsaved";
+import { useParam } from "@/lib/use-params";
+import { NodeActions } from "./node-actions";
+import { NodeState, NodeTier, type NodeView } from "./node-cells";
+import { NodeEarnings } from "./node-earnings";
+import { NodeOverview } from "./node-overview";
+import { NodeReputation } from "./node-reputation";
+import { NodeRules } from "./node-rules";
+import type { Draft } from "./rules-draft";
+import { useNode } from "./use-node";
+
+export function NodeDetail({ id }: { id: string }) {
+  const query = useNode(id);
+  return (
+    <Loaded query={query} skeleton={<DetailSkeleton />}>
+      {(node) => <Known node={node} />}
+    </Loaded>
+  );
+}
+
+function Known({ node }: { node: NodeView }) {
+  const [tab, setTab] = useParam("tab");
+  // Kept here, so that looking at another tab loses nothing that was typed.
+  const [draft, setDraft] = useState<Draft | null>(null);
+  const leaving = useUnsaved(draft !== null);
+  const tabs: Tab[] = [
+    { value: "overview", label: "Overview", content: <NodeOverview node={node} /> },
+    { value: "reputation", label: "Reputation", content: <NodeReputation node={node} /> },
+  ];
+  if (node.can_manage) {
+    tabs.splice(1, 0, { value: "earnings", label: "Earnings", content: <NodeEarnings node={node} /> });
+    tabs.push({
+      value: "rules",
+      label: draft ? "Rules (not saved)" : "Rules",
+      content: <NodeRules node={node} draft={draft} setDraft={setDraft} />,
+    });
+  }
+  return (
+    <Page
+      title={node.name}
+      heading={
+        <>
+          <Link href="/nodes" className="mb-1 flex w-fit items-center gap-1 font-normal text-base text-muted hover:text-ink">
+            <ChevronLeft size={16} aria-hidden="true" /> Nodes
+          </Link>
+          <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
+            <span className="min-w-0 break-words">{node.name}</span>
+            <span className="font-normal text-base">
+              <NodeState node={node} />
+            </span>
+          </span>
+        </>
+      }
+      note={node.sentence}
+      actions={<NodeActions node={node} />}
+    >
+      {leaving}
+      <p className="-mt-2 flex flex-wrap items-center gap-x-3 gap-y-1 text-muted">
+        <span>{node.owner_name}</span>
+        <NodeTier node={node} />
+      </p>
+      <Tabs label="About this node" tabs={tabs} value={tab || "overview"} onChange={setTab} />
+    </Page>
+  );
+}
+
+function DetailSkeleton() {
+  return (
+    <Page title="Node" heading={<Skeleton className="h-8 w-56" />}>
+      <div role="status" aria-label="Loading" className="grid gap-5">
+        <Skeleton className="h-9 w-80" />
+        <Skeleton className="h-28" />
+        <Skeleton className="h-96" />
+      </div>
+    </Page>
+  );
+}

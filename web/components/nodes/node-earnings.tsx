@@ -1,0 +1,108 @@
+"use client";
+import { ButtonLink } from "@/components/ui/button";
+import { Card, Stat, Stats } from "@/components/ui/card";
+import { Loaded, Notice, SkeletonRows } from "@/components/ui/states";
+import { Money } from "@/components/ui/values";
+import { $api, type Schemas } from "@/lib/api/client";
+import { count, ppm, units } from "@/lib/format";
+import type { NodeView } from "./node-cells";
+import { NodeFloor } from "./node-floor";
+
+const EVERY_MS = 10_000; // prices move every few seconds
+
+/** What it could earn at today's prices, what it really earned, and what it wants at least. */
+export function NodeEarnings({ node }: { node: NodeView }) {
+  const query = $api.useQuery(
+    "get",
+    "/nodes/{node_id}/earnings",
+    { params: { path: { node_id: node.id } } },
+    { refetchInterval: EVERY_MS },
+  );
+  return (
+    <Loaded query={query} skeleton={<SkeletonRows rows={10} />}>
+      {(earnings) => (
+        <div className="grid gap-5">
+          <Notice tone={earnings.in_money ? "good" : "warn"}>{earnings.sentence}</Notice>
+          <Amounts earnings={earnings} />
+          <div className="grid min-w-0 gap-5 xl:grid-cols-2 xl:items-start">
+            <Sales sales={earnings.sales} />
+            <NodeFloor node={node} earnings={earnings} />
+          </div>
+        </div>
+      )}
+    </Loaded>
+  );
+}
+
+function Amounts({ earnings }: { earnings: Schemas["NodeEarnings"] }) {
+  return (
+    <div className="grid gap-3">
+      <Stats>
+        {earnings.past.map((past) => (
+          <Stat
+            key={past.days}
+            name={past.days === 1 ? "Earned, last day" : `Earned, last ${past.days} days`}
+            hint={`${count(past.jobs)} ${past.jobs === 1 ? "job" : "jobs"}`}
+          >
+            <Money micro={past.amount} unit />
+          </Stat>
+        ))}
+      </Stats>
+      <p className="flex flex-wrap items-center gap-x-4 gap-y-2 text-muted text-sm">
+        What the ledger says was paid for jobs on this node, after the fee.
+        <ButtonLink href="/credits" small>
+          Credits and statement
+        </ButtonLink>
+      </p>
+    </div>
+  );
+}
+
+function Sales({ sales }: { sales: Schemas["Sale"][] }) {
+  return (
+    <Card
+      title="At today's prices"
+      note="After the fee. A unit is a core, or a card for jobs that use one. What is used by one is not sold twice."
+    >
+      <ul className="divide-y divide-line">
+        {sales.map((sale) => (
+          <li key={`${sale.tier}/${sale.region}`} className="grid gap-2 py-3 first:pt-0 last:pb-0">
+            <p className="flex flex-wrap justify-between gap-x-4">
+              <span className="font-medium">
+                {units(sale.units)} × {sale.tier}
+                {sale.region && <span className="font-normal text-muted"> in {sale.region}</span>}
+              </span>
+              <span className={sale.in_money ? "text-good" : "text-warn"}>
+                {sale.in_money ? "the price pays its floor" : "its floor is above the price"}
+              </span>
+            </p>
+            <dl className="grid grid-cols-2 gap-x-6 gap-y-2 sm:grid-cols-4">
+              <Amount name="Spot price" hint="a unit-hour, fee included">
+                <Money micro={sale.spot} />
+              </Amount>
+              <Amount name="An hour" hint="all of it busy">
+                <Money micro={sale.per_hour} />
+              </Amount>
+              <Amount name="A day" hint={`as busy as its zone: ${ppm(sale.utilisation_ppm)}`}>
+                <Money micro={sale.per_day} />
+              </Amount>
+              <Amount name="Floor" hint="a unit-hour, after the fee">
+                {sale.floor > 0 ? <Money micro={sale.floor} /> : "none"}
+              </Amount>
+            </dl>
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+function Amount({ name, hint, children }: { name: string; hint: string; children: React.ReactNode }) {
+  return (
+    <div>
+      <dt className="text-muted text-sm">{name}</dt>
+      <dd className="num font-medium text-lg leading-snug">{children}</dd>
+      <dd className="text-muted text-sm">{hint}</dd>
+    </div>
+  );
+}

@@ -1,0 +1,105 @@
+"use client";
+import type { Route } from "next";
+import Link from "next/link";
+import { Badge, type Tone } from "@/components/ui/badge";
+import { Card } from "@/components/ui/card";
+import { type Column, DataTable } from "@/components/ui/data-table";
+import { Empty, Failure, SkeletonRows } from "@/components/ui/states";
+import { Ago } from "@/components/ui/values";
+import { $api, type Schemas } from "@/lib/api/client";
+import { PAGED, useRows } from "@/lib/paging";
+import type { NodeView } from "./node-cells";
+
+type Row = Schemas["EvidenceRow"];
+
+/** Every outcome that was counted, newest first, page by page. */
+export function NodeEvidence({ node }: { node: NodeView }) {
+  const query = $api.useInfiniteQuery(
+    "get",
+    "/nodes/{node_id}/evidence",
+    { params: { path: { node_id: node.id }, query: { limit: 50 } } },
+    PAGED,
+  );
+  const { rows, more } = useRows(query, (page) => page.rows);
+  const exact = query.data?.pages[0]?.exact ?? true;
+  return (
+    <Card
+      title="Evidence"
+      note={
+        exact ? "What the score follows from, newest first." : "What the score follows from, newest first; times to the hour."
+      }
+      flush
+    >
+      {query.data ? (
+        <DataTable
+          label="Evidence"
+          columns={COLUMNS}
+          rows={rows}
+          rowKey={(row) => `${row.at_ms}-${row.job_id}-${row.evidence}-${rows.indexOf(row)}`}
+          more={more}
+          rowHeight={60}
+          height="36rem"
+          empty={
+            <Empty title="Nothing has been counted yet.">
+              <p>The first job that ends there is the first line here.</p>
+            </Empty>
+          }
+        />
+      ) : query.error ? (
+        <Failure error={query.error} retry={() => void query.refetch()} />
+      ) : (
+        <SkeletonRows rows={8} />
+      )}
+    </Card>
+  );
+}
+
+function tone(row: Row): Tone {
+  if (row.strike || row.success === false) return "bad";
+  return row.success ? "good" : "neutral";
+}
+
+const COLUMNS: Column<Row>[] = [
+  {
+    key: "what",
+    title: "What happened",
+    width: "minmax(10rem,3fr)",
+    cell: (row) => (
+      <>
+        <span className="block truncate" title={row.sentence}>
+          {row.sentence}
+        </span>
+        <span className="block truncate text-muted text-sm">
+          {[row.evidence.replaceAll("_", " "), row.job_kind, row.own && "the owner's job", row.reason]
+            .filter(Boolean)
+            .join(" · ")}
+        </span>
+      </>
+    ),
+  },
+  {
+    key: "weight",
+    title: "Counts",
+    width: "6rem",
+    cell: (row) => (
+      <Badge tone={tone(row)}>
+        {row.strike ? "strike" : row.weight === 0 ? "nothing" : `${row.success === false ? "−" : "+"}${row.weight}`}
+      </Badge>
+    ),
+  },
+  {
+    key: "job",
+    title: "Job",
+    width: "6rem",
+    from: "sm",
+    cell: (row) =>
+      row.job_id && row.own ? (
+        <Link href={`/jobs?id=${encodeURIComponent(row.job_id)}` as Route} className="link">
+          its job
+        </Link>
+      ) : (
+        <span className="text-muted">–</span>
+      ),
+  },
+  { key: "when", title: "When", width: "6.5rem", right: true, cell: (row) => <Ago ms={row.at_ms} /> },
+];

@@ -1,0 +1,71 @@
+"use client";
+import { useEffect, useState } from "react";
+import type { Option } from "@/components/ui/field";
+import { SelectField, TextField } from "@/components/ui/field";
+import { $api } from "@/lib/api/client";
+import { useParam } from "@/lib/use-params";
+
+const TYPED_MS = 300;
+
+export const STATES: Option[] = [
+  { value: "", label: "Any state" },
+  { value: "online", label: "Online" },
+  { value: "offline", label: "Offline" },
+  { value: "active", label: "Active" },
+  { value: "paused", label: "Paused" },
+  { value: "draining", label: "Draining" },
+  { value: "revoked", label: "Revoked" },
+];
+
+/** What the list is narrowed down by; all of it lives in the address. */
+export function NodeFilters() {
+  const [state, setState] = useParam("state");
+  const [tier, setTier] = useParam("tier");
+  const [region, setRegion] = useParam("region");
+  // The market knows every tier and region that a node is in.
+  const zones = $api.useQuery("get", "/market", undefined, { staleTime: 60_000 }).data?.zones ?? [];
+  return (
+    <div className="grid grid-cols-2 gap-3 px-5 pb-4 lg:grid-cols-[minmax(12rem,2fr)_repeat(3,minmax(8rem,1fr))]">
+      <SearchField />
+      <SelectField label="State" value={state} onChange={(event) => setState(event.target.value)} options={STATES} />
+      <SelectField
+        label="Tier"
+        value={tier}
+        onChange={(event) => setTier(event.target.value)}
+        options={choices("Any tier", tier, [...zones.map((zone) => zone.tier)])}
+      />
+      <SelectField
+        label="Region"
+        value={region}
+        onChange={(event) => setRegion(event.target.value)}
+        options={choices("Any region", region, [...zones.map((zone) => zone.region)])}
+      />
+    </div>
+  );
+}
+
+function choices(any: string, chosen: string, known: string[]): Option[] {
+  const values = [...new Set([...known, chosen])].filter(Boolean).sort();
+  return [{ value: "", label: any }, ...values.map((value) => ({ value, label: value }))];
+}
+
+function SearchField() {
+  const [q, setQ] = useParam("q");
+  const [typed, setTyped] = useState(q);
+  // Somebody who types is not asked about at every letter.
+  useEffect(() => {
+    if (typed === q) return;
+    const timer = setTimeout(() => setQ(typed), TYPED_MS);
+    return () => clearTimeout(timer);
+  }, [typed, q, setQ]);
+  return (
+    <TextField
+      label="Search"
+      type="search"
+      placeholder="Name, owner or id"
+      maxLength={200}
+      value={typed}
+      onChange={(event) => setTyped(event.target.value)}
+    />
+  );
+}

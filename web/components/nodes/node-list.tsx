@@ -1,0 +1,219 @@
+"use client";
+// All nodes of the pool, or one's own: a row each, as long as the list is.
+import { Plus, Server } from "lucide-react";
+import type { Route } from "next";
+import Link from "next/link";
+import { useRouter, useSearchParams } from "next/navigation";
+import { useMemo } from "react";
+import { Button, ButtonLink } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+import { type Column, DataTable } from "@/components/ui/data-table";
+import { Page } from "@/components/ui/page";
+import { Segments } from "@/components/ui/segments";
+import { Empty, Failure, SkeletonRows } from "@/components/ui/states";
+import { Ago, Money } from "@/components/ui/values";
+import { $api } from "@/lib/api/client";
+import { PAGED, useRows } from "@/lib/paging";
+import { useRole } from "@/lib/session";
+import { useSetParams } from "@/lib/use-params";
+import { hardwareWords, NodeState, NodeTier, type NodeView, ScoreBar } from "./node-cells";
+import { NodeFilters } from "./node-filters";
+
+const EVERY_MS = 5000; // nodes of others tell nobody when they come and go
+const ROWS = 200;
+const ALIVE = ["active", "paused", "draining"] as const;
+const FILTERS = ["q", "state", "tier", "region"];
+
+export function nodeHref(id: string): Route {
+  return `/nodes?id=${encodeURIComponent(id)}` as Route;
+}
+
+export function NodeList() {
+  const params = useSearchParams();
+  const setParams = useSetParams();
+  const lends = useRole("provider");
+  const show = params.get("show") ?? (lends ? "mine" : "all");
+  return (
+    <Page
+      title="Nodes"
+      note={show === "mine" ? "Machines that you lend to the pool." : "Every machine that is lent to the pool."}
+      actions={
+        <>
+          <Segments
+            label="Whose nodes"
+            value={show}
+            onChange={(value) => setParams({ show: value })}
+            options={[
+              { value: "mine", label: "Mine" },
+              { value: "all", label: "All" },
+            ]}
+          />
+          {lends && (
+            <ButtonLink href="/nodes/add" look="primary">
+              <Plus size={17} aria-hidden="true" /> Add a node
+            </ButtonLink>
+          )}
+        </>
+      }
+    >
+      <NodeTable mine={show === "mine"} />
+    </Page>
+  );
+}
+
+function NodeTable({ mine }: { mine: boolean }) {
+  const params = useSearchParams();
+  const router = useRouter();
+  const state = params.get("state") ?? "";
+  const heard = state === "online" || state === "offline";
+  const query = $api.useInfiniteQuery(
+    "get",
+    "/nodes",
+    {
+      params: {
+        query: {
+          mine,
+          limit: ROWS,
+          q: params.get("q") ?? "",
+          tier: params.get("tier") ?? "",
+          region: params.get("region") ?? "",
+          // A node that was revoked is history: it is shown to who asks for it.
+          state: heard || !state ? [...ALIVE] : [state as "active"],
+          ...(heard && { online: state === "online" }),
+        },
+      },
+    },
+    { ...PAGED, refetchInterval: EVERY_MS },
+  );
+  const { rows, more } = useRows(query, (page) => page.nodes);
+  const columns = useMemo(() => COLUMNS.filter((column) => mine || column.key !== "floor"), [mine]);
+  if (query.error && !query.data) return <Failure error={query.error} retry={() => void query.refetch()} />;
+  const filtered = FILTERS.some((name) => params.get(name));
+  if (query.data && rows.length === 0 && !filtered && !more.has) return mine ? <NoneOfMine /> : <NoneAtAll />;
+  return (
+    <Card title={mine ? "My nodes" : "All nodes"} flush>
+      <NodeFilters />
+      {query.data ? (
+        <DataTable
+          label={mine ? "My nodes" : "All nodes"}
+          columns={columns}
+          rows={rows}
+          rowKey={(node) => node.id}
+          onRow={(node) => router.push(nodeHref(node.id))}
+          more={more}
+          rowHeight={56}
+          empty={<NothingFits />}
+        />
+      ) : (
+        <SkeletonRows rows={8} />
+      )}
+    </Card>
+  );
+}
+
+const COLUMNS: Column<NodeView>[] = [
+  {
+    key: "name",
+    title: "Name",
+    width: "minmax(9rem,1.4fr)",
+    cell: (node) => (
+      <>
+        <Link href={nodeHref(node.id)} className="block truncate font-medium text-ink hover:underline">
+          {node.name}
+        </Link>
+        <span className="block truncate text-muted text-sm">{node.owner_name}</span>
+      </>
+    ),
+  },
+  { key: "state", title: "State", width: "minmax(7rem,8rem)", cell: (node) => <NodeState node={node} /> },
+  { key: "tier", title: "Tier", width: "minmax(11rem,1.2fr)", from: "sm", cell: (node) => <NodeTier node={node} /> },
+  {
+    key: "hardware",
+    title: "Hardware",
+    width: "minmax(12rem,2fr)",
+    from: "md",
+    cell: (node) => <span title={hardwareWords(node)}>{hardwareWords(node)}</span>,
+  },
+  { key: "isolation", title: "Isolation", width: "7rem", from: "xl", cell: (node) => node.profile.isolation },
+  {
+    key: "region",
+    title: "Region",
+    width: "minmax(6rem,9rem)",
+    from: "xl",
+    cell: (node) => <span title={node.place}>{node.region || <span className="text-muted">not said</span>}</span>,
+  },
+  {
+    key: "reputation",
+    title: "Reputation",
+    width: "8.5rem",
+    from: "lg",
+    cell: (node) => (node.reliability == null ? "–" : <ScoreBar score={node.reliability} />),
+  },
+  { key: "running", title: "Running", width: "5.5rem", right: true, from: "sm", cell: (node) => node.running },
+  {
+    key: "floor",
+    title: "Floor",
+    width: "6rem",
+    right: true,
+    from: "xl",
+    cell: (node) => (node.floor == null ? <span className="text-muted">none</span> : <Money micro={node.floor} />),
+  },
+  {
+    key: "seen",
+    title: "Last seen",
+    width: "7rem",
+    right: true,
+    from: "md",
+    cell: (node) => <Ago ms={node.last_seen_ms} />,
+  },
+];
+
+function NoneOfMine() {
+  const lends = useRole("provider");
+  return (
+    <Card>
+      <Empty title="You lend no machine yet." icon={Server}>
+        {lends ? (
+          <>
+            <p>
+              Any Linux computer that is idle now and then can earn credits. It takes a one-time code and one command; it needs no
+              open port, and strangers' jobs stay in a sandbox.
+            </p>
+            <ButtonLink href="/nodes/add" look="primary" className="justify-self-center">
+              <Plus size={17} aria-hidden="true" /> Add a node
+            </ButtonLink>
+          </>
+        ) : (
+          <p>Your account may not lend machines. An administrator can give it the role “provider”.</p>
+        )}
+        <ButtonLink href={"/nodes?show=all" as Route} className="justify-self-center">
+          See everybody's nodes
+        </ButtonLink>
+      </Empty>
+    </Card>
+  );
+}
+
+function NoneAtAll() {
+  return (
+    <Card>
+      <Empty title="The pool has no nodes yet." icon={Server}>
+        <p>Jobs wait until somebody lends a machine.</p>
+        <ButtonLink href="/nodes/add" look="primary" className="justify-self-center">
+          Add the first one
+        </ButtonLink>
+      </Empty>
+    </Card>
+  );
+}
+
+function NothingFits() {
+  const setParams = useSetParams();
+  return (
+    <Empty title="No node is like that.">
+      <Button className="justify-self-center" onClick={() => setParams(Object.fromEntries(FILTERS.map((name) => [name, ""])))}>
+        Clear the filters
+      </Button>
+    </Empty>
+  );
+}

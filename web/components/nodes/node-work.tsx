@@ -1,0 +1,111 @@
+"use client";
+import type { Route } from "next";
+import Link from "next/link";
+import { StateBadge } from "@/components/ui/badge";
+import { Card } from "@/components/ui/card";
+import { Progress } from "@/components/ui/progress";
+import { Empty, Loaded, Skeleton } from "@/components/ui/states";
+import { Money, Took } from "@/components/ui/values";
+import { $api, type Schemas } from "@/lib/api/client";
+import { count, megabytes, percent, shortId } from "@/lib/format";
+import type { NodeView } from "./node-cells";
+
+type Attempt = Schemas["NodeAttempt"];
+
+const EVERY_MS = 3000; // about as often as nodes tell what their jobs use
+const SHOWN = 12;
+
+/** What it has now, for its owner: since when, where, what it uses and what it pays. */
+export function NodeWork({ node }: { node: NodeView }) {
+  const query = $api.useQuery(
+    "get",
+    "/nodes/{node_id}/work",
+    { params: { path: { node_id: node.id } } },
+    { refetchInterval: EVERY_MS },
+  );
+  const earns = query.data?.earns ?? 0;
+  return (
+    <Card
+      title="What runs now"
+      aside={
+        earns > 0 && (
+          <span className="text-muted">
+            <Money micro={earns} unit /> an hour
+          </span>
+        )
+      }
+    >
+      <Loaded query={query} skeleton={<Skeleton className="h-24" />}>
+        {(work) =>
+          work.attempts.length === 0 ? (
+            <Empty title="Nothing runs there.">
+              <p>Why that is stands beside this.</p>
+            </Empty>
+          ) : (
+            <>
+              <ul className="divide-y divide-line">
+                {work.attempts.slice(0, SHOWN).map((attempt) => (
+                  <Held key={attempt.attempt_id} attempt={attempt} />
+                ))}
+              </ul>
+              {work.running + work.leased > SHOWN && (
+                <p className="mt-2 text-muted text-sm">and {count(work.running + work.leased - SHOWN)} more.</p>
+              )}
+            </>
+          )
+        }
+      </Loaded>
+    </Card>
+  );
+}
+
+function Held({ attempt }: { attempt: Attempt }) {
+  const name = attempt.job_name || `${attempt.kind} ${shortId(attempt.job_id)}`;
+  return (
+    <li className="grid gap-1 py-2.5">
+      <div className="flex flex-wrap items-center justify-between gap-x-4 gap-y-1">
+        <span className="flex min-w-0 items-center gap-2">
+          <StateBadge state={attempt.state} />
+          {attempt.job_name == null ? (
+            <span className="truncate font-medium">{name}</span>
+          ) : (
+            <Link
+              href={`/jobs?id=${encodeURIComponent(attempt.job_id)}` as Route}
+              className="truncate font-medium text-ink hover:underline"
+            >
+              {name}
+            </Link>
+          )}
+        </span>
+        <span className="text-muted">
+          <Took fromMs={attempt.started_at_ms ?? attempt.leased_at_ms} toMs={null} />
+        </span>
+      </div>
+      {attempt.progress != null && <Progress value={attempt.progress} label={`Progress of ${name}`} />}
+      <div className="flex flex-wrap gap-x-4 text-muted text-sm">
+        <span>{asks(attempt)}</span>
+        {attempt.cpu_ids && attempt.cpu_ids.length > 0 && <span>on CPU {attempt.cpu_ids.join(", ")}</span>}
+        {attempt.cpu_percent != null && (
+          <span className="num">
+            uses {percent(attempt.cpu_percent / 100)} of a core, {megabytes(attempt.rss_mb ?? 0)}
+          </span>
+        )}
+        <span>
+          {attempt.own ? (
+            "the owner's own: nothing is paid"
+          ) : (
+            <>
+              earns <Money micro={attempt.earns} /> an hour, <Money micro={attempt.earned} /> so far
+            </>
+          )}
+        </span>
+      </div>
+    </li>
+  );
+}
+
+function asks({ cores, ram_mb, gpus }: Attempt): string {
+  const parts = [`${cores} ${cores === 1 ? "core" : "cores"}`, megabytes(ram_mb)];
+  if (gpus > 0) parts.push(`${gpus} ${gpus === 1 ? "card" : "cards"}`);
+  return parts.join(", ");
+}
