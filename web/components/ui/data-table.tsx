@@ -1,6 +1,7 @@
 "use client";
 // A table of any length: only the rows that are seen exist. On a narrow screen the less important columns go.
 import { useVirtualizer } from "@tanstack/react-virtual";
+import { ArrowDown, ArrowDownUp, ArrowUp } from "lucide-react";
 import { type ReactNode, type RefObject, useEffect, useLayoutEffect, useRef } from "react";
 import { classes } from "./classes";
 
@@ -10,6 +11,7 @@ export interface Column<Row> {
   width: string; // of a CSS grid: "8rem", "minmax(10rem,2fr)"
   cell: (row: Row) => ReactNode;
   right?: boolean; // numbers
+  sort?: (row: Row) => string | number; // its heading sorts by this; only where all rows are there
   from?: "sm" | "md" | "lg" | "xl"; // shown from this width of the screen on
 }
 
@@ -24,6 +26,21 @@ interface DataTableProps<Row> {
   rowHeight?: number;
   empty?: ReactNode;
   total?: number; // where it is known before all rows are there
+  sort?: { by: string; onChange: (by: string) => void }; // a column's key, with a minus before it: the largest first
+}
+
+/** The rows in the order that `by` names; as they came where it names none. */
+export function sorted<Row>(rows: Row[], columns: Column<Row>[], by: string): Row[] {
+  const value = columns.find((column) => column.key === by.replace(/^-/, ""))?.sort;
+  if (!value) return rows;
+  const way = by.startsWith("-") ? -1 : 1;
+  return [...rows].sort((one, other) => {
+    const [a, b] = [value(one), value(other)];
+    return (
+      way *
+      (typeof a === "string" && typeof b === "string" ? a.localeCompare(b, "en", { numeric: true }) : a < b ? -1 : a > b ? 1 : 0)
+    );
+  });
 }
 
 const SHOWN = { sm: "hidden sm:flex", md: "hidden md:flex", lg: "hidden lg:flex", xl: "hidden xl:flex" };
@@ -41,6 +58,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
     rowHeight = 48,
     empty,
     total,
+    sort,
   } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const virtual = useVirtualizer({
@@ -73,13 +91,18 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
             <div
               key={column.key}
               role="columnheader"
+              aria-sort={sort && column.sort ? wayOf(column.key, sort.by) : undefined}
               className={classes(
                 "min-w-0 items-center px-3 py-2 text-muted text-sm",
                 column.right && "justify-end text-right",
                 column.from ? SHOWN[column.from] : "flex",
               )}
             >
-              <span className="truncate">{column.title}</span>
+              {sort && column.sort ? (
+                <SortButton column={column} sort={sort} />
+              ) : (
+                <span className="truncate">{column.title}</span>
+              )}
             </div>
           ))}
         </div>
@@ -118,6 +141,28 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
         })}
       </div>
     </div>
+  );
+}
+
+function wayOf(key: string, by: string): "ascending" | "descending" | "none" {
+  return by === key ? "ascending" : by === `-${key}` ? "descending" : "none";
+}
+
+/** Numbers begin with the largest, words with A. A third press goes back to the order they came in. */
+function SortButton<Row>({ column, sort }: { column: Column<Row>; sort: { by: string; onChange: (by: string) => void } }) {
+  const { key, title, right } = column;
+  const order = right ? ["", `-${key}`, key] : ["", key, `-${key}`];
+  const way = wayOf(key, sort.by);
+  const Icon = { ascending: ArrowUp, descending: ArrowDown, none: ArrowDownUp }[way];
+  return (
+    <button
+      type="button"
+      className={classes("inline-flex min-w-0 items-center gap-1 hover:text-ink", way !== "none" && "font-medium text-ink")}
+      onClick={() => sort.onChange(order[(order.indexOf(way === "none" ? "" : sort.by) + 1) % 3] ?? "")}
+    >
+      <span className="truncate">{title}</span>
+      <Icon size={13} aria-hidden="true" className={classes("shrink-0", way === "none" && "opacity-50")} />
+    </button>
   );
 }
 
