@@ -1,6 +1,10 @@
-"use client";
-import { Page } from "@/components/ui/page";
+import { Suspense } from "react";
+import { AccountPage } from "@/components/account/account-page";
 
-export default function Placeholder() {
-  return <Page title="account">…</Page>;
+export default function Account() {
+  return (
+    <Suspense>
+      <AccountPage />
+    </Suspense>
+  );
 }

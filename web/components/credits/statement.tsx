@@ -150,15 +150,15 @@ function columns(show: (entry: Entry) => void): Column<Entry>[] {
           title={entry.text}
           onClick={() => show(entry)}
         >
-          {entry.text}
+          {entry.job_id ? entry.text.replace(entry.job_id, shortId(entry.job_id)) : entry.text}
         </button>
       ),
     },
-    { key: "kind", title: "Kind", width: "9.5rem", from: "md", cell: (entry) => <Badge>{kindWords(entry.kind)}</Badge> },
+    { key: "kind", title: "Kind", width: "8.5rem", from: "md", cell: (entry) => <Badge>{kindWords(entry.kind)}</Badge> },
     {
       key: "job",
       title: "Job",
-      width: "9rem",
+      width: "8rem",
       from: "lg",
       cell: (entry) =>
         entry.job_id ? (
@@ -173,14 +173,14 @@ function columns(show: (entry: Entry) => void): Column<Entry>[] {
     {
       key: "available",
       title: "To spend",
-      width: "8rem",
+      width: "7rem",
       right: true,
       cell: (entry) => <Money micro={entry.available_change} signed />,
     },
     {
       key: "change",
       title: "In all",
-      width: "8rem",
+      width: "7rem",
       right: true,
       from: "lg",
       cell: (entry) => (entry.change === 0 ? <span className="text-muted">–</span> : <Money micro={entry.change} signed />),

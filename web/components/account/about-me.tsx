@@ -1,0 +1,126 @@
+"use client";
+import { Badge } from "@/components/ui/badge";
+import { Card, Fact, Facts } from "@/components/ui/card";
+import { Progress } from "@/components/ui/progress";
+import { Loaded, SkeletonRows } from "@/components/ui/states";
+import { Id, Moment, Money } from "@/components/ui/values";
+import { $api, type Schemas } from "@/lib/api/client";
+import { bytes, count, duration, percent } from "@/lib/format";
+
+const ROLES: Record<string, string> = {
+  admin: "runs this hub: accounts, prices, payouts",
+  submitter: "submits jobs",
+  provider: "lends machines",
+};
+
+export function AboutMe() {
+  const query = $api.useQuery("get", "/me");
+  return (
+    <div className="grid items-start gap-5 lg:grid-cols-2">
+      <Card title="Who you are">
+        <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+          {(me) => <Who account={me} />}
+        </Loaded>
+      </Card>
+      <Card title="Conduct" note="How your jobs treat the machines of others; it counts when a node's owner is choosy.">
+        <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+          {(me) => <Conduct conduct={me.conduct} />}
+        </Loaded>
+      </Card>
+      <Card title="Storage" note="Files at the hub: inputs, outputs, results">
+        <Storage />
+      </Card>
+      <Card title="Limits" note="Set by the administrators; else those of the hub hold.">
+        <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+          {(me) => <Limits account={me} />}
+        </Loaded>
+      </Card>
+    </div>
+  );
+}
+
+function Who({ account }: { account: Schemas["AccountView"] }) {
+  return (
+    <Facts>
+      <Fact name="Name">{account.name}</Fact>
+      <Fact name="Id">
+        <Id id={account.id} />
+      </Fact>
+      <Fact name="Roles">
+        <ul className="grid gap-1.5">
+          {account.roles.map((role) => (
+            <li key={role} className="flex flex-wrap items-center gap-2">
+              <Badge tone="accent">{role}</Badge> <span className="text-muted text-sm">{ROLES[role]}</span>
+            </li>
+          ))}
+        </ul>
+      </Fact>
+      <Fact name="Since">
+        <Moment ms={account.created_at_ms} />
+      </Fact>
+    </Facts>
+  );
+}
+
+export function Conduct({ conduct }: { conduct: Schemas["ConductView"] | null | undefined }) {
+  if (!conduct) return <p className="text-muted">Nothing is known yet.</p>;
+  return (
+    <div className="grid gap-4">
+      <div className="grid gap-1.5">
+        <p>
+          <span className="num font-semibold text-2xl">{percent(conduct.score)}</span>{" "}
+          {conduct.changed_at_ms === null && <span className="text-muted">where everybody begins</span>}
+        </p>
+        <Progress value={conduct.score} label="Conduct" />
+      </div>
+      <Facts>
+        <Fact name="Done and paid">{count(conduct.completed)}</Fact>
+        <Fact name="Failed by their own fault">{count(conduct.failed)}</Fact>
+        <Fact name="Stopped by a limit">{count(conduct.harmful)}</Fact>
+        <Fact name="Cancelled while they ran">{count(conduct.cancelled)}</Fact>
+      </Facts>
+    </div>
+  );
+}
+
+function Storage() {
+  const query = $api.useQuery("get", "/storage");
+  return (
+    <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+      {(storage) => (
+        <div className="grid gap-4">
+          <div className="grid gap-1.5">
+            <p>
+              <span className="num font-semibold text-2xl">{bytes(storage.bytes)}</span>{" "}
+              <span className="text-muted">of {bytes(storage.bytes_max)}</span>
+            </p>
+            <Progress value={storage.bytes_max > 0 ? storage.bytes / storage.bytes_max : 1} label="Storage used" />
+          </div>
+          <Facts>
+            <Fact name="Files">{count(storage.artifacts)}</Fact>
+            <Fact name="Kept after a job's end">{duration(storage.keep_s * 1000)}</Fact>
+            {(storage.uploading_bytes ?? 0) > 0 && <Fact name="On its way">{bytes(storage.uploading_bytes ?? 0)}</Fact>}
+          </Facts>
+        </div>
+      )}
+    </Loaded>
+  );
+}
+
+function Limits({ account }: { account: Schemas["AccountView"] }) {
+  const usual = <span className="text-muted">the hub's</span>;
+  const own = (value: number | null | undefined, show: (value: number) => React.ReactNode) =>
+    value === null || value === undefined ? usual : show(value);
+  return (
+    <Facts>
+      <Fact name="Unfinished jobs">{own(account.jobs_open_max, count)}</Fact>
+      <Fact name="Spent in a day">
+        {own(account.spend_per_day_max, (micro) => (
+          <Money micro={micro} unit />
+        ))}
+      </Fact>
+      <Fact name="Files at the hub">{own(account.artifact_bytes_max, bytes)}</Fact>
+      <Fact name="Kept for">{own(account.artifact_keep_s, (s) => duration(s * 1000))}</Fact>
+    </Facts>
+  );
+}

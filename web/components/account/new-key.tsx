@@ -1,0 +1,101 @@
+"use client";
+import { useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { Button } from "@/components/ui/button";
+import { CheckField, SelectField, TextField } from "@/components/ui/field";
+import { Notice } from "@/components/ui/states";
+import { $api, type Schemas } from "@/lib/api/client";
+import { asProblem } from "@/lib/api/problem";
+import { useOnce } from "@/lib/once";
+import { ShownOnce } from "./shown-once";
+
+type Scope = NonNullable<Schemas["KeyRequest"]["scopes"]>[number];
+
+const SCOPES: [Scope, string][] = [
+  ["read", "Look: jobs, results, nodes, credits, events, quotes"],
+  ["submit", "Submit and cancel jobs, make groups, send files"],
+  ["provide", "Enrol, steer and revoke nodes, set floors"],
+  ["account", "Keys, sessions and payouts"],
+  ["admin", "What administrators do"],
+];
+const DAY_S = 86_400;
+export const LIVES = [
+  { value: "", label: "Never, until it is revoked" },
+  { value: String(7 * DAY_S), label: "In 7 days" },
+  { value: String(30 * DAY_S), label: "In 30 days" },
+  { value: String(90 * DAY_S), label: "In 90 days" },
+  { value: String(365 * DAY_S), label: "In a year" },
+];
+
+export function NewKey({ accountId, done }: { accountId?: string | undefined; done: () => void }) {
+  const [name, setName] = useState("");
+  const [scopes, setScopes] = useState<Scope[]>([]);
+  const [life, setLife] = useState(String(90 * DAY_S));
+  const queries = useQueryClient();
+  const one = useOnce();
+  const make = $api.useMutation("post", "/keys", {
+    onSuccess: () => {
+      one.done();
+      void queries.invalidateQueries();
+    },
+  });
+  if (make.data) {
+    return (
+      <ShownOnce
+        secret={make.data.key}
+        label="Key"
+        use={`COMPUTEPOOL_HUB=${window.location.origin} COMPUTEPOOL_KEY=… pool jobs`}
+        done={done}
+      />
+    );
+  }
+  const submit = () => {
+    const body = {
+      name: name.trim(),
+      expires_in_s: life ? Number(life) : null,
+      scopes: scopes.length > 0 ? scopes : null,
+      ...(accountId && { account_id: accountId }),
+    };
+    make.mutate({ body, params: { header: one.once(body) } });
+  };
+  return (
+    <form
+      className="grid gap-4"
+      onSubmit={(event) => {
+        event.preventDefault();
+        submit();
+      }}
+    >
+      <TextField
+        label="Name"
+        required
+        maxLength={200}
+        placeholder="ci, backup server, laptop"
+        hint="So that you know later what uses it"
+        value={name}
+        onChange={(event) => setName(event.target.value)}
+      />
+      <fieldset className="grid gap-2">
+        <legend className="mb-1 font-medium text-sm">What it may be used for</legend>
+        {SCOPES.map(([scope, words]) => (
+          <CheckField
+            key={scope}
+            label={scope}
+            hint={words}
+            checked={scopes.includes(scope)}
+            onChange={(event) => setScopes(event.target.checked ? [...scopes, scope] : scopes.filter((kept) => kept !== scope))}
+          />
+        ))}
+        <p className="text-muted text-sm">None chosen: for everything this account may do. Every other scope includes read.</p>
+      </fieldset>
+      <SelectField label="It ends" options={LIVES} value={life} onChange={(event) => setLife(event.target.value)} />
+      {make.error && <Notice tone="bad">{asProblem(make.error).detail}</Notice>}
+      <div className="flex justify-end gap-2">
+        <Button onClick={done}>Not now</Button>
+        <Button type="submit" look="primary" disabled={!name.trim()} pending={make.isPending}>
+          Make the key
+        </Button>
+      </div>
+    </form>
+  );
+}

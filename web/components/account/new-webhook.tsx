@@ -1,0 +1,84 @@
+"use client";
+import { useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { Button } from "@/components/ui/button";
+import { CheckField, TextField } from "@/components/ui/field";
+import { Notice } from "@/components/ui/states";
+import { $api, type Schemas } from "@/lib/api/client";
+import { asProblem } from "@/lib/api/problem";
+import { useOnce } from "@/lib/once";
+import { ShownOnce } from "./shown-once";
+
+type Told = NonNullable<Schemas["WebhookRequest"]["events"]>[number];
+
+const EVENTS: [Told, string][] = [
+  ["group.complete", "Everything that a group waits for is over"],
+  ["group.home", "A group's results have arrived at its home node"],
+  ["job.finished", "Each single job has ended"],
+];
+
+export function NewWebhook({ done }: { done: () => void }) {
+  const [url, setUrl] = useState("");
+  const [events, setEvents] = useState<Told[]>(["group.complete", "group.home"]);
+  const queries = useQueryClient();
+  const one = useOnce();
+  const make = $api.useMutation("post", "/webhooks", {
+    onSuccess: () => {
+      one.done();
+      void queries.invalidateQueries({ queryKey: ["get", "/webhooks"] });
+    },
+  });
+  if (make.data) {
+    return (
+      <ShownOnce
+        secret={make.data.secret}
+        label="Secret of the webhook"
+        use={'event = computepool.verify_webhook(request.headers, request.body, "whsec_…")'}
+        done={done}
+      />
+    );
+  }
+  const submit = () => {
+    const body = { url: url.trim(), events };
+    make.mutate({ body, params: { header: one.once(body) } });
+  };
+  return (
+    <form
+      className="grid gap-4"
+      onSubmit={(event) => {
+        event.preventDefault();
+        submit();
+      }}
+    >
+      <TextField
+        label="Address"
+        required
+        type="url"
+        maxLength={2000}
+        placeholder="https://example.org/computepool"
+        hint="https, and reachable from the internet"
+        value={url}
+        onChange={(event) => setUrl(event.target.value)}
+      />
+      <fieldset className="grid gap-2">
+        <legend className="mb-1 font-medium text-sm">It is told when</legend>
+        {EVENTS.map(([event, words]) => (
+          <CheckField
+            key={event}
+            label={event}
+            hint={words}
+            checked={events.includes(event)}
+            onChange={(change) => setEvents(change.target.checked ? [...events, event] : events.filter((kept) => kept !== event))}
+          />
+        ))}
+      </fieldset>
+      {make.error && <Notice tone="bad">{asProblem(make.error).detail}</Notice>}
+      <div className="flex justify-end gap-2">
+        <Button onClick={done}>Not now</Button>
+        <Button type="submit" look="primary" disabled={!url.trim() || events.length === 0} pending={make.isPending}>
+          Make the webhook
+        </Button>
+      </div>
+    </form>
+  );
+}

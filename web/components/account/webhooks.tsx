@@ -1,0 +1,136 @@
+"use client";
+import { useQueryClient } from "@tanstack/react-query";
+import { Webhook as WebhookIcon } from "lucide-react";
+import { useState } from "react";
+import { Badge, StateBadge } from "@/components/ui/badge";
+import { Button } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+import { Confirm, Dialog } from "@/components/ui/dialog";
+import { Empty, Loaded, Notice, SkeletonRows } from "@/components/ui/states";
+import { useToast } from "@/components/ui/toast";
+import { Ago } from "@/components/ui/values";
+import { $api, client, type Schemas } from "@/lib/api/client";
+import { NewWebhook } from "./new-webhook";
+import { Deliveries } from "./webhook-deliveries";
+
+type Webhook = Schemas["WebhookView"];
+
+export function Webhooks() {
+  const [making, setMaking] = useState(false);
+  const query = $api.useQuery("get", "/webhooks", undefined, { refetchInterval: 10_000 });
+  return (
+    <Card
+      title="Webhooks"
+      note="The hub calls an address of yours when a group is complete, its results are home, or a job has ended."
+      aside={
+        <Button look="primary" small onClick={() => setMaking(true)}>
+          New webhook
+        </Button>
+      }
+    >
+      <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+        {({ webhooks }) =>
+          webhooks.length === 0 ? (
+            <Empty icon={WebhookIcon} title="No webhooks yet">
+              <p>Name an https address, and it is told with a signed message. Nothing to poll, nothing lost while it is away.</p>
+            </Empty>
+          ) : (
+            <ul className="grid gap-4">
+              {webhooks.map((webhook) => (
+                <li key={webhook.id}>
+                  <One webhook={webhook} />
+                </li>
+              ))}
+            </ul>
+          )
+        }
+      </Loaded>
+      <Dialog open={making} onClose={() => setMaking(false)} title="New webhook">
+        <NewWebhook done={() => setMaking(false)} />
+      </Dialog>
+    </Card>
+  );
+}
+
+function One({ webhook }: { webhook: Webhook }) {
+  const [deliveries, setDeliveries] = useState(false);
+  const disabled = webhook.disabled_at_ms !== null && webhook.disabled_at_ms !== undefined;
+  return (
+    <div className="grid gap-3 rounded-control border border-line p-4">
+      <div className="flex flex-wrap items-start justify-between gap-3">
+        <div className="min-w-0">
+          <p className="break-all font-mono text-sm">{webhook.url}</p>
+          <p className="mt-1.5 flex flex-wrap items-center gap-1.5">
+            <StateBadge state={disabled ? "disabled" : "active"} />
+            {webhook.events.map((event) => (
+              <Badge key={event}>{event}</Badge>
+            ))}
+          </p>
+        </div>
+        <Deeds webhook={webhook} disabled={disabled} show={() => setDeliveries(true)} />
+      </div>
+      {disabled && <Notice tone="bad">Nothing is sent any more: {webhook.disabled_reason}</Notice>}
+      {!disabled && webhook.failing_since_ms && (
+        <Notice tone="warn">
+          Nothing has arrived since <Ago ms={webhook.failing_since_ms} />. The hub goes on trying.
+        </Notice>
+      )}
+      <Dialog open={deliveries} onClose={() => setDeliveries(false)} title="What was sent" note={webhook.url} wide>
+        <Deliveries webhookId={webhook.id} />
+      </Dialog>
+    </div>
+  );
+}
+
+function Deeds({ webhook, disabled, show }: { webhook: Webhook; disabled: boolean; show: () => void }) {
+  const queries = useQueryClient();
+  const toast = useToast();
+  const path = { webhook_id: webhook.id };
+  const done = (words: string) => () => {
+    toast.done(words);
+    void queries.invalidateQueries({ predicate: (query) => String(query.queryKey[1]).startsWith("/webhooks") });
+  };
+  const test = $api.useMutation("post", "/webhooks/{webhook_id}/test", {
+    onSuccess: () => {
+      done("A test message is on its way.")();
+      show();
+    },
+    onError: toast.failed,
+  });
+  const enable = $api.useMutation("post", "/webhooks/{webhook_id}/enable", {
+    onSuccess: done("It is called again from now on."),
+    onError: toast.failed,
+  });
+  return (
+    <div className="flex flex-wrap gap-2">
+      {disabled && (
+        <Button small look="primary" pending={enable.isPending} onClick={() => enable.mutate({ params: { path } })}>
+          Enable
+        </Button>
+      )}
+      <Button small pending={test.isPending} onClick={() => test.mutate({ params: { path } })}>
+        Test
+      </Button>
+      <Button small onClick={show}>
+        Deliveries
+      </Button>
+      <Confirm
+        trigger={(open) => (
+          <Button small look="danger" onClick={open}>
+            Delete
+          </Button>
+        )}
+        title="Delete this webhook?"
+        action="Delete"
+        danger
+        confirm={async () => {
+          const { error } = await client.DELETE("/webhooks/{webhook_id}", { params: { path } });
+          if (error) throw error;
+          done("The webhook is gone.")();
+        }}
+      >
+        Messages that wait for it are dropped, and its secret is of no use any more.
+      </Confirm>
+    </div>
+  );
+}
