@@ -1,6 +1,10 @@
-"use client";
-import { Page } from "@/components/ui/page";
+import { Suspense } from "react";
+import { MeshPage } from "@/components/mesh/mesh-page";
 
-export default function Placeholder() {
-  return <Page title="Mesh">…</Page>;
+export default function Mesh() {
+  return (
+    <Suspense>
+      <MeshPage />
+    </Suspense>
+  );
 }

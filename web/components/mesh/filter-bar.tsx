@@ -1,0 +1,63 @@
+"use client";
+import { X } from "lucide-react";
+import { useEffect, useState } from "react";
+import { Button } from "@/components/ui/button";
+import { SelectField, TextField } from "@/components/ui/field";
+import { count } from "@/lib/format";
+import type { MeshNode } from "./families";
+import { choices, type Filter, NO_REGION } from "./use-filter";
+
+const TYPED_MS = 250;
+
+export function FilterBar({ nodes, shown, filter }: { nodes: MeshNode[]; shown: number; filter: Filter }) {
+  const [typed, setTyped] = useState(filter.words);
+  const { words, set } = filter;
+  // The address may change by "back"; what is typed goes there a moment later.
+  useEffect(() => setTyped(words), [words]);
+  useEffect(() => {
+    if (typed === words) return;
+    const timer = setTimeout(() => set({ q: typed }), TYPED_MS);
+    return () => clearTimeout(timer);
+  }, [typed, words, set]);
+  const options = (all: string, of: (node: MeshNode) => string, none: string) => [
+    { value: "", label: all },
+    ...choices(nodes, of).map(([value, many]) => ({ value: value || NO_REGION, label: `${value || none} (${count(many)})` })),
+  ];
+  const filtered = Boolean(words || filter.tier || filter.region);
+  return (
+    <div className="flex flex-wrap items-end gap-3 px-5 pb-4">
+      <TextField
+        label="Search"
+        type="search"
+        placeholder="Name, owner, place"
+        value={typed}
+        onChange={(event) => setTyped(event.target.value)}
+        className="grow basis-52"
+      />
+      <SelectField
+        label="Tier"
+        value={filter.tier}
+        options={options("All tiers", (node) => node.tier, "")}
+        onChange={(event) => set({ tier: event.target.value })}
+        className="grow basis-36"
+      />
+      <SelectField
+        label="Region"
+        value={filter.region}
+        options={options("All regions", (node) => node.region, "no region")}
+        onChange={(event) => set({ region: event.target.value })}
+        className="grow basis-36"
+      />
+      <div className="flex min-h-10 items-center gap-3">
+        <span role="status" className="num text-muted text-sm">
+          {filtered ? `${count(shown)} of ${count(nodes.length)} nodes` : `${count(nodes.length)} nodes`}
+        </span>
+        {filtered && (
+          <Button small look="quiet" onClick={() => set({ q: "", tier: "", region: "" })}>
+            <X size={15} aria-hidden="true" /> Show all
+          </Button>
+        )}
+      </div>
+    </div>
+  );
+}

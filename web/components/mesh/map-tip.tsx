@@ -1,0 +1,74 @@
+"use client";
+// What the mark pointed at stands for: in a small panel beside it, and in words.
+import { count, megabytes, units } from "@/lib/format";
+import { FAMILIES, type MeshNode } from "./families";
+import { Glyph } from "./legend";
+import type { Mark } from "./marks";
+import type { Size } from "./view";
+
+export function capacityOf(node: MeshNode): string {
+  if (node.gpus > 0) return `${node.gpus} × ${node.tier}, ${megabytes(node.vram_mb)} VRAM`;
+  return `${units(node.cores * 1000)} ${node.cores === 1 ? "core" : "cores"}`;
+}
+
+/** The places of a cluster's nodes, the commonest first. */
+function placesOf(mark: Mark, nodes: MeshNode[]): string {
+  const found = new Map<string, number>();
+  for (const index of mark.nodes) {
+    const place = nodes[index]?.place ?? "";
+    found.set(place, (found.get(place) ?? 0) + 1);
+  }
+  const names = [...found].sort(([, one], [, other]) => other - one).map(([name]) => name);
+  return names.length > 3 ? `${names.slice(0, 3).join(", ")} and ${names.length - 3} more` : names.join(", ");
+}
+
+export function wordsOf(mark: Mark, nodes: MeshNode[]): string {
+  const node = nodes[mark.nodes[0] as number];
+  if (!node) return "";
+  if (mark.families.length > 0) return `${count(mark.nodes.length)} nodes: ${placesOf(mark, nodes)}. Enter zooms in.`;
+  return `${node.name}, ${node.place}, ${capacityOf(node)}, ${count(node.running)} running. Enter opens it.`;
+}
+
+export function MapTip({ mark, nodes, size }: { mark: Mark; nodes: MeshNode[]; size: Size }) {
+  const node = nodes[mark.nodes[0] as number];
+  if (!node) return null;
+  const right = mark.x < size.width / 2;
+  const gap = mark.radius + 12;
+  const style = {
+    top: Math.max(4, Math.min(size.height - 110, mark.y - 24)),
+    ...(right ? { left: mark.x + gap } : { right: size.width - mark.x + gap }),
+  };
+  return (
+    <div style={style} className="panel pointer-events-none absolute z-10 max-w-64 px-3 py-2 text-sm shadow-lg">
+      {mark.families.length > 0 ? <ClusterTip mark={mark} nodes={nodes} /> : <NodeTip node={node} />}
+    </div>
+  );
+}
+
+function ClusterTip({ mark, nodes }: { mark: Mark; nodes: MeshNode[] }) {
+  return (
+    <>
+      <p className="num font-medium">{count(mark.nodes.length)} nodes</p>
+      <p className="text-muted">{placesOf(mark, nodes)}</p>
+      {FAMILIES.map((family, index) =>
+        mark.families[index] ? (
+          <p key={family.name} className="flex items-center gap-2">
+            <Glyph family={family} /> <span className="num">{count(mark.families[index])}</span> {family.name}
+          </p>
+        ) : null,
+      )}
+    </>
+  );
+}
+
+function NodeTip({ node }: { node: MeshNode }) {
+  return (
+    <>
+      <p className="break-words font-medium">{node.name}</p>
+      <p className="text-muted">{node.mine ? "yours" : `of ${node.owner_name}`}</p>
+      <p className="text-muted">{node.place}</p>
+      <p>{capacityOf(node)}</p>
+      <p className="num text-muted">{node.takes_work ? `${count(node.running)} running` : `${node.state}: takes no new work`}</p>
+    </>
+  );
+}

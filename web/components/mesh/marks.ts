@@ -1,0 +1,138 @@
+// What is drawn for the nodes that are seen: each by itself, or a count where they lie too close.
+import { FAMILIES, familyOf, type MeshNode } from "./families";
+import { CLOSEST, type Size, type View } from "./view";
+
+export interface Mark {
+  x: number; // on the screen
+  y: number;
+  radius: number;
+  nodes: number[]; // their places in the list
+  families: number[]; // how many of each
+  box: { left: number; top: number; right: number; bottom: number }; // in pixels of the whole map
+}
+
+const CELL = 46;
+const DENSE = 3; // so many in a cell become one mark
+const EDGE = 40; // marks may reach in from outside
+
+/** By capacity: twice as much is a step larger, so that a laptop is still seen beside a rack. */
+function dotRadius(node: MeshNode): number {
+  return Math.min(11, 3.2 + 1.15 * Math.log2(1 + node.capacity / 1000));
+}
+
+function clusterRadius(count: number): number {
+  return Math.min(30, 11 + 5 * Math.log10(count));
+}
+
+export function makeMarks(nodes: MeshNode[], at: Float32Array, seen: { view: View; size: Size }): Mark[] {
+  const { view, size } = seen;
+  const cells = new Map<number, number[]>();
+  for (let index = 0; index < nodes.length; index++) {
+    const [x, y] = [(at[index * 2] as number) * view.k, (at[index * 2 + 1] as number) * view.k];
+    if (!isNear(x + view.x, y + view.y, size)) continue;
+    // The grid lies on the map, not on the screen: marks do not jump while it is moved.
+    const cell = Math.floor(y / CELL) * 100_000 + Math.floor(x / CELL);
+    const there = cells.get(cell);
+    if (there) there.push(index);
+    else cells.set(cell, [index]);
+  }
+  const dots: Mark[] = [];
+  const clusters: Mark[] = [];
+  for (const there of cells.values()) {
+    if (there.length >= DENSE && view.k < CLOSEST) clusters.push(cluster(there, { nodes, at, view }));
+    else for (const index of there) dots.push(dot(index, { nodes, at, view }));
+  }
+  return swallowed(dots, merged(clusters, { nodes, at, view }), { nodes, at, view });
+}
+
+function isNear(x: number, y: number, size: Size): boolean {
+  return x > -EDGE && y > -EDGE && x < size.width + EDGE && y < size.height + EDGE; // also false for NaN
+}
+
+interface Drawn {
+  nodes: MeshNode[];
+  at: Float32Array;
+  view: View;
+}
+
+function dot(index: number, { nodes, at, view }: Drawn): Mark {
+  const [x, y] = [at[index * 2] as number, at[index * 2 + 1] as number];
+  return {
+    x: x * view.k + view.x,
+    y: y * view.k + view.y,
+    radius: dotRadius(nodes[index] as MeshNode),
+    nodes: [index],
+    families: [],
+    box: { left: x, right: x, top: y, bottom: y },
+  };
+}
+
+function cluster(there: number[], { nodes, at, view }: Drawn): Mark {
+  const families = FAMILIES.map(() => 0);
+  const box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
+  let [sumX, sumY] = [0, 0];
+  for (const index of there) {
+    const [x, y] = [at[index * 2] as number, at[index * 2 + 1] as number];
+    const family = familyOf((nodes[index] as MeshNode).family);
+    families[family] = (families[family] ?? 0) + 1;
+    box.left = Math.min(box.left, x);
+    box.right = Math.max(box.right, x);
+    box.top = Math.min(box.top, y);
+    box.bottom = Math.max(box.bottom, y);
+    sumX += x;
+    sumY += y;
+  }
+  const { length } = there;
+  return {
+    x: (sumX / length) * view.k + view.x,
+    y: (sumY / length) * view.k + view.y,
+    radius: clusterRadius(length),
+    nodes: there,
+    families,
+    box,
+  };
+}
+
+/** Neighbours over the border of two cells become one, until none lies on another. */
+function merged(clusters: Mark[], drawn: Drawn): Mark[] {
+  const left = [...clusters].sort((one, other) => other.nodes.length - one.nodes.length);
+  const done: Mark[] = [];
+  while (left.length > 0) {
+    const mark = left.shift() as Mark;
+    const touching = left.findIndex(
+      (other) => Math.hypot(other.x - mark.x, other.y - mark.y) < (other.radius + mark.radius) * 0.92,
+    );
+    if (touching === -1) done.push(mark);
+    else {
+      const [other] = left.splice(touching, 1);
+      left.unshift(cluster([...mark.nodes, ...(other as Mark).nodes], drawn));
+    }
+  }
+  return done;
+}
+
+/** Dots that would lie under a cluster belong to it. */
+function swallowed(dots: Mark[], clusters: Mark[], drawn: Drawn): Mark[] {
+  const taken = new Map<Mark, number[]>();
+  const free = dots.filter((dot) => {
+    const over = clusters.find((mark) => Math.hypot(mark.x - dot.x, mark.y - dot.y) < mark.radius + dot.radius / 2);
+    if (over) taken.set(over, [...(taken.get(over) ?? []), ...dot.nodes]);
+    return !over;
+  });
+  const grown = clusters.map((mark) => {
+    const more = taken.get(mark);
+    return more ? cluster([...mark.nodes, ...more], drawn) : mark;
+  });
+  return [...free, ...grown];
+}
+
+/** The mark under the pointer: the topmost, with some room around small ones. */
+export function markAt(marks: Mark[], x: number, y: number): number {
+  let best = -1;
+  let nearest = Infinity;
+  marks.forEach((mark, index) => {
+    const distance = Math.hypot(mark.x - x, mark.y - y) - Math.max(mark.radius, 8);
+    if (distance <= 2 && distance < nearest) [best, nearest] = [index, distance];
+  });
+  return best;
+}

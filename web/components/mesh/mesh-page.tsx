@@ -1,0 +1,83 @@
+"use client";
+import dynamic from "next/dynamic";
+import { useRouter } from "next/navigation";
+import { ButtonLink } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+import { Page } from "@/components/ui/page";
+import { Empty, Failure, Skeleton, SkeletonRows } from "@/components/ui/states";
+import { Counters } from "./counters";
+import type { MeshNode } from "./families";
+import { FilterBar } from "./filter-bar";
+import { Legend } from "./legend";
+import { NodeTable } from "./node-table";
+import { Ticker } from "./ticker";
+import { Unplaced } from "./unplaced";
+import { useFilter, useShown } from "./use-filter";
+import { useMesh } from "./use-mesh";
+
+const MapSkeleton = () => <Skeleton className="aspect-[2.05] max-h-[48rem] min-h-60 w-full rounded-none" />;
+const WorldMap = dynamic(() => import("./world-map").then((module) => module.WorldMap), { ssr: false, loading: MapSkeleton });
+const NONE: MeshNode[] = [];
+
+export function MeshPage() {
+  const { mesh, nodes } = useMesh();
+  const router = useRouter();
+  const filter = useFilter();
+  const all = nodes.data?.nodes ?? NONE;
+  const shown = useShown(all, filter);
+  const open = (id: string) => router.push(`/nodes?id=${encodeURIComponent(id)}`);
+  if (!nodes.data && nodes.error) {
+    return (
+      <Page title="Mesh">
+        <Failure error={nodes.error} retry={() => void nodes.refetch()} />
+      </Page>
+    );
+  }
+  return (
+    <Page title="Mesh" note="Every machine of the pool that is online now, and what goes on there.">
+      <Counters mesh={mesh.data} />
+      <div className="grid min-w-0 items-start gap-5 xl:grid-cols-[minmax(0,1fr)_23rem]">
+        <Card title="Where the nodes are" note="By the regions their owners state. Nobody is looked up by address." flush>
+          <FilterBar nodes={all} shown={shown.length} filter={filter} />
+          <div className="border-line border-y bg-(--sea)">
+            {nodes.data ? (
+              <WorldMap nodes={shown} onOpen={open}>
+                {all.length === 0 && <NobodyHere />}
+              </WorldMap>
+            ) : (
+              <MapSkeleton />
+            )}
+          </div>
+          <Legend nodes={shown} />
+        </Card>
+        <div className="grid min-w-0 gap-5">
+          <Ticker />
+          <Unplaced nodes={shown} />
+        </div>
+      </div>
+      <Card title="Nodes" note="The same nodes as on the map" flush>
+        {nodes.data ? (
+          all.length > 0 ? (
+            <NodeTable nodes={shown} onOpen={open} />
+          ) : (
+            <Empty title="No node is online">Add a machine, and it shows up here and on the map as soon as it answers.</Empty>
+          )
+        ) : (
+          <SkeletonRows rows={8} />
+        )}
+      </Card>
+    </Page>
+  );
+}
+
+function NobodyHere() {
+  return (
+    <div className="panel grid max-w-sm justify-items-center gap-3 px-6 py-5 text-center shadow-lg">
+      <p className="font-medium">No node is online yet</p>
+      <p className="text-muted">A pool begins with one machine. Yours will do.</p>
+      <ButtonLink href="/nodes/add" look="primary">
+        Add a node
+      </ButtonLink>
+    </div>
+  );
+}

@@ -1,0 +1,123 @@
+"use client";
+import Link from "next/link";
+import { useMemo } from "react";
+import { StateBadge } from "@/components/ui/badge";
+import { type Column, DataTable, sorted } from "@/components/ui/data-table";
+import { Empty } from "@/components/ui/states";
+import { count, megabytes, units } from "@/lib/format";
+import { useParam } from "@/lib/use-params";
+import { FAMILIES, familyOf, type MeshNode } from "./families";
+import { Glyph } from "./legend";
+
+const COLUMNS: Column<MeshNode>[] = [
+  {
+    key: "name",
+    title: "Node",
+    width: "minmax(9rem,2fr)",
+    sort: (node) => node.name,
+    cell: (node) => (
+      <Link href={`/nodes?id=${encodeURIComponent(node.id)}`} className="link">
+        {node.name}
+      </Link>
+    ),
+  },
+  {
+    key: "owner",
+    title: "Owner",
+    width: "minmax(6rem,1fr)",
+    from: "lg",
+    sort: (node) => node.owner_name,
+    cell: (node) => (node.mine ? "you" : node.owner_name),
+  },
+  {
+    key: "tier",
+    title: "Tier",
+    width: "minmax(7rem,1.2fr)",
+    sort: (node) => node.tier,
+    cell: (node) => (
+      <span className="flex items-center gap-2" title={node.family}>
+        <Glyph family={FAMILIES[familyOf(node.family)] ?? (FAMILIES[0] as (typeof FAMILIES)[0])} />
+        <span className="truncate">{node.tier}</span>
+      </span>
+    ),
+  },
+  { key: "kind", title: "Kind", width: "minmax(8rem,1fr)", from: "xl", sort: (node) => node.family, cell: (node) => node.family },
+  {
+    key: "place",
+    title: "Place",
+    width: "minmax(8rem,1.4fr)",
+    from: "md",
+    sort: (node) => node.place,
+    cell: (node) => node.place,
+  },
+  { key: "region", title: "Region", width: "6rem", from: "xl", sort: (node) => node.region, cell: (node) => node.region || "–" },
+  {
+    key: "cores",
+    title: "Cores",
+    width: "5rem",
+    right: true,
+    from: "sm",
+    sort: (node) => node.cores,
+    cell: (node) => units(node.cores * 1000),
+  },
+  {
+    key: "free",
+    title: "Free",
+    width: "5rem",
+    right: true,
+    from: "xl",
+    sort: (node) => node.cores_free ?? -1,
+    cell: (node) => (node.cores_free === null ? "–" : units(node.cores_free * 1000)),
+  },
+  {
+    key: "ram",
+    title: "RAM",
+    width: "6rem",
+    right: true,
+    from: "lg",
+    sort: (node) => node.ram_mb,
+    cell: (node) => megabytes(node.ram_mb),
+  },
+  {
+    key: "vram",
+    title: "VRAM",
+    width: "6rem",
+    right: true,
+    from: "md",
+    sort: (node) => node.vram_mb,
+    cell: (node) => (node.gpus > 0 ? megabytes(node.vram_mb) : "–"),
+  },
+  {
+    key: "running",
+    title: "Running",
+    width: "6rem",
+    right: true,
+    sort: (node) => node.running,
+    cell: (node) => count(node.running),
+  },
+  {
+    key: "state",
+    title: "State",
+    width: "8rem",
+    from: "sm",
+    sort: (node) => node.state,
+    cell: (node) => <StateBadge state={node.state} />,
+  },
+];
+
+export function NodeTable({ nodes, onOpen }: { nodes: MeshNode[]; onOpen: (id: string) => void }) {
+  const [by, setBy] = useParam("sort");
+  const rows = useMemo(() => sorted(nodes, COLUMNS, by), [nodes, by]);
+  return (
+    <DataTable
+      label="Nodes that are online"
+      columns={COLUMNS}
+      rows={rows}
+      rowKey={(node) => node.id}
+      onRow={(node) => onOpen(node.id)}
+      sort={{ by, onChange: setBy }}
+      height="32rem"
+      empty={<Empty title="No node is like that">Take a filter away, above the map, to see the others.</Empty>}
+    />
+  );
+}

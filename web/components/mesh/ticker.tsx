@@ -1,0 +1,65 @@
+"use client";
+import { CircleCheck, CirclePlay, CircleX, Inbox, type LucideIcon, Pause, Play, PlugZap, Unplug } from "lucide-react";
+import { useState } from "react";
+import { IconButton } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+import { classes } from "@/components/ui/classes";
+import { SkeletonRows } from "@/components/ui/states";
+import { Ago } from "@/components/ui/values";
+import { type Activity, useActivity } from "./use-activity";
+
+const LOOKS: Record<Activity["what"], { icon: LucideIcon; tone: string }> = {
+  submitted: { icon: Inbox, tone: "text-muted" },
+  started: { icon: CirclePlay, tone: "text-info" },
+  succeeded: { icon: CircleCheck, tone: "text-good" },
+  failed: { icon: CircleX, tone: "text-bad" },
+  joined: { icon: PlugZap, tone: "text-good" },
+  left: { icon: Unplug, tone: "text-warn" },
+};
+
+/** Lines run by all day: a screen reader that spoke them would never fall silent, so they are only read on request. */
+export function Ticker() {
+  const [paused, setPaused] = useState(false);
+  const lines = useActivity(paused);
+  const label = paused ? "Go on" : "Pause";
+  return (
+    <Card
+      title="Activity"
+      note={paused ? "Paused. What happens meanwhile comes when you go on." : "What happens in the pool, as it happens"}
+      aside={
+        <IconButton label={label} aria-pressed={paused} onClick={() => setPaused(!paused)}>
+          {paused ? <Play size={17} aria-hidden="true" /> : <Pause size={17} aria-hidden="true" />}
+        </IconButton>
+      }
+      flush
+      className="flex min-h-0 flex-col"
+    >
+      <div role="log" aria-live="off" aria-label="Activity" tabIndex={0} className="h-80 overflow-y-auto border-line border-t">
+        {lines === undefined ? (
+          <SkeletonRows rows={7} />
+        ) : lines.length === 0 ? (
+          <p className="p-5 text-muted">Nothing has happened yet. The first job or node shows up here by itself.</p>
+        ) : (
+          <ul>
+            {lines.map((line) => (
+              <Line key={line.seq} line={line} />
+            ))}
+          </ul>
+        )}
+      </div>
+    </Card>
+  );
+}
+
+function Line({ line }: { line: Activity }) {
+  const { icon: Icon, tone } = LOOKS[line.what];
+  return (
+    <li className="flex items-start gap-3 border-line/70 border-b px-5 py-2 text-sm last:border-b-0">
+      <Icon size={16} aria-hidden="true" className={classes("mt-0.5 shrink-0", tone)} />
+      <span className="min-w-0 flex-1 break-words">{line.sentence}</span>
+      <span className="shrink-0 text-muted">
+        <Ago ms={line.at_ms} />
+      </span>
+    </li>
+  );
+}

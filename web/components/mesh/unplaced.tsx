@@ -1,0 +1,37 @@
+"use client";
+import Link from "next/link";
+import { Card } from "@/components/ui/card";
+import { count } from "@/lib/format";
+import { FAMILIES, familyOf, type MeshNode } from "./families";
+import { Glyph } from "./legend";
+import { capacityOf } from "./map-tip";
+
+const LISTED = 50;
+
+/** Nodes whose region is not known, or of no region: nothing is looked up by address, so they are only listed. */
+export function Unplaced({ nodes }: { nodes: MeshNode[] }) {
+  const found = nodes.filter((node) => node.lat === null);
+  if (found.length === 0) return null;
+  return (
+    <Card
+      title="Not on the map"
+      note={`${count(found.length)} ${found.length === 1 ? "node" : "nodes"} without a known place`}
+      flush
+    >
+      <ul tabIndex={0} aria-label="Nodes that are not on the map" className="max-h-52 overflow-y-auto border-line border-t">
+        {found.slice(0, LISTED).map((node) => (
+          <li key={node.id} className="flex items-center gap-2.5 px-5 py-1.5 text-sm">
+            <Glyph family={FAMILIES[familyOf(node.family)] ?? (FAMILIES[0] as (typeof FAMILIES)[0])} />
+            <Link href={`/nodes?id=${encodeURIComponent(node.id)}`} className="link min-w-0 truncate">
+              {node.name}
+            </Link>
+            <span className="num ml-auto truncate text-muted">{capacityOf(node)}</span>
+          </li>
+        ))}
+        {found.length > LISTED && (
+          <li className="px-5 py-1.5 text-muted text-sm">and {count(found.length - LISTED)} more, in the table</li>
+        )}
+      </ul>
+    </Card>
+  );
+}

@@ -1,0 +1,59 @@
+"use client";
+// What happens in the pool, as it happens: one question is always open while somebody looks.
+import { useEffect, useRef, useState } from "react";
+import { client, type Schemas } from "@/lib/api/client";
+
+export type Activity = Schemas["Activity"];
+
+const KEPT = 60;
+const WAIT_MS = 20_000;
+const RETRY_MS = 3000;
+
+/** The newest first; undefined until the hub has answered once. What happens while paused comes afterwards. */
+export function useActivity(paused: boolean): Activity[] | undefined {
+  const [lines, setLines] = useState<Activity[]>();
+  const cursor = useRef(0);
+  useEffect(() => {
+    if (paused) return;
+    const stop = new AbortController();
+    const listen = async () => {
+      while (!stop.signal.aborted) {
+        await untilSeen(stop.signal);
+        const first = cursor.current === 0;
+        const query = { after: cursor.current, limit: KEPT, wait_ms: first ? 0 : WAIT_MS };
+        const { data } = await client
+          .GET("/mesh/activity", { params: { query }, signal: stop.signal })
+          .catch(() => ({ data: undefined }));
+        if (stop.signal.aborted) return;
+        if (data) {
+          cursor.current = data.cursor;
+          setLines((before = []) => [...data.activity, ...before].slice(0, KEPT));
+        }
+        // Also where nothing has ever happened: the first question does not wait.
+        if (!data || (first && data.cursor === 0)) await pause(RETRY_MS, stop.signal);
+      }
+    };
+    void listen();
+    return () => stop.abort();
+  }, [paused]);
+  return lines;
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+}
+
+/** A page that nobody sees asks nothing. */
+function untilSeen(signal: AbortSignal): Promise<void> {
+  if (!document.hidden) return Promise.resolve();
+  return new Promise((resolve) => {
+    document.addEventListener("visibilitychange", () => resolve(), { once: true, signal });
+    signal.addEventListener("abort", () => resolve());
+  });
+}

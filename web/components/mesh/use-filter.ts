@@ -1,0 +1,43 @@
+"use client";
+// Which nodes are shown, on the map and in the table: kept in the address.
+import { useDeferredValue, useMemo } from "react";
+import { useParam, useSetParams } from "@/lib/use-params";
+import type { MeshNode } from "./families";
+
+export interface Filter {
+  words: string;
+  tier: string;
+  region: string;
+  set: (changes: Record<string, string>) => void;
+}
+
+export const NO_REGION = "none"; // an empty word in an address is no choice at all
+
+export function useFilter(): Filter {
+  const [words] = useParam("q");
+  const [tier] = useParam("tier");
+  const [region] = useParam("region");
+  const set = useSetParams();
+  return { words, tier, region, set };
+}
+
+export function useShown(nodes: MeshNode[], { words, tier, region }: Filter): MeshNode[] {
+  const sought = useDeferredValue(words.trim().toLowerCase());
+  return useMemo(() => {
+    if (!sought && !tier && !region) return nodes;
+    const wanted = region === NO_REGION ? "" : region;
+    return nodes.filter(
+      (node) =>
+        (!tier || node.tier === tier) &&
+        (!region || node.region === wanted) &&
+        (!sought || `${node.name}\n${node.owner_name}\n${node.place}\n${node.tier}\n${node.id}`.toLowerCase().includes(sought)),
+    );
+  }, [nodes, sought, tier, region]);
+}
+
+/** The different values, with how many nodes have each. */
+export function choices(nodes: MeshNode[], of: (node: MeshNode) => string): [string, number][] {
+  const found = new Map<string, number>();
+  for (const node of nodes) found.set(of(node), (found.get(of(node)) ?? 0) + 1);
+  return [...found].sort(([one], [other]) => one.localeCompare(other, "en", { numeric: true }));
+}

@@ -1,0 +1,203 @@
+"use client";
+// The map of the nodes that are online. Asked for on its own: the Earth is a tenth of a megabyte.
+import { Minus, Plus, RotateCcw } from "lucide-react";
+import {
+  type KeyboardEvent,
+  type PointerEvent,
+  type ReactNode,
+  type RefObject,
+  useEffect,
+  useLayoutEffect,
+  useMemo,
+  useRef,
+  useState,
+} from "react";
+import { IconButton } from "@/components/ui/button";
+import { useTheme } from "@/lib/theme";
+import { drawLand, drawMarks, type Palette, prepare, readPalette } from "./draw";
+import type { MeshNode } from "./families";
+import { MapTip, wordsOf } from "./map-tip";
+import { type Mark, makeMarks, markAt } from "./marks";
+import { useMapView } from "./use-map-view";
+import { usePulses } from "./use-pulses";
+import { fitted, type Size, type View } from "./view";
+import { makeWorld, project, type World } from "./world";
+
+interface WorldMapProps {
+  nodes: MeshNode[];
+  onOpen: (id: string) => void;
+  children?: ReactNode; // over the map: why it is empty
+}
+
+const HELP =
+  "Arrow keys move the map, plus and minus zoom, 0 shows the whole world, N and P go through the marks, Enter opens one. The table below has the same nodes.";
+
+export function WorldMap({ nodes, onOpen, children }: WorldMapProps) {
+  const place = useRef<HTMLDivElement>(null);
+  const layers = { land: useRef<HTMLCanvasElement>(null), nodes: useRef<HTMLCanvasElement>(null) };
+  const pulses = useRef<HTMLCanvasElement>(null);
+  const size = useSize(place);
+  const palette = usePalette();
+  const map = useMapView(place, size);
+  const [chosenId, setChosenId] = useState(""); // of the first node of the mark: marks come and go with every look
+  const [said, setSaid] = useState("");
+  const marks = useMarks(nodes, { size, view: map.view });
+  const chosen = chosenId ? marks.made.findIndex((mark) => idOf(mark, nodes) === chosenId) : -1;
+  useDrawing({ nodes, marks, palette, view: map.view, chosen, layers });
+  usePulses(nodes, { canvas: pulses, marks: marks.made, size, palette });
+  const choose = (index: number) => setChosenId(idOf(marks.made[index], nodes));
+
+  const open = (mark: Mark | undefined) => {
+    const node = mark && nodes[mark.nodes[0] as number];
+    if (!node || !size) return;
+    if (mark.families.length > 0) map.glide(fitted(size, mark.box));
+    else onOpen(node.id);
+  };
+  const at = (event: { clientX: number; clientY: number }) => {
+    const frame = place.current?.getBoundingClientRect();
+    return frame ? markAt(marks.made, event.clientX - frame.left, event.clientY - frame.top) : -1;
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const step = { n: 1, N: 1, p: -1, P: -1 }[event.key];
+    if (step !== undefined && marks.made.length > 0 && !event.ctrlKey && !event.metaKey) {
+      const next = (chosen + step + marks.made.length) % marks.made.length;
+      choose(next);
+      setSaid(wordsOf(marks.made[next] as Mark, nodes));
+    } else if (event.key === "Enter") open(marks.made[chosen]);
+    else if (event.key === "Escape") setChosenId("");
+    else if (!map.onKey(event)) return;
+    event.preventDefault();
+  };
+  const mark = marks.made[chosen];
+  return (
+    <div className="relative">
+      <div
+        ref={place}
+        role="application"
+        tabIndex={0}
+        aria-label="World map of the nodes that are online"
+        aria-describedby="mesh-map-help"
+        className={`relative aspect-[2.05] max-h-[48rem] min-h-60 w-full overflow-hidden ${map.view.k > 1 ? "touch-none" : "touch-pan-y"} ${mark ? "cursor-pointer" : "cursor-grab active:cursor-grabbing"}`}
+        onKeyDown={onKeyDown}
+        onBlur={() => setChosenId("")}
+        onClick={(event) => !map.pointers.wasDrag() && open(marks.made[at(event)])}
+        {...map.pointers.handlers}
+        onPointerMove={(event: PointerEvent<HTMLElement>) => {
+          map.pointers.handlers.onPointerMove(event);
+          if (event.pointerType === "mouse" && event.buttons === 0) choose(at(event));
+        }}
+        onPointerLeave={() => setChosenId("")}
+      >
+        {[layers.land, layers.nodes, pulses].map((layer, index) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: they never change places
+          <canvas key={index} ref={layer} className="pointer-events-none absolute inset-0 size-full" />
+        ))}
+      </div>
+      {mark && size && <MapTip mark={mark} nodes={nodes} size={size} />}
+      <div className="absolute top-3 right-3 grid gap-1 rounded-control border border-line bg-surface/90">
+        <IconButton label="Zoom in" onClick={map.closer}>
+          <Plus size={17} aria-hidden="true" />
+        </IconButton>
+        <IconButton label="Zoom out" onClick={map.farther} disabled={map.view.k === 1}>
+          <Minus size={17} aria-hidden="true" />
+        </IconButton>
+        <IconButton label="Show the whole world" onClick={map.whole} disabled={map.view.k === 1}>
+          <RotateCcw size={16} aria-hidden="true" />
+        </IconButton>
+      </div>
+      <p id="mesh-map-help" className="sr-only">
+        {HELP}
+      </p>
+      <p aria-live="polite" className="sr-only">
+        {said}
+      </p>
+      {children && (
+        <div className="pointer-events-none absolute inset-0 grid place-items-center p-4 [&>*]:pointer-events-auto">
+          {children}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function idOf(mark: Mark | undefined, nodes: MeshNode[]): string {
+  return (mark && nodes[mark.nodes[0] as number]?.id) ?? "";
+}
+
+interface Marks {
+  world: World | null;
+  made: Mark[];
+  tookMs: number;
+}
+
+function useMarks(nodes: MeshNode[], { size, view }: { size: Size | null; view: View }): Marks {
+  const world = useMemo(() => size && makeWorld(size.width, size.height), [size]);
+  const spots = useMemo(() => timed(() => (world ? project(world, nodes) : new Float32Array())), [world, nodes]);
+  return useMemo(() => {
+    const marks = timed(() => (world ? makeMarks(nodes, spots.made, { view, size: world }) : []));
+    return { world, made: marks.made, tookMs: marks.tookMs + spots.tookMs };
+  }, [world, nodes, spots, view]);
+}
+
+function timed<T>(make: () => T): { made: T; tookMs: number } {
+  const begin = performance.now();
+  const made = make();
+  return { made, tookMs: performance.now() - begin };
+}
+
+interface Scene {
+  nodes: MeshNode[];
+  marks: Marks;
+  palette: Palette | null;
+  view: View;
+  chosen: number;
+  layers: { land: RefObject<HTMLCanvasElement | null>; nodes: RefObject<HTMLCanvasElement | null> };
+}
+
+/** Each drawing leaves its time, from places to pixels, as a "mesh-draw" of the browser's performance. */
+function useDrawing({ nodes, marks, palette, view, chosen, layers }: Scene): void {
+  const drawn = useRef<unknown[]>([]);
+  useLayoutEffect(() => {
+    const { world, made } = marks;
+    if (!world || !palette || !layers.land.current || !layers.nodes.current) return;
+    const begin = performance.now() - marks.tookMs;
+    if (!same(drawn.current, [world, palette, view])) {
+      drawn.current = [world, palette, view];
+      const context = prepare(layers.land.current, world);
+      if (context) drawLand(context, world, { view, palette });
+    }
+    const context = prepare(layers.nodes.current, world);
+    if (context) drawMarks(context, { marks: made, nodes, palette, chosen });
+    performance.clearMeasures("mesh-draw");
+    performance.measure("mesh-draw", { start: begin, detail: { nodes: nodes.length, marks: made.length } });
+  }, [marks, palette, view, nodes, chosen, layers.land, layers.nodes]);
+}
+
+function same(one: unknown[], other: unknown[]): boolean {
+  return one.length === other.length && one.every((value, index) => value === other[index]);
+}
+
+function useSize(place: RefObject<HTMLElement | null>): Size | null {
+  const [size, setSize] = useState<Size | null>(null);
+  useEffect(() => {
+    const element = place.current;
+    if (!element) return;
+    const measure = () => {
+      const [width, height] = [element.clientWidth, element.clientHeight];
+      if (width > 0 && height > 0) setSize((old) => (old?.width === width && old.height === height ? old : { width, height }));
+    };
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    measure();
+    return () => observer.disconnect();
+  }, [place]);
+  return size;
+}
+
+function usePalette(): Palette | null {
+  const theme = useTheme();
+  const [palette, setPalette] = useState<Palette | null>(null);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the theme says which colours there are
+  useEffect(() => setPalette(readPalette()), [theme]);
+  return palette;
+}
