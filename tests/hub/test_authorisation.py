@@ -49,6 +49,9 @@ GET    /metrics                           200  200  200  200  200  200  200  200
 GET    /api/v1/openapi.json               200  200  200  200  200  200  200  200  200  200  200
 GET    /api/v1/hub                        200  200  200  200  200  200  200  200  200  200  200
 GET    /api/v1/hub/keys                   200  200  200  200  200  200  200  200  200  200  200
+GET    /api/v1/hub/health                 401  403  403  403  403  200  401  401  401  401  401
+POST   /api/v1/hub/check                  401  403  403  403  403  202  401  401  401  401  401
+GET    /api/v1/hub/check                  401  403  403  403  403  200  401  401  401  401  401
 POST   /api/v1/hub/keys/rotate            401  403  403  403  403  200  401  401  401  401  401
 POST   /api/v1/nodes/rekey                401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/signin                     200  200  200  200  200  200  200  200  200  200  200
@@ -56,6 +59,7 @@ POST   /api/v1/nodes/register             201  201  201  201  201  201  201  201
 GET    /api/v1/me                         401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/accounts                   401  403  403  403  403  200  401  401  401  401  401
 POST   /api/v1/accounts                   401  403  403  403  403  201  401  401  401  401  401
+POST   /api/v1/accounts/{account_id}/link 401  403  403  403  403  201  401  401  401  401  401
 PUT    /api/v1/accounts/{account_id}/roles 401 403  403  403  403  200  401  401  401  401  401
 GET    /api/v1/approvals                  401  403  403  403  403  200  401  401  401  401  401
 POST   /api/v1/approvals/{approval_id}/approve 401 403 403 403 403  200  401  401  401  401  401
@@ -82,6 +86,7 @@ GET    /api/v1/jobs/{job_id}/logs         401  200  404  404  404  200  401  401
 GET    /api/v1/jobs/{job_id}/checkpoint   401  404  404  404  404  404  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/why          401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/jobs/{job_id}/cancel       401  200  404  404  404  200  401  401  401  401  401
+POST   /api/v1/jobs/{job_id}/again        401  201  404  403  403  403  401  401  401  401  401
 GET    /api/v1/queue                      401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/usage        401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/mesh                       401  200  200  200  200  200  401  401  401  401  401
@@ -106,9 +111,12 @@ POST   /api/v1/homecomings/{group_id}/arrival 401 401 401 401 401  401  404  404
 GET    /api/v1/nodes                      401  200  200  200  200  200  401  401  401  401  401
 POST   /api/v1/nodes/codes                401  403  403  201  201  201  401  401  401  401  401
 GET    /api/v1/nodes/codes                401  403  403  200  200  200  401  401  401  401  401
+GET    /api/v1/nodes/codes/{code_id}      401  403  403  200  404  200  401  401  401  401  401
 DELETE /api/v1/nodes/codes/{code_id}      401  403  403  204  404  204  401  401  401  401  401
 GET    /api/v1/nodes/{node_id}            401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/nodes/{node_id}/why        401  404  404  200  404  200  401  401  401  401  401
+GET    /api/v1/nodes/{node_id}/evidence   401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/nodes/{node_id}/work       401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/state      401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/pardon     401  403  403  403  403  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/revoke     401  404  404  200  404  200  401  401  401  401  401
@@ -311,6 +319,8 @@ async def status_and_code(cast: Cast, caller: str, method: str, path: str) -> tu
     before = await events.newest(cast.hub.hub)
     answer = await client.request(method, f"http://hub.test{url}", **wanted)
     client.cookies.clear()
+    if path == "/api/v1/hub/check" and answer.is_success:  # it goes on in the background
+        await client.get("/hub/check", params={"wait_ms": 20_000})
     if answer.status_code >= 400:
         assert await events.newest(cast.hub.hub) == before, "a refused request changed something"
     problem = answer.headers.get("content-type") == "application/problem+json" and method != "HEAD"

@@ -12,11 +12,17 @@ from sqlalchemy import event
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import attempts as attempt_rows
-from computepool.hub.store import dependencies, dialect, groups, jobs, records
+from computepool.hub.store import dependencies, dialect, groups, jobs, outcomes, records, searching, vitals
 from computepool.hub.store.session import Connection, Tx
+from computepool.protocol.filters import EventFilter, JobFilter
 
 MANY = [f"job_{number}" for number in range(600)]
 ATTEMPTS = [f"{job_id}-1" for job_id in MANY]
+
+
+def search(connection: Connection, **wanted: Any) -> None:
+    searching.search_events(connection, EventFilter(**wanted), before=99, limit=9, window=50)
+
 
 READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "queue": (lambda c: jobs.list_queued(c, since_ms=5, limit=9), "ix_jobs_open"),
@@ -28,13 +34,33 @@ READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "states": (jobs.count_states, "ix_jobs_open"),
     "open of an account": (lambda c: jobs.count_open(c, "a"), "ix_jobs_"),
     "jobs of an account": (
-        lambda c: jobs.list_jobs(c, account_id="a", state=None, group_id=None, before="j", limit=9),
+        lambda c: jobs.list_jobs(c, JobFilter(account_id="a"), before="j", limit=9, window=50),
         "ix_jobs_account",
+    ),
+    "jobs of an account by name": (
+        lambda c: jobs.list_jobs(c, JobFilter(account_id="a", text="x"), before="j", limit=9, window=50),
+        "ix_jobs_account",
+    ),
+    "jobs of a group in some states": (
+        lambda c: jobs.list_jobs(
+            c, JobFilter(group_id="g", states=["failed"]), before=None, limit=9, window=50
+        ),
+        "ix_jobs_group",
     ),
     "dependents": (lambda c: dependencies.dependents(c, MANY), "ix_dependencies_after_id"),
     "results": (lambda c: groups.list_results(c, group_id="g", after=5, limit=9), "ix_events_results"),
     "events of a job": (lambda c: records.list_events(c, after=5, limit=9, job_id="j"), "ix_events_job"),
     "events of a node": (lambda c: records.list_events(c, after=5, limit=9, node_id="n"), "ix_events_node"),
+    "search: own": (lambda c: search(c, whose="a", text="x"), "ix_events_account"),
+    "search: own, by what happened": (lambda c: search(c, whose="a", action="node."), "ix_events_account"),
+    "search: a job": (lambda c: search(c, job_id="j", text="x"), "ix_events_job"),
+    "search: a node": (lambda c: search(c, node_id="n", action="node.o"), "ix_events_node"),
+    "search: a group": (lambda c: search(c, group_id="g"), "ix_events_group"),
+    "search: a deed": (lambda c: search(c, action="payout."), "ix_events_deeds"),
+    "names of deeds": (searching.deeds, "ix_events_deeds"),
+    "first sign-in": (vitals.anybody_signed_in, "ix_events_deeds"),
+    "outcomes of a node": (lambda c: outcomes.of_node(c, "n", before=5, limit=9), "ix_events_node"),
+    "held by a node, with its jobs": (lambda c: outcomes.held(c, "n", limit=9), "ix_attempts_live"),
     "logs": (lambda c: records.list_logs(c, job_id="j", after=5, limit=9), "ix_log_chunks_job"),
     "read by a node": (
         lambda c: artifact_rows.node_may_read(c, digest="d", node_id="n"),
@@ -65,7 +91,7 @@ def explained(url: str) -> Iterator[tuple[Connection, list[str]]]:
     @event.listens_for(engine, "before_cursor_execute")
     def explain(*said: Any) -> None:
         _, cursor, statement, parameters, _, many = said
-        if statement.startswith(("SELECT", "UPDATE")):
+        if statement.startswith(("SELECT", "UPDATE", "WITH")):
             cursor.execute(f"EXPLAIN QUERY PLAN {statement}", parameters[0] if many else parameters)
             plans.extend(row[3] for row in cursor.fetchall())
 
@@ -77,7 +103,7 @@ def explained(url: str) -> Iterator[tuple[Connection, list[str]]]:
 def check(plans: list[str], index: str) -> None:
     assert plans
     assert any(f"INDEX {index}" in line for line in plans), plans
-    harmless = ("INDEX", "json_each", "CONSTANT ROW")
+    harmless = ("INDEX", "json_each", "CONSTANT ROW", "SCAN names", "SCAN (subquery")
     scans = [line for line in plans if line.startswith("SCAN") and not any(word in line for word in harmless)]
     assert not scans, plans
 

@@ -12,6 +12,7 @@ from computepool.core.errors import InvariantViolation
 from computepool.core.jobs import JobState, Reason
 from computepool.hub.store import dependencies, jobs
 from computepool.hub.store.session import AnyRow, Connection, Store, Tx
+from computepool.protocol.filters import JobFilter
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import accepted, add_account, add_attempt, add_group, add_jobs, add_node
 from tests.store.conftest import MakeStore
@@ -251,22 +252,26 @@ async def test_pages_of_jobs_meet_without_gap_or_overlap(store: Store) -> None:
 
     account, group, mine = await store.write(unit)
 
-    async def walk(**filters: Any) -> list[str]:
+    async def walk(window: int = 1_000, **filters: Any) -> list[str]:
         found: list[str] = []
-        scope = {"account_id": None, "state": None, "group_id": None} | filters
+        before: str | None = None
         while True:
-            before = found[-1] if found else None
-            rows = await store.read(
-                lambda connection, before=before: jobs.list_jobs(connection, before=before, limit=7, **scope)
+            rows, before = await store.read(
+                lambda connection, before=before: jobs.list_jobs(
+                    connection, JobFilter(**filters), before=before, limit=7, window=window
+                )
             )
             found += [row.id for row in rows]
-            if len(rows) < 7:
+            if before is None:
                 return found
 
-    assert await walk(account_id=account) == mine[::-1]
+    for window in (1, 3, 7, 1_000):  # however many are looked at in one go
+        assert await walk(window, account_id=account) == mine[::-1]
+        assert await walk(window, text=mine[3]) == [mine[3]]
     assert await walk(group_id=group) == mine[::-1]
     assert len(await walk()) == 30
-    assert await walk(state="succeeded") == []
+    assert await walk(states=["succeeded"]) == []
+    assert len(await walk(states=["queued", "failed"])) == 30
 
 
 async def test_counts_follow_the_states(store: Store) -> None:

@@ -55,8 +55,8 @@ async def _run(hub: Hub, asked_by: str) -> None:
         broken = [rule for rule in hub.check.rules if rule.state == "broken"]
         count = len(hub.check.rules)
         sentence = f"All {count} rules hold." if not broken else f"{len(broken)} of {count} rules are broken."
-        _end(hub, state="done", sentence=sentence, broken=len(broken))
         await hub.store.write(lambda tx: _tell(tx, asked_by, sentence, broken))
+        _end(hub, state="done", sentence=sentence, broken=len(broken))
     except Exception as error:
         logger.exception("check.failed")
         _end(hub, state="failed", sentence=f"The rules could not be checked: {error}")

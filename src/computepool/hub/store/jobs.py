@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    FromClause,
     Select,
     bindparam,
     case,
@@ -119,18 +118,18 @@ def _lock_jobs(name: str) -> Select[Any]:
     return dialect.for_update(name, wanted)
 
 
-def _matching(table: FromClause, wanted: JobFilter) -> list[ColumnElement[bool]]:
+def _matching(wanted: JobFilter) -> list[ColumnElement[bool]]:
     """What no index says."""
     found: list[ColumnElement[bool]] = []
     if wanted.states:
-        found.append(table.c.state.in_(wanted.states))
+        found.append(jobs.c.state.in_(wanted.states))
     if wanted.kind is not None:
-        found.append(table.c.kind == wanted.kind)
+        found.append(jobs.c.kind == wanted.kind)
     if wanted.node_id is not None:
-        found.append(table.c.node_id == wanted.node_id)
+        found.append(jobs.c.node_id == wanted.node_id)
     if wanted.text:
-        words = [table.c[name].icontains(wanted.text, autoescape=True) for name in ("name", "key")]
-        found.append(or_(*words, table.c.id == wanted.text))
+        words = [jobs.c[name].icontains(wanted.text, autoescape=True) for name in ("name", "key")]
+        found.append(or_(*words, jobs.c.id == wanted.text))
     return found
 
 
@@ -147,14 +146,18 @@ def list_jobs(
     led += [] if before is None else [jobs.c.id < before]
     led += [] if wanted.since_id is None else [jobs.c.id >= wanted.since_id]
     led += [] if wanted.until_id is None else [jobs.c.id < wanted.until_id]
-    newest = jobs.c.id.desc()
-    near = select(*_WITHOUT_BLOBS).where(*led).order_by(newest).limit(window).subquery("near")
-    found = select(near).where(*_matching(near, wanted)).order_by(near.c.id.desc()).limit(limit)
-    rows = connection.execute(found).all()
-    if len(rows) == limit:
-        return rows, rows[-1].id
-    last = select(jobs.c.id).where(*led).order_by(newest).offset(window - 1).limit(1)
-    return rows, connection.execute(last).scalar()
+    newest, matching = jobs.c.id.desc(), _matching(wanted)
+    last: str | None = None
+    if matching:
+        # Where to stop, whatever is found until there.
+        end = select(jobs.c.id).where(*led).order_by(newest).offset(window - 1).limit(1)
+        last = connection.execute(end).scalar()
+    if last is not None:
+        led.append(jobs.c.id >= last)
+    rows = connection.execute(
+        select(*_WITHOUT_BLOBS).where(*led, *matching).order_by(newest).limit(limit)
+    ).all()
+    return rows, rows[-1].id if len(rows) == limit else last
 
 
 def count_group(connection: Connection, group_id: str) -> dict[str, int]:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, FromClause, func, or_, select
+from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from computepool.hub.store.session import AnyRow
-from computepool.hub.store.tables import HAS_NO_JOB, events
+from computepool.hub.store.tables import HAS_NO_JOB, IS_IN_GROUP, events
 from computepool.protocol.filters import EventFilter
 
 #: Families of events that are about a job, nearly all there are. Every other event names none.
@@ -53,18 +53,20 @@ def _look(
     limit, window, newest = order
     if wanted.is_foreign():
         return Found()
-    led = [*_led(connection, wanted), begin]
+    led = _led(connection, wanted)
     by = events.c.seq.desc() if newest else events.c.seq
-    near = select(events).where(*led).order_by(by).limit(window).subquery("near")
-    again = near.c.seq.desc() if newest else near.c.seq
-    matching = _matching(near, wanted)
-    rows = connection.execute(select(near).where(*matching).order_by(again).limit(limit)).all()
+    matching = _matching(wanted)
+    last = None
+    if matching:
+        # Where to stop, whatever is found until there: read from the index alone.
+        end = select(events.c.seq, events.c.at_ms).where(*led, begin).order_by(by)
+        last = connection.execute(end.offset(window - 1).limit(1)).first()
+    if last is not None:
+        matching.append(events.c.seq >= last.seq if newest else events.c.seq <= last.seq)
+    found = select(events).where(*led, begin, *matching).order_by(by).limit(limit)
+    rows = connection.execute(found).all()
     if len(rows) == limit:
-        return Found(rows, rows[-1].seq, rows[-1].at_ms)
-    if not matching and limit <= window:
-        return Found(rows)
-    seen = select(events.c.seq, events.c.at_ms).where(*led).order_by(by).offset(window - 1).limit(1)
-    last = connection.execute(seen).first()
+        last = rows[-1]
     return Found(rows) if last is None else Found(rows, last.seq, last.at_ms)
 
 
@@ -87,10 +89,11 @@ def _led(connection: Connection, wanted: EventFilter) -> list[Any]:
     """What an index finds."""
     leading = wanted.leading()
     found: list[Any] = [events.c[name] == value for name, value in leading.items()]
-    if not leading and wanted.action and is_deed(wanted.action):
-        named = [name for name in deeds(connection) if name.startswith(wanted.action)]
-        found += [HAS_NO_JOB, events.c.action.in_(named)]
-    return found
+    found += [IS_IN_GROUP] if "group_id" in leading else []
+    if leading or not wanted.action or not is_deed(wanted.action):
+        return found
+    named = [name for name in deeds(connection) if name.startswith(wanted.action)]
+    return [HAS_NO_JOB, events.c.action.in_(named)]
 
 
 def deeds(connection: Connection) -> list[str]:
@@ -108,22 +111,22 @@ def is_deed(action: str) -> bool:
     return not any(family.startswith(action) or action.startswith(family) for family in OF_JOBS)
 
 
-def _matching(table: FromClause, wanted: EventFilter) -> list[ColumnElement[bool]]:
+def _matching(wanted: EventFilter) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = []
     if wanted.action:
-        found.append(table.c.action.startswith(wanted.action, autoescape=True))
+        found.append(events.c.action.startswith(wanted.action, autoescape=True))
     if wanted.actor is not None:
-        found.append(table.c.actor == wanted.actor)
+        found.append(events.c.actor == wanted.actor)
     if wanted.since_ms is not None:
-        found.append(table.c.at_ms >= wanted.since_ms)
+        found.append(events.c.at_ms >= wanted.since_ms)
     if wanted.until_ms is not None:
-        found.append(table.c.at_ms <= wanted.until_ms)
+        found.append(events.c.at_ms <= wanted.until_ms)
     if wanted.text:
-        words = [table.c[name].icontains(wanted.text, autoescape=True) for name in _TEXTS]
+        words = [events.c[name].icontains(wanted.text, autoescape=True) for name in _TEXTS]
         words.append(
-            table.c.data.icontains(json.dumps(wanted.text)[1:-1], autoescape=True)
+            events.c.data.icontains(json.dumps(wanted.text)[1:-1], autoescape=True)
         )  # as JSON writes it
-        names = [table.c[name] == wanted.text for name in _IDS]
+        names = [events.c[name] == wanted.text for name in _IDS]
         found.append(or_(*words, *names))
     return found
 

@@ -36,6 +36,9 @@ _QUEUED = "state = 'queued'"
 _OPEN = "state IN ('queued', 'leased', 'running')"
 _LIVE = "state IN ('leased', 'running')"
 _OF_NODE = "role = 'node'"
+# Conditions that only a query which repeats them fulfils: SQLite would take these indexes, or others, by mistake.
+_IN_GROUP = "coalesce(group_id, '') <> ''"
+_NO_JOB = "coalesce(job_id, '') = ''"
 _FINAL = "final AND group_id IS NOT NULL"
 
 
@@ -469,10 +472,11 @@ Index("ix_events_job", events.c.job_id)
 Index("ix_events_account", events.c.account_id, events.c.seq)
 Index("ix_events_results", events.c.group_id, events.c.seq, **_where(_FINAL))
 Index("ix_events_node", events.c.node_id, events.c.seq, **_where("node_id IS NOT NULL"))
-Index("ix_events_group", events.c.group_id, events.c.seq, **_where("group_id IS NOT NULL"))
+Index("ix_events_group", events.c.group_id, events.c.seq, **_where(_IN_GROUP))
 #: What people and the hub did, by its name. Nearly all events are of jobs, and those are found otherwise.
-Index("ix_events_deeds", events.c.action, events.c.seq, **_where("job_id IS NULL"))
-HAS_NO_JOB = text("events.job_id IS NULL")
+Index("ix_events_deeds", events.c.action, events.c.seq, **_where(_NO_JOB))
+IS_IN_GROUP = text(_IN_GROUP.replace("group_id", "events.group_id"))
+HAS_NO_JOB = text(_NO_JOB.replace("job_id", "events.job_id"))
 IS_FINAL = text("events.final AND events.group_id IS NOT NULL")
 
 idempotency = Table(

@@ -53,8 +53,8 @@ def _joining() -> None:
 
 
 def _searching() -> None:
-    _partial_index("ix_events_group", "events", ["group_id", "seq"], where="group_id IS NOT NULL")
-    _partial_index("ix_events_deeds", "events", ["action", "seq"], where="job_id IS NULL")
+    _partial_index("ix_events_group", "events", ["group_id", "seq"], where="coalesce(group_id, '') <> ''")
+    _partial_index("ix_events_deeds", "events", ["action", "seq"], where="coalesce(job_id, '') = ''")
 
 
 def _partial_index(name: str, table: str, columns: list[str], *, where: str) -> None:
