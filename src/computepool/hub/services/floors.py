@@ -139,7 +139,8 @@ def _check_economy(table: PriceTable, floor: int | None) -> None:
 def _default_sentence(floor: int | None, nodes: int) -> str:
     count = "1 node" if nodes == 1 else f"{nodes} nodes"
     if floor is None:
-        return f"There is no default floor: {count} of yours without one take any price."
+        take = "takes" if nodes == 1 else "take"
+        return f"There is no default floor: {count} of yours without one {take} any price."
     return f"The default floor is {format_credits(floor)} a unit-hour after the fee; it holds for {count} of yours."
 
 

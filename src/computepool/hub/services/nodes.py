@@ -96,7 +96,7 @@ def view(
 
 
 def _pardonable(principal: Principal | None, known: Reputation) -> bool:
-    struck = known.strikes > 0 or known.banned_at_ms is not None
+    struck = bool(known.banned_at_ms or known.struck_at_ms)
     return struck and principal is not None and principal.is_admin
 
 
