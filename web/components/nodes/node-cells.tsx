@@ -1,6 +1,7 @@
 "use client";
 // A node in few words: what it is, whether it works, and how its claim stands.
-import { Badge, StateBadge } from "@/components/ui/badge";
+import { StateBadge } from "@/components/ui/badge";
+import { classes } from "@/components/ui/classes";
 import { Progress } from "@/components/ui/progress";
 import type { Schemas } from "@/lib/api/client";
 import { megabytes } from "@/lib/format";
@@ -18,29 +19,31 @@ export function NodeState({ node }: { node: NodeView }) {
   );
 }
 
-const STANDING = { confirmed: "good", lowered: "warn" } as const;
-
 /** The tier that counts, and how that came about. */
 export function NodeTier({ node }: { node: NodeView }) {
   const found = node.hardware;
-  const standing = found?.standing ?? "claimed";
+  const lowered = found?.standing === "lowered";
   return (
-    <span className="inline-flex min-w-0 items-center gap-2" title={found?.sentence}>
-      <span className="truncate font-medium">{node.tier}</span>
-      <Badge tone={standing in STANDING ? STANDING[standing as keyof typeof STANDING] : "neutral"}>
-        {standing === "lowered" ? `claims ${found?.claimed}` : standing}
-      </Badge>
+    <span title={found?.sentence} className="block min-w-0">
+      <span className="block truncate">{node.tier}</span>
+      <span className={classes("block truncate text-sm", lowered ? "text-warn" : "text-muted")}>
+        {lowered ? `claims ${found.claimed}` : (found?.standing ?? "claimed")}
+      </span>
     </span>
   );
 }
 
-/** "8 cores · 16.4 GB · 2 × RTX 4090". */
-export function hardwareWords(node: NodeView): string {
-  const { cores, ram_mb, gpus = [] } = node.profile;
+/** Its cards by name: "2 × NVIDIA H100"; empty without any. */
+export function cardWords(node: NodeView): string {
   const names = new Map<string, number>();
-  for (const gpu of gpus) names.set(gpu.name, (names.get(gpu.name) ?? 0) + 1);
-  const cards = [...names].map(([name, many]) => (many > 1 ? `${many} × ${name}` : name));
-  return [`${cores} ${cores === 1 ? "core" : "cores"}`, megabytes(ram_mb), ...cards].join(" · ");
+  for (const gpu of node.profile.gpus ?? []) names.set(gpu.name, (names.get(gpu.name) ?? 0) + 1);
+  return [...names].map(([name, many]) => (many > 1 ? `${many} × ${name}` : name)).join(", ");
+}
+
+/** "8 cores · 16.4 GB". */
+export function coreWords(node: NodeView): string {
+  const { cores, ram_mb } = node.profile;
+  return `${cores} ${cores === 1 ? "core" : "cores"} · ${megabytes(ram_mb)}`;
 }
 
 /** A score from 0 to 1 as a bar with its number. */

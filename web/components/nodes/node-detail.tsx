@@ -9,7 +9,7 @@ import { type Tab, Tabs } from "@/components/ui/tabs";
 import { useUnsaved } from "@/lib/unsaved";
 import { useParam } from "@/lib/use-params";
 import { NodeActions } from "./node-actions";
-import { NodeState, NodeTier, type NodeView } from "./node-cells";
+import { NodeState, type NodeView } from "./node-cells";
 import { NodeEarnings } from "./node-earnings";
 import { NodeOverview } from "./node-overview";
 import { NodeReputation } from "./node-reputation";
@@ -59,14 +59,14 @@ function Known({ node }: { node: NodeView }) {
           </span>
         </>
       }
-      note={node.sentence}
+      note={
+        <>
+          {node.sentence} Lent by {node.owner_name}.
+        </>
+      }
       actions={<NodeActions node={node} />}
     >
       {leaving}
-      <p className="-mt-2 flex flex-wrap items-center gap-x-3 gap-y-1 text-muted">
-        <span>{node.owner_name}</span>
-        <NodeTier node={node} />
-      </p>
       <Tabs label="About this node" tabs={tabs} value={tab || "overview"} onChange={setTab} />
     </Page>
   );

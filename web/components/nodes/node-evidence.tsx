@@ -7,7 +7,9 @@ import { type Column, DataTable } from "@/components/ui/data-table";
 import { Empty, Failure, SkeletonRows } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
+import { shortId } from "@/lib/format";
 import { PAGED, useRows } from "@/lib/paging";
+import { useRole } from "@/lib/session";
 import type { NodeView } from "./node-cells";
 
 type Row = Schemas["EvidenceRow"];
@@ -21,6 +23,7 @@ export function NodeEvidence({ node }: { node: NodeView }) {
     PAGED,
   );
   const { rows, more } = useRows(query, (page) => page.rows);
+  const admin = useRole("admin");
   const exact = query.data?.pages[0]?.exact ?? true;
   return (
     <Card
@@ -33,7 +36,7 @@ export function NodeEvidence({ node }: { node: NodeView }) {
       {query.data ? (
         <DataTable
           label="Evidence"
-          columns={COLUMNS}
+          columns={columns(admin || !exact)}
           rows={rows}
           rowKey={(row) => `${row.at_ms}-${row.job_id}-${row.evidence}-${rows.indexOf(row)}`}
           more={more}
@@ -59,47 +62,50 @@ function tone(row: Row): Tone {
   return row.success ? "good" : "neutral";
 }
 
-const COLUMNS: Column<Row>[] = [
-  {
-    key: "what",
-    title: "What happened",
-    width: "minmax(10rem,3fr)",
-    cell: (row) => (
-      <>
-        <span className="block truncate" title={row.sentence}>
-          {row.sentence}
-        </span>
-        <span className="block truncate text-muted text-sm">
-          {[row.evidence.replaceAll("_", " "), row.job_kind, row.own && "the owner's job", row.reason]
-            .filter(Boolean)
-            .join(" · ")}
-        </span>
-      </>
-    ),
-  },
-  {
-    key: "weight",
-    title: "Counts",
-    width: "6rem",
-    cell: (row) => (
-      <Badge tone={tone(row)}>
-        {row.strike ? "strike" : row.weight === 0 ? "nothing" : `${row.success === false ? "−" : "+"}${row.weight}`}
-      </Badge>
-    ),
-  },
-  {
-    key: "job",
-    title: "Job",
-    width: "6rem",
-    from: "sm",
-    cell: (row) =>
-      row.job_id && row.own ? (
-        <Link href={`/jobs?id=${encodeURIComponent(row.job_id)}` as Route} className="link">
-          its job
-        </Link>
-      ) : (
-        <span className="text-muted">–</span>
+/** Others' jobs are theirs to look at; an administrator's, too. */
+function columns(all: boolean): Column<Row>[] {
+  return [
+    {
+      key: "what",
+      title: "What happened",
+      width: "minmax(10rem,3fr)",
+      cell: (row) => (
+        <>
+          <span className="block truncate" title={row.sentence}>
+            {row.sentence}
+          </span>
+          <span className="block truncate text-muted text-sm">
+            {[row.evidence.replaceAll("_", " "), row.job_kind, row.own && "the owner's job", row.reason]
+              .filter(Boolean)
+              .join(" · ")}
+          </span>
+        </>
       ),
-  },
-  { key: "when", title: "When", width: "6.5rem", right: true, cell: (row) => <Ago ms={row.at_ms} /> },
-];
+    },
+    {
+      key: "weight",
+      title: "Counts",
+      width: "6rem",
+      cell: (row) => (
+        <Badge tone={tone(row)}>
+          {row.strike ? "strike" : row.weight === 0 ? "nothing" : `${row.success === false ? "−" : "+"}${row.weight}`}
+        </Badge>
+      ),
+    },
+    {
+      key: "job",
+      title: "Job",
+      width: "8rem",
+      from: "sm",
+      cell: (row) =>
+        row.job_id && (row.own || all) ? (
+          <Link href={`/jobs?id=${encodeURIComponent(row.job_id)}` as Route} className="link">
+            {shortId(row.job_id)}
+          </Link>
+        ) : (
+          <span className="text-muted">–</span>
+        ),
+    },
+    { key: "when", title: "When", width: "6.5rem", right: true, cell: (row) => <Ago ms={row.at_ms} /> },
+  ];
+}

@@ -4,7 +4,7 @@ import { Card, Fact, Facts } from "@/components/ui/card";
 import { Ago, Moment } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
 import { count, megabytes } from "@/lib/format";
-import { hardwareWords, type NodeView } from "./node-cells";
+import { cardWords, coreWords, type NodeView } from "./node-cells";
 
 type Scores = Schemas["ScoresView"];
 
@@ -35,7 +35,7 @@ export function NodeHardware({ node }: { node: NodeView }) {
   const found = node.hardware;
   const { profile } = node;
   return (
-    <Card title="Hardware" note={hardwareWords(node)}>
+    <Card title="Hardware" note={[coreWords(node), cardWords(node)].filter(Boolean).join(" · ")}>
       <div className="grid gap-4">
         {found && <p>{found.sentence}</p>}
         <Facts columns={3}>

@@ -16,7 +16,7 @@ import { $api } from "@/lib/api/client";
 import { PAGED, useRows } from "@/lib/paging";
 import { useRole } from "@/lib/session";
 import { useSetParams } from "@/lib/use-params";
-import { hardwareWords, NodeState, NodeTier, type NodeView, ScoreBar } from "./node-cells";
+import { cardWords, coreWords, NodeState, NodeTier, type NodeView, ScoreBar } from "./node-cells";
 import { NodeFilters } from "./node-filters";
 
 const EVERY_MS = 5000; // nodes of others tell nobody when they come and go
@@ -126,15 +126,22 @@ const COLUMNS: Column<NodeView>[] = [
     ),
   },
   { key: "state", title: "State", width: "minmax(7rem,8rem)", cell: (node) => <NodeState node={node} /> },
-  { key: "tier", title: "Tier", width: "minmax(11rem,1.2fr)", from: "sm", cell: (node) => <NodeTier node={node} /> },
+  { key: "tier", title: "Tier", width: "minmax(6.5rem,9rem)", from: "sm", cell: (node) => <NodeTier node={node} /> },
   {
     key: "hardware",
     title: "Hardware",
     width: "minmax(12rem,2fr)",
     from: "md",
-    cell: (node) => <span title={hardwareWords(node)}>{hardwareWords(node)}</span>,
+    cell: (node) => (
+      <>
+        <span className="block truncate">{coreWords(node)}</span>
+        <span className="block truncate text-muted text-sm" title={cardWords(node)}>
+          {cardWords(node) || "no card"}
+        </span>
+      </>
+    ),
   },
-  { key: "isolation", title: "Isolation", width: "7rem", from: "xl", cell: (node) => node.profile.isolation },
+  { key: "isolation", title: "Isolation", width: "8rem", from: "xl", cell: (node) => node.profile.isolation },
   {
     key: "region",
     title: "Region",

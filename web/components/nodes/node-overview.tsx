@@ -13,13 +13,18 @@ export function NodeOverview({ node }: { node: NodeView }) {
     <div className="grid gap-5">
       <Now node={node} />
       <div className="grid min-w-0 gap-5 xl:grid-cols-2 xl:items-start">
-        {node.can_manage && <NodeWork node={node} />}
-        {node.can_manage && <NodeWhy node={node} />}
-        <NodeHardware node={node} />
+        {node.can_manage && (
+          <div className="grid min-w-0 gap-5">
+            <NodeWork node={node} />
+            <NodeWhy node={node} />
+          </div>
+        )}
         <div className="grid min-w-0 gap-5">
+          <NodeHardware node={node} />
           <Sandbox node={node} />
-          <About node={node} />
+          {node.can_manage && <About node={node} />}
         </div>
+        {!node.can_manage && <About node={node} />}
       </div>
     </div>
   );
