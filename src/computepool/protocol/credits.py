@@ -102,6 +102,7 @@ class CostView(Reply):
     hold: int | None = None
     refund: int | None = None
     total: int | None = None  #: of all runs; the other numbers are of one
+    so_far: int | None = None  #: what the run that goes on would cost if it succeeded now; null: nothing runs
     runs: int | None = None  #: that were paid for
     lines: list[CostLine] = []
     sentence: str

@@ -2433,6 +2433,8 @@ export interface components {
             refund?: number | null;
             /** Total */
             total?: number | null;
+            /** So Far */
+            so_far?: number | null;
             /** Runs */
             runs?: number | null;
             /**

@@ -8,9 +8,9 @@ from typing import Any
 from computepool.core import bills
 from computepool.core.bills import Bill
 from computepool.core.errors import InvariantViolation, NotFound
-from computepool.core.jobs import TERMINAL, JobState
+from computepool.core.jobs import TERMINAL, AttemptState, JobState
 from computepool.core.money import format_credits
-from computepool.core.pricing import PriceTable, Zone
+from computepool.core.pricing import PriceTable, Zone, billed_ms, charge_of
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import attempts as attempt_rows
@@ -83,7 +83,7 @@ def _bill(row: AnyRow, table: PriceTable) -> Bill:
 async def explain(hub: Hub, principal: Principal, job_id: str) -> CostView:
     facts = visible(principal, await hub.store.read(lambda connection: load(connection, job_id)))
     if _is_submitter(principal, facts):
-        return _to_submitter(facts)
+        return _to_submitter(facts, now_ms=hub.now_ms())
     return _to_owner(facts, principal.account_id)
 
 
@@ -100,7 +100,7 @@ def _is_submitter(principal: Principal, facts: Facts) -> bool:
     return principal.is_admin or principal.account_id == facts.job.account_id
 
 
-def _to_submitter(facts: Facts) -> CostView:
+def _to_submitter(facts: Facts, *, now_ms: int) -> CostView:
     job = facts.job
     own: dict[str, Any] = {"role": "submitter", "max_price": job.ceiling, "hold": job.hold}
     if facts.paid:
@@ -118,7 +118,21 @@ def _to_submitter(facts: Facts) -> CostView:
         back = f"; the {format_credits(job.hold)} credits set aside came back" if job.hold else ""
         sentence = f"The job {_ENDED[JobState(job.state)]}it cost nothing{back}."
         return _view(facts, sentence, settled=True, charge=0, total=0, refund=job.hold, **own)
-    return _view(facts, _so_far(facts), settled=False, **own)
+    return _view(facts, _so_far(facts), settled=False, so_far=_if_done(facts, now_ms), **own)
+
+
+def _if_done(facts: Facts, now_ms: int) -> int | None:
+    """What the run that goes on would cost if it succeeded now. None: nothing runs."""
+    run = facts.attempts[-1] if facts.attempts else None
+    if run is None or run.state != AttemptState.RUNNING or run.started_at_ms is None:
+        return None
+    ran_ms = billed_ms(
+        reported_ms=now_ms - run.started_at_ms,
+        leased_at_ms=run.leased_at_ms,
+        accepted_at_ms=now_ms,
+        longest_ms=facts.job.longest_ms,
+    )
+    return min(facts.job.hold, charge_of(run.price, ran_ms))
 
 
 def _wrong(job: AnyRow, moved: str) -> str:

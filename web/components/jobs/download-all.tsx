@@ -1,0 +1,55 @@
+"use client";
+import { type ReactNode, useState } from "react";
+import { Code } from "@/components/ui/copy";
+import { Dialog } from "@/components/ui/dialog";
+import { useToast } from "@/components/ui/toast";
+import { bytes } from "@/lib/format";
+import { zip, zipEntry } from "@/lib/zip";
+import { readArtifact } from "./artifacts";
+import { saveFile } from "./save";
+
+/** More than this is better fetched by a program that can go on after a break. */
+const TOGETHER_MAX = 500 * 1000 * 1000;
+
+interface DownloadAllProps {
+  files: { name: string; digest: string; size: number }[];
+  name: string; // of the archive, without its ending
+  hint: string; // the command that fetches the same
+  trigger: (save: () => void, pending: boolean) => ReactNode;
+}
+
+/** All files in one archive; a single one as it is. */
+export function DownloadAll({ files, name, hint, trigger }: DownloadAllProps) {
+  const say = useToast();
+  const [pending, setPending] = useState(false);
+  const [large, setLarge] = useState(false);
+  const size = files.reduce((sum, file) => sum + file.size, 0);
+  const save = async () => {
+    if (size > TOGETHER_MAX) return setLarge(true);
+    setPending(true);
+    try {
+      const [only] = files;
+      if (files.length === 1 && only) return saveFile(await readArtifact(only.digest), only.name);
+      const entries = [];
+      for (const file of files) entries.push(await zipEntry(file.name, await readArtifact(file.digest)));
+      saveFile(zip(entries), `${name}.zip`);
+    } catch (error) {
+      say.failed(error);
+    } finally {
+      setPending(false);
+    }
+  };
+  return (
+    <>
+      {trigger(() => void save(), pending)}
+      <Dialog
+        open={large}
+        onClose={() => setLarge(false)}
+        title="That is much at once"
+        note={`The files have ${bytes(size)} together. Download them one by one, or with a command that goes on after a break:`}
+      >
+        <Code label="Command to fetch the files" text={hint} />
+      </Dialog>
+    </>
+  );
+}

@@ -1,0 +1,18 @@
+"use client";
+import { isOver, type JobDetail } from "./job-page";
+import { LogView } from "./log-view";
+import { useLogs } from "./use-logs";
+
+export function JobLogs({ job }: { job: JobDetail }) {
+  const over = isOver(job);
+  // Which run's output counts is decided at the end, where several ran.
+  const generation = over && (job.tries?.length ?? 0) > 1 ? "final" : "live";
+  const logs = useLogs(job.id, generation);
+  const empty =
+    logs.ended || over
+      ? "The job printed nothing."
+      : job.state === "running"
+        ? "The job has printed nothing yet. Lines appear here as it prints them."
+        : "What the job prints appears here as soon as it runs.";
+  return <LogView logs={logs} jobId={job.id} empty={empty} />;
+}

@@ -1,0 +1,116 @@
+"use client";
+// One job: what it is, how it is, and what came of it.
+import { ArrowLeft } from "lucide-react";
+import Link from "next/link";
+import { StateBadge } from "@/components/ui/badge";
+import { ButtonLink } from "@/components/ui/button";
+import { Page } from "@/components/ui/page";
+import { Empty, Failure } from "@/components/ui/states";
+import { Tabs } from "@/components/ui/tabs";
+import { $api, type Schemas } from "@/lib/api/client";
+import { asProblem } from "@/lib/api/problem";
+import { useParam } from "@/lib/use-params";
+import { JobActions } from "./job-actions";
+import { JobAttempts } from "./job-attempts";
+import { JobCost } from "./job-cost";
+import { JobFiles } from "./job-files";
+import { JobLogs } from "./job-logs";
+import { PageSkeleton } from "./job-skeleton";
+import { JobSpec } from "./job-spec";
+import { JobError, JobSummary } from "./job-summary";
+import { JobTimeline } from "./job-timeline";
+import { JobUsage } from "./job-usage";
+import { JobWhy } from "./job-why";
+
+export type JobDetail = Schemas["JobDetail"];
+
+const LIVE_MS = 3000; // progress is told without events
+
+export function isOver(job: { finished_at_ms?: number | null }): boolean {
+  return job.finished_at_ms !== null && job.finished_at_ms !== undefined;
+}
+
+export function JobPage({ id }: { id: string }) {
+  const query = $api.useQuery(
+    "get",
+    "/jobs/{job_id}",
+    { params: { path: { job_id: id } } },
+    { refetchInterval: ({ state }) => (state.data && isOver(state.data) ? false : LIVE_MS) },
+  );
+  const job = query.data;
+  if (job) return <Known job={job} />;
+  if (query.error) return <Unknown id={id} error={query.error} retry={() => void query.refetch()} />;
+  return <PageSkeleton />;
+}
+
+function Known({ job }: { job: JobDetail }) {
+  const [tab, setTab] = useParam("tab");
+  const waits = job.state === "queued" || job.state === "failed" || job.state === "expired";
+  return (
+    <Page
+      title={job.name}
+      above={<Back />}
+      heading={
+        <>
+          <bdi>{job.name}</bdi>
+          {job.key && <bdi className="ml-2 font-normal text-muted">{job.key}</bdi>}
+        </>
+      }
+      note={
+        <span className="mt-1.5 flex flex-wrap items-center gap-x-3 gap-y-1" aria-live="polite">
+          <StateBadge state={job.state} />
+          <bdi className="break-words">{job.status}</bdi>
+        </span>
+      }
+      actions={<JobActions job={job} />}
+    >
+      <JobError job={job} />
+      {waits && <JobWhy jobId={job.id} state={job.state} />}
+      <JobSummary job={job} />
+      <Tabs
+        label="Parts of the job"
+        value={tab}
+        onChange={setTab}
+        tabs={[
+          { value: "logs", label: "Output", content: <JobLogs job={job} /> },
+          { value: "files", label: "Results and files", content: <JobFiles job={job} /> },
+          { value: "timeline", label: "Timeline", content: <JobTimeline job={job} /> },
+          { value: "attempts", label: `Attempts (${job.tries?.length ?? 0})`, content: <JobAttempts job={job} /> },
+          { value: "usage", label: "Usage", content: <JobUsage job={job} /> },
+          { value: "cost", label: "Cost", content: <JobCost job={job} /> },
+          { value: "spec", label: "What it runs", content: <JobSpec job={job} /> },
+        ]}
+      />
+    </Page>
+  );
+}
+
+function Back() {
+  return (
+    <Link href="/jobs" className="mb-1 flex w-fit items-center gap-1.5 text-muted text-sm no-underline hover:text-ink">
+      <ArrowLeft size={15} aria-hidden="true" /> Jobs
+    </Link>
+  );
+}
+
+function Unknown({ id, error, retry }: { id: string; error: unknown; retry: () => void }) {
+  const problem = asProblem(error);
+  const isWrong = problem.status === 404 || problem.status === 422;
+  return (
+    <Page title={isWrong ? "No such job" : "Job"} above={<Back />}>
+      {isWrong ? (
+        <Empty title={problem.status === 404 ? problem.detail : "That is no id of a job."}>
+          <p className="break-all font-mono text-sm">
+            <bdi>{id.slice(0, 100)}</bdi>
+          </p>
+          <p>Look at the address again, or sign in as whoever submitted it.</p>
+          <div>
+            <ButtonLink href="/jobs">All jobs</ButtonLink>
+          </div>
+        </Empty>
+      ) : (
+        <Failure error={error} retry={retry} />
+      )}
+    </Page>
+  );
+}

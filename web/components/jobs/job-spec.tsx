@@ -1,0 +1,130 @@
+"use client";
+import type { Route } from "next";
+import { ButtonLink } from "@/components/ui/button";
+import { Card, Fact, Facts } from "@/components/ui/card";
+import { Code } from "@/components/ui/copy";
+import { Money } from "@/components/ui/values";
+import { hubUrl, type Schemas } from "@/lib/api/client";
+import { bytes, count, duration, megabytes } from "@/lib/format";
+import type { JobDetail } from "./job-page";
+
+type Needs = Schemas["Needs"];
+
+/** What was submitted: the work, and what it needs. */
+export function JobSpec({ job }: { job: JobDetail }) {
+  const { spec } = job;
+  return (
+    <div className="grid gap-4">
+      <Card title="The work" note={spec.kind} aside={<Change job={job} />}>
+        <div className="grid gap-3">
+          {spec.source && <Code label="Source" text={spec.source} />}
+          {spec.argv.length > 0 && (
+            <Code label={spec.kind === "command" ? "Command" : "Arguments"} text={spec.argv.map(shown).join(" ")} wrap />
+          )}
+          <Called job={job} />
+        </div>
+      </Card>
+      <Card title="What it needs">
+        <Facts columns={3}>
+          <NeedFacts needs={spec.needs} />
+          <Fact name="Longest run">{duration(spec.timeout_s * 1000)}</Fact>
+          <Fact name="Most it may cost">
+            <Money micro={job.max_price} unit /> <span className="text-muted">per hour</span>
+          </Fact>
+          <Fact name="Checked by">
+            {job.verify}
+            {job.compare !== "exact" && <span className="text-muted">, compared by {job.compare}</span>}
+          </Fact>
+          <Fact name="Saves where it is">{spec.moves ? "yes, and moves" : spec.checkpoints ? "yes" : "no"}</Fact>
+          <Fact name="Sealed">
+            {spec.seal_to ? <span className="break-all font-mono text-sm">to {spec.seal_to}</span> : "no"}
+          </Fact>
+          <Words name="Labels" words={spec.labels} />
+        </Facts>
+      </Card>
+      <Card title="Its surroundings">
+        <Facts columns={3}>
+          <Words name="Packages" words={spec.dependencies} none="none besides Python’s own" />
+          <Words name="Variables (names only)" words={Object.keys(spec.env)} none="none" />
+          <Words name="May reach" words={spec.net} none="no network" />
+        </Facts>
+      </Card>
+    </div>
+  );
+}
+
+/** A word of a command line as it can be typed. */
+function shown(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
+function Change({ job }: { job: JobDetail }) {
+  if (job.spec.kind !== "script" && job.spec.kind !== "command") return null;
+  return (
+    <ButtonLink small href={`/submit?from=${encodeURIComponent(job.id)}` as Route}>
+      Change and submit
+    </ButtonLink>
+  );
+}
+
+/** Functions travel as Python's own bytes, which no page opens. */
+function Called({ job }: { job: JobDetail }) {
+  const { spec } = job;
+  if (!spec.function && !spec.function_artifact) return null;
+  return (
+    <p className="text-muted">
+      {spec.kind === "class" ? "A job class" : "A Python function"}, pickled
+      {spec.function && `, ${bytes(Math.floor((spec.function.length * 3) / 4))}`}.{" "}
+      {spec.function_artifact && (
+        <a className="link" href={hubUrl(["artifacts", spec.function_artifact])} download={`${job.id}-function.pickle`}>
+          Download it
+        </a>
+      )}
+    </p>
+  );
+}
+
+function NeedFacts({ needs }: { needs: Needs }) {
+  return (
+    <>
+      <Fact name="Cores">{count(needs.cores)}</Fact>
+      <Fact name="Memory and disk">
+        {megabytes(needs.ram_mb)} <span className="text-muted">·</span> {megabytes(needs.disk_mb)}
+      </Fact>
+      <Fact name="Cards">
+        {needs.gpus === 0 ? "none" : count(needs.gpus)}
+        {needs.vram_mb > 0 && ` with ${megabytes(needs.vram_mb)} each`}
+      </Fact>
+      <Words name="Tiers" words={needs.tiers} />
+      <Words name="Regions" words={needs.regions} />
+      <Words name="Tags" words={needs.tags} />
+      <Words name="Rather on" words={needs.prefer_tags} />
+      <Words name="Never on" words={[...needs.exclude_tags, ...needs.exclude_hosts]} />
+      <Words name="Properties" words={Object.entries(needs.properties).map(([name, value]) => `${name}=${value}`)} />
+      {needs.host && <Fact name="Only on">{needs.host}</Fact>}
+      {needs.python && <Fact name="Python">{needs.python}</Fact>}
+      {needs.isolation && <Fact name="Isolation">at least {needs.isolation}</Fact>}
+      {needs.mesh_version && <Fact name="Mesh version">{needs.mesh_version}</Fact>}
+    </>
+  );
+}
+
+/** Nothing where there are none, unless that says something. */
+function Words({ name, words, none }: { name: string; words: string[]; none?: string }) {
+  if (words.length === 0 && !none) return null;
+  return (
+    <Fact name={name}>
+      {words.length === 0 ? (
+        <span className="text-muted">{none}</span>
+      ) : (
+        <span className="flex flex-wrap gap-x-2 gap-y-1">
+          {words.map((word) => (
+            <bdi key={word} className="break-all rounded-md bg-sunken px-1.5 font-mono text-sm">
+              {word}
+            </bdi>
+          ))}
+        </span>
+      )}
+    </Fact>
+  );
+}

@@ -1,0 +1,155 @@
+"use client";
+import type { Route } from "next";
+import Link from "next/link";
+import { Badge, type Tone } from "@/components/ui/badge";
+import { Card, Fact, Facts } from "@/components/ui/card";
+import { Code } from "@/components/ui/copy";
+import { Progress } from "@/components/ui/progress";
+import { Notice } from "@/components/ui/states";
+import { Ago, Id, Money, Took } from "@/components/ui/values";
+import { bytes, count, duration, percent } from "@/lib/format";
+import { useAccount } from "@/lib/session";
+import { CostSoFar } from "./job-cost";
+import { isOver, type JobDetail } from "./job-page";
+import { SEALED } from "./log-lines";
+
+export function JobSummary({ job }: { job: JobDetail }) {
+  const account = useAccount();
+  return (
+    <Card>
+      {job.progress !== null && job.progress !== undefined && (
+        <div className="mb-4 flex items-center gap-3">
+          <Progress value={job.progress} label="Progress" />
+          <span className="num shrink-0 font-medium">{percent(job.progress)}</span>
+        </div>
+      )}
+      <Facts columns={3}>
+        <Fact name="Submitted">
+          <Ago ms={job.created_at_ms} />
+          {job.account_id !== account.id && <span className="text-muted"> by {job.account_name ?? job.account_id}</span>}
+        </Fact>
+        <Fact name="Waited, then ran">
+          <Took fromMs={job.created_at_ms} toMs={job.started_at_ms ?? job.finished_at_ms} />
+          <span className="text-muted"> · </span>
+          <Took fromMs={job.started_at_ms} toMs={job.finished_at_ms} />
+        </Fact>
+        <Fact name="Where">
+          <Where job={job} />
+        </Fact>
+        <Fact name={isOver(job) ? "Cost" : "Cost so far"}>
+          <CostSoFar job={job} />
+        </Fact>
+        <Fact name="Result checked">
+          <Verdict job={job} />
+        </Fact>
+        <Fact name="Exit code">{job.exit_code ?? <span className="text-muted">–</span>}</Fact>
+        {job.group_id && (
+          <Fact name="Group">
+            <Link className="link" href={`/groups?id=${encodeURIComponent(job.group_id)}` as Route}>
+              its group
+            </Link>
+            <span className="text-muted"> · item {count((job.item ?? 0) + 1)}</span>
+          </Fact>
+        )}
+        <Fact name="Priority and retries">
+          {job.priority} <span className="text-muted">·</span> {count(job.retries)}
+        </Fact>
+        <Fact name="Id">
+          <Id id={job.id} />
+        </Fact>
+        {job.checkpoint && (
+          <Fact name="Checkpoint">
+            <Ago ms={job.checkpoint.at_ms} /> <span className="text-muted">by attempt {job.checkpoint.attempt},</span>{" "}
+            {job.checkpoint.progress !== null && job.checkpoint.progress !== undefined && `${percent(job.checkpoint.progress)}, `}
+            {count(job.checkpoint.files)} {job.checkpoint.files === 1 ? "file" : "files"}, {bytes(job.checkpoint.size)};{" "}
+            {duration(job.checkpoint.covered_ms)} of its time limit went into it
+          </Fact>
+        )}
+        {(job.pinned || (job.moves ?? 0) > 0) && (
+          <Fact name="Moves">
+            {count(job.moves ?? 0)} {job.pinned && <bdi className="text-muted">to {job.pinned}</bdi>}
+          </Fact>
+        )}
+        {(job.after ?? []).length > 0 && (
+          <Fact name="Waits for">
+            {(job.after ?? []).slice(0, 20).map((id) => (
+              <Link key={id} className="link mr-2 font-mono text-sm" href={`/jobs?id=${encodeURIComponent(id)}` as Route}>
+                …{id.slice(-6)}
+              </Link>
+            ))}
+            {(job.after ?? []).length > 20 && `and ${count((job.after ?? []).length - 20)} more`}
+          </Fact>
+        )}
+      </Facts>
+    </Card>
+  );
+}
+
+function Where({ job }: { job: JobDetail }) {
+  if (!job.node_id) return <span className="text-muted">nowhere yet</span>;
+  return (
+    <>
+      <Link href={`/nodes?id=${encodeURIComponent(job.node_id)}` as Route} className="link">
+        <bdi>{job.node_name ?? job.node_id}</bdi>
+      </Link>
+      {(job.attempts ?? 0) > 1 && <span className="text-muted"> · attempt {job.attempts}</span>}
+    </>
+  );
+}
+
+// The words of docs/verification.md, in a sentence each.
+const VERDICTS: Record<string, [Tone, string]> = {
+  unchecked: ["neutral", "believed without a check, as most results are"],
+  own: ["neutral", "your own node ran it"],
+  confirmed: ["good", "nodes of several owners came to the same"],
+  alone: ["warn", "nobody else could run it in time"],
+  varies: ["warn", "every run came to another result; this is the first"],
+  refuted: ["bad", "it is wrong: two other owners’ nodes came to another result"],
+};
+
+function Verdict({ job }: { job: JobDetail }) {
+  const rule = <span className="text-muted text-sm"> ({job.verify})</span>;
+  if (!job.verdict) {
+    const word = job.verify === "none" ? "no check was asked for" : isOver(job) ? "–" : "not yet";
+    return (
+      <>
+        <span className="text-muted">{word}</span> {job.verify !== "none" && rule}
+      </>
+    );
+  }
+  const [tone, sentence] = VERDICTS[job.verdict] ?? ["neutral", ""];
+  return (
+    <>
+      <Badge tone={tone}>{job.verdict}</Badge> <span className="text-muted text-sm">{sentence}</span> {rule}
+    </>
+  );
+}
+
+/** Why it failed, in the job's own words: a traceback, mostly. */
+export function JobError({ job }: { job: JobDetail }) {
+  return (
+    <>
+      {job.verdict === "refuted" && (
+        <Notice tone="bad">
+          The result was proven wrong afterwards.{" "}
+          {job.taken_back ? (
+            <>
+              <Money micro={job.taken_back} unit /> came back to you.
+            </>
+          ) : (
+            "Nothing came back for it."
+          )}{" "}
+          The right one is among the results.
+        </Notice>
+      )}
+      {job.error &&
+        (job.error.startsWith(SEALED) ? (
+          <Notice>
+            What went wrong is sealed. On a machine that has your key: <code>pool jobs show {job.id}</code>
+          </Notice>
+        ) : (
+          <Code label="Error of the job" text={job.error} wrap />
+        ))}
+    </>
+  );
+}

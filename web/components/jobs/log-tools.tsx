@@ -1,0 +1,133 @@
+"use client";
+// What can be done with a job's output: find, filter, follow, wrap, copy, keep.
+import { ArrowDown, ArrowUp, Download, Pause, Play, Search } from "lucide-react";
+import { useState } from "react";
+import { Button, IconButton } from "@/components/ui/button";
+import { classes } from "@/components/ui/classes";
+import { Copy } from "@/components/ui/copy";
+import { Segments } from "@/components/ui/segments";
+import { useToast } from "@/components/ui/toast";
+import { count } from "@/lib/format";
+import { saveFile } from "./save";
+import { wholeLog } from "./use-logs";
+
+export interface LogWishes {
+  streams: "both" | "stdout" | "stderr";
+  words: string;
+  wrap: boolean;
+  numbers: boolean;
+  follow: boolean;
+}
+
+interface LogToolsProps {
+  wishes: LogWishes;
+  onChange: (change: Partial<LogWishes>) => void;
+  found: number;
+  current: number;
+  goTo: (step: number) => void;
+  jobId: string;
+  ended: boolean;
+  text: () => string;
+}
+
+export function LogTools(props: LogToolsProps) {
+  const { wishes, onChange, jobId, ended, text } = props;
+  return (
+    <div className="flex flex-wrap items-center gap-2">
+      <Find {...props} />
+      <Segments
+        label="Which output"
+        options={[
+          { value: "both", label: "Both" },
+          { value: "stdout", label: "Output" },
+          { value: "stderr", label: "Errors" },
+        ]}
+        value={wishes.streams}
+        onChange={(streams) => onChange({ streams: streams as LogWishes["streams"] })}
+      />
+      <Toggle label="Wrap" on={wishes.wrap} onChange={(wrap) => onChange({ wrap })} />
+      <Toggle label="Numbers" on={wishes.numbers} onChange={(numbers) => onChange({ numbers })} />
+      <div className="ml-auto flex items-center gap-1">
+        {ended ? (
+          <span className="px-2 text-muted text-sm">complete</span>
+        ) : (
+          <Button small aria-pressed={wishes.follow} onClick={() => onChange({ follow: !wishes.follow })}>
+            {wishes.follow ? <Pause size={15} aria-hidden="true" /> : <Play size={15} aria-hidden="true" />}
+            {wishes.follow ? "Following" : "Follow"}
+          </Button>
+        )}
+        <CopyAll text={text} />
+        <SaveAll jobId={jobId} />
+      </div>
+    </div>
+  );
+}
+
+function Find({ wishes, onChange, found, current, goTo }: LogToolsProps) {
+  return (
+    <search className="flex min-w-0 grow items-center gap-1 sm:max-w-sm">
+      <div className="relative min-w-0 grow">
+        <Search size={15} aria-hidden="true" className="-translate-y-1/2 absolute top-1/2 left-2.5 text-muted" />
+        <input
+          type="search"
+          aria-label="Find in the output"
+          placeholder="Find"
+          className={classes("control pl-8", wishes.words && "pr-16")}
+          value={wishes.words}
+          onChange={(event) => onChange({ words: event.target.value })}
+          onKeyDown={(event) => {
+            if (event.key === "Enter") goTo(event.shiftKey ? -1 : 1);
+            if (event.key === "Escape") onChange({ words: "" });
+          }}
+        />
+        <span aria-live="polite" className="num -translate-y-1/2 pointer-events-none absolute top-1/2 right-8 text-muted text-sm">
+          {wishes.words && (found > 0 ? `${count(current + 1)}/${count(found)}` : "none")}
+        </span>
+      </div>
+      <IconButton label="Previous line with it" disabled={found === 0} onClick={() => goTo(-1)}>
+        <ArrowUp size={16} aria-hidden="true" />
+      </IconButton>
+      <IconButton label="Next line with it" disabled={found === 0} onClick={() => goTo(1)}>
+        <ArrowDown size={16} aria-hidden="true" />
+      </IconButton>
+    </search>
+  );
+}
+
+function Toggle({ label, on, onChange }: { label: string; on: boolean; onChange: (on: boolean) => void }) {
+  return (
+    <Button small look={on ? "secondary" : "quiet"} aria-pressed={on} onClick={() => onChange(!on)}>
+      {label}
+    </Button>
+  );
+}
+
+/** The text is only put together when it is wanted: it may be long. */
+function CopyAll({ text }: { text: () => string }) {
+  const [taken, setTaken] = useState("");
+  return (
+    <span onPointerDownCapture={() => setTaken(text())} onFocusCapture={() => setTaken(text())}>
+      <Copy text={taken} label="Copy the output" />
+    </span>
+  );
+}
+
+function SaveAll({ jobId }: { jobId: string }) {
+  const say = useToast();
+  const [pending, setPending] = useState(false);
+  const save = async () => {
+    setPending(true);
+    try {
+      saveFile(new Blob([await wholeLog(jobId)], { type: "text/plain" }), `${jobId}.log`);
+    } catch (error) {
+      say.failed(error);
+    } finally {
+      setPending(false);
+    }
+  };
+  return (
+    <IconButton label="Download the output" disabled={pending} onClick={() => void save()}>
+      <Download size={16} aria-hidden="true" />
+    </IconButton>
+  );
+}

@@ -1,0 +1,219 @@
+"use client";
+// A job's output: every line that is kept, only those that are seen drawn.
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { type RefObject, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
+import { classes } from "@/components/ui/classes";
+import { Notice } from "@/components/ui/states";
+import { asProblem } from "@/lib/api/problem";
+import { count } from "@/lib/format";
+import { findLines, type LogLine } from "./log-lines";
+import { LogTools, type LogWishes } from "./log-tools";
+import type { Logs } from "./use-logs";
+
+const LINE_PX = 20;
+const AT_END_PX = 40;
+
+interface LogViewProps {
+  logs: Logs;
+  jobId: string;
+  empty: string; // what to say while there is nothing
+}
+
+export function LogView({ logs, jobId, empty }: LogViewProps) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const [wishes, setWishes] = useState<LogWishes>({ streams: "both", words: "", wrap: false, numbers: false, follow: true });
+  const [current, setCurrent] = useState(0);
+  const words = useDeferredValue(wishes.words);
+  const { buffer, version } = logs;
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the buffer grows in place, and its version tells
+  const lines = useMemo(
+    () =>
+      wishes.streams === "both"
+        ? buffer.lines
+        : buffer.lines.filter((line) => line.stream === wishes.streams || line.stream === "mark"),
+    [buffer, version, wishes.streams],
+  );
+  // biome-ignore lint/correctness/useExhaustiveDependencies: as above
+  const found = useMemo(() => findLines(lines, words), [lines, version, words]);
+  const virtual = useVirtualizer({
+    count: lines.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: () => LINE_PX,
+    overscan: 30,
+  });
+  const follow = wishes.follow;
+  useEffect(() => {
+    if (follow && version >= 0 && lines.length > 0) virtual.scrollToIndex(lines.length - 1, { align: "end" });
+  }, [follow, version, lines.length, virtual]);
+  useFollowingByScroll(scroller, follow, (on) => setWishes((before) => ({ ...before, follow: on })));
+
+  const goTo = (step: number) => {
+    if (found.length === 0) return;
+    const next = (current + step + found.length) % found.length;
+    setCurrent(next);
+    setWishes((before) => ({ ...before, follow: false }));
+    virtual.scrollToIndex(found[next] as number, { align: "center" });
+  };
+
+  return (
+    <div className="grid min-w-0 gap-3">
+      <LogTools
+        wishes={wishes}
+        onChange={(change) => {
+          if (change.words !== undefined) setCurrent(0);
+          setWishes((before) => ({ ...before, ...change }));
+        }}
+        found={found.length}
+        current={current}
+        goTo={goTo}
+        jobId={jobId}
+        ended={logs.ended}
+        text={() => buffer.lines.map((line) => line.text).join("\n")}
+      />
+      <Words logs={logs} jobId={jobId} />
+      <div
+        ref={scroller}
+        tabIndex={0}
+        role="log"
+        aria-live="off"
+        aria-label="Output of the job"
+        className="h-[max(20rem,calc(100dvh-24rem))] overflow-auto rounded-control border border-line bg-sunken font-mono text-[0.82rem]"
+      >
+        {lines.length === 0 ? (
+          <p className="px-4 py-3 text-muted">{empty}</p>
+        ) : (
+          <div
+            className="relative min-w-full"
+            style={{ height: virtual.getTotalSize(), width: wishes.wrap ? "100%" : "max-content" }}
+          >
+            <div
+              className={wishes.wrap ? "w-full" : "w-max min-w-full"}
+              style={{ transform: `translateY(${virtual.getVirtualItems()[0]?.start ?? 0}px)` }}
+            >
+              {virtual.getVirtualItems().map((item) => (
+                <Line
+                  key={item.key}
+                  index={item.index}
+                  measure={wishes.wrap ? virtual.measureElement : undefined}
+                  line={lines[item.index] as LogLine}
+                  wishes={wishes}
+                  words={words}
+                  isCurrent={found.length > 0 && found[current] === item.index}
+                />
+              ))}
+            </div>
+          </div>
+        )}
+      </div>
+    </div>
+  );
+}
+
+interface LineProps {
+  line: LogLine;
+  index: number;
+  measure: ((node: Element | null) => void) | undefined;
+  wishes: LogWishes;
+  words: string;
+  isCurrent: boolean;
+}
+
+function Line({ line, index, measure, wishes, words, isCurrent }: LineProps) {
+  if (line.stream === "mark") {
+    return (
+      <div ref={measure} data-index={index} className="flex h-5 items-center gap-3 px-4 font-sans text-muted text-sm">
+        {line.text} <span aria-hidden="true" className="h-px grow bg-line" />
+      </div>
+    );
+  }
+  const isError = line.stream === "stderr";
+  return (
+    <div
+      ref={measure}
+      data-index={index}
+      className={classes(
+        "flex min-h-5 pr-4 leading-5",
+        isError && "bg-warn-soft/60",
+        isCurrent && "outline-2 outline-accent -outline-offset-2",
+      )}
+    >
+      {wishes.numbers && (
+        <span className="num w-16 shrink-0 select-none pr-3 text-right text-muted" aria-hidden="true">
+          {line.number}
+        </span>
+      )}
+      {/* Which stream it is, in a letter and a bar besides the colour. */}
+      <span
+        className={classes(
+          "w-9 shrink-0 select-none border-l-4 pl-1.5 text-[0.7rem]",
+          isError ? "border-warn text-warn" : "border-transparent",
+        )}
+      >
+        {isError && (
+          <abbr title="standard error" className="no-underline">
+            err
+          </abbr>
+        )}
+      </span>
+      <bdi className={classes("min-w-0 grow", wishes.wrap ? "whitespace-pre-wrap break-all" : "whitespace-pre")}>
+        <Marked text={line.text} words={words} />
+      </bdi>
+    </div>
+  );
+}
+
+function Marked({ text, words }: { text: string; words: string }) {
+  if (!words) return text || " ";
+  const lower = text.toLowerCase();
+  const wanted = words.toLowerCase();
+  const parts: React.ReactNode[] = [];
+  let from = 0;
+  for (let at = lower.indexOf(wanted); at >= 0 && parts.length < 200; at = lower.indexOf(wanted, from)) {
+    parts.push(
+      text.slice(from, at),
+      <mark key={at} className="bg-accent text-accent-ink">
+        {text.slice(at, at + words.length)}
+      </mark>,
+    );
+    from = at + words.length;
+  }
+  return parts.length > 0 ? [...parts, text.slice(from)] : text || " ";
+}
+
+function Words({ logs, jobId }: { logs: Logs; jobId: string }) {
+  const { buffer, error } = logs;
+  return (
+    <>
+      {error !== null && <Notice tone="warn">{asProblem(error).detail}</Notice>}
+      {buffer.dropped > 0 && (
+        <Notice>The first {count(buffer.dropped)} lines are not kept on this page. The download has all that the hub has.</Notice>
+      )}
+      {buffer.sealed && (
+        <Notice>
+          What this job prints is sealed: only your key opens it. On a machine that has it: <code>pool jobs logs {jobId}</code>
+        </Notice>
+      )}
+    </>
+  );
+}
+
+/** Scrolling up stops following, scrolling to the end begins it again. */
+function useFollowingByScroll(scroller: RefObject<HTMLDivElement | null>, follow: boolean, set: (on: boolean) => void): void {
+  const latest = useRef({ follow, set });
+  latest.current = { follow, set };
+  useEffect(() => {
+    const box = scroller.current;
+    if (!box) return;
+    let before = box.scrollTop;
+    const scrolled = () => {
+      const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < AT_END_PX;
+      const wentUp = box.scrollTop < before - 2;
+      before = box.scrollTop;
+      if (latest.current.follow && wentUp && !isAtEnd) latest.current.set(false);
+      else if (!latest.current.follow && !wentUp && isAtEnd) latest.current.set(true);
+    };
+    box.addEventListener("scroll", scrolled, { passive: true });
+    return () => box.removeEventListener("scroll", scrolled);
+  }, [scroller]);
+}

@@ -1,0 +1,138 @@
+"use client";
+// The list of jobs, kept true row by row: an event asks again for the part of the list that it is in, never for all of it.
+import { useCallback, useEffect, useRef, useState } from "react";
+import { client, type Schemas } from "@/lib/api/client";
+import { asProblem, isPassing } from "@/lib/api/problem";
+import { useConnection, useEvents } from "@/lib/live";
+import type { JobQuery } from "./use-job-filters";
+
+export type Job = Schemas["JobView"];
+type JobPage = Schemas["JobPage"];
+
+const PAGE = 100;
+const GATHER_MS = 400;
+const PARTS_AT_ONCE = 4;
+const RETRY_MS = 3000;
+
+/** Rows in the order of the hub, newest first: ids sort by time. */
+class Rows {
+  jobs: Job[] = [];
+  next: string | null = null; // where the rest begins; null: there is no more
+
+  /** `upper`: the page has what is older than this; null: the newest. What should be in it and is not, is gone. */
+  take(page: JobPage, upper: string | null): void {
+    const lower = page.next ?? "";
+    const newest = this.jobs[0]?.id;
+    if (upper === null && newest !== undefined && lower > newest) {
+      // So much came at once that there is a hole between: begin again.
+      this.jobs = page.jobs;
+      this.next = page.next ?? null;
+      return;
+    }
+    const above = upper === null ? [] : this.jobs.filter((job) => job.id >= upper);
+    const below = this.jobs.filter((job) => job.id < lower);
+    const isLast = below.length === 0 && (this.next === null || lower <= this.next);
+    this.jobs = [...above, ...page.jobs, ...below];
+    if (isLast) this.next = page.next ?? null;
+  }
+
+  /** The cursors of the parts that have these jobs. */
+  partsWith(ids: Set<string>): Map<string | null, string[]> {
+    const parts = new Map<string | null, string[]>();
+    this.jobs.forEach((job, index) => {
+      if (!ids.has(job.id)) return;
+      const first = Math.floor(index / PAGE) * PAGE;
+      const upper = first === 0 ? null : (this.jobs[first - 1]?.id ?? null);
+      parts.set(upper, [...(parts.get(upper) ?? []), job.id]);
+    });
+    return parts;
+  }
+}
+
+export interface JobRows {
+  rows: Job[];
+  loaded: boolean;
+  error: unknown;
+  more: { has: boolean; loading: boolean; load: () => void };
+  refresh: () => void;
+}
+
+export function useJobRows(query: JobQuery): JobRows {
+  const key = JSON.stringify(query);
+  const held = useRef({ key: "", rows: new Rows() });
+  const touched = useRef(new Set<string>());
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+  const [state, setState] = useState({ version: 0, loadedKey: "", error: null as unknown, loading: false });
+
+  const ask = useCallback(
+    async (upper: string | null) => {
+      setState((before) => ({ ...before, loading: true }));
+      try {
+        const after = upper === null ? {} : { after: upper };
+        const { data, error } = await client.GET("/jobs", { params: { query: { ...query, ...after, limit: PAGE } } });
+        if (held.current.key !== key) return;
+        if (data === undefined) throw error;
+        held.current.rows.take(data, upper);
+        setState((before) => ({ version: before.version + 1, loadedKey: key, error: null, loading: false }));
+      } catch (error) {
+        if (held.current.key === key) setState((before) => ({ ...before, error, loading: false }));
+      }
+    },
+    [key, query],
+  );
+
+  const freshen = useCallback(() => {
+    timer.current = undefined;
+    const ids = touched.current;
+    touched.current = new Set();
+    const parts = [...held.current.rows.partsWith(ids)].filter(([upper]) => upper !== null);
+    for (const [, later] of parts.slice(PARTS_AT_ONCE)) for (const id of later) touched.current.add(id);
+    const asked = [ask(null), ...parts.slice(0, PARTS_AT_ONCE).map(([upper]) => ask(upper))];
+    void Promise.all(asked).then(() => {
+      if (touched.current.size > 0) timer.current ??= setTimeout(freshen, GATHER_MS);
+    });
+  }, [ask]);
+
+  useEffect(() => {
+    held.current = { key, rows: new Rows() };
+    void ask(null);
+    return () => clearTimeout(timer.current);
+  }, [ask, key]);
+
+  useEvents((event) => {
+    if (!event.job_id) return;
+    touched.current.add(event.job_id);
+    timer.current ??= setTimeout(freshen, GATHER_MS);
+  });
+  const refresh = useCallback(() => {
+    for (const job of held.current.rows.jobs) touched.current.add(job.id);
+    freshen();
+  }, [freshen]);
+  useAfterBreak(refresh);
+  const failed = state.error !== null && isPassing(asProblem(state.error));
+  useEffect(() => {
+    if (!failed) return;
+    const again = setInterval(() => void ask(null), RETRY_MS);
+    return () => clearInterval(again);
+  }, [failed, ask]);
+
+  const { rows } = held.current;
+  const isThis = held.current.key === key && state.loadedKey === key;
+  return {
+    rows: isThis ? rows.jobs : [],
+    loaded: isThis,
+    error: state.error,
+    more: { has: isThis && rows.next !== null, loading: state.loading, load: () => void ask(rows.next) },
+    refresh,
+  };
+}
+
+/** What happened while the stream was broken was not heard. */
+function useAfterBreak(refresh: () => void): void {
+  const connection = useConnection();
+  const broken = useRef(false);
+  useEffect(() => {
+    if (connection === "live" && broken.current) refresh();
+    broken.current = connection !== "live";
+  }, [connection, refresh]);
+}

@@ -1,0 +1,128 @@
+"use client";
+// The output of one job, as long as somebody looks: a long poll that goes on from where it was.
+import { useEffect, useRef, useState } from "react";
+import { client } from "@/lib/api/client";
+import { asProblem, isPassing } from "@/lib/api/problem";
+import { LogBuffer, type LogChunk } from "./log-lines";
+
+const PAGE = 500;
+const WAIT_MS = 20_000;
+const RETRY_MS = 2000;
+const DRAW_EVERY_MS = 100;
+
+export interface Logs {
+  buffer: LogBuffer;
+  version: number; // changes whenever the buffer did
+  ended: boolean;
+  error: unknown;
+}
+
+/** `generation`: another word begins again from the start, as when the hub has chosen which run's output counts. */
+export function useLogs(jobId: string, generation: string): Logs {
+  const buffer = useRef(new LogBuffer());
+  const [logs, setLogs] = useState({ version: 0, ended: false, error: null as unknown });
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a new generation begins again
+  useEffect(() => {
+    const over = new AbortController();
+    void follow(jobId, over.signal, (fresh, state) => {
+      buffer.current = fresh;
+      setLogs((before) => ({ ...state, version: before.version + 1 }));
+    });
+    return () => over.abort();
+  }, [jobId, generation]);
+
+  return { buffer: buffer.current, ...logs };
+}
+
+type Tell = (buffer: LogBuffer, state: { ended: boolean; error: unknown }) => void;
+
+async function follow(jobId: string, signal: AbortSignal, tell: Tell): Promise<void> {
+  const buffer = new LogBuffer();
+  let cursor = 0;
+  let drawn = 0;
+  while (!signal.aborted) {
+    await seen(signal);
+    const asking = untilHidden(signal);
+    try {
+      const page = await readPage(jobId, cursor, { signal: asking.signal, waitMs: WAIT_MS });
+      buffer.add(page.chunks);
+      cursor = page.cursor;
+      const full = page.chunks.length === PAGE;
+      // A long log comes in many pages at once: drawing each of them would take longer than reading.
+      if (!full || performance.now() - drawn > DRAW_EVERY_MS) {
+        tell(buffer, { ended: page.ended, error: null });
+        drawn = performance.now();
+      }
+      if (page.ended) return;
+    } catch (error) {
+      if (signal.aborted) return;
+      if (asking.signal.aborted) continue;
+      tell(buffer, { ended: false, error });
+      const problem = asProblem(error);
+      if (!isPassing(problem)) return;
+      await pause((problem.retry_after_s ?? 0) * 1000 || RETRY_MS, signal);
+    } finally {
+      asking.stop();
+    }
+  }
+}
+
+async function readPage(jobId: string, after: number, { signal, waitMs }: { signal?: AbortSignal; waitMs: number }) {
+  const { data, error } = await client.GET("/jobs/{job_id}/logs", {
+    params: { path: { job_id: jobId }, query: { after, limit: PAGE, wait_ms: waitMs } },
+    ...(signal && { signal }),
+  });
+  if (data === undefined) throw error;
+  return data;
+}
+
+/** Everything that the hub has, also what is not kept on the page. */
+export async function wholeLog(jobId: string): Promise<string> {
+  const texts: string[] = [];
+  let cursor = 0;
+  for (;;) {
+    const page = await readPage(jobId, cursor, { waitMs: 0 });
+    texts.push(...page.chunks.map((chunk: LogChunk) => chunk.text));
+    if (page.chunks.length < PAGE) return texts.join("");
+    cursor = page.cursor;
+  }
+}
+
+/** A tab that nobody sees holds no connection: a browser has six for a hub, and tabs are many. */
+function untilHidden(signal: AbortSignal) {
+  const asking = new AbortController();
+  const check = () => (document.hidden || signal.aborted) && asking.abort();
+  document.addEventListener("visibilitychange", check);
+  signal.addEventListener("abort", check);
+  return {
+    signal: asking.signal,
+    stop() {
+      document.removeEventListener("visibilitychange", check);
+      signal.removeEventListener("abort", check);
+    },
+  };
+}
+
+function seen(signal: AbortSignal): Promise<void> {
+  if (!document.hidden) return Promise.resolve();
+  return new Promise((resolve) => {
+    const check = () => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", check);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", check);
+    signal.addEventListener("abort", check, { once: true });
+  });
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+}
