@@ -36,7 +36,7 @@ export function MeshPage() {
   return (
     <Page title="Mesh" note="Every machine of the pool that is online now, and what goes on there.">
       <Counters mesh={mesh.data} />
-      <div className="grid min-w-0 items-start gap-5 xl:grid-cols-[minmax(0,1fr)_23rem]">
+      <div className="grid min-w-0 gap-5 xl:grid-cols-[minmax(0,1fr)_23rem]">
         <Card title="Where the nodes are" note="By the regions their owners state. Nobody is looked up by address." flush>
           <FilterBar nodes={all} shown={shown.length} filter={filter} />
           <div className="border-line border-y bg-(--sea)">
@@ -50,7 +50,7 @@ export function MeshPage() {
           </div>
           <Legend nodes={shown} />
         </Card>
-        <div className="grid min-w-0 gap-5">
+        <div className="grid min-w-0 gap-5 xl:grid-rows-[minmax(20rem,1fr)_auto]">
           <Ticker />
           <Unplaced nodes={shown} />
         </div>

@@ -32,7 +32,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "tier",
     title: "Tier",
-    width: "minmax(7rem,1.2fr)",
+    width: "minmax(7.5rem,1.2fr)",
     sort: (node) => node.tier,
     cell: (node) => (
       <span className="flex items-center gap-2" title={node.family}>
@@ -41,7 +41,14 @@ const COLUMNS: Column<MeshNode>[] = [
       </span>
     ),
   },
-  { key: "kind", title: "Kind", width: "minmax(8rem,1fr)", from: "xl", sort: (node) => node.family, cell: (node) => node.family },
+  {
+    key: "kind",
+    title: "Kind",
+    width: "minmax(9.5rem,1fr)",
+    from: "xl",
+    sort: (node) => node.family,
+    cell: (node) => node.family,
+  },
   {
     key: "place",
     title: "Place",
@@ -54,25 +61,16 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "cores",
     title: "Cores",
-    width: "5rem",
+    width: "5.5rem",
     right: true,
     from: "sm",
     sort: (node) => node.cores,
     cell: (node) => units(node.cores * 1000),
   },
   {
-    key: "free",
-    title: "Free",
-    width: "5rem",
-    right: true,
-    from: "xl",
-    sort: (node) => node.cores_free ?? -1,
-    cell: (node) => (node.cores_free === null ? "–" : units(node.cores_free * 1000)),
-  },
-  {
     key: "ram",
     title: "RAM",
-    width: "6rem",
+    width: "5.5rem",
     right: true,
     from: "lg",
     sort: (node) => node.ram_mb,
@@ -90,7 +88,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "running",
     title: "Running",
-    width: "6rem",
+    width: "7rem",
     right: true,
     sort: (node) => node.running,
     cell: (node) => count(node.running),
@@ -98,7 +96,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "state",
     title: "State",
-    width: "8rem",
+    width: "7.5rem",
     from: "sm",
     sort: (node) => node.state,
     cell: (node) => <StateBadge state={node.state} />,

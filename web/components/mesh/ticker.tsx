@@ -25,16 +25,22 @@ export function Ticker() {
   return (
     <Card
       title="Activity"
-      note={paused ? "Paused. What happens meanwhile comes when you go on." : "What happens in the pool, as it happens"}
+      note={paused ? "Paused; nothing is missed" : "As it happens"}
       aside={
         <IconButton label={label} aria-pressed={paused} onClick={() => setPaused(!paused)}>
           {paused ? <Play size={17} aria-hidden="true" /> : <Pause size={17} aria-hidden="true" />}
         </IconButton>
       }
       flush
-      className="flex min-h-0 flex-col"
+      className="flex flex-col [&>div]:grow"
     >
-      <div role="log" aria-live="off" aria-label="Activity" tabIndex={0} className="h-80 overflow-y-auto border-line border-t">
+      <div
+        role="log"
+        aria-live="off"
+        aria-label="Activity"
+        tabIndex={0}
+        className="h-full min-h-80 overflow-y-auto border-line border-t contain-size"
+      >
         {lines === undefined ? (
           <SkeletonRows rows={7} />
         ) : lines.length === 0 ? (
