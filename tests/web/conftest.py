@@ -45,7 +45,7 @@ LEAST_PAYOUT = LEAST
 
 #: Prices and earnings move within a test, not within a day.
 SETTINGS: dict[str, str | float] = {
-    "tick_s": 1,
+    "tick_s": 3,
     "mature_s": 1,
     "holdback_s": 1,
     "holdback_tenured_s": 1,
@@ -114,7 +114,8 @@ def web() -> Iterator[Web]:
             made = people["admin"].accounts.create(name, roles=(name,))
             keys[name] = people["admin"].keys.create("test", account_id=made.id).key
             people[name] = connect(hub.url, keys[name], patience_s=60)
-        agent = real.start_agent(owner=people["provider"], name="workshop")
+        # A real sandbox: the submitter's jobs are a stranger's there.
+        agent = real.start_agent(owner=people["provider"], name="workshop", sandbox="namespace", cores=4)
         yield Web(real, hub, agent, people["admin"], people["submitter"], people["provider"], keys)
         people["submitter"].close()
         people["provider"].close()

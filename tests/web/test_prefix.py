@@ -27,7 +27,8 @@ def test_under_a_prefix(open_page: OpenPage, *, strip: bool) -> None:
         proxy.to = hub.port
         real.start_agent(url=proxy.url)
         with connect(proxy.url, real.admin_key, patience_s=30) as pool:
-            assert pool.command(["echo", "through the proxy"]).stdout == "through the proxy\n"
+            done = pool.command(["echo", "through the proxy"])
+            assert pool.jobs.log_text(done.job_id) == "through the proxy\n"
             _cli(proxy.url, real.admin_key)
             link = signin_link(hub.settings)
             assert link.startswith(f"{proxy.url}/signin?code=")

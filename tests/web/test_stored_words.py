@@ -92,7 +92,7 @@ def planted(web: Web) -> dict[str, list[str]]:
         account = client.post("/accounts", json={"name": payload, "roles": ["submitter"]})
         if account.is_success:
             account_ids.append(account.json()["id"])
-        client.post("/credits/top-ups", json={"account_id": me, "amount": 1_000_000, "note": payload})
+        client.post("/credits/top-ups", json={"account": me, "amount": 1_000_000, "note": payload})
     words = json.dumps(PAYLOADS)
     for arguments in ([words], [words, "fail"]):
         spec = {"kind": "script", "name": "planted words", "source": _JOB, "args": arguments}
