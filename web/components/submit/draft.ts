@@ -1,0 +1,64 @@
+"use client";
+// The form is kept in this tab, so that a reload, a sign-in or a wrong click loses nothing.
+import { useEffect, useRef, useState } from "react";
+import { EMPTY, type Form } from "./form";
+import { TEMPLATES } from "./templates";
+
+const KEY = "computepool.submit";
+
+interface Draft {
+  form: Form;
+  again: string; // the job that it was filled from
+  fetched: string[]; // names of input files that lie at the hub, and not on this person's disk
+}
+
+type Changes = Partial<Form> | ((before: Form) => Partial<Form>);
+
+const FIRST: Draft = { form: { ...EMPTY, ...TEMPLATES[0]?.form }, again: "", fetched: [] };
+
+export function useDraft() {
+  const [draft, setDraft] = useState<Draft>(stored);
+  const over = useRef(false);
+  useEffect(() => {
+    if (over.current) return;
+    try {
+      sessionStorage.setItem(KEY, JSON.stringify(draft));
+    } catch {
+      // No room, or not allowed: then it lasts as long as the page.
+    }
+  }, [draft]);
+  return {
+    ...draft,
+    change: (changes: Changes) =>
+      setDraft((before) => {
+        const fields = typeof changes === "function" ? changes(before.form) : changes;
+        const kept = fields.inputs ? before.fetched.filter((name) => isSame(name, before.form, fields)) : before.fetched;
+        return { ...before, form: { ...before.form, ...fields }, fetched: kept };
+      }),
+    replace: (next: Partial<Draft> & Pick<Draft, "form">) => setDraft({ again: "", fetched: [], ...next }),
+    forget: () => {
+      over.current = true;
+      try {
+        sessionStorage.removeItem(KEY);
+      } catch {
+        // Nothing was kept.
+      }
+    },
+  };
+}
+
+/** A file of that name which was chosen here is another one, and lies here. */
+function isSame(name: string, before: Form, after: Partial<Form>): boolean {
+  const digest = (form: Partial<Form>) => form.inputs?.find((input) => input.name === name);
+  return digest(before) === digest(after);
+}
+
+function stored(): Draft {
+  try {
+    const kept = JSON.parse(sessionStorage.getItem(KEY) ?? "null") as Partial<Draft> | null;
+    if (!kept?.form) return FIRST;
+    return { form: { ...EMPTY, ...kept.form }, again: kept.again ?? "", fetched: kept.fetched ?? [] };
+  } catch {
+    return FIRST;
+  }
+}

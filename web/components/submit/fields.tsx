@@ -1,0 +1,314 @@
+"use client";
+// All that can be asked for beside the work itself, in parts.
+import { CheckField, SelectField, TextArea, TextField } from "@/components/ui/field";
+import type { Errors, FieldName, Form } from "./form";
+import { Section } from "./section";
+import { useSuggestions } from "./suggestions";
+
+export interface FieldsProps {
+  form: Form;
+  errors: Errors;
+  change: (fields: Partial<Form>) => void;
+}
+
+const MACHINE: FieldName[] = ["cores", "ram", "disk", "gpus", "vram", "tiers"];
+const WHERE: FieldName[] = [
+  "regions",
+  "tags",
+  "preferTags",
+  "excludeTags",
+  "host",
+  "excludeHosts",
+  "properties",
+  "meshVersion",
+  "isolation",
+  "labels",
+];
+const TIME: FieldName[] = ["timeout", "retries", "priority", "checkpoints", "moves"];
+const MONEY: FieldName[] = ["maxPrice", "budget"];
+const TRUST: FieldName[] = ["verify", "compare"];
+const TOGETHER: FieldName[] = ["name", "runs", "group", "after"];
+const SURROUNDINGS: FieldName[] = ["dependencies", "env", "net"];
+
+/** A text field of the form, by its name. */
+function useText({ form, errors, change }: FieldsProps) {
+  return (name: FieldName) => ({
+    value: String(form[name]),
+    error: errors[name],
+    onChange: (event: { target: { value: string } }) => change({ [name]: event.target.value }),
+    autoComplete: "off",
+    spellCheck: false,
+  });
+}
+
+function has(errors: Errors, names: FieldName[]): boolean {
+  return names.some((name) => errors[name]);
+}
+
+/** What is filled in of these, shortly. */
+function said(form: Form, parts: [FieldName, string][], nothing: string): string {
+  const found = parts.flatMap(([name, word]) => {
+    const value = form[name];
+    return value === "" || value === false ? [] : value === true ? [word] : [`${word} ${String(value).replaceAll("\n", ", ")}`];
+  });
+  return found.join(" · ") || nothing;
+}
+
+export function Machine(props: FieldsProps) {
+  const { form, errors } = props;
+  const text = useText(props);
+  const { tiers } = useSuggestions();
+  const line = said(
+    form,
+    [
+      ["cores", "cores"],
+      ["ram", "RAM"],
+      ["disk", "disk"],
+      ["gpus", "GPUs"],
+      ["vram", "VRAM"],
+      ["tiers", ""],
+    ],
+    "any core",
+  );
+  return (
+    <Section title="Machine" said={line} wrong={has(errors, MACHINE)}>
+      <div className="grid gap-4 sm:grid-cols-3">
+        <TextField label="Cores" inputMode="decimal" placeholder="1" {...text("cores")} />
+        <TextField label="RAM" placeholder="256MB" hint="4, 4GB, 512MB" {...text("ram")} />
+        <TextField label="Disk" placeholder="256MB" {...text("disk")} />
+        <TextField label="GPUs" inputMode="numeric" placeholder="0" {...text("gpus")} />
+        <TextField label="VRAM of each" placeholder="any" hint="16, 16GB" {...text("vram")} />
+        <TextField label="Tier" placeholder="any" list="submit-tiers" hint="one of these is enough" {...text("tiers")} />
+      </div>
+      <Choices id="submit-tiers" values={tiers} />
+    </Section>
+  );
+}
+
+export function Place(props: FieldsProps) {
+  const { form, errors } = props;
+  const text = useText(props);
+  const { regions } = useSuggestions();
+  const line = said(
+    form,
+    [
+      ["regions", "in"],
+      ["tags", "tags"],
+      ["host", "on"],
+      ["isolation", "isolation"],
+      ["labels", "labels"],
+      ["preferTags", "rather"],
+      ["excludeTags", "not"],
+      ["excludeHosts", "not on"],
+      ["properties", ""],
+      ["meshVersion", "mesh"],
+    ],
+    "anywhere",
+  );
+  return (
+    <Section title="Where it may run" said={line} wrong={has(errors, WHERE)}>
+      <div className="grid gap-4 sm:grid-cols-2">
+        <TextField label="Regions" placeholder="any" list="submit-regions" hint="in, eu, us …" {...text("regions")} />
+        <SelectField
+          label="Isolation"
+          hint="At least this strong"
+          options={[
+            { value: "", label: "what the node has" },
+            { value: "process", label: "process" },
+            { value: "namespace", label: "namespace" },
+            { value: "container", label: "container" },
+            { value: "gvisor", label: "gvisor" },
+          ]}
+          {...text("isolation")}
+        />
+        <TextField label="Tags it must have" {...text("tags")} />
+        <TextField label="Labels of the job" hint="What kind of work it is: owners have rules about it" {...text("labels")} />
+        <TextField label="Rather with these tags" {...text("preferTags")} />
+        <TextField label="None of these tags" {...text("excludeTags")} />
+        <TextField label="This node only" hint="Its name or id" {...text("host")} />
+        <TextField label="Not these nodes" {...text("excludeHosts")} />
+        <TextArea label="Properties" rows={2} hint="NAME=VALUE, one to a line" {...text("properties")} />
+        <TextField label="Mesh version" {...text("meshVersion")} />
+      </div>
+      <Choices id="submit-regions" values={regions} />
+    </Section>
+  );
+}
+
+export function Time(props: FieldsProps) {
+  const { form, errors, change } = props;
+  const text = useText(props);
+  const pairs: [FieldName, string][] = [
+    ["timeout", "at most"],
+    ["retries", "retries"],
+    ["priority", "priority"],
+    ["checkpoints", "checkpoints"],
+    ["moves", "moves"],
+  ];
+  return (
+    <Section title="Time and tries" said={said(form, pairs, "at most an hour, one try")} wrong={has(errors, TIME)}>
+      <div className="grid gap-4 sm:grid-cols-3">
+        <TextField label="Time limit" placeholder="1h" hint="90, 10m, 2h" {...text("timeout")} />
+        <TextField label="Retries" inputMode="numeric" placeholder="0" hint="After a failure of its own" {...text("retries")} />
+        <TextField
+          label="Priority"
+          inputMode="numeric"
+          placeholder="0"
+          hint="Among your jobs, −100 to 100"
+          {...text("priority")}
+        />
+      </div>
+      <CheckField
+        label="It saves checkpoints"
+        hint="Another node goes on from the last one when its node is lost."
+        checked={form.checkpoints}
+        onChange={(event) => change({ checkpoints: event.target.checked })}
+      />
+      <CheckField
+        label="It moves"
+        hint="It goes on at hosts that it names itself."
+        checked={form.moves}
+        onChange={(event) => change({ moves: event.target.checked })}
+      />
+    </Section>
+  );
+}
+
+export function Price(props: FieldsProps) {
+  const { form, errors } = props;
+  const text = useText(props);
+  const line = said(
+    form,
+    [
+      ["maxPrice", "at most"],
+      ["budget", "in all"],
+    ],
+    "about twice today’s price at most",
+  );
+  return (
+    <Section title="Price" said={line} wrong={has(errors, MONEY)}>
+      <div className="grid gap-4 sm:grid-cols-2">
+        <TextField
+          label="Most per hour and run"
+          unit="credits"
+          inputMode="decimal"
+          hint="0: only on your own nodes"
+          {...text("maxPrice")}
+        />
+        <TextField label="Budget for all runs" unit="credits" inputMode="decimal" hint="A hard stop" {...text("budget")} />
+      </div>
+    </Section>
+  );
+}
+
+export function Trust(props: FieldsProps) {
+  const { form, errors } = props;
+  const text = useText(props);
+  const line = said(
+    form,
+    [
+      ["verify", ""],
+      ["compare", "compared by"],
+    ],
+    "as the hub does it",
+  );
+  return (
+    <Section title="Trust in the result" said={line} wrong={has(errors, TRUST)}>
+      <div className="grid gap-4 sm:grid-cols-2">
+        <TextField
+          label="Verification"
+          list="submit-verify"
+          placeholder="as the hub does it"
+          hint="none, adaptive, quorum:2 … quorum:5, or confidence:0.999"
+          {...text("verify")}
+        />
+        <TextField
+          label="Two results are the same when"
+          list="submit-compare"
+          placeholder="exact"
+          hint="exact, tolerance:1e-6 or tolerance:1e-6,1e-9"
+          {...text("compare")}
+        />
+      </div>
+      <Choices id="submit-verify" values={["none", "adaptive", "quorum:2", "quorum:3", "confidence:0.99", "confidence:0.999"]} />
+      <Choices id="submit-compare" values={["exact", "tolerance:1e-6", "tolerance:1e-9"]} />
+    </Section>
+  );
+}
+
+export function Together(props: FieldsProps) {
+  const { form, errors } = props;
+  const text = useText(props);
+  const { groups } = useSuggestions();
+  const many = form.runs.trim() !== "1" && form.runs.trim() !== "";
+  const pairs: [FieldName, string][] = [
+    ["name", "called"],
+    ["group", "group"],
+    ["after", "after"],
+  ];
+  const line = said(form, pairs, many ? "" : "one run");
+  return (
+    <Section
+      title="Name, runs and group"
+      said={many ? `${form.runs} runs ${line && `· ${line}`}` : line}
+      wrong={has(errors, TOGETHER)}
+    >
+      <div className="grid gap-4 sm:grid-cols-2">
+        <TextField label="Name" placeholder={form.kind === "script" ? form.file : "the program"} {...text("name")} />
+        <TextField
+          label="Runs"
+          inputMode="numeric"
+          hint="Each sees its number in COMPUTEPOOL_SLICE; together they are a group"
+          {...text("runs")}
+        />
+        <TextField label="Group" list="submit-groups" hint="Its name or id; a new name makes one" {...text("group")} />
+        <TextField label="Only after these jobs" hint="Their ids; they must succeed" {...text("after")} />
+      </div>
+      <Choices id="submit-groups" values={groups} />
+    </Section>
+  );
+}
+
+export function Surroundings(props: FieldsProps) {
+  const { form, errors } = props;
+  const text = useText(props);
+  const pairs: [FieldName, string][] = [
+    ["dependencies", "with"],
+    ["net", "reaches"],
+    ["env", ""],
+  ];
+  return (
+    <Section
+      title="Packages, network, environment"
+      said={said(form, pairs, "standard library, no network")}
+      wrong={has(errors, SURROUNDINGS)}
+    >
+      <div className="grid gap-4 sm:grid-cols-2">
+        <TextArea
+          label="Python packages"
+          rows={3}
+          placeholder="numpy==2.3"
+          hint="One to a line; wheels only"
+          {...text("dependencies")}
+        />
+        <TextArea label="Environment" rows={3} placeholder="SEED=7" hint="NAME=VALUE, one to a line" {...text("env")} />
+      </div>
+      <TextField
+        label="Hosts it may reach"
+        placeholder="none"
+        hint="files.example.org:443, *.example.com:443 — on nodes whose owners allow it"
+        {...text("net")}
+      />
+    </Section>
+  );
+}
+
+function Choices({ id, values }: { id: string; values: string[] }) {
+  return (
+    <datalist id={id}>
+      {values.map((value) => (
+        <option key={value} value={value} />
+      ))}
+    </datalist>
+  );
+}

@@ -1,0 +1,103 @@
+"use client";
+import type { ReactNode } from "react";
+import { Card } from "@/components/ui/card";
+import { classes } from "@/components/ui/classes";
+import { Notice, Skeleton } from "@/components/ui/states";
+import { Money } from "@/components/ui/values";
+import type { Schemas } from "@/lib/api/client";
+import { asProblem } from "@/lib/api/problem";
+import { count, duration } from "@/lib/format";
+import { NodesThatFit } from "./nodes-that-fit";
+import type { useQuote } from "./use-quote";
+
+type Quote = Schemas["QuoteView"];
+
+export function QuotePanel({ asked }: { asked: ReturnType<typeof useQuote> }) {
+  const { quote, preview } = asked;
+  return (
+    <Card title="Quote" note="As things stand; renewed as you type.">
+      <div aria-live="polite" aria-busy={quote.isFetching} className="grid min-h-64 content-start gap-4">
+        {quote.error ? (
+          <Notice tone="warn">{asProblem(quote.error).detail}</Notice>
+        ) : quote.data ? (
+          <Numbers quote={quote.data} stale={quote.isPlaceholderData} />
+        ) : (
+          <Waiting />
+        )}
+        {preview.data && <NodesThatFit preview={preview.data} />}
+      </div>
+    </Card>
+  );
+}
+
+function Numbers({ quote, stale }: { quote: Quote; stale: boolean }) {
+  return (
+    <div className={classes("grid gap-4 transition-opacity", stale && "opacity-60")}>
+      <dl className="grid grid-cols-2 gap-x-6 gap-y-3">
+        <Quoted name="Price per hour">
+          <Price quote={quote} />
+        </Quoted>
+        <Quoted name={quote.items > 1 ? `Set aside for ${count(quote.items)} runs` : "Set aside"}>
+          <Money micro={quote.hold_total} unit />
+        </Quoted>
+        <Quoted name="Nodes free now">
+          {count(quote.nodes_now)} <span className="font-normal text-muted text-sm">of {count(quote.nodes_able)} able</span>
+        </Quoted>
+        <Quoted name="Starts">{soon(quote.start)}</Quoted>
+        <Quoted name="Runs">{soon(quote.run)}</Quoted>
+        <Quoted name="Done">{soon(quote.finish)}</Quoted>
+      </dl>
+      {!quote.affordable && (
+        <Notice tone="warn">
+          <Money micro={quote.missing} /> credits are missing: you have <Money micro={quote.available} />.
+        </Notice>
+      )}
+      <details className="text-sm" open={quote.nodes_able === 0}>
+        <summary className="text-muted hover:text-ink">The whole quote in words</summary>
+        <ul className="mt-2 grid gap-1.5 text-muted">
+          {quote.sentences.map((sentence) => (
+            <li key={sentence}>{sentence}</li>
+          ))}
+        </ul>
+      </details>
+    </div>
+  );
+}
+
+function Price({ quote: { price_low: low, price_high: high } }: { quote: Quote }) {
+  if (low === null || low === undefined || high === null || high === undefined) return <>–</>;
+  if (low === high) return <Money micro={low} unit />;
+  return (
+    <>
+      <Money micro={low} /> – <Money micro={high} unit />
+    </>
+  );
+}
+
+function soon({ p50_ms: half }: Schemas["Estimate"]): string {
+  if (half === null || half === undefined) return "not known";
+  return half < 1000 ? "at once" : `≈ ${duration(half)}`;
+}
+
+function Quoted({ name, children }: { name: string; children: ReactNode }) {
+  return (
+    <div className="min-w-0">
+      <dt className="text-muted text-sm">{name}</dt>
+      <dd className="num font-semibold text-lg leading-snug">{children}</dd>
+    </div>
+  );
+}
+
+function Waiting() {
+  return (
+    <div role="status" aria-label="Loading the quote" className="grid grid-cols-2 gap-x-6 gap-y-3">
+      {["a", "b", "c", "d", "e", "f"].map((key) => (
+        <div key={key} className="grid gap-1">
+          <Skeleton className="h-4 w-20" />
+          <Skeleton className="h-6 w-28" />
+        </div>
+      ))}
+      <Skeleton className="col-span-2 h-20" />
+    </div>
+  );
+}

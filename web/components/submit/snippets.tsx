@@ -1,0 +1,46 @@
+"use client";
+// The same form for a shell and for Python.
+import { Download } from "lucide-react";
+import { useState } from "react";
+import { saveFile } from "@/components/jobs/save";
+import { Button } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+import { Code } from "@/components/ui/copy";
+import { Segments } from "@/components/ui/segments";
+import { asCli } from "./as-cli";
+import { asSdk } from "./as-sdk";
+import type { Form } from "./form";
+import type { Reading } from "./request";
+
+const WAYS = [
+  { value: "cli", label: "Command line" },
+  { value: "sdk", label: "Python" },
+];
+
+interface SnippetsProps {
+  form: Form;
+  reading: Reading;
+  here: ReadonlySet<string>;
+}
+
+export function Snippets({ form, reading, here }: SnippetsProps) {
+  const [way, setWay] = useState("cli");
+  const cli = way === "cli";
+  return (
+    <Card title="The same elsewhere" aside={<Segments label="Way to submit" options={WAYS} value={way} onChange={setWay} />}>
+      <div className="grid gap-3">
+        {form.kind === "script" && (
+          <div className="flex flex-wrap items-center justify-between gap-2 text-muted text-sm">
+            <span className="min-w-0">
+              With the script as <code className="break-all font-mono text-ink">{form.file}</code> in your folder:
+            </span>
+            <Button small onClick={() => saveFile(new Blob([form.source], { type: "text/plain" }), form.file)}>
+              <Download size={15} aria-hidden="true" /> Save the script
+            </Button>
+          </div>
+        )}
+        <Code label={cli ? "Command line" : "Python"} text={cli ? asCli(form, reading, here) : asSdk(form, reading, here)} />
+      </div>
+    </Card>
+  );
+}

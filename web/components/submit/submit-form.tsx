@@ -1,0 +1,134 @@
+"use client";
+import { useEffect, useMemo, useRef } from "react";
+import { Button } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+import { Notice } from "@/components/ui/states";
+import { Money } from "@/components/ui/values";
+import { bytes } from "@/lib/format";
+import { useDraft } from "./draft";
+import { Machine, Place, Price, Surroundings, Time, Together, Trust } from "./fields";
+import { EMPTY, type Errors, fieldOf } from "./form";
+import { Inputs, useUploads } from "./inputs";
+import { QuotePanel } from "./quote-panel";
+import { read } from "./request";
+import { Section } from "./section";
+import { Snippets } from "./snippets";
+import { TemplateRow } from "./template-row";
+import { useAgain } from "./use-again";
+import { useQuote } from "./use-quote";
+import { useSubmission } from "./use-submission";
+import { Work } from "./work";
+
+export function SubmitForm() {
+  const draft = useDraft();
+  const { form } = draft;
+  const submission = useSubmission(draft.forget);
+  const uploads = useUploads((input) =>
+    draft.change((before) => ({ inputs: [...before.inputs.filter((one) => one.name !== input.name), input] })),
+  );
+  const again = useAgain(draft);
+  const reading = useMemo(() => read(form), [form]);
+  const asked = useQuote(reading);
+  const place = submission.refusal ? fieldOf(submission.refusal.field, form) : null;
+  const quoted = asked.quote.error ? fieldOf((asked.quote.error as { field?: string }).field, form) : null;
+  const errors: Errors = {
+    ...(quoted && { [quoted]: sentence(asked.quote.error) }),
+    ...(place && { [place]: submission.refusal?.detail }),
+    ...reading.errors,
+  };
+  const waits = uploads.uploads.length > 0;
+  const here = new Set(form.inputs.filter((input) => !draft.fetched.includes(input.name)).map((input) => input.name));
+  const section = { form, errors, change: draft.change };
+  const element = useRef<HTMLFormElement>(null);
+  useFirstError(element, submission.refusal);
+
+  const submit = () => {
+    if (!waits && Object.keys(reading.errors).length === 0) void submission.submit(form, reading);
+    else element.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
+  };
+  const button = (
+    <Button type="submit" look="primary" pending={submission.pending} disabled={waits || again.loading}>
+      {waits ? "Files are on their way…" : "Submit"}
+    </Button>
+  );
+  return (
+    <form
+      ref={element}
+      noValidate
+      aria-label="Job"
+      className="grid items-start gap-5 xl:grid-cols-[minmax(0,1fr)_26rem]"
+      onSubmit={(event) => {
+        event.preventDefault();
+        submit();
+      }}
+      onKeyDown={(event) => {
+        if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+          event.preventDefault();
+          submit();
+        }
+      }}
+    >
+      <div className="grid min-w-0 gap-5">
+        {again.notice}
+        <TemplateRow chosen={form} choose={(template) => draft.replace({ form: { ...EMPTY, ...template.form } })} />
+        <Work {...section} />
+        <Card flush>
+          <Section title="Files" said={files(form.inputs)} wrong={Boolean(errors.inputs) || waits}>
+            <Inputs
+              inputs={form.inputs}
+              uploads={uploads.uploads}
+              error={errors.inputs}
+              add={uploads.add}
+              stop={uploads.stop}
+              remove={(name) => draft.change({ inputs: form.inputs.filter((input) => input.name !== name) })}
+            />
+          </Section>
+          <Machine {...section} />
+          <Time {...section} />
+          <Together {...section} />
+          <Surroundings {...section} />
+          <Place {...section} />
+          <Price {...section} />
+          <Trust {...section} />
+        </Card>
+      </div>
+      <div className="grid min-w-0 gap-5 xl:sticky xl:top-5">
+        <QuotePanel asked={asked} />
+        {submission.refusal && !place && (
+          <Notice tone="bad">
+            <strong>{submission.refusal.title}.</strong> {submission.refusal.detail}
+          </Notice>
+        )}
+        <div className="panel sticky bottom-2 z-10 flex items-center justify-between gap-4 p-4 shadow-lg xl:static xl:shadow-none">
+          <span className="min-w-0 text-muted text-sm">
+            {asked.quote.data ? (
+              <>
+                <Money micro={asked.quote.data.hold_total} unit /> set aside; what is not used comes back
+              </>
+            ) : (
+              " "
+            )}
+          </span>
+          {button}
+        </div>
+        <Snippets form={form} reading={reading} here={here} />
+      </div>
+    </form>
+  );
+}
+
+function sentence(error: unknown): string {
+  return (error as { detail?: string }).detail ?? "";
+}
+
+function files(inputs: { size: number }[]): string {
+  if (inputs.length === 0) return "none";
+  const size = inputs.reduce((sum, input) => sum + input.size, 0);
+  return `${inputs.length} ${inputs.length === 1 ? "file" : "files"}, ${bytes(size)}`;
+}
+
+function useFirstError(element: React.RefObject<HTMLFormElement | null>, refusal: unknown): void {
+  useEffect(() => {
+    if (refusal) element.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
+  }, [element, refusal]);
+}

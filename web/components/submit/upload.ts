@@ -1,0 +1,74 @@
+// A file becomes an artifact at the hub: named by its SHA-256, sent in parts, gone on with where it broke.
+import { client } from "@/lib/api/client";
+import { asProblem, isPassing } from "@/lib/api/problem";
+import type { InputFile } from "./form";
+import { digestOf } from "./sha256";
+
+const PART = 8 * 1024 * 1024;
+const TRIES_MAX = 8;
+
+export interface Step {
+  doing: "reading" | "sending";
+  done: number;
+  of: number;
+}
+
+export async function upload(file: File, seen: (step: Step) => void, signal: AbortSignal): Promise<InputFile> {
+  const digest = await digestOf(file, (done) => seen({ doing: "reading", done, of: file.size }), signal);
+  const path = { digest };
+  const asked = async () => {
+    const { data, error } = await client.GET("/artifacts/{digest}/upload", { params: { path }, signal });
+    if (!data) throw error;
+    return data;
+  };
+  let state = await patiently(asked, signal);
+  let failures = 0;
+  while (!state.complete) {
+    const { offset } = state;
+    seen({ doing: "sending", done: offset, of: file.size });
+    const { data, error } = await client
+      .PUT("/artifacts/{digest}", {
+        params: { path, query: { size: file.size, offset, name: file.name } },
+        // Bytes as they are; the description calls them a string.
+        body: file.slice(offset, offset + PART) as unknown as string,
+        bodySerializer: (part: unknown) => part as Blob,
+        headers: { "Content-Type": "application/octet-stream" },
+        signal,
+      })
+      .catch((error: unknown) => ({ data: undefined, error }));
+    signal.throwIfAborted();
+    if (data) {
+      state = data;
+      failures = 0;
+    } else {
+      // The connection broke, or another tab sends the same: the hub knows how much came.
+      failures += 1;
+      if (failures > TRIES_MAX || !(isPassing(asProblem(error)) || asProblem(error).status === 409)) throw error;
+      await pause(failures, signal);
+      state = await patiently(asked, signal);
+    }
+  }
+  return { name: file.name, digest, size: file.size };
+}
+
+async function patiently<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
+  for (let failures = 1; ; failures += 1) {
+    try {
+      return await ask();
+    } catch (error) {
+      signal.throwIfAborted();
+      if (failures >= TRIES_MAX || !isPassing(asProblem(error))) throw error;
+      await pause(failures, signal);
+    }
+  }
+}
+
+function pause(failures: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, Math.min(500 * 2 ** failures, 10_000));
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      reject(signal.reason as Error);
+    });
+  });
+}

@@ -1,0 +1,55 @@
+"use client";
+// ?again=JOB: the form of an earlier job, to change and run again.
+import Link from "next/link";
+import { type ReactNode, useEffect } from "react";
+import { Notice } from "@/components/ui/states";
+import { $api } from "@/lib/api/client";
+import { asProblem } from "@/lib/api/problem";
+import { useParam } from "@/lib/use-params";
+import type { useDraft } from "./draft";
+import { fromJob } from "./from-job";
+
+export function useAgain(draft: ReturnType<typeof useDraft>): { loading: boolean; notice: ReactNode } {
+  const [id] = useParam("again");
+  const path = { job_id: id };
+  const job = $api.useQuery(
+    "get",
+    "/jobs/{job_id}",
+    { params: { path } },
+    { enabled: Boolean(id), staleTime: Number.POSITIVE_INFINITY },
+  );
+  const found = job.data ? fromJob(job.data) : undefined;
+  const fill = found && draft.again !== id; // once: what was changed since is not undone by a reload
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the draft changes with every key
+  useEffect(() => {
+    if (fill) draft.replace({ form: found.form, again: id, fetched: found.form.inputs.map((input) => input.name) });
+  }, [fill, id]);
+  if (!id) return { loading: false, notice: null };
+  if (job.error) return { loading: false, notice: <Notice tone="bad">{asProblem(job.error).detail}</Notice> };
+  if (!job.data) return { loading: true, notice: <Notice>Reading the job…</Notice> };
+  const link = (
+    <Link href={`/jobs?id=${encodeURIComponent(id)}`} className="underline">
+      {job.data.name}
+    </Link>
+  );
+  if (!found) {
+    const why = "is a function, which travels as bytes: it can be run again as it is, but not be changed here.";
+    return {
+      loading: false,
+      notice: (
+        <Notice tone="warn">
+          {link} {why}
+        </Notice>
+      ),
+    };
+  }
+  const left = found.left.length > 0 ? ` Not taken over: ${found.left.join("; ")}.` : "";
+  return {
+    loading: false,
+    notice: (
+      <Notice>
+        Filled in from {link}.{left}
+      </Notice>
+    ),
+  };
+}
