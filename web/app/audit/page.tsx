@@ -1,6 +1,10 @@
-"use client";
-import { Page } from "@/components/ui/page";
+import { Suspense } from "react";
+import { AuditPage } from "@/components/audit/audit-page";
 
-export default function Placeholder() {
-  return <Page title="audit">…</Page>;
+export default function Audit() {
+  return (
+    <Suspense>
+      <AuditPage />
+    </Suspense>
+  );
 }

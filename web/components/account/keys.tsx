@@ -101,7 +101,7 @@ function columns(rotate: (key: Key) => void): Column<Key>[] {
     },
     {
       key: "do",
-      title: "",
+      title: "Actions",
       width: "11.5rem",
       right: true,
       cell: (key) =>

@@ -7,6 +7,7 @@ import { Notice } from "@/components/ui/states";
 import { $api, type Schemas } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
 import { useOnce } from "@/lib/once";
+import { useSession } from "@/lib/session";
 import { ShownOnce } from "./shown-once";
 
 type Scope = NonNullable<Schemas["KeyRequest"]["scopes"]>[number];
@@ -31,6 +32,8 @@ export function NewKey({ accountId, done }: { accountId?: string | undefined; do
   const [name, setName] = useState("");
   const [scopes, setScopes] = useState<Scope[]>([]);
   const [life, setLife] = useState(String(90 * DAY_S));
+  const { account } = useSession();
+  const offered = SCOPES.filter(([scope]) => scope !== "admin" || account?.roles.includes("admin"));
   const queries = useQueryClient();
   const one = useOnce();
   const make = $api.useMutation("post", "/keys", {
@@ -77,7 +80,7 @@ export function NewKey({ accountId, done }: { accountId?: string | undefined; do
       />
       <fieldset className="grid gap-2">
         <legend className="mb-1 font-medium text-sm">What it may be used for</legend>
-        {SCOPES.map(([scope, words]) => (
+        {offered.map(([scope, words]) => (
           <CheckField
             key={scope}
             label={scope}

@@ -6,7 +6,8 @@ import { Badge } from "@/components/ui/badge";
 import { Button, ButtonLink } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { type Column, DataTable } from "@/components/ui/data-table";
-import { SelectField, TextField } from "@/components/ui/field";
+import { SelectField } from "@/components/ui/field";
+import { ParamField } from "@/components/ui/param-field";
 import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
 import { TimeRangeField, useTimeRange } from "@/components/ui/time-range";
 import { Ago, Money } from "@/components/ui/values";
@@ -18,6 +19,7 @@ import { EntryDialog } from "./entry-dialog";
 import { Sums } from "./sums";
 
 export type Entry = Schemas["Entry"];
+const ID = /^[A-Za-z0-9_-]{1,64}$/;
 type Kind = NonNullable<Schemas["Kind"]>;
 
 const KINDS: Kind[] = [
@@ -46,7 +48,7 @@ export function Statement({ accountId }: { accountId?: string | undefined }) {
   const filters = {
     account_id: accountId,
     kind,
-    job_id: /^[A-Za-z0-9_-]{1,64}$/.test(job) ? job : undefined,
+    job_id: ID.test(job) ? job : undefined,
     ...time,
   };
   const [shown, setShown] = useState<Entry | null>(null);
@@ -93,7 +95,6 @@ export function Statement({ accountId }: { accountId?: string | undefined }) {
 
 function Filters() {
   const [kind] = useParam("kind");
-  const [job] = useParam("job");
   const set = useSetParams();
   return (
     <div className="grid gap-3 border-line border-b px-5 pb-4 sm:grid-cols-2 lg:grid-cols-3">
@@ -103,13 +104,7 @@ function Filters() {
         onChange={(event) => set({ kind: event.target.value })}
         options={[{ value: "", label: "All kinds" }, ...KINDS.map((one) => ({ value: one, label: kindWords(one) }))]}
       />
-      <TextField
-        label="Job"
-        placeholder="job_…"
-        spellCheck={false}
-        value={job}
-        onChange={(event) => set({ job: event.target.value.trim() })}
-      />
+      <ParamField name="job" label="Job" placeholder="job_…" allowed={ID} wrong="An id has letters, digits, _ and - alone." />
       <TimeRangeField />
     </div>
   );

@@ -1,0 +1,82 @@
+"use client";
+import { useSearchParams } from "next/navigation";
+import { useState } from "react";
+import { Button } from "@/components/ui/button";
+import { ParamField } from "@/components/ui/param-field";
+import { TimeRangeField } from "@/components/ui/time-range";
+import { useSetParams } from "@/lib/use-params";
+import { ACTION, ID } from "./use-trail";
+
+export const NO_FILTERS = { q: "", action: "", actor: "", account: "", job: "", node: "", group: "", time: "", from: "", to: "" };
+
+const IDS = [
+  { name: "actor", label: "Who did it", placeholder: "acc_…, node_… or hub" },
+  { name: "account", label: "Whom it concerns", placeholder: "acc_…" },
+  { name: "job", label: "Job", placeholder: "job_…" },
+  { name: "node", label: "Node", placeholder: "node_…" },
+  { name: "group", label: "Group", placeholder: "grp_…" },
+];
+// How names of events begin; the field takes any other, too.
+const BEGINNINGS = [
+  "account.",
+  "approval.",
+  "attempt.",
+  "credits.",
+  "group.",
+  "hub.",
+  "job.",
+  "key.",
+  "node.",
+  "payout.",
+  "prices.",
+];
+
+export function AuditFilters() {
+  const params = useSearchParams();
+  const set = useSetParams();
+  const named = IDS.some(({ name }) => params.get(name));
+  const [open, setOpen] = useState(false);
+  const any = Object.keys(NO_FILTERS).some((name) => params.get(name));
+  return (
+    <div className="grid gap-3 border-line border-b px-5 pb-4">
+      <div className="grid items-start gap-3 sm:grid-cols-2 lg:grid-cols-4">
+        <ParamField
+          name="q"
+          label="Search"
+          type="search"
+          maxLength={200}
+          placeholder="A reason, a word, an id"
+          className="lg:col-span-2"
+        />
+        <ParamField
+          name="action"
+          label="What happened"
+          placeholder="job.failed, payout."
+          list="beginnings"
+          allowed={ACTION}
+          wrong="Small letters and dots: job.failed, or how it begins: job."
+        />
+        <TimeRangeField />
+        {(open || named) &&
+          IDS.map((id) => <ParamField key={id.name} {...id} allowed={ID} wrong="An id has letters, digits, _ and - alone." />)}
+      </div>
+      <datalist id="beginnings">
+        {BEGINNINGS.map((one) => (
+          <option key={one} value={one} />
+        ))}
+      </datalist>
+      <div className="flex gap-2">
+        {!named && (
+          <Button small look="quiet" aria-expanded={open} onClick={() => setOpen(!open)}>
+            {open ? "Fewer filters" : "By person, job, node or group"}
+          </Button>
+        )}
+        {any && (
+          <Button small look="quiet" onClick={() => set(NO_FILTERS)}>
+            Take all filters away
+          </Button>
+        )}
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,108 @@
+"use client";
+import { Download, Pause, Play } from "lucide-react";
+import { useState } from "react";
+import { Button } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+import { DataTable } from "@/components/ui/data-table";
+import { Page } from "@/components/ui/page";
+import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
+import { count, moment } from "@/lib/format";
+import type { HubEvent } from "@/lib/live";
+import { useSession } from "@/lib/session";
+import { useSetParams } from "@/lib/use-params";
+import { AuditFilters, NO_FILTERS } from "./audit-filters";
+import { eventColumns } from "./event-columns";
+import { EventDialog } from "./event-dialog";
+import { saveCsv, saveJson } from "./export-events";
+import { useFilters, useTrail } from "./use-trail";
+
+export function AuditPage() {
+  const { account } = useSession();
+  const admin = account?.roles.includes("admin");
+  return (
+    <Page
+      title="Audit"
+      note={
+        admin
+          ? "Everything that ever happened at this hub: who, what, from, to, why, when."
+          : "Everything that happened to what is yours: who, what, from, to, why, when."
+      }
+    >
+      <Trail />
+    </Page>
+  );
+}
+
+function Trail() {
+  const [paused, setPaused] = useState(false);
+  const [shown, setShown] = useState<HubEvent | null>(null);
+  const { query, events, names, waiting, searchedTo } = useTrail(paused);
+  const more = {
+    has: query.hasNextPage,
+    loading: query.isFetchingNextPage,
+    load: () => void query.fetchNextPage(),
+  };
+  return (
+    <Card
+      flush
+      title="Events"
+      note={
+        <span aria-live="polite">
+          {count(events.length)} shown, the newest first
+          {paused ? `; paused, ${count(waiting)} happened since` : "; new ones appear by themselves"}
+          {searchedTo ? `; looked back to ${moment(searchedTo)}` : ""}
+        </span>
+      }
+      aside={
+        <>
+          <Button small aria-pressed={paused} onClick={() => setPaused(!paused)}>
+            {paused ? <Play size={15} aria-hidden="true" /> : <Pause size={15} aria-hidden="true" />}
+            {paused ? "Go on" : "Pause"}
+          </Button>
+          <Button small disabled={events.length === 0} onClick={() => saveCsv(events, names)}>
+            <Download size={15} aria-hidden="true" /> CSV
+          </Button>
+          <Button small disabled={events.length === 0} onClick={() => saveJson(events)}>
+            <Download size={15} aria-hidden="true" /> JSON
+          </Button>
+        </>
+      }
+    >
+      <AuditFilters />
+      <Loaded query={query} skeleton={<SkeletonRows rows={10} />}>
+        {() => (
+          <DataTable
+            label="Events"
+            columns={eventColumns(names, setShown)}
+            rows={events}
+            rowKey={(event) => String(event.seq)}
+            onRow={setShown}
+            more={more}
+            empty={<Nothing more={more} />}
+          />
+        )}
+      </Loaded>
+      <EventDialog event={shown} names={names} onClose={() => setShown(null)} />
+    </Card>
+  );
+}
+
+function Nothing({ more }: { more: { has: boolean; loading: boolean; load: () => void } }) {
+  const set = useSetParams();
+  const filtered = Object.keys(useFilters()).length > 0;
+  if (!filtered) {
+    return (
+      <Empty title="Nothing has happened yet">
+        <p>Every job, node, key and credit leaves a trace here as soon as it moves.</p>
+      </Empty>
+    );
+  }
+  return (
+    <Empty title="No event fits these filters">
+      <div className="flex justify-center gap-2">
+        {more.has && <Button onClick={more.load}>Look further back</Button>}
+        <Button onClick={() => set(NO_FILTERS)}>Show all</Button>
+      </div>
+    </Empty>
+  );
+}

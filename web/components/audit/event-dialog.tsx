@@ -1,0 +1,101 @@
+"use client";
+import Link from "next/link";
+import type { ReactNode } from "react";
+import { Button } from "@/components/ui/button";
+import { Fact, Facts } from "@/components/ui/card";
+import { Code } from "@/components/ui/copy";
+import { Dialog } from "@/components/ui/dialog";
+import { Id, Moment } from "@/components/ui/values";
+import type { HubEvent } from "@/lib/live";
+import { useSetParams } from "@/lib/use-params";
+import { change, type Names } from "./event-columns";
+
+interface EventDialogProps {
+  event: HubEvent | null;
+  names: Names;
+  onClose: () => void;
+}
+
+export function EventDialog({ event, names, onClose }: EventDialogProps) {
+  return (
+    <Dialog open={event !== null} onClose={onClose} title={event?.action ?? ""} note={event?.reason} wide>
+      {event && <Whole event={event} names={names} onClose={onClose} />}
+    </Dialog>
+  );
+}
+
+const ABOUT = [
+  ["job", "job_id", "Job"],
+  ["node", "node_id", "Node"],
+  ["group", "group_id", "Group"],
+  ["account", "account_id", "Whom it concerns"],
+] as const;
+const PAGES = { job: "/jobs", node: "/nodes", group: "/groups" } as const;
+
+function Whole({ event, names, onClose }: { event: HubEvent; names: Names; onClose: () => void }) {
+  return (
+    <div className="grid gap-5">
+      <Facts columns={2}>
+        <Fact name="When">
+          <Moment ms={event.at_ms} />
+        </Fact>
+        <Fact name="Number">{event.seq}</Fact>
+        <About name="Who did it" id={event.actor} param="actor" names={names} onClose={onClose} />
+        {change(event) && <Fact name="From → to">{change(event)}</Fact>}
+        {ABOUT.map(([param, field, words]) => {
+          const id = event[field];
+          return id && <About key={param} name={words} id={id} param={param} names={names} onClose={onClose} />;
+        })}
+        {event.attempt_id && (
+          <Fact name="Attempt">
+            <Id id={event.attempt_id} />
+          </Fact>
+        )}
+      </Facts>
+      {event.data && <Code label="Data of the event" text={JSON.stringify(event.data, null, 2)} wrap />}
+      <details>
+        <summary className="text-muted text-sm">The whole event, as the API has it</summary>
+        <div className="mt-2">
+          <Code label="The event as JSON" text={JSON.stringify(event, null, 2)} wrap />
+        </div>
+      </details>
+    </div>
+  );
+}
+
+interface AboutProps {
+  name: string;
+  id: string;
+  param: string;
+  names: Names;
+  onClose: () => void;
+}
+
+function About({ name, id, param, names, onClose }: AboutProps): ReactNode {
+  const set = useSetParams();
+  const page = param in PAGES ? PAGES[param as keyof typeof PAGES] : null;
+  return (
+    <Fact name={name}>
+      <span className="flex flex-wrap items-center gap-x-2">
+        {page ? (
+          <Link href={{ pathname: page, query: { id } }} className="link">
+            {names[id] ?? "open"}
+          </Link>
+        ) : (
+          <span>{names[id] ?? ""}</span>
+        )}
+        <Id id={id} />
+        <Button
+          small
+          look="quiet"
+          onClick={() => {
+            set({ [param]: id });
+            onClose();
+          }}
+        >
+          only this
+        </Button>
+      </span>
+    </Fact>
+  );
+}
