@@ -8,6 +8,7 @@ import { classes } from "./classes";
 export interface Column<Row> {
   key: string;
   title: string;
+  hideTitle?: boolean; // for screen readers alone: a column of ticks or buttons
   width: string; // of a CSS grid: "8rem", "minmax(10rem,2fr)"
   cell: (row: Row) => ReactNode;
   right?: boolean; // numbers
@@ -101,7 +102,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
               {sort && column.sort ? (
                 <SortButton column={column} sort={sort} />
               ) : (
-                <span className="truncate">{column.title}</span>
+                <span className={column.hideTitle ? "sr-only" : "truncate"}>{column.title}</span>
               )}
             </div>
           ))}
