@@ -83,7 +83,7 @@ dev-web: .make/npm ## the dashboard as it is being written, on port 3000, beside
 	@cd web && HUB_URL=http://127.0.0.1:$(PORT) node_modules/.bin/next dev $(ARGS)
 
 screenshots: packages browser .venv/.dev web ## fill a pool with people, nodes and jobs, and save pictures of every page in docs/pictures
-	.venv/bin/python scripts/screenshots.py $(ARGS)
+	.venv/bin/python -m scripts.screenshots $(ARGS)
 
 fuzz: packages .venv/.dev ## send the API what its description allows and forbids, for long; FUZZ_EXAMPLES=200
 	FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-200} .venv/bin/pytest -q tests/hub/test_fuzz.py --timeout 3600 $(ARGS)
