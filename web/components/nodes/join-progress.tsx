@@ -57,19 +57,18 @@ function isOver(status: Status | undefined): boolean {
 }
 
 function WhatToType({ made, status }: { made: MadeCode; status: Status }) {
+  const commands = made.commands ?? [];
+  // What comes after the command with the code is for another day.
+  const joins = commands.findIndex((command) => command.command.includes(made.code)) + 1;
+  const [now, later] = [commands.slice(0, joins), commands.slice(joins)];
   return (
     <Card title="Type this on the machine" aside={<CountDown untilMs={status.expires_at_ms} />}>
-      <ol className="grid gap-4">
-        {(made.commands ?? []).map((command, at) => (
-          <li key={command.command} className="grid gap-1.5">
-            <p className="flex gap-2">
-              <span className="num text-muted">{at + 1}.</span> {command.title}
-            </p>
-            <Code text={command.command} label={`Command ${at + 1}`} wrap />
-          </li>
+      <ol className="grid grid-cols-1 gap-4">
+        {now.map((command, at) => (
+          <ToType key={command.command} command={command} number={at + 1} />
         ))}
       </ol>
-      <div className="mt-5 grid gap-1.5 border-line border-t pt-4">
+      <div className="mt-5 grid grid-cols-1 gap-1.5 border-line border-t pt-4">
         <p className="font-medium">The code alone</p>
         <Code text={made.code} label="One-time code" wrap />
         <p className="text-muted text-sm">
@@ -79,7 +78,25 @@ function WhatToType({ made, status }: { made: MadeCode; status: Status }) {
           The hub does not show it again; this browser tab remembers it until it is used.
         </p>
       </div>
+      {later.length > 0 && (
+        <ul className="mt-5 grid grid-cols-1 gap-4 border-line border-t pt-4">
+          {later.map((command) => (
+            <ToType key={command.command} command={command} />
+          ))}
+        </ul>
+      )}
     </Card>
+  );
+}
+
+function ToType({ command, number }: { command: Schemas["JoinCommand"]; number?: number }) {
+  return (
+    <li className="grid grid-cols-1 gap-1.5">
+      <p className="flex gap-2">
+        {number && <span className="num text-muted">{number}.</span>} {command.title}
+      </p>
+      <Code text={command.command} label={number ? `Command ${number}` : command.title} wrap />
+    </li>
   );
 }
 

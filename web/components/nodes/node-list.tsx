@@ -121,7 +121,10 @@ const COLUMNS: Column<NodeView>[] = [
         <Link href={nodeHref(node.id)} className="block truncate font-medium text-ink hover:underline">
           {node.name}
         </Link>
-        <span className="block truncate text-muted text-sm">{node.owner_name}</span>
+        <span className="hidden truncate text-muted text-sm sm:block">{node.owner_name}</span>
+        <span className="block truncate text-muted text-sm sm:hidden">
+          {node.tier} · {coreWords(node)}
+        </span>
       </>
     ),
   },

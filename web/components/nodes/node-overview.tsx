@@ -51,7 +51,7 @@ function Now({ node }: { node: NodeView }) {
       <Stat name="Reputation" hint={node.reputation?.newcomer ? "a newcomer" : "from 0 to 1"}>
         {node.reliability == null ? "–" : node.reliability.toFixed(2)}
       </Stat>
-      <Stat name="Online, 7 days" hint={day ? `${ppm(day.share_ppm, 1)} of the last day` : undefined}>
+      <Stat name="Online, 7 days" hint={day ? `last day ${ppm(day.share_ppm, 1)}` : undefined}>
         {week && week.known_ms > 0 ? ppm(week.share_ppm, 1) : "–"}
       </Stat>
       <Stat
