@@ -224,7 +224,9 @@ async def test_there_are_no_floors_without_a_market(tmp_path: Path, economy: str
         [zone] = (await hub.admin.get("/market")).json()["zones"]
         price = CREDIT if economy == "time-bank" else 0
         assert (zone["spot"], zone["low"], zone["high"]) == (price, price, price)
-        assert (await hub.admin.get("/market")).json()["economy"] == economy
+        seen = (await hub.admin.get("/market")).json()
+        assert (seen["economy"], zone["sentence"]) == (economy, "")
+        assert ("one credit" in seen["sentence"]) == (economy == "time-bank")
 
 
 async def test_the_same_floors_make_the_depth(pool: HubDouble) -> None:

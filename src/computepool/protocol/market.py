@@ -41,6 +41,7 @@ class ZoneMarket(Reply):
     floors: list[FloorLevel]
     ceilings: list[CeilingLevel]
     trend: list[Micro] = Field(description="The spot price in steps of `trend_step_ms`; the last is now")
+    sentence: str = Field(default="", description="What the price does now, and why; empty without a market")
 
 
 class MarketView(Reply):
@@ -51,6 +52,7 @@ class MarketView(Reply):
     tick_ms: int
     trend_step_ms: int
     zones: list[ZoneMarket]
+    sentence: str = Field(default="", description="What prices mean in this economy")
 
 
 class PricePoint(Reply):

@@ -4282,6 +4282,12 @@ export interface components {
             trend_step_ms: number;
             /** Zones */
             zones: components["schemas"]["ZoneMarket"][];
+            /**
+             * Sentence
+             * @description What prices mean in this economy
+             * @default
+             */
+            sentence: string;
         };
         /** MeasuredView */
         MeasuredView: {
@@ -6597,6 +6603,12 @@ export interface components {
              * @description The spot price in steps of `trend_step_ms`; the last is now
              */
             trend: number[];
+            /**
+             * Sentence
+             * @description What the price does now, and why; empty without a market
+             * @default
+             */
+            sentence: string;
         };
         /** ZoneOffer */
         ZoneOffer: {

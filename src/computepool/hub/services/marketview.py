@@ -7,7 +7,8 @@ from typing import Literal
 
 from computepool.core.demand import ZoneCount, merged
 from computepool.core.errors import BadRequest, NotFound
-from computepool.core.pricing import PPM, PriceTable, Zone
+from computepool.core.market import TARGET, next_spot
+from computepool.core.pricing import PPM, Economy, PriceTable, Zone
 from computepool.core.tiers import region_of
 from computepool.hub.services import market
 from computepool.hub.services.context import Hub
@@ -38,6 +39,13 @@ _DAY_MS = 24 * 3600 * 1000
 SPANS_MS = {"1h": _DAY_MS // 24, "24h": _DAY_MS, "7d": 7 * _DAY_MS, "30d": 30 * _DAY_MS}
 _CHART_AGE_MS = 60_000
 Span = Literal["1h", "24h", "7d", "30d"]
+_ECONOMIES = {
+    Economy.MARKET: "One spot price for a unit-hour, of a core or a card, holds in each zone for everybody. It moves every "
+    "{every} with what is wanted of what is offered. Floors and ceilings decide who takes part, never the price.",
+    Economy.TIME_BANK: "A unit-hour, of a core or a card, costs one credit, everywhere and always. Prices do not move, and "
+    "floors are not taken.",
+    Economy.NONE: "Nothing has a price in this pool: jobs cost nothing, and lending earns nothing.",
+}
 
 
 async def show(hub: Hub) -> MarketView:
@@ -67,6 +75,7 @@ async def show(hub: Hub) -> MarketView:
             )
             for zone in known
         ],
+        sentence=_ECONOMIES[table.economy].format(every=f"{market.tick_ms(hub) / 1000:g} s"),
     )
 
 
@@ -92,7 +101,27 @@ def _zone(hub: Hub, zone: Zone, *, here: ZoneCount, there: Count, trend: Sequenc
         ],
         ceilings=_ceilings(here.ceilings),
         trend=[*trend[:-1], spot],
+        sentence=_course(spot, capacity=capacity, demand=demand, bounds=(low, high))
+        if table.economy is Economy.MARKET
+        else "",
     )
+
+
+def _course(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int]) -> str:
+    """Where the price goes with the next tick, and why."""
+    if not capacity:
+        if demand:
+            return "Nothing is offered at this price while work waits: it rises."
+        return "Nothing is offered at this price, and nothing waits for it: it rests."
+    target = PPM * TARGET[0] // TARGET[1]
+    wanted = utilisation(demand, capacity)
+    coming = next_spot(spot, capacity=capacity, demand=demand, bounds=bounds)
+    held = "more than" if wanted > target else "less than" if wanted < target else "just"
+    course = "rises" if coming > spot else "falls" if coming < spot else "stays"
+    if course == "stays" and wanted != target:
+        course = f"stays, at its {'highest' if wanted > target else 'lowest'}"
+    found = f"{wanted * 100 // PPM} % of what is offered is wanted"
+    return f"{found}, {held} the {target * 100 // PPM} % at which the price rests: it {course}."
 
 
 def _ceilings(found: Mapping[int | None, int]) -> list[CeilingLevel]:
