@@ -31,17 +31,27 @@ class BreakingProxy:
 
     def close(self) -> None:
         self._listener.close()
-        self._reset_all()
+        self._break_all()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
                 hub = socket.create_connection(("127.0.0.1", self._hub_port))
-                with self._lock:
-                    self._open |= {client, hub}
-                for source, sink in ((client, hub), (hub, client)):
-                    threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
+                threading.Thread(target=self._join, args=(client, hub), daemon=True).start()
+
+    def _join(self, client: socket.socket, hub: socket.socket) -> None:
+        with self._lock:
+            self._open |= {client, hub}
+        back = threading.Thread(target=self._pass, args=(hub, client), daemon=True)
+        back.start()
+        self._pass(client, hub)
+        back.join()
+        with self._lock:
+            self._open -= {client, hub}
+        # Not before nobody uses them: the number of a closed socket is given to the next connection.
+        client.close()
+        hub.close()
 
     def _pass(self, source: socket.socket, sink: socket.socket) -> None:
         buffer = memoryview(bytearray(_BLOCK))
@@ -49,10 +59,8 @@ class BreakingProxy:
             while size := source.recv_into(buffer):
                 sink.sendall(buffer[:size])
                 self._count(size)
-        _reset(source)
-        _reset(sink)
-        with self._lock:
-            self._open -= {source, sink}
+        _break(source)
+        _break(sink)
 
     def _count(self, size: int) -> None:
         with self._lock:
@@ -62,17 +70,16 @@ class BreakingProxy:
                 self._left.pop()
                 self.broken += 1
         if due:
-            self._reset_all()
+            self._break_all()
 
-    def _reset_all(self) -> None:
+    def _break_all(self) -> None:
         with self._lock:
             for one in self._open:
-                _reset(one)
-            self._open.clear()
+                _break(one)
 
 
-def _reset(one: socket.socket) -> None:
+def _break(one: socket.socket) -> None:
+    """Wakes whoever reads or writes it; closing it then sends a reset."""
     with contextlib.suppress(OSError):
         one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         one.shutdown(socket.SHUT_RDWR)
-    one.close()

@@ -28,7 +28,7 @@ QUICK = {
     "self_fence_s": 10,
     "payout_round_s": 0.05,
     "payout_approve_first": 0,
-    "payout_call_s": 0.3,
+    "payout_call_s": 0.6,  # on a busy machine an order takes its time to arrive; claims last a multiple of it
     "payout_retry_base_s": 0.1,
     "payout_retry_max_s": 0.3,
 }
