@@ -86,7 +86,7 @@ GET    /api/v1/jobs/{job_id}/logs         401  200  404  404  404  200  401  401
 GET    /api/v1/jobs/{job_id}/checkpoint   401  404  404  404  404  404  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/why          401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/jobs/{job_id}/cancel       401  200  404  404  404  200  401  401  401  401  401
-POST   /api/v1/jobs/{job_id}/again        401  201  404  403  403  403  401  401  401  401  401
+POST   /api/v1/jobs/{job_id}/again        401  201  404  403  403  409  401  401  401  401  401
 GET    /api/v1/queue                      401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/usage        401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/mesh                       401  200  200  200  200  200  401  401  401  401  401

@@ -185,8 +185,8 @@ async def test_the_hub_takes_its_own_examples(hub: HubDouble, document: dict[str
         ("report_trouble", "example"): (404, "not_found"),  # the home
         ("report_arrival", "example"): (404, "not_found"),
         ("sign_in", "example"): (422, "bad_request"),  # the code
-        ("run_again", "example"): (403, "forbidden"),  # the job is another account's
-        ("run_again", "at_todays_prices"): (403, "forbidden"),
+        ("run_again", "example"): (409, "conflict"),  # the job is another account's
+        ("run_again", "at_todays_prices"): (409, "conflict"),
     }
     assert len(answers) >= 17
 

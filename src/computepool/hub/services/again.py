@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from computepool.core import terms as core_terms
 from computepool.core import verification as verifying
-from computepool.core.errors import Conflict, Forbidden, NotFound
+from computepool.core.errors import Conflict, NotFound
 from computepool.hub.services import access, comparison
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
@@ -24,7 +24,7 @@ async def request_for(hub: Hub, principal: Principal, job_id: str, *, asked: Aga
     )
     assert row is not None
     if row.account_id != principal.account_id:
-        raise Forbidden("Only its submitter can run a job again: the new one is paid by whoever asks for it.")
+        raise Conflict("Only its submitter can run a job again: the new one is paid by whoever asks for it.")
     wish = comparison.wish_of(row)
     digests = [row.spec_digest] + ([] if wish.function is None else [wish.function])
     specs = await hub.specs.load(digests)

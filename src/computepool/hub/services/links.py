@@ -16,7 +16,10 @@ from computepool.protocol.accounts import LinkReply
 async def create(hub: Hub, admin: Principal, account_id: str) -> LinkReply:
     """Whoever opens it is that account, for everything it may do: so the key that makes one must be for everything, too."""
     access.check_not_pools(account_id)
-    access.check_scopes_within(admin, None)
+    if admin.scopes is not None:
+        raise Forbidden(
+            "A link opens everything the account may do; only a key without scopes, or a browser, makes one."
+        )
 
     def unit(tx: Tx) -> tuple[str, int]:
         if accounts.get_account(tx.connection, account_id) is None:
