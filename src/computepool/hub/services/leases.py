@@ -172,5 +172,11 @@ def _expire_jobs(hub: Hub, tx: Tx, job_ids: list[str], *, stranded: list[str], b
 
 
 async def on_stop(hub: Hub) -> None:
-    """A hub that stops on purpose says so: others need not wait to miss it."""
-    await hub.store.write(lambda tx: accounts.remove_hub(tx, hub_id=hub.hub_id))
+    """A hub that stops on purpose says so, and whom it heard last: others need not wait to miss it."""
+    seen = {session.node_id: session.seen_ms for session in hub.registry.sessions}
+
+    def unit(tx: Tx) -> None:
+        node_rows.touch_nodes(tx, seen)
+        accounts.remove_hub(tx, hub_id=hub.hub_id)
+
+    await hub.store.write(unit)
