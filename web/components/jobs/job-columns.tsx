@@ -19,7 +19,8 @@ export function jobColumns({ chosen, toggle, isAdmin }: Wishes): Column<Job>[] {
   return [
     {
       key: "pick",
-      title: "",
+      title: "Select",
+      hideTitle: true,
       width: "2.75rem",
       cell: (job) => (
         <input
@@ -32,9 +33,8 @@ export function jobColumns({ chosen, toggle, isAdmin }: Wishes): Column<Job>[] {
         />
       ),
     },
-    { key: "name", title: "Job", width: "minmax(9rem,3fr)", cell: (job) => <Name job={job} /> },
-    { key: "state", title: "State", width: "8rem", cell: (job) => <StateBadge state={job.state} title={job.status} /> },
-    { key: "progress", title: "Progress", width: "8rem", from: "lg", cell: (job) => <HowFar job={job} /> },
+    { key: "name", title: "Job", width: "minmax(9rem,5fr)", cell: (job) => <Name job={job} /> },
+    { key: "state", title: "State", width: "8.5rem", cell: (job) => <State job={job} /> },
     ...(isAdmin
       ? [
           {
@@ -71,13 +71,19 @@ function Name({ job }: { job: Job }) {
   );
 }
 
-function HowFar({ job }: { job: Job }) {
-  if (job.progress === null || job.progress === undefined) return <span className="text-muted">–</span>;
+/** While it runs and tells how far it is, that is shown, too. */
+function State({ job }: { job: Job }) {
+  const far = job.finished_at_ms == null ? job.progress : null;
   return (
-    <div className="flex w-28 items-center gap-2">
-      <Progress value={job.progress} label={`Progress of ${job.name}`} />
-      <span className="num w-10 shrink-0 text-right text-sm">{percent(job.progress)}</span>
-    </div>
+    <>
+      <StateBadge state={job.state} title={job.status} />
+      {far !== null && far !== undefined && (
+        <div className="mt-1 flex w-28 items-center gap-2">
+          <Progress value={far} label={`Progress of ${job.name}`} />
+          <span className="num shrink-0 text-muted text-sm leading-none">{percent(far)}</span>
+        </div>
+      )}
+    </>
   );
 }
 

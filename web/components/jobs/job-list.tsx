@@ -37,7 +37,7 @@ export function JobList() {
     <Page
       title="Jobs"
       actions={
-        <ButtonLink href="/submit" look="primary">
+        <ButtonLink href="/submit" look="primary" className="lg:hidden">
           <Plus size={17} aria-hidden="true" /> Submit a job
         </ButtonLink>
       }
@@ -58,7 +58,7 @@ export function JobList() {
             rows={list.rows}
             rowKey={(job) => job.id}
             rowHeight={58}
-            height="max(24rem, calc(100dvh - 21rem))"
+            height="max(24rem, calc(100dvh - 18rem))"
             onRow={(job) => router.push(`/jobs?id=${encodeURIComponent(job.id)}` as Route)}
             more={list.more}
             empty={<NoJobs some={some} />}

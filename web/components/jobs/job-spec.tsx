@@ -31,6 +31,9 @@ export function JobSpec({ job }: { job: JobDetail }) {
           <Fact name="Most it may cost">
             <Money micro={job.max_price} unit /> <span className="text-muted">per hour</span>
           </Fact>
+          <Fact name="Priority and retries">
+            {job.priority} <span className="text-muted">·</span> {count(job.retries)}
+          </Fact>
           <Fact name="Checked by">
             {job.verify}
             {job.compare !== "exact" && <span className="text-muted">, compared by {job.compare}</span>}

@@ -2,7 +2,7 @@
 import type { Route } from "next";
 import Link from "next/link";
 import { Badge, type Tone } from "@/components/ui/badge";
-import { Card, Fact, Facts } from "@/components/ui/card";
+import { Card, Fact } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { Progress } from "@/components/ui/progress";
 import { Notice } from "@/components/ui/states";
@@ -17,13 +17,13 @@ export function JobSummary({ job }: { job: JobDetail }) {
   const account = useAccount();
   return (
     <Card>
-      {job.progress !== null && job.progress !== undefined && (
+      {!isOver(job) && job.progress !== null && job.progress !== undefined && (
         <div className="mb-4 flex items-center gap-3">
           <Progress value={job.progress} label="Progress" />
           <span className="num shrink-0 font-medium">{percent(job.progress)}</span>
         </div>
       )}
-      <Facts columns={3}>
+      <dl className="grid grid-cols-2 gap-x-6 gap-y-3 md:grid-cols-3 xl:grid-cols-5">
         <Fact name="Submitted">
           <Ago ms={job.created_at_ms} />
           {job.account_id !== account.id && <span className="text-muted"> by {job.account_name ?? job.account_id}</span>}
@@ -42,7 +42,7 @@ export function JobSummary({ job }: { job: JobDetail }) {
         <Fact name="Result checked">
           <Verdict job={job} />
         </Fact>
-        <Fact name="Exit code">{job.exit_code ?? <span className="text-muted">–</span>}</Fact>
+        {job.exit_code !== null && job.exit_code !== undefined && <Fact name="Exit code">{job.exit_code}</Fact>}
         {job.group_id && (
           <Fact name="Group">
             <Link className="link" href={`/groups?id=${encodeURIComponent(job.group_id)}` as Route}>
@@ -51,9 +51,6 @@ export function JobSummary({ job }: { job: JobDetail }) {
             <span className="text-muted"> · item {count((job.item ?? 0) + 1)}</span>
           </Fact>
         )}
-        <Fact name="Priority and retries">
-          {job.priority} <span className="text-muted">·</span> {count(job.retries)}
-        </Fact>
         <Fact name="Id">
           <Id id={job.id} />
         </Fact>
@@ -80,7 +77,7 @@ export function JobSummary({ job }: { job: JobDetail }) {
             {(job.after ?? []).length > 20 && `and ${count((job.after ?? []).length - 20)} more`}
           </Fact>
         )}
-      </Facts>
+      </dl>
     </Card>
   );
 }

@@ -57,7 +57,7 @@ function One({ usage, attempt }: { usage: Usage; attempt: AttemptUsage }) {
         <>
           on <bdi>{attempt.node_name ?? attempt.node_id}</bdi>
           {attempt.now &&
-            `, now ${units(attempt.now.cpu_percent * 10)} CPUs, ${megabytes(attempt.now.rss_mb)}, ${count(attempt.now.processes)} processes`}
+            `, now ${units(attempt.now.cpu_percent * 10)} CPUs, ${megabytes(attempt.now.rss_mb)}, ${count(attempt.now.processes)} ${attempt.now.processes === 1 ? "process" : "processes"}`}
         </>
       }
     >

@@ -17,9 +17,10 @@ interface LogViewProps {
   logs: Logs;
   jobId: string;
   empty: string; // what to say while there is nothing
+  idle: boolean; // nothing will come soon
 }
 
-export function LogView({ logs, jobId, empty }: LogViewProps) {
+export function LogView({ logs, jobId, empty, idle }: LogViewProps) {
   const scroller = useRef<HTMLDivElement>(null);
   const [wishes, setWishes] = useState<LogWishes>({ streams: "both", words: "", wrap: false, numbers: false, follow: true });
   const [current, setCurrent] = useState(0);
@@ -78,7 +79,10 @@ export function LogView({ logs, jobId, empty }: LogViewProps) {
         role="log"
         aria-live="off"
         aria-label="Output of the job"
-        className="h-[max(20rem,calc(100dvh-24rem))] overflow-auto rounded-control border border-line bg-sunken font-mono text-[0.82rem]"
+        className={classes(
+          idle && lines.length === 0 ? "h-24" : "h-[max(20rem,calc(100dvh-24rem))]",
+          "overflow-auto rounded-control border border-line bg-sunken font-mono text-[0.82rem]",
+        )}
       >
         {lines.length === 0 ? (
           <p className="px-4 py-3 text-muted">{empty}</p>
