@@ -1,6 +1,10 @@
-"use client";
-import { Page } from "@/components/ui/page";
+import { Suspense } from "react";
+import { MarketPage } from "@/components/market/market-page";
 
-export default function Placeholder() {
-  return <Page title="market">…</Page>;
+export default function Market() {
+  return (
+    <Suspense>
+      <MarketPage />
+    </Suspense>
+  );
 }

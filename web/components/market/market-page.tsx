@@ -1,0 +1,107 @@
+"use client";
+import { Store } from "lucide-react";
+import { ButtonLink } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+import { Page } from "@/components/ui/page";
+import { Empty, Failure, Notice, Skeleton } from "@/components/ui/states";
+import { $api, type Schemas } from "@/lib/api/client";
+import { DepthCard } from "./depth-card";
+import { PriceCard } from "./price-card";
+import { WhatToDo } from "./what-to-do";
+import { ZoneChooser } from "./zone-chooser";
+import { ZoneStats } from "./zone-stats";
+import { ZoneTable } from "./zone-table";
+import { useSpan, useZone } from "./zones";
+
+const EVERY_MS = 5000;
+
+export function MarketPage() {
+  const query = $api.useQuery("get", "/market", undefined, { refetchInterval: EVERY_MS });
+  const market = query.data;
+  if (!market) {
+    return (
+      <Page title="Market">
+        {query.error ? <Failure error={query.error} retry={() => void query.refetch()} /> : <MarketSkeleton />}
+      </Page>
+    );
+  }
+  if (market.economy !== "market") return <NoMarket market={market} />;
+  return (
+    <Page title="Market" note={<span className="block max-w-4xl">{market.sentence}</span>}>
+      {market.zones.length > 0 ? <Zones market={market} /> : <NoZones />}
+    </Page>
+  );
+}
+
+function Zones({ market }: { market: Schemas["MarketView"] }) {
+  const [zone, choose] = useZone(market.zones);
+  const [span, setSpan] = useSpan();
+  if (!zone) return <NoZones />;
+  return (
+    <>
+      <div className="flex flex-wrap items-end gap-x-6 gap-y-3">
+        <ZoneChooser zones={market.zones} zone={zone} onChoose={choose} />
+        <p className="min-h-10 min-w-0 flex-1 basis-72 content-center">{zone.sentence}</p>
+      </div>
+      <ZoneStats zone={zone} />
+      <div className="grid min-w-0 items-start gap-5 xl:grid-cols-[minmax(0,1fr)_25rem]">
+        <PriceCard zone={zone} zones={market.zones} span={span} onSpan={setSpan} />
+        <div className="grid min-w-0 gap-5">
+          <DepthCard zone={zone} />
+          <WhatToDo />
+        </div>
+      </div>
+      <Card title="All zones" note="Choose one to see it above" flush>
+        <ZoneTable zones={market.zones} zone={zone} onChoose={choose} />
+      </Card>
+    </>
+  );
+}
+
+function NoZones() {
+  return (
+    <div className="panel">
+      <Empty title="There are no prices yet" icon={Store}>
+        <p>A zone, and its price, begins with the first node of a tier in a region.</p>
+        <p>
+          <ButtonLink href="/nodes/add" look="primary">
+            Add a node
+          </ButtonLink>
+        </p>
+      </Empty>
+    </div>
+  );
+}
+
+/** Another economy: what holds instead. */
+function NoMarket({ market }: { market: Schemas["MarketView"] }) {
+  return (
+    <Page title="Market">
+      <Notice>
+        This pool has no market: its economy is <b>{market.economy}</b>.
+      </Notice>
+      <div className="panel">
+        <Empty title={market.sentence} icon={Store}>
+          <p>Who gets a node is decided by fit and turn, as everywhere.</p>
+          <p className="flex flex-wrap justify-center gap-3">
+            <ButtonLink href="/submit">Submit a job</ButtonLink>
+            <ButtonLink href="/credits">See your credits</ButtonLink>
+          </p>
+        </Empty>
+      </div>
+    </Page>
+  );
+}
+
+function MarketSkeleton() {
+  return (
+    <div role="status" aria-label="Loading" className="grid gap-5">
+      <Skeleton className="h-16 max-w-xl" />
+      <ZoneStats zone={undefined} />
+      <div className="grid gap-5 xl:grid-cols-[minmax(0,1fr)_25rem]">
+        <Skeleton className="h-[38rem]" />
+        <Skeleton className="h-[38rem]" />
+      </div>
+    </div>
+  );
+}

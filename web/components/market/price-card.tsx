@@ -1,0 +1,127 @@
+"use client";
+import { Card } from "@/components/ui/card";
+import { Segments } from "@/components/ui/segments";
+import { Failure, Skeleton } from "@/components/ui/states";
+import { TimeChart, type TimeSeries } from "@/components/ui/time-chart";
+import { $api, type Schemas } from "@/lib/api/client";
+import { credits, ppm } from "@/lib/format";
+import { useParam } from "@/lib/use-params";
+import { isSame, regionName, SPANS, type Span, type ZoneMarket, type ZoneSeries, zoneName } from "./zones";
+
+const AGAIN_MS: Record<Span, number> = { "1h": 15_000, "24h": 60_000, "7d": 300_000, "30d": 300_000 };
+const TOGETHER_MAX = 6;
+const PRICE_HEIGHT = 260;
+const USED_HEIGHT = 150;
+
+interface PriceProps {
+  zone: ZoneMarket;
+  zones: ZoneMarket[];
+  span: Span;
+  onSpan: (span: string) => void;
+}
+
+export function PriceCard({ zone, zones, span, onSpan }: PriceProps) {
+  const [compare, setCompare] = useParam("compare");
+  const query = $api.useQuery(
+    "get",
+    "/market/chart",
+    { params: { query: { span } } },
+    { refetchInterval: AGAIN_MS[span], placeholderData: (before: Schemas["MarketChart"] | undefined) => before },
+  );
+  const options = [
+    { value: "", label: "This zone" },
+    { value: "regions", label: `Regions of ${zone.tier}` },
+    { value: "tiers", label: `Tiers in ${regionName(zone.region)}` },
+  ];
+  const held = options.some((option) => option.value === compare) ? compare : "";
+  return (
+    <Card
+      title={`Price of ${zoneName(zone)}`}
+      note="Credits for a unit-hour, the fee included"
+      aside={<Segments label="Time range" options={[...SPANS]} value={span} onChange={onSpan} />}
+    >
+      <div className="grid gap-5">
+        <div className="max-w-full overflow-x-auto">
+          <Segments label="What is compared" options={options} value={held} onChange={setCompare} />
+        </div>
+        {query.data ? (
+          <Charts chart={query.data} zone={zone} zones={zones} compare={held} />
+        ) : query.error ? (
+          <Failure error={query.error} retry={() => void query.refetch()} />
+        ) : (
+          <div role="status" aria-label="Loading the prices" className="grid gap-4">
+            <Skeleton className="h-72" />
+            <Skeleton className="h-44" />
+          </div>
+        )}
+      </div>
+    </Card>
+  );
+}
+
+interface ChartsProps {
+  chart: Schemas["MarketChart"];
+  zone: ZoneMarket;
+  zones: ZoneMarket[];
+  compare: string;
+}
+
+function Charts({ chart, zone, zones, compare }: ChartsProps) {
+  const shown = together(chart.zones, { zone, zones, compare });
+  if (shown.length === 0) {
+    return (
+      <p className="py-16 text-center text-muted">
+        No price was recorded for this zone yet. The first comes with the market's next tick.
+      </p>
+    );
+  }
+  const range: [number, number] = [chart.at_ms[0] ?? 0, (chart.at_ms.at(-1) ?? 0) + chart.step_ms];
+  const alone = compare === "";
+  const named = (one: ZoneSeries) => (compare === "regions" ? regionName(one.region) : compare === "tiers" ? one.tier : "Spot");
+  const price: TimeSeries[] = shown.map((one) => ({ label: named(one), points: one.price, filled: alone }));
+  if (alone) price.push({ label: "Reference", points: chart.at_ms.map(() => zone.reference), colour: 6, dashed: true });
+  const used: TimeSeries[] = shown.map((one) => ({
+    label: alone ? "Used" : named(one),
+    points: one.utilisation_ppm,
+    filled: alone,
+  }));
+  return (
+    <>
+      <TimeChart
+        label="Spot price"
+        times={chart.at_ms}
+        series={price}
+        format={(value) => credits(value)}
+        height={PRICE_HEIGHT}
+        range={range}
+        steps
+      />
+      <div className="grid gap-2">
+        <h3>How much of what is offered is wanted</h3>
+        <TimeChart
+          label="Utilisation"
+          times={chart.at_ms}
+          series={used}
+          format={(value) => ppm(value)}
+          height={USED_HEIGHT}
+          range={range}
+          least={0}
+          most={1_000_000}
+          steps
+        />
+      </div>
+    </>
+  );
+}
+
+/** The chosen zone first, then those beside it where most goes on: more lines than a few say nothing. */
+function together(series: ZoneSeries[], { zone, zones, compare }: Omit<ChartsProps, "chart">): ZoneSeries[] {
+  const near = series.filter((one) =>
+    compare === "regions" ? one.tier === zone.tier : compare === "tiers" ? one.region === zone.region : isSame(one, zone),
+  );
+  const weight = (one: ZoneSeries) => {
+    const now = zones.find((other) => isSame(one, other));
+    return isSame(one, zone) ? Number.POSITIVE_INFINITY : now ? now.capacity + now.demand + now.nodes : -1;
+  };
+  return near.sort((one, other) => weight(other) - weight(one)).slice(0, TOGETHER_MAX);
+}

@@ -1,0 +1,31 @@
+"use client";
+import { ButtonLink } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+
+/** A price is only worth looking at if one can act on it. */
+export function WhatToDo() {
+  return (
+    <Card title="What you can do with it">
+      <div className="grid gap-5">
+        <div className="grid justify-items-start gap-2">
+          <h3>You lend a machine</h3>
+          <p className="text-muted">
+            Post a floor: below it your node takes no strangers' work, above it you earn the spot price less the fee.
+          </p>
+          <ButtonLink href="/nodes?mine=true" small>
+            Set a floor
+          </ButtonLink>
+        </div>
+        <div className="grid justify-items-start gap-2">
+          <h3>You have work</h3>
+          <p className="text-muted">
+            Ask for a quote, and name the most you would pay. The price of a job is fixed when a node takes it.
+          </p>
+          <ButtonLink href="/submit" small>
+            Get a quote
+          </ButtonLink>
+        </div>
+      </div>
+    </Card>
+  );
+}
