@@ -1,0 +1,157 @@
+"use client";
+import { Layers, Search } from "lucide-react";
+import type { Route } from "next";
+import Link from "next/link";
+import { useRouter } from "next/navigation";
+import { useEffect, useState } from "react";
+import { StateBadge } from "@/components/ui/badge";
+import { Card } from "@/components/ui/card";
+import { Code } from "@/components/ui/copy";
+import { type Column, DataTable } from "@/components/ui/data-table";
+import { SelectField, TextField } from "@/components/ui/field";
+import { Page } from "@/components/ui/page";
+import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
+import { Ago } from "@/components/ui/values";
+import { $api, type Schemas } from "@/lib/api/client";
+import { count, percent } from "@/lib/format";
+import { PAGED, useRows } from "@/lib/paging";
+import { useParam, useSetParams } from "@/lib/use-params";
+import { StateBar } from "./state-bar";
+
+type Group = Schemas["GroupView"];
+
+const KINDS = [
+  { value: "", label: "Groups, maps, slices" },
+  { value: "group", label: "Groups" },
+  { value: "map", label: "Maps" },
+  { value: "slices", label: "Slices" },
+  { value: "session", label: "Sessions of programs" },
+];
+
+export function GroupList() {
+  const [kind] = useParam("kind");
+  const [q] = useParam("q");
+  const query = { limit: 50, ...(kind && { kind }), ...(q && { q }) };
+  const list = $api.useInfiniteQuery("get", "/groups", { params: { query } }, PAGED);
+  const { rows, more } = useRows(list, (page) => page.groups);
+  const router = useRouter();
+  return (
+    <Page title="Groups" note="Jobs that belong together: how far they are, what came, and where it goes.">
+      <Filters />
+      <Card flush>
+        <Loaded query={list} skeleton={<SkeletonRows rows={8} />}>
+          {() => (
+            <DataTable
+              label="Groups"
+              columns={COLUMNS}
+              rows={rows}
+              rowKey={(group) => group.id}
+              rowHeight={60}
+              more={more}
+              onRow={(group) => router.push(`/groups?id=${group.id}` as Route)}
+              empty={q || kind ? <Empty icon={Search} title="No group is like that." /> : <NoGroups />}
+            />
+          )}
+        </Loaded>
+      </Card>
+    </Page>
+  );
+}
+
+function Filters() {
+  const set = useSetParams();
+  const [kind] = useParam("kind");
+  const [q] = useParam("q");
+  const [typed, setTyped] = useState(q);
+  useEffect(() => {
+    if (typed.trim() === q) return;
+    const timer = setTimeout(() => set({ q: typed.trim() }), 300);
+    return () => clearTimeout(timer);
+  }, [typed, q, set]);
+  return (
+    <div className="grid gap-3 sm:grid-cols-[minmax(0,22rem)_14rem]">
+      <TextField
+        label="Search"
+        type="search"
+        placeholder="A part of the name, or an id"
+        value={typed}
+        onChange={(event) => setTyped(event.target.value)}
+      />
+      <SelectField label="Kind" options={KINDS} value={kind} onChange={(event) => set({ kind: event.target.value })} />
+    </div>
+  );
+}
+
+function NoGroups() {
+  return (
+    <Empty icon={Layers} title="No groups yet.">
+      <p>Several runs of a script are a group, and so is whatever you give the same name:</p>
+      <Code label="Command that makes a group" text="pool submit train.py --group sweep" />
+    </Empty>
+  );
+}
+
+export function groupState(group: Group): string {
+  return group.complete ? "complete" : group.total > 0 ? "open" : "empty";
+}
+
+const COLUMNS: Column<Group>[] = [
+  {
+    key: "name",
+    title: "Name",
+    width: "minmax(9rem,2fr)",
+    cell: (group) => (
+      <div className="min-w-0">
+        <Link href={`/groups?id=${group.id}` as Route} className="link block truncate font-medium">
+          {group.name}
+        </Link>
+        <span className="text-muted text-sm">{group.kind}</span>
+      </div>
+    ),
+  },
+  {
+    key: "progress",
+    title: "Progress",
+    width: "minmax(7rem,2fr)",
+    cell: (group) => (
+      <div className="w-[min(24rem,100%)] min-w-24">
+        <StateBar counts={group.counts} total={group.total} label={`Progress of ${group.name}`} />
+      </div>
+    ),
+  },
+  {
+    key: "done",
+    title: "Done",
+    width: "minmax(5rem,8rem)",
+    right: true,
+    cell: (group) =>
+      group.total > 0 ? (
+        <span title={percent((group.total - group.pending) / group.total)}>
+          {count(group.total - group.pending)} <span className="text-muted">/ {count(group.total)}</span>
+        </span>
+      ) : (
+        <span className="text-muted">–</span>
+      ),
+  },
+  {
+    key: "failed",
+    title: "Failed",
+    width: "5.5rem",
+    right: true,
+    from: "sm",
+    cell: (group) => (group.failed > 0 ? <span className="text-bad">{count(group.failed)}</span> : count(0)),
+  },
+  { key: "state", title: "State", width: "8rem", from: "md", cell: (group) => <StateBadge state={groupState(group)} /> },
+  {
+    key: "home",
+    title: "Home",
+    width: "minmax(8rem,1.5fr)",
+    from: "lg",
+    cell: (group) => (
+      <span className="text-muted text-sm" title={group.home.sentence}>
+        {group.home.state === "off" ? "–" : group.home.sentence}
+      </span>
+    ),
+  },
+  { key: "made", title: "Made", width: "7rem", from: "md", right: true, cell: (group) => <Ago ms={group.created_at_ms} /> },
+];

@@ -1,0 +1,126 @@
+"use client";
+// Everything of a group as one archive, or its list as CSV or JSON.
+import { Download } from "lucide-react";
+import { DropdownMenu as Menu } from "radix-ui";
+import { useRef, useState } from "react";
+import { readArtifact } from "@/components/jobs/artifacts";
+import { saveFile } from "@/components/jobs/save";
+import { Button } from "@/components/ui/button";
+import { Code } from "@/components/ui/copy";
+import { Dialog } from "@/components/ui/dialog";
+import { Progress } from "@/components/ui/progress";
+import { useToast } from "@/components/ui/toast";
+import type { Schemas } from "@/lib/api/client";
+import { bytes, count } from "@/lib/format";
+import { zip, zipEntry } from "@/lib/zip";
+import { asCsv, asJson } from "./export";
+import { allItems, type GroupItem } from "./use-items";
+
+const ITEMS_MAX = 200_000;
+/** More is better fetched by a program that goes on after a break. */
+const BYTES_MAX = 1_000_000_000;
+const FILES_MAX = 5000;
+const ITEM = "rounded-md px-3 py-2 outline-none data-[highlighted]:bg-hover";
+
+interface Doing {
+  text: string;
+  share: number | null;
+}
+
+export function SaveMenu({ group }: { group: Schemas["GroupView"] }) {
+  const toast = useToast();
+  const [doing, setDoing] = useState<Doing | null>(null);
+  const [large, setLarge] = useState<string | null>(null);
+  const stop = useRef<AbortController | null>(null);
+
+  const work = async (make: (signal: AbortSignal) => Promise<void>) => {
+    const abort = new AbortController();
+    stop.current = abort;
+    try {
+      await make(abort.signal);
+    } catch (error) {
+      if (!abort.signal.aborted) toast.failed(error);
+    } finally {
+      setDoing(null);
+    }
+  };
+  const list = (signal: AbortSignal, which: "all" | "results") => {
+    const seen = (found: number) =>
+      setDoing({ text: `${count(found)} items read`, share: group.total ? found / group.total : null });
+    seen(0);
+    return allItems(group.id, which, { seen, signal, most: ITEMS_MAX });
+  };
+  const saveList = (ending: "csv" | "json") =>
+    work(async (signal) => {
+      const items = await list(signal, "all");
+      const text = ending === "csv" ? asCsv(items) : asJson(items);
+      saveFile(new Blob([text], { type: ending === "csv" ? "text/csv" : "application/json" }), `${group.name}.${ending}`);
+    });
+  const saveFiles = () =>
+    work(async (signal) => {
+      const items = await list(signal, "results");
+      const files = filesOf(items);
+      const size = files.reduce((sum, file) => sum + file.size, 0);
+      if (files.length > FILES_MAX || size > BYTES_MAX) {
+        setLarge(`${count(files.length)} files with ${bytes(size)}`);
+        return;
+      }
+      const entries = [await zipEntry("results.json", new Blob([asJson(items)]))];
+      let done = 0;
+      for (const file of files) {
+        setDoing({ text: file.name, share: size > 0 ? done / size : null });
+        entries.push(await zipEntry(file.name, await readArtifact(file.digest, { signal })));
+        done += file.size;
+      }
+      saveFile(zip(entries), `${group.name}.zip`);
+    });
+
+  return (
+    <>
+      <Menu.Root>
+        <Menu.Trigger asChild>
+          <Button disabled={doing !== null}>
+            <Download size={16} aria-hidden="true" /> Download
+          </Button>
+        </Menu.Trigger>
+        <Menu.Portal>
+          <Menu.Content align="end" sideOffset={6} className="panel z-50 grid min-w-56 p-1 shadow-lg">
+            <Menu.Item className={ITEM} onSelect={() => void saveFiles()}>
+              All files and results (ZIP)
+            </Menu.Item>
+            <Menu.Item className={ITEM} onSelect={() => void saveList("csv")}>
+              List of items (CSV)
+            </Menu.Item>
+            <Menu.Item className={ITEM} onSelect={() => void saveList("json")}>
+              List of items (JSON)
+            </Menu.Item>
+          </Menu.Content>
+        </Menu.Portal>
+      </Menu.Root>
+      <Dialog open={doing !== null} onClose={() => stop.current?.abort()} title="Fetching" note={doing?.text}>
+        <Progress value={doing?.share} label="Fetched" />
+        <Button className="justify-self-end" onClick={() => stop.current?.abort()}>
+          Stop
+        </Button>
+      </Dialog>
+      <Dialog
+        open={large !== null}
+        onClose={() => setLarge(null)}
+        title="That is much at once"
+        note={`There are ${large}. A page takes up to ${count(FILES_MAX)} files and ${bytes(BYTES_MAX)}; this command fetches any number, goes on after a break, and checks every file:`}
+      >
+        <Code label="Command that fetches everything" text={`pool group fetch ${group.id} ./results`} />
+      </Dialog>
+    </>
+  );
+}
+
+/** A folder for each item, with what it left. Large results are files, too. */
+function filesOf(items: GroupItem[]): { name: string; digest: string; size: number }[] {
+  return items.flatMap((item) => {
+    const folder = (item.key ?? item.job_id ?? "item").replaceAll("/", "_");
+    const outputs = item.outputs.map((file) => ({ ...file, name: `${folder}/${file.name}` }));
+    const large = item.result_artifact ? [{ name: `${folder}/result.json`, digest: item.result_artifact, size: 0 }] : [];
+    return [...outputs, ...large];
+  });
+}

@@ -1,0 +1,49 @@
+"use client";
+// A busy group has hundreds of events a second; what shows it is asked again at a pace that the hub does not feel.
+import { useEffect, useRef } from "react";
+import { useConnection, useEvents } from "@/lib/live";
+
+const LEAST_MS = 1500;
+const SHARE = 4; // of the time, at most one part in five goes into asking
+
+/** Calls `refresh` after events of the group, and when the connection is back. */
+export function usePace(groupId: string, refresh: () => Promise<unknown>): void {
+  const state = useRef({ dirty: false, busy: false, timer: undefined as ReturnType<typeof setTimeout> | undefined });
+  const latest = useRef(refresh);
+  latest.current = refresh;
+  const run = useRef(async () => {
+    const now = state.current;
+    if (now.busy) return;
+    now.timer = undefined;
+    now.busy = true;
+    now.dirty = false;
+    const begun = performance.now();
+    await latest.current().catch(() => undefined);
+    now.busy = false;
+    const pause = Math.max(LEAST_MS, SHARE * (performance.now() - begun));
+    now.timer = setTimeout(() => {
+      now.timer = undefined;
+      if (now.dirty) void run.current();
+    }, pause);
+  });
+  const touch = () => {
+    const now = state.current;
+    now.dirty = true;
+    // The first of a burst is waited for a little: others come with it.
+    if (!now.busy && now.timer === undefined) now.timer = setTimeout(() => void run.current(), 300);
+  };
+  useEvents((event) => {
+    if (event.group_id === groupId) touch();
+  });
+  const connection = useConnection();
+  const was = useRef(connection);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only the way back to "live" counts
+  useEffect(() => {
+    if (connection === "live" && was.current === "broken") touch();
+    was.current = connection;
+  }, [connection]);
+  useEffect(() => {
+    const now = state.current;
+    return () => clearTimeout(now.timer);
+  }, []);
+}
