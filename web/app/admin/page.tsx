@@ -1,6 +1,10 @@
-"use client";
-import { Page } from "@/components/ui/page";
+import { Suspense } from "react";
+import { AdminPage } from "@/components/admin/admin-page";
 
-export default function Placeholder() {
-  return <Page title="admin">…</Page>;
+export default function Admin() {
+  return (
+    <Suspense>
+      <AdminPage />
+    </Suspense>
+  );
 }

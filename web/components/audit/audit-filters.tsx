@@ -38,7 +38,7 @@ export function AuditFilters() {
   const [open, setOpen] = useState(false);
   const any = Object.keys(NO_FILTERS).some((name) => params.get(name));
   return (
-    <div className="grid gap-3 border-line border-b px-5 pb-4">
+    <div className="grid grid-cols-1 gap-3 border-line border-b px-5 pb-4">
       <div className="grid items-start gap-3 sm:grid-cols-2 lg:grid-cols-4">
         <ParamField
           name="q"
@@ -65,7 +65,7 @@ export function AuditFilters() {
           <option key={one} value={one} />
         ))}
       </datalist>
-      <div className="flex gap-2">
+      <div className="flex flex-wrap gap-2">
         {!named && (
           <Button small look="quiet" aria-expanded={open} onClick={() => setOpen(!open)}>
             {open ? "Fewer filters" : "By person, job, node or group"}

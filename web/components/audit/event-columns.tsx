@@ -56,7 +56,7 @@ export function eventColumns(names: Names, open: (event: HubEvent) => void): Col
       from: "md",
       cell: (event) => <span title={event.reason ?? undefined}>{event.reason ?? <span className="text-muted">–</span>}</span>,
     },
-    { key: "change", title: "From → to", width: "minmax(8rem,1fr)", from: "lg", cell: change },
+    { key: "change", title: "From → to", width: "minmax(11.5rem,1fr)", from: "lg", cell: change },
     {
       key: "actor",
       title: "Who",
@@ -64,6 +64,6 @@ export function eventColumns(names: Names, open: (event: HubEvent) => void): Col
       from: "sm",
       cell: (event) => <span title={event.actor}>{nameOf(event.actor, names)}</span>,
     },
-    { key: "when", title: "When", width: "6.5rem", right: true, cell: (event) => <Ago ms={event.at_ms} /> },
+    { key: "when", title: "When", width: "7.5rem", right: true, cell: (event) => <Ago ms={event.at_ms} /> },
   ];
 }

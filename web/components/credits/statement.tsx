@@ -97,7 +97,7 @@ function Filters() {
   const [kind] = useParam("kind");
   const set = useSetParams();
   return (
-    <div className="grid gap-3 border-line border-b px-5 pb-4 sm:grid-cols-2 lg:grid-cols-3">
+    <div className="grid grid-cols-1 gap-3 border-line border-b px-5 pb-4 sm:grid-cols-2 lg:grid-cols-3">
       <SelectField
         label="Kind"
         value={kind}

@@ -1,0 +1,87 @@
+"use client";
+import { ShieldCheck } from "lucide-react";
+import { Badge } from "@/components/ui/badge";
+import { ButtonLink } from "@/components/ui/button";
+import { Page } from "@/components/ui/page";
+import { Empty } from "@/components/ui/states";
+import { Tabs } from "@/components/ui/tabs";
+import { $api } from "@/lib/api/client";
+import { useAccount } from "@/lib/session";
+import { useParam } from "@/lib/use-params";
+import { Accounts } from "./accounts";
+import { Approvals } from "./approvals";
+import { Checks } from "./checks";
+import { Health } from "./health";
+import { HubKeys } from "./hub-keys";
+import { AllPayouts } from "./payouts";
+import { Prices } from "./prices";
+
+export function AdminPage() {
+  const account = useAccount();
+  if (account.roles.includes("admin")) return <ForAdmins />;
+  return (
+    <Page title="Admin">
+      <div className="panel">
+        <Empty icon={ShieldCheck} title="This page is for administrators">
+          <p>
+            You are signed in as {account.name} ({account.roles.join(", ")}). Accounts, prices and payouts are looked after by the
+            administrators of this hub; ask one of them.
+          </p>
+          <div>
+            <ButtonLink href="/account">Your own account and keys</ButtonLink>
+          </div>
+        </Empty>
+      </div>
+    </Page>
+  );
+}
+
+function ForAdmins() {
+  const [tab, setTab] = useParam("tab");
+  const approvals = $api.useQuery("get", "/approvals");
+  const requested = $api.useQuery("get", "/payouts", { params: { query: { all: true, state: "requested", limit: 100 } } });
+  const health = $api.useQuery("get", "/hub/health", undefined, { refetchInterval: 15_000 });
+  const state = health.data?.state;
+  return (
+    <Page title="Admin" note="Who is here, what things cost, what is paid out, and how the hub itself is.">
+      <Tabs
+        label="Admin"
+        value={tab}
+        onChange={setTab}
+        tabs={[
+          { value: "accounts", label: "Accounts", content: <Accounts /> },
+          {
+            value: "payouts",
+            label: <Counted words="Payouts" waiting={requested.data?.payouts.length} />,
+            content: <AllPayouts />,
+          },
+          {
+            value: "approvals",
+            label: <Counted words="Approvals" waiting={approvals.data?.approvals.length} />,
+            content: <Approvals />,
+          },
+          { value: "prices", label: "Prices", content: <Prices /> },
+          {
+            value: "health",
+            label: (
+              <span className="inline-flex items-center gap-2">
+                Health {state && state !== "ok" && <Badge tone={state === "fail" ? "bad" : "warn"}>{state}</Badge>}
+              </span>
+            ),
+            content: <Health />,
+          },
+          { value: "checks", label: "Invariants", content: <Checks /> },
+          { value: "keys", label: "Hub keys", content: <HubKeys /> },
+        ]}
+      />
+    </Page>
+  );
+}
+
+function Counted({ words, waiting }: { words: string; waiting: number | undefined }) {
+  return (
+    <span className="inline-flex items-center gap-2">
+      {words} {waiting !== undefined && waiting > 0 && <Badge tone="warn">{waiting}</Badge>}
+    </span>
+  );
+}

@@ -1,0 +1,98 @@
+"use client";
+import { useQueryClient } from "@tanstack/react-query";
+import { UsersRound } from "lucide-react";
+import { useState } from "react";
+import { Badge } from "@/components/ui/badge";
+import { Button } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+import { TextField } from "@/components/ui/field";
+import { Empty, Loaded, Notice, SkeletonRows } from "@/components/ui/states";
+import { useToast } from "@/components/ui/toast";
+import { Ago } from "@/components/ui/values";
+import { $api, type Schemas } from "@/lib/api/client";
+import { asProblem } from "@/lib/api/problem";
+
+type Approval = Schemas["ApprovalView"];
+
+export function Approvals() {
+  const query = $api.useQuery("get", "/approvals");
+  return (
+    <Card title="Waits for a second administrator" note="What one administrator asked for, and another must agree to.">
+      <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+        {({ approvals }) =>
+          approvals.length === 0 ? (
+            <Empty icon={UsersRound} title="Nothing waits">
+              <p>
+                Where the hub is told so (<code>COMPUTEPOOL_TWO_PERSON=payouts,top-ups,roles</code>), gifts of credits, changes of
+                roles and payouts wait here for a second pair of eyes.
+              </p>
+            </Empty>
+          ) : (
+            <ul className="grid gap-3">
+              {approvals.map((approval) => (
+                <li key={approval.id}>
+                  <One approval={approval} />
+                </li>
+              ))}
+            </ul>
+          )
+        }
+      </Loaded>
+    </Card>
+  );
+}
+
+function One({ approval }: { approval: Approval }) {
+  const [reason, setReason] = useState("");
+  const queries = useQueryClient();
+  const toast = useToast();
+  const path = { approval_id: approval.id };
+  const done = (words: string) => () => {
+    toast.done(words);
+    void queries.invalidateQueries();
+  };
+  const approve = $api.useMutation("post", "/approvals/{approval_id}/approve", { onSuccess: done("Agreed, and done.") });
+  const reject = $api.useMutation("post", "/approvals/{approval_id}/reject", { onSuccess: done("Refused.") });
+  const error = approve.error ?? reject.error;
+  return (
+    <div className="grid gap-3 rounded-control border border-line p-4">
+      <div>
+        <p className="flex flex-wrap items-center gap-2">
+          <Badge>{approval.kind}</Badge>
+          <span className="break-words">{approval.summary}</span>
+        </p>
+        <p className="mt-1 text-muted text-sm">
+          asked by {approval.asked_by}, <Ago ms={approval.asked_at_ms} />
+          {approval.approved_by && `; ${approval.approved_by} has agreed`}
+        </p>
+      </div>
+      {error && <Notice tone="bad">{asProblem(error).detail}</Notice>}
+      <div className="flex flex-wrap items-end gap-2">
+        <TextField
+          label="Why it is refused"
+          className="grow"
+          maxLength={200}
+          value={reason}
+          onChange={(event) => setReason(event.target.value)}
+        />
+        <Button
+          look="danger"
+          disabled={!reason.trim()}
+          pending={reject.isPending}
+          onClick={() => reject.mutate({ params: { path }, body: { reason: reason.trim() } })}
+        >
+          Refuse
+        </Button>
+        <Button
+          look="primary"
+          disabled={!approval.can_approve}
+          title={approval.can_approve ? undefined : "Another administrator must agree to what you asked for"}
+          pending={approve.isPending}
+          onClick={() => approve.mutate({ params: { path } })}
+        >
+          Agree
+        </Button>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,121 @@
+"use client";
+import { StateBadge } from "@/components/ui/badge";
+import { Card } from "@/components/ui/card";
+import { Loaded, Notice, SkeletonRows } from "@/components/ui/states";
+import { Ago, Moment } from "@/components/ui/values";
+import { $api, type Schemas } from "@/lib/api/client";
+import { count, duration } from "@/lib/format";
+
+type HealthView = Schemas["HealthView"];
+
+const TONES = { ok: "good", warn: "warn", fail: "bad" } as const;
+
+export function Health() {
+  const query = $api.useQuery("get", "/hub/health", undefined, { refetchInterval: 15_000 });
+  return (
+    <Loaded query={query} skeleton={<SkeletonRows rows={10} />}>
+      {(health) => (
+        <div className="grid gap-5">
+          <Notice tone={TONES[health.state]}>{health.sentence}</Notice>
+          <Parts parts={health.parts} />
+          <div className="grid items-start gap-5 xl:grid-cols-[minmax(0,2fr)_minmax(0,1fr)]">
+            <Loops loops={health.loops} />
+            <Hub health={health} />
+          </div>
+        </div>
+      )}
+    </Loaded>
+  );
+}
+
+function Parts({ parts }: { parts: HealthView["parts"] }) {
+  return (
+    <ul className="grid gap-3 md:grid-cols-2 2xl:grid-cols-3">
+      {parts.map((part) => (
+        <li key={part.name} className="panel grid content-start gap-1.5 p-4">
+          <div className="flex items-center justify-between gap-3">
+            <h2 className="text-base">{part.title}</h2>
+            <StateBadge state={part.state} />
+          </div>
+          <p className="break-words text-muted">{part.sentence}</p>
+          {part.todo && <p className="break-words">{part.todo}</p>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Loops({ loops }: { loops: HealthView["loops"] }) {
+  return (
+    <Card title="Duties" note="What the hub does again and again by itself">
+      <div className="overflow-x-auto">
+        <table className="w-full">
+          <thead>
+            <tr className="text-left text-muted text-sm">
+              <th scope="col" className="pb-2 font-normal">
+                Duty
+              </th>
+              <th scope="col" className="pb-2 font-normal">
+                State
+              </th>
+              <th scope="col" className="pb-2 text-right font-normal">
+                Every
+              </th>
+              <th scope="col" className="pb-2 text-right font-normal">
+                Last done
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {loops.map((loop) => (
+              <tr key={loop.name} className="border-line border-t">
+                <th scope="row" className="py-2 pr-3 text-left font-normal">
+                  {loop.name}
+                  {loop.error && <p className="break-words text-bad text-sm">{loop.error}</p>}
+                </th>
+                <td className="pr-3">
+                  <StateBadge state={loop.state} />
+                </td>
+                <td className="num whitespace-nowrap pr-3 text-right">{duration(loop.interval_ms)}</td>
+                <td className="text-right">
+                  <Ago ms={loop.ran_at_ms} />
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </Card>
+  );
+}
+
+function Hub({ health }: { health: HealthView }) {
+  return (
+    <Card title="This hub">
+      <dl className="grid gap-3">
+        <div>
+          <dt className="text-muted text-sm">Version</dt>
+          <dd>{health.version}</dd>
+        </div>
+        <div>
+          <dt className="text-muted text-sm">Started</dt>
+          <dd>
+            <Moment ms={health.started_at_ms} /> (<Ago ms={health.started_at_ms} />)
+          </dd>
+        </div>
+        <div>
+          <dt className="text-muted text-sm">Id</dt>
+          <dd className="break-all font-mono text-sm">{health.hub_id}</dd>
+        </div>
+        <div>
+          <dt className="text-muted text-sm">Versions of the nodes</dt>
+          <dd>
+            {health.node_versions.length === 0
+              ? "none"
+              : health.node_versions.map((one) => `${one.version} × ${count(one.nodes)}`).join(", ")}
+          </dd>
+        </div>
+      </dl>
+    </Card>
+  );
+}

@@ -1,0 +1,70 @@
+"use client";
+import { useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { Button } from "@/components/ui/button";
+import { TextField } from "@/components/ui/field";
+import { Notice } from "@/components/ui/states";
+import { $api } from "@/lib/api/client";
+import { asProblem } from "@/lib/api/problem";
+import { useOnce } from "@/lib/once";
+import { type Role, RoleFields } from "./role-fields";
+import { SignInLink } from "./sign-in-link";
+
+export function NewAccount({ done }: { done: () => void }) {
+  const [name, setName] = useState("");
+  const [roles, setRoles] = useState<Role[]>(["submitter", "provider"]);
+  const queries = useQueryClient();
+  const one = useOnce();
+  const make = $api.useMutation("post", "/accounts", {
+    onSuccess: () => {
+      one.done();
+      void queries.invalidateQueries({ queryKey: ["get", "/accounts"] });
+    },
+  });
+  if (make.data) {
+    return (
+      <div className="grid gap-4">
+        <Notice tone="good">
+          {make.data.name} is there. {make.data.approval_id && "A part of what was asked waits for a second administrator."}
+        </Notice>
+        <p className="text-muted">Send them a link to sign in with, in a way that only they read.</p>
+        <SignInLink accountId={make.data.id} />
+        <div className="flex justify-end">
+          <Button onClick={done}>Done</Button>
+        </div>
+      </div>
+    );
+  }
+  const submit = () => {
+    const body = { name: name.trim(), roles };
+    make.mutate({ body, params: { header: one.once(body) } });
+  };
+  return (
+    <form
+      className="grid gap-4"
+      onSubmit={(event) => {
+        event.preventDefault();
+        submit();
+      }}
+    >
+      <TextField
+        label="Name"
+        required
+        maxLength={64}
+        autoComplete="off"
+        spellCheck={false}
+        hint="Letters, digits and . _ @ + -; everybody in the pool can see it"
+        value={name}
+        onChange={(event) => setName(event.target.value)}
+      />
+      <RoleFields roles={roles} onRoles={setRoles} />
+      {make.error && <Notice tone="bad">{asProblem(make.error).detail}</Notice>}
+      <div className="flex justify-end gap-2">
+        <Button onClick={done}>Not now</Button>
+        <Button type="submit" look="primary" disabled={!name.trim() || roles.length === 0} pending={make.isPending}>
+          Make the account
+        </Button>
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,33 @@
+import { type Difference, nameWords } from "./price-table";
+
+export function PriceChanges({ changes }: { changes: Difference[] }) {
+  if (changes.length === 0) return <p className="text-muted">Every number is the same.</p>;
+  return (
+    <table className="w-full">
+      <thead>
+        <tr className="text-left text-muted text-sm">
+          <th scope="col" className="pb-1 font-normal">
+            What
+          </th>
+          <th scope="col" className="pb-1 text-right font-normal">
+            Before
+          </th>
+          <th scope="col" className="pb-1 text-right font-normal">
+            After
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {changes.map((change) => (
+          <tr key={change.name} className="border-line border-t">
+            <th scope="row" className="py-1.5 text-left font-normal">
+              {nameWords(change.name)}
+            </th>
+            <td className="num text-right text-muted">{change.before ?? "–"}</td>
+            <td className="num text-right font-medium">{change.after ?? "taken out"}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

@@ -1,0 +1,102 @@
+"use client";
+// A new version of the prices, made from one that was looked at. When somebody was faster, the changes can be put onto theirs.
+import { useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { Button } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+import { TextField } from "@/components/ui/field";
+import { Notice } from "@/components/ui/states";
+import { useToast } from "@/components/ui/toast";
+import { $api } from "@/lib/api/client";
+import { asProblem } from "@/lib/api/problem";
+import { PriceChanges } from "./price-changes";
+import { type Changes, differences, numberOf, type PriceTable, request, withChanges, written } from "./price-table";
+import { RateFields } from "./rate-fields";
+
+interface PriceEditProps {
+  basis: PriceTable; // what the changes are made to
+  newest: PriceTable;
+  rebase: () => void;
+  done: () => void;
+}
+
+const NUMBERS = [
+  { name: "base", label: "Base, for a unit-hour", unit: "cr" },
+  { name: "fee", label: "Fee", unit: "%" },
+  { name: "range", label: "Range of the spot price", unit: "×" },
+  { name: "least", label: "Least payout", unit: "cr" },
+];
+
+export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
+  const [changes, setChanges] = useState<Changes>({});
+  const queries = useQueryClient();
+  const toast = useToast();
+  const save = $api.useMutation("put", "/prices", {
+    onSuccess: (table) => {
+      toast.done(`Version ${table.version} of the prices holds from now on.`);
+      void queries.invalidateQueries();
+      done();
+    },
+    // Somebody may have been faster: then the newest is needed to go on.
+    onError: () => void queries.invalidateQueries({ queryKey: ["get", "/prices"] }),
+  });
+  const set = (name: string, text: string | null) => setChanges((before) => ({ ...before, [name]: text }));
+  const now = withChanges(basis, changes);
+  const changed = differences(written(basis), now);
+  const body = request(basis, changes);
+  return (
+    <Card title="New prices" note={`Made from version ${basis.version}. Running jobs keep the price they were leased at.`}>
+      <div className="grid gap-6">
+        {newest.version > basis.version && (
+          <Notice tone="warn">
+            <p>
+              {newest.created_by || "Somebody"} has put version {newest.version} in force meanwhile. Yours is made from version{" "}
+              {basis.version} and would be refused.
+            </p>
+            <Button
+              small
+              className="mt-2"
+              onClick={() => {
+                save.reset();
+                rebase();
+              }}
+            >
+              Put my changes onto version {newest.version}
+            </Button>
+          </Notice>
+        )}
+        <div className="grid gap-4 sm:grid-cols-2">
+          {NUMBERS.map(({ name, label, unit }) => (
+            <TextField
+              key={name}
+              label={label}
+              unit={unit}
+              inputMode="decimal"
+              value={changes[name] ?? now[name] ?? ""}
+              onChange={(event) => set(name, event.target.value)}
+              error={numberOf(name, changes[name] ?? now[name] ?? "") === null && "This is no such number."}
+            />
+          ))}
+        </div>
+        <RateFields title="Tiers" kind="tier" basis={basis} changes={changes} set={set} />
+        <RateFields title="Regions" kind="region" basis={basis} changes={changes} set={set} />
+        <section className="grid gap-2 border-line border-t pt-4">
+          <h3>What will change</h3>
+          <PriceChanges changes={changed} />
+        </section>
+        {save.error && <Notice tone="bad">{asProblem(save.error).detail}</Notice>}
+        <div className="flex justify-end gap-2">
+          <Button onClick={done}>Keep the prices</Button>
+          <Button
+            look="primary"
+            disabled={!body || changed.length === 0}
+            pending={save.isPending}
+            onClick={() => body && save.mutate({ body })}
+          >
+            Put them in force
+          </Button>
+        </div>
+      </div>
+    </Card>
+  );
+}

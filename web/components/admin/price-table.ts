@@ -1,0 +1,108 @@
+// A price table as text, as changes, and back. Whole numbers all the way: rates are hundredths, the fee is in millionths.
+import type { Schemas } from "@/lib/api/client";
+import { credits, parseCredits } from "@/lib/format";
+
+export type PriceTable = Schemas["PriceTableView"];
+
+/** What was typed, by the name of the number: "base", "fee", "range", "least", "tier h100", "region in". null: taken out. */
+export type Changes = Record<string, string | null>;
+
+export interface Difference {
+  name: string;
+  before: string | null;
+  after: string | null;
+}
+
+function fixed(value: number, digits: number): string {
+  const text = String(value).padStart(digits + 1, "0");
+  return `${text.slice(0, -digits)}.${text.slice(-digits)}`;
+}
+
+/** 300 → "3.00" */
+export function rate(hundredths: number): string {
+  return fixed(hundredths, 2);
+}
+
+/** 200000 millionths → "20" */
+export function feePercent(millionths: number): string {
+  return fixed(millionths, 4).replace(/\.?0+$/, "");
+}
+
+function plain(micro: number): string {
+  return credits(micro, { exact: true }).replaceAll(",", "");
+}
+
+/** Every number of the table, by its name, as somebody would type it. */
+export function written(table: PriceTable): Record<string, string> {
+  const all: Record<string, string> = {
+    base: plain(table.base),
+    fee: feePercent(table.fee_ppm),
+    range: String(table.spot_range),
+    least: plain(table.payout_min),
+  };
+  for (const [name, value] of Object.entries(table.tiers)) all[`tier ${name}`] = rate(value);
+  for (const [name, value] of Object.entries(table.regions)) all[`region ${name}`] = rate(value);
+  return all;
+}
+
+function digits(text: string, after: number): number | null {
+  const match = new RegExp(`^\\s*(\\d{1,6})(?:\\.(\\d{1,${after}}))?\\s*$`).exec(text);
+  return match ? Number(`${match[1]}${(match[2] ?? "").padEnd(after, "0")}`) : null;
+}
+
+/** Microcredits, millionths, a factor or hundredths, as the name asks for; null when the text is no such number. */
+export function numberOf(name: string, text: string): number | null {
+  if (name === "base" || name === "least") return parseCredits(text);
+  if (name === "fee") return digits(text, 4);
+  if (name === "range") return /^\s*\d{1,4}\s*$/.test(text) ? Number(text) : null;
+  return digits(text, 2);
+}
+
+export function differences(before: Record<string, string>, after: Record<string, string>): Difference[] {
+  const names = [...new Set([...Object.keys(before), ...Object.keys(after)])].sort();
+  return names
+    .map((name) => ({ name, before: before[name] ?? null, after: after[name] ?? null }))
+    .filter((one) => one.before !== one.after);
+}
+
+export function withChanges(table: PriceTable, changes: Changes): Record<string, string> {
+  const all = written(table);
+  for (const [name, text] of Object.entries(changes)) {
+    const was = all[name];
+    if (text === null) delete all[name];
+    // 3.0 is no change of 3.00.
+    else if (was === undefined || numberOf(name, text) !== numberOf(name, was)) all[name] = text.trim();
+  }
+  return all;
+}
+
+/** The whole new table, made from this one; null while something typed is no number. */
+export function request(table: PriceTable, changes: Changes): Schemas["PricesRequest"] | null {
+  const numbers: Record<string, number> = {};
+  for (const [name, text] of Object.entries(withChanges(table, changes))) {
+    const number = numberOf(name, text);
+    if (number === null) return null;
+    numbers[name] = number;
+  }
+  const group = (kind: string) =>
+    Object.fromEntries(
+      Object.entries(numbers)
+        .filter(([name]) => name.startsWith(`${kind} `))
+        .map(([name, number]) => [name.slice(kind.length + 1), number]),
+    );
+  return {
+    based_on: table.version,
+    base: numbers.base ?? 0,
+    fee_ppm: numbers.fee ?? 0,
+    spot_range: numbers.range ?? 0,
+    payout_min: numbers.least ?? 0,
+    tiers: group("tier"),
+    regions: group("region"),
+  };
+}
+
+const WORDS: Record<string, string> = { base: "Base", fee: "Fee (%)", range: "Range of the spot price", least: "Least payout" };
+
+export function nameWords(name: string): string {
+  return WORDS[name] ?? name;
+}

@@ -1,0 +1,76 @@
+"use client";
+import { useState } from "react";
+import { Button } from "@/components/ui/button";
+import { Card } from "@/components/ui/card";
+import { Dialog } from "@/components/ui/dialog";
+import { Loaded, SkeletonRows } from "@/components/ui/states";
+import { Moment } from "@/components/ui/values";
+import { $api, type Schemas } from "@/lib/api/client";
+import { PriceChanges } from "./price-changes";
+import { differences, written } from "./price-table";
+
+type Version = Schemas["PriceVersion"];
+
+export function PriceVersions() {
+  const query = $api.useQuery("get", "/prices/versions");
+  const [compared, setCompared] = useState<{ version: number; before: number } | null>(null);
+  return (
+    <Card title="Versions" note="Nothing is overwritten: every bill keeps the version it was made by.">
+      <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+        {({ versions }) => (
+          <ol className="grid gap-px">
+            {versions.map((version, at) => (
+              <One key={version.version} version={version} before={versions[at + 1]} compare={setCompared} />
+            ))}
+          </ol>
+        )}
+      </Loaded>
+      <Dialog
+        wide
+        open={compared !== null}
+        onClose={() => setCompared(null)}
+        title={compared ? `What version ${compared.version} changed` : ""}
+      >
+        {compared && <Compared {...compared} />}
+      </Dialog>
+    </Card>
+  );
+}
+
+interface OneProps {
+  version: Version;
+  before: Version | undefined;
+  compare: (pair: { version: number; before: number }) => void;
+}
+
+function One({ version, before, compare }: OneProps) {
+  return (
+    <li className="flex flex-wrap items-center justify-between gap-2 border-line border-t py-2.5 first:border-t-0">
+      <div>
+        <span className="font-medium">Version {version.version}</span>
+        <p className="text-muted text-sm">
+          <Moment ms={version.created_at_ms} />, by {version.created_by}
+        </p>
+      </div>
+      {before && (
+        <Button small onClick={() => compare({ version: version.version, before: before.version })}>
+          What changed
+        </Button>
+      )}
+    </li>
+  );
+}
+
+function Compared({ version, before }: { version: number; before: number }) {
+  const newer = $api.useQuery("get", "/prices/{version}", { params: { path: { version } } });
+  const older = $api.useQuery("get", "/prices/{version}", { params: { path: { version: before } } });
+  return (
+    <Loaded query={older} skeleton={<SkeletonRows rows={4} />}>
+      {(old) => (
+        <Loaded query={newer} skeleton={<SkeletonRows rows={4} />}>
+          {(now) => <PriceChanges changes={differences(written(old), written(now))} />}
+        </Loaded>
+      )}
+    </Loaded>
+  );
+}

@@ -1,0 +1,112 @@
+"use client";
+import { useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { Button } from "@/components/ui/button";
+import { CreditsField } from "@/components/ui/credits-field";
+import { TextField } from "@/components/ui/field";
+import { Notice } from "@/components/ui/states";
+import { useToast } from "@/components/ui/toast";
+import { $api, type Schemas } from "@/lib/api/client";
+import { asProblem } from "@/lib/api/problem";
+import { credits, parseCredits } from "@/lib/format";
+
+const GB = 1_000_000_000;
+const DAY_S = 86_400;
+const WHOLE = /^\s*\d{1,9}\s*$/;
+
+interface Words {
+  jobs: string;
+  spend: string;
+  files: string;
+  keep: string;
+}
+
+/** Empty means: the hub's own limit. */
+export function Quotas({ account }: { account: Schemas["AccountView"] }) {
+  const [words, setWords] = useState<Words>(() => written(account));
+  const set = (change: Partial<Words>) => setWords((before) => ({ ...before, ...change }));
+  const queries = useQueryClient();
+  const toast = useToast();
+  const save = $api.useMutation("put", "/accounts/{account_id}/quotas", {
+    onSuccess: () => {
+      toast.done("The limits hold from now on.");
+      void queries.invalidateQueries();
+    },
+  });
+  const body = request(words, account);
+  const whole = (text: string) => text !== "" && !WHOLE.test(text) && "A whole number, or nothing.";
+  return (
+    <form
+      className="grid gap-4"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (body) save.mutate({ params: { path: { account_id: account.id } }, body });
+      }}
+    >
+      <p className="text-muted">What is left empty is limited as the hub is set up.</p>
+      <div className="grid gap-4 sm:grid-cols-2">
+        <TextField
+          label="Unfinished jobs at once"
+          inputMode="numeric"
+          value={words.jobs}
+          onChange={(event) => set({ jobs: event.target.value })}
+          error={whole(words.jobs)}
+        />
+        <CreditsField label="Credits spent in a day" text={words.spend} onText={(text) => set({ spend: text })} />
+        <TextField
+          label="Files kept at the hub"
+          unit="GB"
+          inputMode="numeric"
+          value={words.files}
+          onChange={(event) => set({ files: event.target.value })}
+          error={whole(words.files)}
+        />
+        <TextField
+          label="Kept after a job's end"
+          unit="days"
+          inputMode="numeric"
+          value={words.keep}
+          onChange={(event) => set({ keep: event.target.value })}
+          error={whole(words.keep)}
+        />
+      </div>
+      {save.error && <Notice tone="bad">{asProblem(save.error).detail}</Notice>}
+      <div className="flex justify-end">
+        <Button type="submit" look="primary" disabled={!body} pending={save.isPending}>
+          Set the limits
+        </Button>
+      </div>
+    </form>
+  );
+}
+
+function written(account: Schemas["AccountView"]): Words {
+  const text = (value: number | null | undefined, unit: number) =>
+    value === null || value === undefined ? "" : String(Math.round(value / unit));
+  return {
+    jobs: text(account.jobs_open_max, 1),
+    spend:
+      account.spend_per_day_max === null || account.spend_per_day_max === undefined
+        ? ""
+        : credits(account.spend_per_day_max, { exact: true }).replaceAll(",", ""),
+    files: text(account.artifact_bytes_max, GB),
+    keep: text(account.artifact_keep_s, DAY_S),
+  };
+}
+
+/** What was not touched is sent as it was, not as the rounded number that is shown. */
+function request(words: Words, account: Schemas["AccountView"]): Schemas["QuotaRequest"] | null {
+  const before = written(account);
+  const whole = (text: string) => (text.trim() === "" ? null : Number(text));
+  if ([words.jobs, words.files, words.keep].some((text) => text.trim() !== "" && !WHOLE.test(text))) return null;
+  const spend = words.spend.trim() === "" ? null : parseCredits(words.spend);
+  if (spend === null && words.spend.trim() !== "") return null;
+  const files = whole(words.files);
+  const keep = whole(words.keep);
+  return {
+    jobs_open_max: whole(words.jobs),
+    spend_per_day_max: spend,
+    artifact_bytes_max: words.files === before.files ? (account.artifact_bytes_max ?? null) : files === null ? null : files * GB,
+    artifact_keep_s: words.keep === before.keep ? (account.artifact_keep_s ?? null) : keep === null ? null : keep * DAY_S,
+  };
+}
