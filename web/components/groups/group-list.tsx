@@ -113,11 +113,8 @@ const COLUMNS: Column<Group>[] = [
     key: "progress",
     title: "Progress",
     width: "minmax(7rem,2fr)",
-    cell: (group) => (
-      <div className="w-[min(24rem,100%)] min-w-24">
-        <StateBar counts={group.counts} total={group.total} label={`Progress of ${group.name}`} />
-      </div>
-    ),
+    fill: true,
+    cell: (group) => <StateBar counts={group.counts} total={group.total} label={`Progress of ${group.name}`} />,
   },
   {
     key: "done",
@@ -153,5 +150,5 @@ const COLUMNS: Column<Group>[] = [
       </span>
     ),
   },
-  { key: "made", title: "Made", width: "7rem", from: "md", right: true, cell: (group) => <Ago ms={group.created_at_ms} /> },
+  { key: "made", title: "Made", width: "8rem", from: "md", right: true, cell: (group) => <Ago ms={group.created_at_ms} /> },
 ];

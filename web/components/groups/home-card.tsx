@@ -25,7 +25,7 @@ export function HomeCard({ group }: { group: Group }) {
   return (
     <Card title="Return home" aside={<Badge tone={TONES[state] ?? "neutral"}>{WORDS[state] ?? home.state}</Badge>}>
       <div className="grid grid-cols-1 gap-4">
-        <p>{home.sentence}</p>
+        <p className="first-letter:uppercase">{home.sentence}</p>
         {home.reason && <Notice tone="warn">{home.reason}</Notice>}
         {wanted && <Arrived home={home} />}
         <div className="flex flex-wrap gap-2">

@@ -15,8 +15,8 @@ interface Layout {
 }
 
 function layoutFor(width: number, cells: number): Layout {
-  const size = cells <= 150 ? 22 : cells <= 800 ? 15 : cells <= 4000 ? 10 : cells <= 30_000 ? 7 : 4;
-  const step = size + (size > 9 ? 3 : size > 4 ? 2 : 1);
+  const size = cells <= 150 ? 22 : cells <= 800 ? 15 : cells <= 3000 ? 10 : cells <= 7000 ? 7 : cells <= 40_000 ? 5 : 3;
+  const step = size + (size > 9 ? 3 : size > 5 ? 2 : 1);
   const columns = Math.max(1, Math.floor((width + step - size) / step));
   return { size, step, columns, rows: Math.ceil(cells / columns) };
 }
@@ -79,7 +79,7 @@ export function ItemGrid({ items }: { items: ItemState[] }) {
         tabIndex={0}
         onKeyDown={onKeyDown}
         onBlur={() => setByKey(false)}
-        className="relative max-h-[26rem] min-h-8 cursor-pointer overflow-y-auto overflow-x-hidden"
+        className="relative max-h-[30rem] min-h-8 cursor-pointer overflow-y-auto overflow-x-hidden"
       >
         <canvas
           ref={canvas}

@@ -12,6 +12,7 @@ export interface Column<Row> {
   width: string; // of a CSS grid: "8rem", "minmax(10rem,2fr)"
   cell: (row: Row) => ReactNode;
   right?: boolean; // numbers
+  fill?: boolean; // the content is as wide as the column: bars
   sort?: (row: Row) => string | number; // its heading sorts by this; only where all rows are there
   from?: "sm" | "md" | "lg" | "xl"; // shown from this width of the screen on
 }
@@ -134,7 +135,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
                     column.from ? SHOWN[column.from] : "flex",
                   )}
                 >
-                  <div className="min-w-0 truncate">{column.cell(row)}</div>
+                  <div className={classes("min-w-0 truncate", column.fill && "w-full")}>{column.cell(row)}</div>
                 </div>
               ))}
             </div>
