@@ -13,7 +13,7 @@ const TONES = { ok: "good", warn: "warn", fail: "bad" } as const;
 export function Health() {
   const query = $api.useQuery("get", "/hub/health", undefined, { refetchInterval: 15_000 });
   return (
-    <Loaded query={query} skeleton={<SkeletonRows rows={10} />}>
+    <Loaded query={query} skeleton={<Waiting />}>
       {(health) => (
         <div className="grid gap-5">
           <Notice tone={TONES[health.state]}>{health.sentence}</Notice>
@@ -25,6 +25,14 @@ export function Health() {
         </div>
       )}
     </Loaded>
+  );
+}
+
+function Waiting() {
+  return (
+    <div className="panel min-h-[60rem]">
+      <SkeletonRows rows={16} />
+    </div>
   );
 }
 

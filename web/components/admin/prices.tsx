@@ -14,7 +14,7 @@ export function Prices() {
   const [editing, setEditing] = useState<PriceTable | null>(null);
   return (
     <div className="grid items-start gap-5 xl:grid-cols-[minmax(0,3fr)_minmax(0,2fr)]">
-      <Loaded query={query} skeleton={<SkeletonRows rows={10} />}>
+      <Loaded query={query} skeleton={<Waiting />}>
         {(table) =>
           editing ? (
             <PriceEdit basis={editing} newest={table} rebase={() => setEditing(table)} done={() => setEditing(null)} />
@@ -24,6 +24,14 @@ export function Prices() {
         }
       </Loaded>
       <PriceVersions />
+    </div>
+  );
+}
+
+function Waiting() {
+  return (
+    <div className="panel min-h-[60rem]">
+      <SkeletonRows rows={16} />
     </div>
   );
 }
