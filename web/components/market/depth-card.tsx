@@ -66,7 +66,7 @@ export function DepthCard({ zone }: { zone: ZoneMarket }) {
         <Steps zone={zone} scale={{ end, most }} offer={offer} want={want} />
         <p className="text-sm">
           At the spot price <b className="num">{units(met)}</b> free units are offered, and <b className="num">{units(paying)}</b>{" "}
-          waiting units pay it. To the left of the line owners stay out, to the right submitters do.
+          waiting units pay it. Floors to the right of the line are not met, ceilings to the left of it do not pay.
         </p>
         <Levels zone={zone} />
       </div>

@@ -10,8 +10,9 @@ import { isSame, regionName, SPANS, type Span, type ZoneMarket, type ZoneSeries,
 
 const AGAIN_MS: Record<Span, number> = { "1h": 15_000, "24h": 60_000, "7d": 300_000, "30d": 300_000 };
 const TOGETHER_MAX = 6;
-const PRICE_HEIGHT = 260;
-const USED_HEIGHT = 150;
+const PRICE_HEIGHT = 320;
+const USED_HEIGHT = 170;
+const USED_SHOWN_MAX = 2_000_000; // twice of what is offered; where hardly anything is, a single job is thousands of percent
 
 interface PriceProps {
   zone: ZoneMarket;
@@ -78,7 +79,7 @@ function Charts({ chart, zone, zones, compare }: ChartsProps) {
   const range: [number, number] = [chart.at_ms[0] ?? 0, (chart.at_ms.at(-1) ?? 0) + chart.step_ms];
   const alone = compare === "";
   const named = (one: ZoneSeries) => (compare === "regions" ? regionName(one.region) : compare === "tiers" ? one.tier : "Spot");
-  const price: TimeSeries[] = shown.map((one) => ({ label: named(one), points: one.price, filled: alone }));
+  const price: TimeSeries[] = shown.map((one) => ({ label: named(one), points: one.price }));
   if (alone) price.push({ label: "Reference", points: chart.at_ms.map(() => zone.reference), colour: 6, dashed: true });
   const used: TimeSeries[] = shown.map((one) => ({
     label: alone ? "Used" : named(one),
@@ -107,6 +108,7 @@ function Charts({ chart, zone, zones, compare }: ChartsProps) {
           range={range}
           least={0}
           most={1_000_000}
+          ceiling={USED_SHOWN_MAX}
           steps
         />
       </div>

@@ -50,7 +50,7 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
     {
       key: "change",
       title: "1 h",
-      width: "6.5rem",
+      width: "7.5rem",
       right: true,
       from: "sm",
       sort: (row) => changeOf(row) ?? 0,

@@ -94,7 +94,7 @@ export function WorldMap({ nodes, onOpen, children }: WorldMapProps) {
         ))}
       </div>
       {mark && size && <MapTip mark={mark} nodes={nodes} size={size} />}
-      <div className="absolute top-3 right-3 grid gap-1 rounded-control border border-line bg-surface/90">
+      <div className="absolute bottom-3 left-3 flex rounded-control border border-line bg-surface/90">
         <IconButton label="Zoom in" onClick={map.closer}>
           <Plus size={17} aria-hidden="true" />
         </IconButton>
