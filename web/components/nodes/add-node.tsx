@@ -1,7 +1,5 @@
 "use client";
-import { ChevronLeft } from "lucide-react";
 import type { Route } from "next";
-import Link from "next/link";
 // From a code to a node that works: which kind, what to type, and a list that ticks itself.
 import { useRouter, useSearchParams } from "next/navigation";
 import { useCallback, useState } from "react";
@@ -12,6 +10,7 @@ import type { Schemas } from "@/lib/api/client";
 import { useRole } from "@/lib/session";
 import { JoinProgress } from "./join-progress";
 import { MakeCode, OpenCodes } from "./make-code";
+import { ToNodes } from "./to-nodes";
 
 export type MadeCode = Schemas["EnrolCodeReply"];
 
@@ -23,14 +22,7 @@ export function AddNode() {
   return (
     <Page
       title="Add a node"
-      heading={
-        <>
-          <Link href="/nodes" className="mb-1 flex w-fit items-center gap-1 font-normal text-base text-muted hover:text-ink">
-            <ChevronLeft size={16} aria-hidden="true" /> Nodes
-          </Link>
-          Add a node
-        </>
-      }
+      above={<ToNodes />}
       note="A Linux machine that asks the hub for work. It opens no port, and keeps strangers' jobs in a sandbox."
     >
       {!lends ? (

@@ -1,7 +1,5 @@
 "use client";
 // One node: what it does, what it earns, how far the pool relies on it, and what its owner says about it.
-import { ChevronLeft } from "lucide-react";
-import Link from "next/link";
 import { useState } from "react";
 import { Page } from "@/components/ui/page";
 import { Loaded, Skeleton } from "@/components/ui/states";
@@ -15,6 +13,7 @@ import { NodeOverview } from "./node-overview";
 import { NodeReputation } from "./node-reputation";
 import { NodeRules } from "./node-rules";
 import type { Draft } from "./rules-draft";
+import { ToNodes } from "./to-nodes";
 import { useNode } from "./use-node";
 
 export function NodeDetail({ id }: { id: string }) {
@@ -46,18 +45,14 @@ function Known({ node }: { node: NodeView }) {
   return (
     <Page
       title={node.name}
+      above={<ToNodes />}
       heading={
-        <>
-          <Link href="/nodes" className="mb-1 flex w-fit items-center gap-1 font-normal text-base text-muted hover:text-ink">
-            <ChevronLeft size={16} aria-hidden="true" /> Nodes
-          </Link>
-          <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
-            <span className="min-w-0 break-words">{node.name}</span>
-            <span className="font-normal text-base">
-              <NodeState node={node} />
-            </span>
+        <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
+          <span className="min-w-0 break-words">{node.name}</span>
+          <span className="font-normal text-base">
+            <NodeState node={node} />
           </span>
-        </>
+        </span>
       }
       note={
         <>
@@ -74,7 +69,7 @@ function Known({ node }: { node: NodeView }) {
 
 function DetailSkeleton() {
   return (
-    <Page title="Node" heading={<Skeleton className="h-8 w-56" />}>
+    <Page title="Node" above={<ToNodes />} heading={<Skeleton className="h-8 w-56" />}>
       <div role="status" aria-label="Loading" className="grid gap-5">
         <Skeleton className="h-9 w-80" />
         <Skeleton className="h-28" />
