@@ -28,6 +28,8 @@ class PrefixProxy:
     def __init__(self, prefix: str, *, strip: bool) -> None:
         self.prefix, self.strip, self.to = prefix, strip, 0
         self.elsewhere: list[str] = []  #: paths that were asked for outside the prefix
+        unlimited = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+        self._client = httpx2.AsyncClient(timeout=None, limits=unlimited)
         app = Starlette(routes=[Route("/{path:path}", self._pass, methods=_METHODS)])
         config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
@@ -58,17 +60,15 @@ class PrefixProxy:
         inside = path.removeprefix(self.prefix) or "/" if self.strip else path
         url = httpx2.URL(f"http://127.0.0.1:{self.to}{inside}", query=request.url.query.encode() or None)
         headers = [(name, value) for name, value in request.headers.raw if name.decode().lower() not in _HOP]
-        client = httpx2.AsyncClient(timeout=None)
         try:
-            asked = client.build_request(
+            asked = self._client.build_request(
                 request.method, url, headers=[*headers, (b"host", request.headers["host"].encode())],
                 content=await request.body(),
             )  # fmt: skip
-            answer = await client.send(asked, stream=True)
+            answer = await self._client.send(asked, stream=True)
         except (httpx2.TransportError, ClientDisconnect):
-            await client.aclose()
             return PlainTextResponse("The hub does not answer.", 502)
-        reply = StreamingResponse(_bytes(client, answer), answer.status_code)
+        reply = StreamingResponse(_bytes(answer), answer.status_code)
         reply.raw_headers = [
             (name.lower(), value) for name, value in answer.headers.raw if name.decode().lower() not in _HOP
         ]
@@ -78,11 +78,10 @@ class PrefixProxy:
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
 
-async def _bytes(client: httpx2.AsyncClient, answer: httpx2.Response) -> AsyncIterator[bytes]:
+async def _bytes(answer: httpx2.Response) -> AsyncIterator[bytes]:
     try:
         with contextlib.suppress(httpx2.TransportError, asyncio.CancelledError):
             async for chunk in answer.aiter_raw():
                 yield chunk
     finally:
         await answer.aclose()
-        await client.aclose()

@@ -53,6 +53,7 @@ def test_under_a_prefix(open_page: OpenPage, *, strip: bool) -> None:
             pool.command(["true"], name=name, wait=False)
             expect(page.get_by_text(name).first).to_be_visible()
             assert page.evaluate("window.same") is True
+            page.context.close()  # before the hub goes, or it would complain of that
         assert proxy.elsewhere == []
 
 
