@@ -168,7 +168,7 @@ def _attempt(hub: Hub, row: AnyRow, *, owner: str, admin: bool, needs: Any) -> N
     return NodeAttempt(
         attempt_id=row.id,
         job_id=row.job_id,
-        job_name=row.name if own or admin else None,
+        job_name=row.name if (own or admin) and row.errand is None else None,
         kind=JobKind(row.kind),
         state=row.state,
         own=own,

@@ -56,6 +56,7 @@ def held(connection: Connection, node_id: str, *, limit: int) -> Sequence[AnyRow
             attempts.c.started_at_ms,
             attempts.c.price,
             jobs.c.name,
+            jobs.c.errand,
             jobs.c.kind,
             jobs.c.spec_digest,
             jobs.c.longest_ms,
