@@ -49,6 +49,7 @@ PATHS = (
 #: What is a float there, and is not money.
 ALLOWED: dict[str, set[str]] = {
     "hub/services/payouts.py": {"row.created_at_ms / 1000"},  # a date
+    "hub/services/marketview.py": {"market.tick_ms(hub) / 1000"},  # a length of time
     "sdk/amounts.py": {"float", "Decimal"},  # named to be refused, and to be read exactly
     "cli/market.py": {"tenths / 10", "thousandths / 1000"},  # a percentage and a number of units, for the eye
 }
@@ -146,7 +147,7 @@ MONEY_WORD = re.compile(
     r"|maturing|matured|available|credits|missing|minimum|base)(_|$)"
 )
 #: Words that say something about money and are not an amount.
-NO_AMOUNT = re.compile(r"_(version|ppm|ms|s|id|by|at|key|method|count|percent|ref|range|label|text)$")
+NO_AMOUNT = re.compile(r"_(version|ppm|ms|s|id|by|at|key|method|count|percent|ref|range|label|text|level)$")
 
 
 def is_money(word: str) -> bool:
@@ -165,10 +166,11 @@ def test_amounts_are_kept_as_wide_whole_numbers() -> None:
 
 #: Parts of jobs and nodes that may be fractions; none of them is money.
 FRACTIONS = {"cores", "cores_free", "cores_total", "progress", "score", "terms", "load", "reliability"}
-FRACTIONS |= {"success_weight", "failure_weight"}  # of a node's reputation
+FRACTIONS |= {"success_weight", "failure_weight", "weight"}  # of a node's reputation
 FRACTIONS |= {"score_min"}  # of a submitter's conduct
 FRACTIONS |= {"confidence"}  # how sure to be of a result
 FRACTIONS |= {"meta"}  # what a submitter notes about a key, for people
+FRACTIONS |= {"lat", "lon", "cores_busy"}  # of the map
 FRACTIONS |= {"slowdown"}  # how a node runs beside others of its tier
 
 

@@ -102,6 +102,9 @@ _Trust = Annotated[
     list[str] | None,
     typer.Option(metavar="ID", help="Account id whose jobs may run without a sandbox; * for all."),
 ]
+_Place = Annotated[
+    str, typer.Option(metavar="LAT,LON", help="Show it there on the map, to 0.1°; default: in its region.")
+]
 _Net = Annotated[
     bool,
     typer.Option(
@@ -128,10 +131,7 @@ def agent_config(
     tag: Tags = None,
     property_: Properties = None,
     region: Annotated[str, typer.Option(metavar="REGION", help="in, eu, us, …")] = "",
-    place: Annotated[
-        str,
-        typer.Option(metavar="LAT,LON", help="Show it there on the map, to 0.1°; default: in its region."),
-    ] = "",
+    place: _Place = "",
     url: Annotated[
         str, typer.Option(metavar="URL", help="What else to call it: jobs may exclude it by this.")
     ] = "",

@@ -27,7 +27,7 @@ def hear(hub: Hub, session: Session, running: Iterable[RunningAttempt]) -> None:
     """What a poll says of the attempts that its node really holds."""
     for said in running:
         if said.load is not None and (attempt := session.attempts.get(said.attempt_id)) is not None:
-            _note(hub, session.node_id, attempt, [*said.earlier, said.load])
+            _note(hub, session.node_id, attempt, loads=[*said.earlier, said.load])
 
 
 def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
@@ -37,11 +37,11 @@ def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
         return
     for report in reports:
         if report.loads and (attempt := session.attempts.get(report.attempt_id)) is not None:
-            _note(hub, node_id, attempt, report.loads, since_ms=report.ended_ago_ms)
+            _note(hub, node_id, attempt, loads=report.loads, since_ms=report.ended_ago_ms)
 
 
 def _note(
-    hub: Hub, node_id: str, attempt: LiveAttempt, loads: Sequence[LoadModel], *, since_ms: int = 0
+    hub: Hub, node_id: str, attempt: LiveAttempt, *, loads: Sequence[LoadModel], since_ms: int = 0
 ) -> None:
     """`since_ms`: how long ago it was that the node wrote this down."""
     watched = hub.usages.get(attempt.id)
