@@ -367,7 +367,7 @@ async def test_why_i_was_paid_that(hub: HubDouble, sam: httpx2.AsyncClient, pia:
 
 
 async def test_before_and_without_a_result(
-    hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient
+    hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient, clock: FakeClock
 ) -> None:
     node = await hub.node(pia)
     [waiting] = await submit(sam, spec=HOUR, needs={"cores": 5})
@@ -383,7 +383,12 @@ async def test_before_and_without_a_result(
         " Only a result is paid for."
     )
     assert not mine["settled"]
+    assert mine["so_far"] is None  # it is given to a node, and has not begun
+    await node.poll(running=[{"attempt_id": grant.attempt_id}], wait_ms=0, claim=False)
+    clock.advance(9_000)
+    assert (await got(sam, f"/jobs/{held}/cost"))["so_far"] == PRICE * 9 // 3600
     theirs = await got(pia, f"/jobs/{held}/cost")
+    assert theirs["so_far"] is None
     assert theirs["sentence"] == "Not paid yet: your node holds this job at 8.00 per hour."
     assert theirs["hold"] is None
     await node.report(grant.attempt_id, outcome="failed", reason="exit_nonzero", exit_code=1)

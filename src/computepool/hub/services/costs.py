@@ -132,7 +132,8 @@ def _if_done(facts: Facts, now_ms: int) -> int | None:
         accepted_at_ms=now_ms,
         longest_ms=facts.job.longest_ms,
     )
-    return min(facts.job.hold, charge_of(run.price, ran_ms))
+    hold: int = facts.job.hold
+    return min(hold, charge_of(run.price, ran_ms))
 
 
 def _wrong(job: AnyRow, moved: str) -> str:
