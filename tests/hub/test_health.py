@@ -1,0 +1,148 @@
+"""How the hub says it is, and the rules of its database, checked from outside while it serves."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sqlalchemy import text
+
+from computepool.hub.beats import Beats
+from computepool.hub.loops import runner
+from computepool.hub.services import health
+from computepool.hub.services.invariants import RULES
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.submitting import submit
+from tests.hub.working import got
+
+PARTS = {
+    "database", "queue", "nodes", "clock", "versions", "hubs", "webhooks", "payouts", "approvals", "backup", "disk",
+    "artifacts", "loops",
+}  # fmt: skip
+
+
+async def parts(hub: HubDouble) -> dict[str, dict[str, Any]]:
+    return {part["name"]: part for part in (await got(hub.admin, "/hub/health"))["parts"]}
+
+
+async def test_every_part_has_a_sentence_and_what_is_not_well_says_what_to_do(any_hub: HubDouble) -> None:
+    view = await got(any_hub.admin, "/hub/health")
+    found = {part["name"]: part for part in view["parts"]}
+    assert set(found) == PARTS
+    assert all(part["sentence"] for part in found.values())
+    assert all(part["todo"] for part in found.values() if part["state"] != "ok")
+    assert found["database"]["values"]["size_bytes"] > 0
+    assert (found["nodes"]["state"], view["state"]) == ("warn", "warn"), "no machine is lent yet"
+    node = await any_hub.node(version="0.0.1")
+    view = await got(any_hub.admin, "/hub/health")
+    assert {part["name"]: part["state"] for part in view["parts"]}["nodes"] == "ok"
+    assert view["node_versions"] == [{"version": "0.0.1", "nodes": 1}]
+    assert {loop["name"] for loop in view["loops"]} >= {"dispatch", "sweep", "renew", "market", "webhooks"}
+    assert node.node_id not in str(view)
+
+
+async def test_a_long_queue_and_a_clock_that_is_off_are_noticed(tmp_path: Any) -> None:
+    clock = FakeClock()
+    async with running_hub(tmp_path, clock=clock) as hub:
+        await hub.node()
+        await submit(hub.admin, needs={"cores": 1000})
+        assert (await parts(hub))["queue"]["state"] == "ok"
+        clock.advance(2 * 3_600_000)
+        found = await parts(hub)
+        assert (found["queue"]["state"], "2 hours" in found["queue"]["sentence"]) == ("warn", True)
+        assert found["loops"]["state"] == "fail", "nothing was done for two hours"
+        clock.advance(-3 * 3_600_000)
+        assert (await parts(hub))["clock"]["state"] == "fail", "events are from the future"
+
+
+async def test_a_disk_without_room_and_a_store_that_is_away_are_failures(
+    hub: HubDouble, monkeypatch: Any
+) -> None:
+    full = type("Usage", (), {"free": 10**6, "total": 10**12})
+    monkeypatch.setattr(health.shutil, "disk_usage", lambda _folder: full)
+
+    def away(_place: str) -> int:
+        raise OSError("no such bucket")
+
+    monkeypatch.setattr(hub.hub.blobs, "size", away)
+    found = await parts(hub)
+    assert (found["disk"]["state"], found["artifacts"]["state"]) == ("fail", "fail")
+    assert (await got(hub.admin, "/hub/health"))["state"] == "fail"
+
+
+async def test_a_loop_that_fails_is_named_with_its_error() -> None:
+    clock = FakeClock()
+    beats = Beats(clock)
+    beats.begin("sweep", 10)
+    broken = True
+
+    async def tick() -> None:
+        if broken:
+            raise ValueError("no such table")
+
+    assert not await runner.guarded("sweep", tick, beats=beats)
+    [beat] = beats.all()
+    assert (beat.failures, beat.error) == (1, "ValueError: no such table")
+    broken = False
+    assert await runner.guarded("sweep", tick, beats=beats)
+    assert (beat.failures, beat.error, beat.ran_at_ms) == (0, "", clock.now_ms())
+
+
+# the rules
+
+
+async def test_all_rules_are_checked_in_the_background(any_hub: HubDouble) -> None:
+    assert (await got(any_hub.admin, "/hub/check"))["state"] == "never"
+    answers = await asyncio.gather(*(any_hub.admin.post("/hub/check") for _ in range(3)))
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.json()["started_at_ms"] for answer in answers}) == 1, "one at a time"
+    view = await got(any_hub.admin, "/hub/check", wait_ms=60_000)
+    assert (view["state"], view["broken"], view["done"]) == ("done", 0, len(RULES))
+    assert {rule["state"] for rule in view["rules"]} == {"holds"}
+    assert {rule["kind"] for rule in view["rules"]} == {"pool", "money", "schema"}
+    events = (await got(any_hub.admin, "/events", action="hub.checked"))["events"]
+    assert [event["reason"] for event in events] == ["holds"]
+
+
+async def test_a_broken_rule_is_named_with_the_row(hub: HubDouble) -> None:
+    [job_id] = await submit(hub.admin, needs={"cores": 1000})
+    change = "UPDATE jobs SET state = :state WHERE id = :job"
+
+    async def become(state: str) -> None:
+        await hub.hub.store.write(
+            lambda tx: tx.connection.execute(text(change), {"state": state, "job": job_id}) and None
+        )
+
+    await become("running")
+    await hub.admin.post("/hub/check")
+    view = await got(hub.admin, "/hub/check", wait_ms=60_000)
+    broken = {rule["rule"]: rule for rule in view["rules"] if rule["state"] == "broken"}
+    found = broken["a leased or running job has one live attempt, its newest"]
+    assert (found["examples"], found["broken"]) == ([job_id], 1)
+    assert view["broken"] == len(broken)
+    await become("queued")
+
+
+async def test_a_database_that_cannot_be_read_ends_the_check_with_a_sentence(
+    hub: HubDouble, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(hub.hub.settings, "database_url", "sqlite:////nowhere/at/all.sqlite")
+    await hub.admin.post("/hub/check")
+    view = await got(hub.admin, "/hub/check", wait_ms=60_000)
+    assert (view["state"], "There is no database" in view["sentence"]) == ("failed", True)
+    monkeypatch.undo()
+    await hub.admin.post("/hub/check")
+    assert (await got(hub.admin, "/hub/check", wait_ms=60_000))["state"] == "done"
+
+
+async def test_a_hub_is_new_until_somebody_signs_in(any_hub: HubDouble) -> None:
+    stranger = any_hub.client()
+    info = await got(stranger, "/hub")
+    assert (info["setup"], "pool hub link" in info["signin_hint"]) == (True, True)
+    me = (await any_hub.admin.get("/me")).json()["id"]
+    code = (await any_hub.admin.post(f"/accounts/{me}/link")).json()["code"]
+    assert (await got(stranger, "/hub"))["setup"], "a link is not a person yet"
+    await stranger.post("/signin", json={"code": code, "kind": "cookie"})
+    assert not (await got(any_hub.client(), "/hub"))["setup"]
+    assert (await got(any_hub.admin, "/hub"))["signin_hint"] == ""
