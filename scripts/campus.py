@@ -99,7 +99,7 @@ class Campus:
         # So much that it runs whatever the price of the moment.
         terms = {"max_price": 100_000_000, **more}
         made = _ok(self.people[who].post("/jobs", json={"spec": spec, **terms}))
-        return [job["id"] for job in made["jobs"]] if "jobs" in made else list(made["job_ids"])
+        return list(made["job_ids"])
 
     def work(self) -> dict[str, str]:
         """Jobs of every state; ids of those that are worth a picture of their own."""
