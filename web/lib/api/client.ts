@@ -1,6 +1,7 @@
 // The one door to the hub: typed by its own description, on its own origin, under its own prefix.
 import createFetchClient from "openapi-fetch";
 import createQueryClient from "openapi-react-query";
+import { notTheHub } from "./problem";
 import type { components, paths } from "./schema";
 
 export type Schemas = components["schemas"];
@@ -27,6 +28,14 @@ export const client = createFetchClient<paths>({
   baseUrl: `${origin}${API}`,
   // An array is sent as name=a&name=b, as the hub reads it.
   querySerializer: { array: { style: "form", explode: true } },
+});
+
+// A refusal without words, as a proxy gives it while the hub is away, must not look like an answer without content.
+client.use({
+  onResponse({ response }) {
+    const told = response.status < 400 || response.headers.get("content-type")?.includes("json");
+    return told ? undefined : Response.json(notTheHub(response.status), { status: response.status });
+  },
 });
 
 /** Hooks: $api.useQuery("get", "/jobs/{job_id}", {params: {path: {job_id}}}), $api.useMutation("post", …). */

@@ -16,9 +16,14 @@ const UNREACHABLE: Problem = {
 export function asProblem(error: unknown): Problem {
   if (error instanceof TypeError || error === undefined || error === null) return UNREACHABLE;
   if (typeof error === "object" && "code" in error && "detail" in error) return error as Problem;
-  // A proxy's answer, or none in JSON.
+  return notTheHub(0);
+}
+
+/** A proxy's answer, or none in JSON. */
+export function notTheHub(status: number): Problem {
   return {
     ...UNREACHABLE,
+    status,
     title: "The hub could not be understood",
     detail: "Something between this page and the hub answered instead of it.",
   };
