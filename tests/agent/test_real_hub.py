@@ -110,3 +110,34 @@ def _alive(marker: str) -> bool:
     from tests.agent.test_lanes import alive
 
     return bool(alive(marker))
+
+
+def test_what_a_job_used_is_shown_while_it_runs_and_afterwards(
+    real: RealPool, client: Pool, tmp_path: Path
+) -> None:
+    real.start_agent(sandbox="namespace", region="in")
+    source = tmp_path / "busy.py"
+    source.write_text(
+        "import time\nfilled = b'x' * 50_000_000\nend = time.monotonic() + 5\nwhile time.monotonic() < end: pass"
+    )
+    job = client.run(source, wait=False, ram="256MB")
+    wait_until(lambda: client.jobs.usage(job.job_id).attempts[:1], 30, "a try")
+    wait_until(lambda: client.jobs.usage(job.job_id).attempts[0].now is not None, 30, "the node's first word")
+    assert client.mesh().running == 1
+    job.result(60)
+
+    def whole() -> bool:
+        [attempt] = client.jobs.usage(job.job_id).attempts
+        return not attempt.live and len(attempt.at_ms) >= 2
+
+    wait_until(whole, 30, "the whole curve")
+    real.hubs[0].restart()
+    found = client.jobs.usage(job.job_id)
+    [attempt] = found.attempts
+    assert len(attempt.at_ms) >= 2
+    assert max(attempt.cpu_percent) >= 40
+    assert 50 <= max(attempt.rss_mb) <= found.ram_mb == 256
+    assert attempt.gpu_percent is None
+    assert [node.place for node in client.mesh.nodes().nodes] in ([], ["India"]), "it may not be back yet"
+    told = [item.sentence for item in client.mesh.activity()]
+    assert "A script finished on cpu, India" in told

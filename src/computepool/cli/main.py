@@ -35,6 +35,7 @@ from computepool.cli import (
     submit,
     up,
     verify,
+    watching,
     webhooks,
 )
 from computepool.cli import credits as credit_commands
@@ -63,6 +64,7 @@ jobs.app.command("receipt")(verify.receipt)
 jobs.app.command("groups")(groups.groups)
 jobs.app.command("queue")(queues.queue)
 jobs.app.command("hosts")(queues.hosts)
+jobs.app.command("usage")(watching.usage)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(groups.app, name="group")
 app.add_typer(credit_commands.app, name="credits")
@@ -79,6 +81,7 @@ nodes.app.command("revoke")(noderevoke.revoke)
 app.add_typer(nodes.app, name="node")
 app.add_typer(market.app, name="market")
 app.add_typer(artifacts.app, name="artifacts")
+app.command("mesh")(watching.mesh)
 app.command("events")(events)
 app.command("login")(signin.login)
 app.command("logout")(signin.logout)

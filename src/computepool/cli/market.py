@@ -66,7 +66,7 @@ def _zone(zone: ZoneMarket) -> tuple[output.Cell, ...]:
         zone.nodes,
         _range([level.floor for level in zone.floors]),
         _range([level.price for level in zone.ceilings]),
-        _sparkline(zone.trend),
+        sparkline(zone.trend),
     )
 
 
@@ -124,7 +124,7 @@ def history(
     ]
     columns = ("FROM", "SPOT", "LOWEST", "HIGHEST", "CAPACITY", "DEMAND")
     output.print_table(columns, rows, empty="Nothing was recorded in that time.")
-    output.note(f"{_name(found.tier, found.region)} {_sparkline([point.price for point in found.points])}")
+    output.note(f"{_name(found.tier, found.region)} {sparkline([point.price for point in found.points])}")
 
 
 @app.command(context_settings=_ANY_TEXT)
@@ -279,7 +279,7 @@ def _change(before: int, after: int) -> str:
     return f"{tenths / 10:+.1f} %"
 
 
-def _sparkline(prices: Sequence[int]) -> str:
+def sparkline(prices: Sequence[int]) -> str:
     if not prices:
         return ""
     low, high = min(prices), max(prices)

@@ -143,8 +143,10 @@ class Settings(BaseSettings):
     # what people watch (see docs/dashboard.md)
     mesh_age_s: float = Field(default=1, ge=0)  #: how old the counters and the list of nodes may be
     usage_points_max: int = Field(default=240, ge=4)  #: of one attempt over time
-    usage_series_max: int = Field(default=20_000, ge=0)  #: attempts that are watched at once; the others are not
-    usage_round_s: float = Field(default=5, gt=0)  #: how often is looked for attempts that ended, to save theirs
+    usage_series_max: int = Field(
+        default=20_000, ge=0
+    )  #: attempts that are watched at once; the others are not
+    usage_round_s: float = Field(default=5, gt=0)  #: how often is looked for what has to be saved
     usage_save_s: float = Field(default=300, ge=0)  #: how often that of attempts that still run is saved
     usage_keep_s: float = Field(default=90 * 24 * 3600, ge=0)
     uptime_gap_s: float = Field(

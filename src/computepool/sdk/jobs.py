@@ -24,6 +24,7 @@ from computepool.protocol.jobs import (
     SubmitRequest,
     WhyView,
 )
+from computepool.protocol.mesh import JobUsage
 from computepool.protocol.queueing import QueueView
 from computepool.protocol.sealing import TEXT_PREFIX, log_about
 from computepool.sdk.errors import Conflict
@@ -113,6 +114,10 @@ class JobApi:
 
     def why(self, job_id: str) -> WhyView:
         return self._transport.get(f"/jobs/{job_id}/why", WhyView)
+
+    def usage(self, job_id: str) -> JobUsage:
+        """What its tries used over time."""
+        return self._transport.get(f"/jobs/{job_id}/usage", JobUsage)
 
     def checkpoint(self, job_id: str) -> CheckpointDetail:
         """Where an unfinished job goes on from if it has to start again; raises NotFound where there is none."""

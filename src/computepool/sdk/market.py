@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from computepool.protocol.market import FloorRequest, FloorView, MarketHistory, MarketView, NodeEarnings
+from computepool.protocol.market import (
+    FloorRequest,
+    FloorView,
+    MarketChart,
+    MarketHistory,
+    MarketView,
+    NodeEarnings,
+)
 from computepool.sdk.amounts import Credits, microcredits
 from computepool.sdk.transport import Transport
 
@@ -23,6 +30,10 @@ class MarketApi:
         """The price of one zone, since a day ago by default, in at most 1000 steps."""
         params = {"tier": tier, "region": region, "since_ms": since_ms, "step_ms": step_ms}
         return self._transport.get("/market/history", MarketHistory, params=params)
+
+    def chart(self, span: str = "24h") -> MarketChart:
+        """Every zone over time: 1h, 24h, 7d or 30d."""
+        return self._transport.get("/market/chart", MarketChart, params={"span": span})
 
     def set_floor(self, node_id: str, floor: Credits | None) -> FloorView:
         """What a node of yours wants at least for a unit-hour of its tier, after the fee; None: the default.

@@ -32,6 +32,7 @@ from computepool.sdk.jobs import JobApi
 from computepool.sdk.lone import LoneJob
 from computepool.sdk.mapping import MapRun
 from computepool.sdk.market import MarketApi
+from computepool.sdk.mesh import MeshApi
 from computepool.sdk.nodes import NodeApi
 from computepool.sdk.options import JobOptions, PathLike
 from computepool.sdk.outcome import JobOutcome, read_value
@@ -77,6 +78,7 @@ class Pool:
         self.credits = CreditApi(transport)
         self.prices = PriceApi(transport)
         self.market = MarketApi(transport)
+        self.mesh = MeshApi(transport)
         self.payouts = PayoutApi(transport)
         self.webhooks = WebhookApi(transport)
         self.functions = FunctionCache()

@@ -81,7 +81,7 @@ async def poll(hub: Hub, node: NodePrincipal, body: NextRequest, *, dispatcher: 
 async def settle(
     hub: Hub, node: NodePrincipal, body: CompleteRequest, *, dispatcher: Dispatcher
 ) -> CompleteReply:
-    usage.observe(hub, node.node_id, body.reports)
+    await usage.observe(hub, node.node_id, body.reports)
     reply, settled = await settlement.complete(hub, node, body)
     hardware.observe(hub, node.node_id, body.reports)
     dispatcher.settled(node.node_id, body, settled.over)

@@ -30,14 +30,24 @@ def hear(hub: Hub, session: Session, running: Iterable[RunningAttempt]) -> None:
             _note(hub, session.node_id, attempt, loads=[*said.earlier, said.load])
 
 
-def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
-    """The last of it comes with the report, and before the attempt is settled: afterwards it is nobody's."""
+async def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
+    """The last of it comes with the report. It is kept before the attempt is settled: who sees a job's end sees all of it.
+
+    Nearly all reports are of short jobs, which nobody watched.
+    """
     session = hub.registry.get(node_id)
     if session is None:
         return
+    ending: dict[str, Watched] = {}
     for report in reports:
-        if report.loads and (attempt := session.attempts.get(report.attempt_id)) is not None:
+        if (attempt := session.attempts.get(report.attempt_id)) is None:
+            continue
+        if report.loads:
             _note(hub, node_id, attempt, loads=report.loads, since_ms=report.ended_ago_ms)
+        if attempt.id in hub.usages:
+            ending[attempt.id] = hub.usages[attempt.id]
+    if ending:
+        await _save(hub, ending)
 
 
 def _note(
