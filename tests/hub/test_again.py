@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -9,6 +10,7 @@ from sqlalchemy import delete
 
 from computepool.core.money import CREDIT
 from computepool.hub.store import jobs as job_rows
+from computepool.hub.store.session import Connection, Tx
 from computepool.hub.store.tables import artifact_refs
 from computepool.testing.hub import HubDouble
 from tests.hub.cast import upload
@@ -63,12 +65,16 @@ async def test_arguments_and_the_function_that_compares_come_along(hub: HubDoubl
     items = [{"payload": "W1syXSx7fV0=", "bundled": 3}]
     first = await submitted(hub.admin, spec=spec, items=items, verify="adaptive", compare_function=compare)
     [second] = (await hub.admin.post(f"/jobs/{first}/again")).json()["job_ids"]
-    rows = [await hub.hub.store.read(lambda c, name=name: _row(c, name)) for name in (first, second)]
+    rows = [await hub.hub.store.read(partial(_row, job_id=job_id)) for job_id in (first, second)]
     assert rows[0] == rows[1]
     assert rows[0][0] == "W1syXSx7fV0="
 
 
-def _row(connection: Any, job_id: str) -> tuple[Any, ...]:
+def _forget_files(tx: Tx) -> None:
+    tx.connection.execute(delete(artifact_refs))
+
+
+def _row(connection: Connection, job_id: str) -> tuple[Any, ...]:
     row = job_rows.get_job_full(connection, job_id)
     assert row is not None
     return row.payload, row.bundled, row.compare, row.spec_digest, row.hold
@@ -82,7 +88,7 @@ async def test_an_input_that_is_gone_is_named(hub: HubDouble) -> None:
     first = await submitted(sam, spec=spec)
     await sam.post(f"/jobs/{first}/cancel")
     assert (await sam.delete(f"/artifacts/{digest}")).status_code == 204
-    await hub.hub.store.write(lambda tx: tx.connection.execute(delete(artifact_refs)) and None)
+    await hub.hub.store.write(_forget_files)
     answer = await sam.post(f"/jobs/{first}/again")
     assert (answer.status_code, "data.csv" in answer.json()["detail"]) == (409, True)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from sqlalchemy import text
 
 from computepool.hub.beats import Beats
 from computepool.hub.loops import runner
-from computepool.hub.services import health
 from computepool.hub.services.invariants import RULES
+from computepool.hub.store.session import Tx
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit
@@ -60,7 +61,7 @@ async def test_a_disk_without_room_and_a_store_that_is_away_are_failures(
     hub: HubDouble, monkeypatch: Any
 ) -> None:
     full = type("Usage", (), {"free": 10**6, "total": 10**12})
-    monkeypatch.setattr(health.shutil, "disk_usage", lambda _folder: full)
+    monkeypatch.setattr("computepool.hub.services.health.shutil.disk_usage", lambda _folder: full)
 
     def away(_place: str) -> int:
         raise OSError("no such bucket")
@@ -109,19 +110,17 @@ async def test_a_broken_rule_is_named_with_the_row(hub: HubDouble) -> None:
     [job_id] = await submit(hub.admin, needs={"cores": 1000})
     change = "UPDATE jobs SET state = :state WHERE id = :job"
 
-    async def become(state: str) -> None:
-        await hub.hub.store.write(
-            lambda tx: tx.connection.execute(text(change), {"state": state, "job": job_id}) and None
-        )
+    def become(tx: Tx, state: str) -> None:
+        tx.connection.execute(text(change), {"state": state, "job": job_id})
 
-    await become("running")
+    await hub.hub.store.write(partial(become, state="running"))
     await hub.admin.post("/hub/check")
     view = await got(hub.admin, "/hub/check", wait_ms=60_000)
     broken = {rule["rule"]: rule for rule in view["rules"] if rule["state"] == "broken"}
     found = broken["a leased or running job has one live attempt, its newest"]
     assert (found["examples"], found["broken"]) == ([job_id], 1)
     assert view["broken"] == len(broken)
-    await become("queued")
+    await hub.hub.store.write(partial(become, state="queued"))
 
 
 async def test_a_database_that_cannot_be_read_ends_the_check_with_a_sentence(

@@ -47,7 +47,7 @@ async def page(
         node = node_rows.get_node(connection, node_id)
         if node is None:
             raise NotFound("There is no such node.")
-        rows = list(outcomes.of_node(connection, node_id, before=before, limit=limit))
+        rows = list(outcomes.of_node(connection, node_id, before=before, limit=limit + 1))
         said = outcomes.verified_at_once(connection, [row.job_id for row in rows if row.job_id])
         return node, rows, said, outcomes.kinds(connection, [row.job_id for row in rows if row.job_id])
 
@@ -57,8 +57,8 @@ async def page(
     return EvidencePage(
         node_id=node_id,
         exact=exact,
-        rows=list(seen.read(rows)),
-        next=str(rows[-1].seq) if len(rows) == limit else None,
+        rows=list(seen.read(rows, limit=limit)),
+        next=str(rows[limit - 1].seq) if len(rows) > limit else None,
     )
 
 
@@ -70,9 +70,10 @@ class _Reader:
     kinds: Mapping[str, str]
     verified: set[str]  #: attempts whose success was told as verified: their job's success says nothing more
 
-    def read(self, rows: Sequence[AnyRow]) -> Iterator[EvidenceRow]:
+    def read(self, rows: Sequence[AnyRow], *, limit: int) -> Iterator[EvidenceRow]:
+        """Of so many; what came before the last one is there to be looked at."""
         older = {row.seq: before for row, before in pairwise(rows)}
-        for row in rows:
+        for row in rows[:limit]:
             event = dict(row._mapping)
             if reputation.predecessor_of(event) is not None:
                 yield self._row(row, "inherited", _INHERITED)
