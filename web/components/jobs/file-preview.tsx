@@ -72,7 +72,7 @@ function Text({ text, cut, file }: { text: string; cut: boolean; file: FileRef }
   const ending = /\.([a-z]+)$/i.exec(file.name)?.[1]?.toLowerCase();
   const rows = ending === "csv" || ending === "tsv" ? csvRows(text, TABLE) : null;
   return (
-    <div className="grid gap-2">
+    <div className="grid grid-cols-1 gap-2">
       {rows ? (
         <Table rows={rows} name={file.name} />
       ) : (

@@ -53,7 +53,7 @@ export function CostSoFar({ job }: { job: JobDetail }) {
 export function JobCost({ job }: { job: JobDetail }) {
   const query = useCost(job);
   return (
-    <div className="grid gap-4">
+    <div className="grid grid-cols-1 gap-4">
       <Card title={isOver(job) ? "What it cost" : "What it may cost"}>
         <Loaded query={query}>{(cost) => <Bill cost={cost} />}</Loaded>
       </Card>
@@ -65,7 +65,7 @@ export function JobCost({ job }: { job: JobDetail }) {
 function Bill({ cost }: { cost: Cost }) {
   const lines = cost.lines ?? [];
   return (
-    <div className="grid gap-4">
+    <div className="grid grid-cols-1 gap-4">
       <p className="max-w-prose break-words">
         <bdi>{cost.sentence}</bdi>
       </p>

@@ -21,7 +21,7 @@ export function JobFiles({ job }: { job: JobDetail }) {
   const inputs = job.spec.inputs ?? [];
   const over = isOver(job);
   return (
-    <div className="grid gap-4">
+    <div className="grid grid-cols-1 gap-4">
       {over && <JobResult job={job} />}
       {job.corrected && <Corrected job={job} />}
       <Card title="Files" note={outputs.length > 0 ? sum(outputs) : undefined}>
@@ -29,7 +29,9 @@ export function JobFiles({ job }: { job: JobDetail }) {
           <Files files={outputs} open />
         ) : (
           <Empty title={over ? "It left no files" : "No files yet"}>
-            What a job writes into its folder <code>outputs/</code> is kept, and appears here when it ends.
+            <p>
+              What a job writes into its folder <code>outputs/</code> is kept, and appears here when it ends.
+            </p>
           </Empty>
         )}
       </Card>
@@ -54,7 +56,7 @@ function Corrected({ job }: { job: JobDetail }) {
   const files = right.outputs ?? [];
   return (
     <Card title="The right result" note="What two other owners’ nodes came to">
-      <div className="grid gap-4">
+      <div className="grid grid-cols-1 gap-4">
         <WrittenValue text={right.result ?? null} artifact={right.result_artifact ?? null} jobId={job.id} />
         {files.length > 0 && <Files files={files} open />}
       </div>
@@ -79,7 +81,7 @@ function Files({ files, open = false }: { files: FileRef[]; open?: boolean }) {
   const pictures = files.filter((file) => LOOKS_LIKE_A_PICTURE.test(file.name)).slice(0, OPEN_AT_FIRST);
   return (
     <>
-      <ul className="-my-2 grid divide-y divide-line/70">
+      <ul className="-my-2 grid grid-cols-1 divide-y divide-line/70">
         {shown.map((file) => (
           <File key={file.name} file={file} openAtFirst={open && pictures.includes(file)} />
         ))}
@@ -96,7 +98,7 @@ function Files({ files, open = false }: { files: FileRef[]; open?: boolean }) {
 function File({ file, openAtFirst }: { file: FileRef; openAtFirst: boolean }) {
   const [open, setOpen] = useState(openAtFirst);
   return (
-    <li className="grid gap-2 py-2">
+    <li className="grid grid-cols-1 gap-2 py-2">
       <div className="flex items-center gap-3">
         <button
           type="button"

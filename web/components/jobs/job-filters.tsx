@@ -19,7 +19,7 @@ export function JobFilterBar({ states, some }: { states: string[]; some: boolean
   const account = useAccount();
   const [whose, setWhose] = useParam("whose");
   return (
-    <div className="grid gap-3">
+    <div className="grid grid-cols-1 gap-3">
       <div className="flex flex-wrap items-end gap-2">
         <Words />
         <Choice name="kind" label="Kind" all="Any kind" options={KINDS.map((kind) => ({ value: kind, label: kind }))} />

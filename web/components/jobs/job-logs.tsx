@@ -14,5 +14,5 @@ export function JobLogs({ job }: { job: JobDetail }) {
       : job.state === "running"
         ? "The job has printed nothing yet. Lines appear here as it prints them."
         : "What the job prints appears here as soon as it runs.";
-  return <LogView logs={logs} jobId={job.id} empty={empty} idle={job.state === "queued" || logs.ended} />;
+  return <LogView logs={logs} jobId={job.id} empty={empty} idle={job.state === "queued"} />;
 }

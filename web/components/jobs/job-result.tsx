@@ -56,7 +56,7 @@ export function WrittenValue({ text, artifact, jobId }: { text: string | null; a
   if (query.data.text.startsWith("CPSEAL")) return <Sealed jobId={jobId} />;
   if (query.data.cut) return <p className="text-muted">The value is too long to be shown here. {save}</p>;
   return (
-    <div className="grid gap-2">
+    <div className="grid grid-cols-1 gap-2">
       <Value encoded={query.data.text} jobId={jobId} />
       <p>{save}</p>
     </div>
@@ -65,7 +65,7 @@ export function WrittenValue({ text, artifact, jobId }: { text: string | null; a
 
 function Sealed({ jobId }: { jobId: string }) {
   return (
-    <div className="grid gap-2">
+    <div className="grid grid-cols-1 gap-2">
       <p className="text-muted">The result is sealed: only your key opens it. On a machine that has it:</p>
       <Code label="Command to open the result" text={`pool jobs result ${jobId}`} />
     </div>
@@ -76,7 +76,7 @@ function Value({ encoded, jobId }: { encoded: string; jobId: string }) {
   const written = writeValue(encoded);
   if (!written) return <Plain text={encoded.slice(0, WRITTEN_MAX)} name="the result" />;
   return (
-    <div className="grid gap-2">
+    <div className="grid grid-cols-1 gap-2">
       <div className="relative">
         <Plain text={written.text} name="the result" />
         <div className="absolute top-1.5 right-3 rounded-md bg-sunken">

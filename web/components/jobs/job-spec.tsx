@@ -14,9 +14,9 @@ type Needs = Schemas["Needs"];
 export function JobSpec({ job }: { job: JobDetail }) {
   const { spec } = job;
   return (
-    <div className="grid gap-4">
+    <div className="grid grid-cols-1 gap-4">
       <Card title="The work" note={spec.kind} aside={<Change job={job} />}>
-        <div className="grid gap-3">
+        <div className="grid grid-cols-1 gap-3">
           {spec.source && <Code label="Source" text={spec.source} />}
           {spec.argv.length > 0 && (
             <Code label={spec.kind === "command" ? "Command" : "Arguments"} text={spec.argv.map(shown).join(" ")} wrap />

@@ -48,7 +48,7 @@ export function JobTimeline({ job }: { job: JobDetail }) {
           const names = Object.assign({}, nodes, ...pages.map((page) => page.names ?? {})) as Record<string, string>;
           return (
             <>
-              <ol className="grid">
+              <ol className="grid grid-cols-1">
                 {events.map((event, index) => (
                   <Step key={event.seq} event={event} before={events[index - 1]} names={names} />
                 ))}

@@ -23,7 +23,7 @@ export function JobUsage({ job }: { job: JobDetail }) {
         const shown = usage.attempts.filter((attempt) => attempt.at_ms.length > 1).reverse();
         if (shown.length === 0) return <Nothing job={job} />;
         return (
-          <div className="grid gap-4">
+          <div className="grid grid-cols-1 gap-4">
             {shown.map((attempt) => (
               <One key={attempt.attempt_id} usage={usage} attempt={attempt} />
             ))}

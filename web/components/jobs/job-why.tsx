@@ -16,6 +16,8 @@ export function JobWhy({ jobId, state }: { jobId: string; state: string }) {
   );
   const title = state === "queued" ? "Why it waits" : "Why it ended so";
   if (query.error && !query.data) return <Failure error={query.error} />;
+  // How it ended stands above already; more only where there is more to say.
+  if (state !== "queued" && !query.data?.gates?.length && !query.data?.changes?.length) return null;
   return <Card title={title}>{query.data ? <Explained why={query.data} /> : <Skeleton className="h-6 w-2/3" />}</Card>;
 }
 
@@ -24,7 +26,7 @@ function Explained({ why }: { why: Why }) {
   const changes = why.changes ?? [];
   const ahead = why.ahead ?? 0;
   return (
-    <div className="grid gap-4">
+    <div className="grid grid-cols-1 gap-4">
       {why.unsatisfiable ? (
         <Notice tone="warn">{why.sentence}</Notice>
       ) : (

@@ -58,7 +58,7 @@ export function LogView({ logs, jobId, empty, idle }: LogViewProps) {
   };
 
   return (
-    <div className="grid min-w-0 gap-3">
+    <div className="grid grid-cols-1 gap-3">
       <LogTools
         wishes={wishes}
         onChange={(change) => {
@@ -80,7 +80,11 @@ export function LogView({ logs, jobId, empty, idle }: LogViewProps) {
         aria-live="off"
         aria-label="Output of the job"
         className={classes(
-          idle && lines.length === 0 ? "h-24" : "h-[max(20rem,calc(100dvh-24rem))]",
+          logs.ended
+            ? "max-h-[max(20rem,calc(100dvh-24rem))]"
+            : idle && lines.length === 0
+              ? "h-24"
+              : "h-[max(20rem,calc(100dvh-24rem))]",
           "overflow-auto rounded-control border border-line bg-sunken font-mono text-[0.82rem]",
         )}
       >

@@ -33,7 +33,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.STARTED: "running on {node}",
     Reason.COMPLETED: "done",
     Reason.ACCEPTED_LATE: "done; the result came after the lease had ended and was still the first",
-    Reason.EXIT_NONZERO: "it exited with code {code}",
+    Reason.EXIT_NONZERO: "it exited with {ended}",
     Reason.EXCEPTION: "it raised an exception",
     Reason.SIGNAL: "it was killed by a signal",
     Reason.TIMEOUT: "it ran longer than its time limit; raise it with --timeout",
@@ -68,7 +68,9 @@ _WAITING_AGAIN = "waiting for a node again: {sentence} (try {tries})"
 
 
 def sentence(state: JobState, reason: Reason, *, node: str | None, code: int | None, tries: int) -> str:
-    text = _SENTENCES[reason].format(node=node or "a node", code=code)
+    # A job that waits to be tried again has no exit code of its own.
+    ended = "an error" if code is None else f"code {code}"
+    text = _SENTENCES[reason].format(node=node or "a node", ended=ended)
     if state is JobState.QUEUED and tries and reason is not Reason.VERIFYING:
         return _WAITING_AGAIN.format(sentence=text, tries=tries + 1)
     return text
