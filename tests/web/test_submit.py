@@ -1,0 +1,281 @@
+"""The page Submit: templates that really run, the same job for a shell and for Python, and nothing lost or sent twice."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from computepool.core.jobs import TERMINAL, JobState
+from computepool.protocol.jobs import JobDetail
+from computepool.sdk.pool import Pool
+from computepool.testing.processes import wait_until
+from tests.web.browsing import ROOT, axe, settled
+from tests.web.conftest import Allow, OpenPage, Web
+
+RUNNING = ("Hello", "Monte Carlo π", "Parameter sweep", "Picture", "Long job")
+SCRIPT = 'import sys\nprint("checkpoint of", sys.argv[1:])\n'
+
+
+def to_submit(web: Web, page: Page, query: str = "") -> None:
+    page.goto(f"{web.url}/submit/{query}")
+    settled(page)
+
+
+def fill(page: Page, section: str, **fields: str) -> None:
+    """Fields of a folded part of the form, by their labels (with _ for blanks)."""
+    summary = page.locator("summary", has_text=section)
+    if summary.locator("xpath=..").get_attribute("open") is None:
+        summary.click()
+    for label, value in fields.items():
+        page.get_by_label(label.replace("_", " "), exact=True).fill(value)
+
+
+def submit(page: Page) -> str:
+    """Presses the button; the id of the job or group that the page goes to."""
+    page.get_by_role("button", name="Submit", exact=True).click()
+    page.wait_for_url(re.compile(r"[?&]id="))
+    return page.url.partition("id=")[2]
+
+
+def template(page: Page, title: str) -> None:
+    page.get_by_role("region", name="Templates").get_by_role("button", name=title).click()
+
+
+def ended(pool: Pool, job_id: str, timeout_s: float = 40) -> JobDetail:
+    """The job at its end, or a failure that says what it waits for."""
+    try:
+        return wait_until(
+            lambda: job if (job := pool.jobs.get(job_id)).state in TERMINAL else None, timeout_s
+        )
+    except TimeoutError:
+        pytest.fail(f"{pool.jobs.get(job_id).status} {pool.jobs.why(job_id).sentence}")
+
+
+def test_every_template_runs_and_the_one_for_a_card_says_what_it_waits_for(
+    web: Web, submitter_page: Page
+) -> None:
+    pool, made = web.submitter, {}
+    for title in (*RUNNING, "GPU check"):
+        to_submit(web, submitter_page)
+        template(submitter_page, title)
+        made[title] = submit(submitter_page)
+    group = pool.groups.collector(made.pop("Parameter sweep")).drain(timeout_s=60)
+    assert (group.total, group.succeeded) == (6, 6)
+    gpu = pool.jobs.why(made.pop("GPU check"))
+    assert gpu.unsatisfiable
+    assert "GPU" in gpu.sentence
+    jobs = {title: ended(pool, job_id) for title, job_id in made.items()}
+    assert {title: (job.state, job.error) for title, job in jobs.items()} == dict.fromkeys(
+        made, (JobState.SUCCEEDED, None)
+    )
+    assert [file.name for file in jobs["Picture"].outputs] == ["mandelbrot.png"]
+    assert pool.artifacts.get_bytes(jobs["Picture"].outputs[0].digest).startswith(b"\x89PNG")
+    assert jobs["Long job"].spec.checkpoints
+    assert "the sum of 30 squares is 8555" in pool.jobs.log_text(made["Long job"])
+
+
+def new_job(pool: Pool, known: set[str]) -> str:
+    """The id of the one job that came since."""
+    [found] = {job.id for job in pool.jobs.list(limit=20)} - known
+    return found
+
+
+def asked(pool: Pool, job_id: str) -> dict[str, Any]:
+    """All that a submission said about a job."""
+    job = pool.jobs.get(job_id)
+    same = job.model_dump(include={"spec", "priority", "retries", "max_price", "hold", "verify", "after"})
+    pool.jobs.cancel(job_id)
+    return same
+
+
+def fill_script(page: Page, folder: Path, after: str) -> None:
+    """Everything a form can say, with words that a shell and Python would misread."""
+    template(page, "Hello")
+    page.get_by_label("File name").fill("it's mine.py")
+    page.get_by_role("textbox", name="Script").fill(SCRIPT)
+    page.get_by_label("Arguments").fill("""--name 'two words' "a\\"b" $HOME 'it'\\''s' ü""")
+    fill(
+        page,
+        "Machine",
+        Cores="0.5",
+        RAM="0.5",
+        Disk="300MB",
+        GPUs="1",
+        VRAM_of_each="1.5GiB",
+        Tier="rtx-4090, cpu",
+    )
+    fill(page, "Time and tries", Time_limit="90m", Retries="2", Priority="-5")
+    fill(page, "Name, runs", Name="odd 'name' \"x\"", Only_after_these_jobs=after)
+    fill(page, "Packages", Environment="A=1 2\nB=$HOME 'x'", Python_packages="numpy>=2,<3\nrich")
+    fill(page, "Packages", Hosts_it_may_reach="files.example.org:443, *.example.com:8443")
+    fill(
+        page, "Where", Regions="eu, in", Tags_it_must_have="fast", Labels_of_the_job="ml", Properties="rack=7"
+    )
+    fill(
+        page,
+        "Where",
+        Rather_with_these_tags="ssd",
+        None_of_these_tags="slow",
+        Not_these_nodes="far",
+        This_node_only="n1",
+    )
+    page.get_by_label("Isolation").select_option("namespace")
+    fill(page, "Price", Most_per_hour_and_run="40.25", Budget_for_all_runs="90")
+    fill(page, "Trust", Verification="none")
+    (folder / "a=b c.csv").write_text("1,2\n")
+    page.get_by_label("Files to send with the job").set_input_files(folder / "a=b c.csv")
+    expect(page.get_by_role("button", name="Leave out a=b c.csv")).to_be_visible()
+
+
+def fill_command(page: Page, folder: Path, after: str) -> None:
+    page.get_by_role("button", name="Command", exact=True).click()
+    page.get_by_label("Command").fill("""/bin/sh -c 'echo "$0" -- --wait' done""")
+    fill(page, "Machine", Cores="1")
+
+
+@pytest.mark.parametrize("fill_in", [fill_script, fill_command])
+def test_the_command_line_and_the_python_submit_exactly_what_the_form_does(
+    web: Web, submitter_page: Page, tmp_path: Path, fill_in: Any
+) -> None:
+    pool, page = web.submitter, submitter_page
+    first = pool.jobs.list(limit=1)
+    waits_for = first[0].id if first else pool.command(["true"], wait=False).job_id
+    to_submit(web, page)
+    fill_in(page, tmp_path, waits_for)
+    if fill_in is fill_script:
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="Save the script").click()
+        saved.value.save_as(tmp_path / "it's mine.py")
+    line = page.get_by_role("region", name="Command line").inner_text()
+    page.get_by_role("group", name="Way to submit").get_by_role("button", name="Python").click()
+    python = page.get_by_role("region", name="Python").inner_text()
+    by_form = asked(pool, submit(page))
+
+    environment = {
+        **os.environ,
+        "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "COMPUTEPOOL_HUB": web.url,
+        "COMPUTEPOOL_KEY": web.key_of["submitter"],
+    }
+    known = {job.id for job in pool.jobs.list(limit=20)}
+    subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, check=True, timeout=60)
+    by_shell = new_job(pool, known)
+    assert asked(pool, by_shell) == by_form
+
+    program = subprocess.Popen([sys.executable, "-c", python], cwd=tmp_path, env=environment)
+    try:
+        known |= {by_shell}
+        wait_until(
+            lambda: len({job.id for job in pool.jobs.list(limit=20)} - known), 60, "the job of the SDK"
+        )
+        assert asked(pool, new_job(pool, known)) == by_form  # which cancels it, too: the program ends
+        program.wait(30)
+    finally:
+        program.kill()
+
+
+def test_a_draft_survives_and_the_editor_lets_one_out(web: Web, submitter_page: Page, allow: Allow) -> None:
+    page = submitter_page
+    allow(page, "status of 422")
+    to_submit(web, page)
+    script = page.get_by_role("textbox", name="Script")
+    script.fill("")
+    script.press_sequentially("for n in range(3):\nprint(n)")
+    expect(script).to_have_value("for n in range(3):\n    print(n)")
+    script.press("Shift+Tab")
+    expect(script).to_have_value("for n in range(3):\nprint(n)")
+    script.press("Tab")
+    expect(script).to_be_focused()
+    script.press("Control+z")
+    script.press("Escape")
+    script.press("Tab")
+    expect(script).not_to_be_focused()
+    fill(page, "Machine", Cores="0")
+    # What the hub says about a field stands at the field, and the quote is its own.
+    cores = page.get_by_label("Cores", exact=True)
+    expect(cores).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_text("greater than or equal to 0.001").first).to_be_visible()
+    page.reload()
+    settled(page)
+    expect(cores).to_have_value("0")
+    cores.fill("2")
+    expect(cores).not_to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_text("Price per hour")).to_be_visible()
+    fill(page, "Machine", RAM="lots")
+    expect(page.get_by_text("Write 16, 16GB or 512MB.")).to_be_visible()
+    for part in ("Where", "Price", "Trust", "Time", "Files", "Packages", "Name"):
+        fill(page, part)
+    axe(page)
+
+
+def test_a_lost_answer_and_a_double_click_make_one_job(web: Web, submitter_page: Page, allow: Allow) -> None:
+    page, pool = submitter_page, web.submitter
+    allow(page, "ERR_FAILED|Failed to fetch")
+    to_submit(web, page)
+    page.get_by_role("textbox", name="Script").fill("print('once')")
+    page.get_by_label("File name").fill("only-once.py")
+    sent: list[str] = []
+
+    def lose(route: Route) -> None:
+        sent.append(route.request.headers["idempotency-key"])
+        if len(sent) > 1:
+            route.continue_()
+            return
+        route.fetch()
+        route.abort()
+
+    page.route(re.compile(r"/api/v1/jobs$"), lose)
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_text("The hub does not answer")).to_be_visible()
+    page.get_by_role("button", name="Submit", exact=True).dblclick()
+    page.wait_for_url(re.compile(r"[?&]id="))
+    assert len(sent) == 2
+    assert len(set(sent)) == 1
+    assert len([job for job in pool.jobs.list(limit=50) if job.name == "only-once.py"]) == 1
+
+
+def test_files_go_up_in_parts_and_an_earlier_job_fills_the_form(
+    web: Web, open_page: OpenPage, allow: Allow, tmp_path: Path
+) -> None:
+    page, pool = open_page("submitter", width=390), web.submitter
+    allow(page, "ERR_FAILED|Failed to fetch")
+    data = os.urandom(33_000_000)  # too large for the browser's own SHA-256 at once, so that ours is used
+    (tmp_path / "large.bin").write_bytes(data)
+    breaks: list[str] = []
+
+    def cut(route: Route) -> None:
+        if "offset=8388608" in route.request.url and not breaks:
+            breaks.append(route.request.url)
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route(re.compile(r"/api/v1/artifacts/[0-9a-f]{64}\?"), cut)
+    to_submit(web, page)
+    page.get_by_role("textbox", name="Script").fill(
+        "import hashlib\nprint(hashlib.sha256(open('large.bin', 'rb').read()).hexdigest())"
+    )
+    page.get_by_label("File name").fill("digest.py")
+    page.get_by_label("Files to send with the job").set_input_files(tmp_path / "large.bin")
+    expect(page.get_by_role("button", name="Leave out large.bin")).to_be_visible(timeout=30_000)
+    assert breaks
+    job_id = submit(page)
+    assert ended(pool, job_id).state is JobState.SUCCEEDED
+    assert hashlib.sha256(data).hexdigest() in pool.jobs.log_text(job_id)
+
+    to_submit(web, page, f"?again={job_id}")
+    expect(page.get_by_text("Filled in from")).to_be_visible()
+    expect(page.get_by_label("File name")).to_have_value("digest.py")
+    expect(page.get_by_role("region", name="Command line")).to_contain_text("pool artifacts get")
+    page.get_by_label("Arguments").fill("--changed")
+    again = pool.jobs.get(submit(page)).spec
+    assert again.argv == ["--changed"]
+    assert [file.name for file in again.inputs] == ["large.bin"]
