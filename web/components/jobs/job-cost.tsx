@@ -2,7 +2,7 @@
 import { Download } from "lucide-react";
 import { Card } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
-import { Loaded } from "@/components/ui/states";
+import { Loaded, Skeleton } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
 import { $api, hubUrl, type Schemas } from "@/lib/api/client";
 import { isOver, type JobDetail } from "./job-page";
@@ -121,24 +121,34 @@ function Sums({ cost }: { cost: Cost }) {
   );
 }
 
-/** Its bytes as the hub signed them: nothing in between may write them anew. */
+/** Its bytes come as the hub signed them: nothing in between may write them anew. */
 function Receipt({ job }: { job: JobDetail }) {
+  const query = $api.useQuery(
+    "get",
+    "/jobs/{job_id}/receipt",
+    { params: { path: { job_id: job.id } } },
+    { staleTime: Number.POSITIVE_INFINITY },
+  );
   const name = `receipt-${job.id}.json`;
   return (
     <Card
       title="Receipt"
       note="Signed by the hub: what was agreed, done and paid. Anybody can check it offline."
       aside={
-        <a
-          href={hubUrl(["jobs", job.id, "receipt"])}
-          download={name}
-          className="inline-flex min-h-10 items-center gap-2 rounded-control border border-line-strong/60 px-4 font-medium text-ink no-underline hover:bg-hover"
-        >
-          <Download size={16} aria-hidden="true" /> Download
-        </a>
+        query.data && (
+          <a
+            href={hubUrl(["jobs", job.id, "receipt"])}
+            download={name}
+            className="inline-flex min-h-10 items-center gap-2 rounded-control border border-line-strong/60 px-4 font-medium text-ink no-underline hover:bg-hover"
+          >
+            <Download size={16} aria-hidden="true" /> Download
+          </a>
+        )
       }
     >
-      <Code label="Command to check the receipt" text={`pool verify ${name}`} />
+      <Loaded query={query} skeleton={<Skeleton className="h-11" />}>
+        {() => <Code label="Command to check the receipt" text={`pool verify ${name}`} />}
+      </Loaded>
     </Card>
   );
 }

@@ -52,17 +52,19 @@ export function JobList() {
             <SkeletonRows rows={8} />
           )
         ) : (
-          <DataTable
-            label="Jobs"
-            columns={columns}
-            rows={list.rows}
-            rowKey={(job) => job.id}
-            rowHeight={58}
-            height="max(24rem, calc(100dvh - 18rem))"
-            onRow={(job) => router.push(`/jobs?id=${encodeURIComponent(job.id)}` as Route)}
-            more={list.more}
-            empty={<NoJobs some={some} />}
-          />
+          <div className={list.stale ? "opacity-50" : undefined} aria-busy={list.stale}>
+            <DataTable
+              label="Jobs"
+              columns={columns}
+              rows={list.rows}
+              rowKey={(job) => job.id}
+              rowHeight={58}
+              height="max(24rem, calc(100dvh - 18rem))"
+              onRow={(job) => router.push(`/jobs?id=${encodeURIComponent(job.id)}` as Route)}
+              more={list.more}
+              empty={<NoJobs some={some} />}
+            />
+          </div>
         )}
       </Card>
     </Page>

@@ -62,9 +62,9 @@ function shown(word: string): string {
 }
 
 function Change({ job }: { job: JobDetail }) {
-  if (job.spec.kind !== "script" && job.spec.kind !== "command") return null;
+  if (!job.can_again || (job.spec.kind !== "script" && job.spec.kind !== "command")) return null;
   return (
-    <ButtonLink small href={`/submit?from=${encodeURIComponent(job.id)}` as Route}>
+    <ButtonLink small href={`/submit?again=${encodeURIComponent(job.id)}` as Route}>
       Change and submit
     </ButtonLink>
   );

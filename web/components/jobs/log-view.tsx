@@ -42,7 +42,12 @@ export function LogView({ logs, jobId, empty, idle }: LogViewProps) {
     getScrollElement: () => scroller.current,
     estimateSize: () => LINE_PX,
     overscan: 30,
+    getItemKey: (index) => lineKey(lines[index]),
   });
+  // Heights of wrapped lines do not hold for others.
+  const { wrap } = wishes;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: when it changes
+  useEffect(() => virtual.measure(), [wrap, virtual]);
   const follow = wishes.follow;
   useEffect(() => {
     if (follow && version >= 0 && lines.length > 0) virtual.scrollToIndex(lines.length - 1, { align: "end" });
@@ -116,6 +121,11 @@ export function LogView({ logs, jobId, empty, idle }: LogViewProps) {
       </div>
     </div>
   );
+}
+
+/** A mark stands after the line whose number it has. */
+function lineKey(line: LogLine | undefined): string {
+  return line ? `${line.stream === "mark" ? "after " : ""}${line.number}` : "";
 }
 
 interface LineProps {

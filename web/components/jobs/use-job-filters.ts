@@ -1,7 +1,7 @@
 "use client";
 // What the list is narrowed down to: all of it in the address.
 import { useSearchParams } from "next/navigation";
-import { useMemo } from "react";
+import { useMemo, useRef } from "react";
 import type { Schemas } from "@/lib/api/client";
 import type { paths } from "@/lib/api/schema";
 import { useNow } from "@/lib/clock";
@@ -34,25 +34,26 @@ export function useJobFilters(): JobFilters {
   const params = useSearchParams();
   const text = params.toString();
   const now = useNow(60_000);
-  const minute = Math.floor(now / 60_000);
-  const hasSince = params.has("since");
-  // A window that moves with the clock: in steps of a minute, and only where one was chosen.
-  const at = hasSince ? minute * 60_000 : 0;
+  const latest = useRef(0);
+  latest.current = now;
+  const alive = now > 0;
   return useMemo(() => {
     const from = new URLSearchParams(text);
     const states = from.getAll("state").filter((state): state is JobState => STATES.includes(state as JobState));
     const kind = KINDS.find((known) => known === from.get("kind"));
     const span = SPANS.find((known) => known.value === from.get("since"));
     const [q, group, node] = [from.get("q"), from.get("group"), from.get("node")];
+    // Counted from when it was chosen: a window that moves would be another list every minute.
+    const at = Math.floor(latest.current / 60_000) * 60_000;
     const query: JobQuery = {
       ...(states.length > 0 && { state: states }),
       ...(kind && { kind }),
       ...(q && { q: q.slice(0, 200) }),
       ...(group && { group_id: group }),
       ...(node && { node_id: node }),
-      ...(span && at > 0 && { since_ms: at - span.ms }),
+      ...(span && alive && { since_ms: at - span.ms }),
       ...(from.get("whose") === "mine" && { all: false }),
     };
     return { query, states, some: FILTERS.some((name) => name !== "whose" && from.has(name)) };
-  }, [text, at]);
+  }, [text, alive]);
 }

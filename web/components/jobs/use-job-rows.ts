@@ -13,6 +13,7 @@ const PAGE = 100;
 const GATHER_MS = 400;
 const PARTS_AT_ONCE = 4;
 const RETRY_MS = 3000;
+const PROGRESS_MS = 5000; // progress is told without events
 
 /** Rows in the order of the hub, newest first: ids sort by time. */
 class Rows {
@@ -51,7 +52,8 @@ class Rows {
 
 export interface JobRows {
   rows: Job[];
-  loaded: boolean;
+  loaded: boolean; // there is something to show…
+  stale: boolean; // …but of the filters before
   error: unknown;
   more: { has: boolean; loading: boolean; load: () => void };
   refresh: () => void;
@@ -62,6 +64,8 @@ export function useJobRows(query: JobQuery): JobRows {
   const held = useRef({ key: "", rows: new Rows() });
   const touched = useRef(new Set<string>());
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+  const busy = useRef(false); // what happens meanwhile is asked for in the next round
+  const shown = useRef<Job[] | null>(null);
   const [state, setState] = useState({ version: 0, loadedKey: "", error: null as unknown, loading: false });
 
   const ask = useCallback(
@@ -88,7 +92,9 @@ export function useJobRows(query: JobQuery): JobRows {
     const parts = [...held.current.rows.partsWith(ids)].filter(([upper]) => upper !== null);
     for (const [, later] of parts.slice(PARTS_AT_ONCE)) for (const id of later) touched.current.add(id);
     const asked = [ask(null), ...parts.slice(0, PARTS_AT_ONCE).map(([upper]) => ask(upper))];
+    busy.current = true;
     void Promise.all(asked).then(() => {
+      busy.current = false;
       if (touched.current.size > 0) timer.current ??= setTimeout(freshen, GATHER_MS);
     });
   }, [ask]);
@@ -96,13 +102,16 @@ export function useJobRows(query: JobQuery): JobRows {
   useEffect(() => {
     held.current = { key, rows: new Rows() };
     void ask(null);
-    return () => clearTimeout(timer.current);
+    return () => {
+      clearTimeout(timer.current);
+      timer.current = undefined;
+    };
   }, [ask, key]);
 
   useEvents((event) => {
     if (!event.job_id) return;
     touched.current.add(event.job_id);
-    timer.current ??= setTimeout(freshen, GATHER_MS);
+    if (!busy.current) timer.current ??= setTimeout(freshen, GATHER_MS);
   });
   const refresh = useCallback(() => {
     for (const job of held.current.rows.jobs) touched.current.add(job.id);
@@ -118,9 +127,17 @@ export function useJobRows(query: JobQuery): JobRows {
 
   const { rows } = held.current;
   const isThis = held.current.key === key && state.loadedKey === key;
+  if (isThis) shown.current = rows.jobs;
+  const runs = isThis && rows.jobs.slice(0, PAGE).some((job) => job.state === "running");
+  useEffect(() => {
+    if (!runs) return;
+    const again = setInterval(() => !document.hidden && !busy.current && void ask(null), PROGRESS_MS);
+    return () => clearInterval(again);
+  }, [runs, ask]);
   return {
-    rows: isThis ? rows.jobs : [],
-    loaded: isThis,
+    rows: shown.current ?? [],
+    loaded: shown.current !== null,
+    stale: !isThis,
     error: state.error,
     more: { has: isThis && rows.next !== null, loading: state.loading, load: () => void ask(rows.next) },
     refresh,
