@@ -18,9 +18,15 @@ export const FAMILIES: Family[] = [
   { name: "other card", colour: "series-5", shape: "cross" },
 ];
 
+const NUMBERS = new Map(FAMILIES.map((family, index) => [family.name, index]));
+
+/** Its place in the list above; a kind that is not there is shown as the last one. */
 export function familyOf(name: string): number {
-  const index = FAMILIES.findIndex((family) => family.name === name);
-  return index === -1 ? FAMILIES.length - 1 : index;
+  return NUMBERS.get(name) ?? FAMILIES.length - 1;
+}
+
+export function familyNamed(name: string): Family {
+  return FAMILIES[familyOf(name)] as Family;
 }
 
 /** Outlines in a square from −1 to 1, of about the same area. */

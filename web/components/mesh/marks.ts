@@ -28,7 +28,8 @@ export function makeMarks(nodes: MeshNode[], at: Float32Array, seen: { view: Vie
   const { view, size } = seen;
   const cells = new Map<number, number[]>();
   for (let index = 0; index < nodes.length; index++) {
-    const [x, y] = [(at[index * 2] as number) * view.k, (at[index * 2 + 1] as number) * view.k];
+    const x = (at[index * 2] as number) * view.k;
+    const y = (at[index * 2 + 1] as number) * view.k;
     if (!isNear(x + view.x, y + view.y, size)) continue;
     // The grid lies on the map, not on the screen: marks do not jump while it is moved.
     const cell = Math.floor(y / CELL) * 100_000 + Math.floor(x / CELL);
@@ -72,7 +73,8 @@ function cluster(there: number[], { nodes, at, view }: Drawn): Mark {
   const box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
   let [sumX, sumY] = [0, 0];
   for (const index of there) {
-    const [x, y] = [at[index * 2] as number, at[index * 2 + 1] as number];
+    const x = at[index * 2] as number;
+    const y = at[index * 2 + 1] as number;
     const family = familyOf((nodes[index] as MeshNode).family);
     families[family] = (families[family] ?? 0) + 1;
     box.left = Math.min(box.left, x);

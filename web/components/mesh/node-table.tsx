@@ -6,7 +6,7 @@ import { type Column, DataTable, sorted } from "@/components/ui/data-table";
 import { Empty } from "@/components/ui/states";
 import { count, megabytes, units } from "@/lib/format";
 import { useParam } from "@/lib/use-params";
-import { FAMILIES, familyOf, type MeshNode } from "./families";
+import { familyNamed, type MeshNode } from "./families";
 import { Glyph } from "./legend";
 
 const COLUMNS: Column<MeshNode>[] = [
@@ -36,7 +36,7 @@ const COLUMNS: Column<MeshNode>[] = [
     sort: (node) => node.tier,
     cell: (node) => (
       <span className="flex items-center gap-2" title={node.family}>
-        <Glyph family={FAMILIES[familyOf(node.family)] ?? (FAMILIES[0] as (typeof FAMILIES)[0])} />
+        <Glyph family={familyNamed(node.family)} />
         <span className="truncate">{node.tier}</span>
       </span>
     ),

@@ -2,7 +2,7 @@
 import Link from "next/link";
 import { Card } from "@/components/ui/card";
 import { count } from "@/lib/format";
-import { FAMILIES, familyOf, type MeshNode } from "./families";
+import { familyNamed, type MeshNode } from "./families";
 import { Glyph } from "./legend";
 import { capacityOf } from "./map-tip";
 
@@ -21,7 +21,7 @@ export function Unplaced({ nodes }: { nodes: MeshNode[] }) {
       <ul tabIndex={0} aria-label="Nodes that are not on the map" className="max-h-52 overflow-y-auto border-line border-t">
         {found.slice(0, LISTED).map((node) => (
           <li key={node.id} className="flex items-center gap-2.5 px-5 py-1.5 text-sm">
-            <Glyph family={FAMILIES[familyOf(node.family)] ?? (FAMILIES[0] as (typeof FAMILIES)[0])} />
+            <Glyph family={familyNamed(node.family)} />
             <Link href={`/nodes?id=${encodeURIComponent(node.id)}`} className="link min-w-0 truncate">
               {node.name}
             </Link>

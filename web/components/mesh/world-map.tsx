@@ -21,7 +21,7 @@ import { type Mark, makeMarks, markAt } from "./marks";
 import { useMapView } from "./use-map-view";
 import { usePulses } from "./use-pulses";
 import { fitted, type Size, type View } from "./view";
-import { makeWorld, project, type World } from "./world";
+import { type Atlas, loadAtlas, makeWorld, project, type World } from "./world";
 
 interface WorldMapProps {
   nodes: MeshNode[];
@@ -131,7 +131,9 @@ interface Marks {
 }
 
 function useMarks(nodes: MeshNode[], { size, view }: { size: Size | null; view: View }): Marks {
-  const world = useMemo(() => size && makeWorld(size.width, size.height), [size]);
+  const [atlas, setAtlas] = useState<Atlas | null>(); // null: it did not come, and nodes alone are better than nothing
+  useEffect(() => void loadAtlas().then(setAtlas, () => setAtlas(null)), []);
+  const world = useMemo(() => (size && atlas !== undefined ? makeWorld(size.width, size.height, atlas) : null), [size, atlas]);
   const spots = useMemo(() => timed(() => (world ? project(world, nodes) : new Float32Array())), [world, nodes]);
   return useMemo(() => {
     const marks = timed(() => (world ? makeMarks(nodes, spots.made, { view, size: world }) : []));

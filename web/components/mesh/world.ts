@@ -1,8 +1,8 @@
 // The Earth in pixels: land and borders once for a size of the map, and where a place is on it.
 import { type GeoProjection, geoNaturalEarth1, geoPath } from "d3-geo";
+import type { FeatureCollection, MultiLineString } from "geojson";
 import { feature, mesh } from "topojson-client";
 import type { GeometryCollection, Topology } from "topojson-specification";
-import atlas from "world-atlas/countries-110m.json";
 
 export interface World {
   width: number;
@@ -12,9 +12,22 @@ export interface World {
   projection: GeoProjection;
 }
 
-const topology = atlas as unknown as Topology<{ land: GeometryCollection; countries: GeometryCollection }>;
-const LAND = feature(topology, topology.objects.land);
-const BORDERS = mesh(topology, topology.objects.countries, (one, other) => one !== other);
+export interface Atlas {
+  land: FeatureCollection;
+  borders: MultiLineString;
+}
+
+// A file of its own, not a part of the program: it is data, and a browser keeps it.
+const ATLAS = new URL("../../node_modules/world-atlas/countries-110m.json", import.meta.url);
+
+export async function loadAtlas(): Promise<Atlas> {
+  const answer = await fetch(ATLAS);
+  if (!answer.ok) throw new Error(`The hub has no map of the world: ${answer.status}`);
+  const topology: Topology<{ land: GeometryCollection; countries: GeometryCollection }> = await answer.json();
+  const { land, countries } = topology.objects;
+  return { land: feature(topology, land), borders: mesh(topology, countries, (one, other) => one !== other) };
+}
+
 const MARGIN = 6;
 /** Where people live: Antarctica would take a fifth of the room. */
 const SHOWN = {
@@ -27,7 +40,8 @@ const SHOWN = {
   ],
 };
 
-export function makeWorld(width: number, height: number): World {
+/** Without an atlas the places are known all the same, and nodes can be drawn. */
+export function makeWorld(width: number, height: number, atlas: Atlas | null): World {
   const projection = geoNaturalEarth1().fitExtent(
     [
       [MARGIN, MARGIN],
@@ -36,7 +50,13 @@ export function makeWorld(width: number, height: number): World {
     SHOWN,
   );
   const path = geoPath(projection).digits(1);
-  return { width, height, projection, land: new Path2D(path(LAND) ?? ""), borders: new Path2D(path(BORDERS) ?? "") };
+  return {
+    width,
+    height,
+    projection,
+    land: new Path2D(atlas ? (path(atlas.land) ?? "") : ""),
+    borders: new Path2D(atlas ? (path(atlas.borders) ?? "") : ""),
+  };
 }
 
 /** x and y of each place, in pixels of the whole map; NaN for none. */
