@@ -17,14 +17,26 @@ accounts = typer.Typer(no_args_is_help=True, help="Accounts of this hub (for adm
 
 
 @keys.command("list")
-def list_keys(*, limit: Limit = 100, json: Json = False) -> None:
+def list_keys(
+    *,
+    account: Annotated[
+        str | None, typer.Option(help="Of this account, by name or id (administrators).")
+    ] = None,
+    everybody: Annotated[bool, typer.Option("--all", help="Of everybody (administrators).")] = False,
+    sessions: Annotated[bool, typer.Option("--sessions", help="With the sessions of browsers.")] = False,
+    limit: Limit = 100,
+    json: Json = False,
+) -> None:
     """List your keys; the keys themselves are never shown again.
 
     \b
     Examples:
       pool keys list
+      pool keys list --account ann --sessions
     """
-    found = open_pool().keys.list(limit=limit)
+    pool = open_pool()
+    owner = None if account is None else pool.accounts.find(account).id
+    found = pool.keys.list(limit=limit, account_id=owner, everybody=everybody, sessions=sessions)
     if json:
         output.print_json(found)
         return
@@ -208,6 +220,25 @@ def set_roles(
         output.say(f"{found.name}: {', '.join(found.roles)}")
 
 
+@accounts.command("link")
+def make_link(
+    account: Annotated[str, typer.Argument(metavar="NAME", help="Its name or id.")], *, json: Json = False
+) -> None:
+    """Make a one-time sign-in link for somebody. Whoever opens it is that account: hand it over in private.
+
+    \b
+    Examples:
+      pool accounts link ann
+    """
+    pool = open_pool()
+    made = pool.accounts.link(pool.accounts.find(account).id)
+    if json:
+        output.print_json(made)
+        return
+    output.say(made.link)
+    output.note(f"Good once, before {output.moment(made.expires_at_ms)}.")
+
+
 @accounts.command("quota")
 def set_quota(
     account: Annotated[str, typer.Argument(metavar="NAME", help="Its name or id.")],
@@ -277,7 +308,7 @@ def create_account(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Create an account; give its owner a key with `pool keys create … --account NAME`.
+    """Create an account; let its owner in with `pool accounts link NAME`.
 
     \b
     Examples:
@@ -289,9 +320,7 @@ def create_account(
         output.print_json(made)
         return
     output.say(made.id)
-    output.note(
-        f"Created {made.name} ({', '.join(made.roles)}). Next: pool keys create first --account {made.id}"
-    )
+    output.note(f"Created {made.name} ({', '.join(made.roles)}). Next: pool accounts link {made.name}")
     if made.approval_id:
         output.note(
             f"Its first credits wait for a second administrator ({made.approval_id}): pool approvals list"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
+from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, open_pool
 
 if TYPE_CHECKING:
@@ -16,8 +17,20 @@ if TYPE_CHECKING:
 def events(
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as they happen.")] = False,
+    newest: Annotated[bool, typer.Option("--newest", help="The newest first.")] = False,
+    action: Annotated[
+        str | None, typer.Option(help="Whose name begins so: node., job.failed, key.created.")
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option("--search", "-q", metavar="TEXT", help="With this in its reason or data; or an id."),
+    ] = None,
+    actor: Annotated[str | None, typer.Option(help="Done by this account or node, or by `hub`.")] = None,
+    account: Annotated[str | None, typer.Option(help="Of this account, by id (administrators).")] = None,
     job: Annotated[str | None, typer.Option(help="Of this job.")] = None,
     node: Annotated[str | None, typer.Option(help="Of this node.")] = None,
+    group: Annotated[str | None, typer.Option(help="Of this group.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Of the last: 30m, 2h, 7d.")] = None,
     after: Annotated[int, typer.Option(help="From this number on.")] = 0,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most this many.")] = None,
     json: Json = False,
@@ -27,11 +40,21 @@ def events(
     \b
     Examples:
       pool events --job job_01h…
+      pool events --newest --action node. -n 20
+      pool events --search "out of memory" --since 7d
       pool events -f --json
     """
+    from computepool.sdk.sizes import seconds
+
+    if newest and (follow or after):
+        raise typer.BadParameter("goes with neither --follow nor --after.", param_hint="--newest")
     pool = open_pool(patience_s=300 if follow else 3)
+    wanted = {
+        "action": action, "q": search, "actor": actor, "account_id": account, "job_id": job, "node_id": node,
+        "group_id": group, "since_ms": None if since is None else now_ms() - round(seconds(since, what="--since") * 1000),
+    }  # fmt: skip
     try:
-        for event in pool.events(follow=follow, after=after, limit=limit, job_id=job, node_id=node):
+        for event in pool.events(follow=follow, newest=newest, after=after, limit=limit, **wanted):
             output.say(event.model_dump_json() if json else _line(event))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

@@ -26,6 +26,13 @@ def list_jobs(
     *,
     state: Annotated[str | None, typer.Option(help="queued, running, succeeded, failed …")] = None,
     group: Annotated[str | None, typer.Option(help="Of this group.")] = None,
+    search: Annotated[
+        str | None, typer.Option("--search", "-q", metavar="TEXT", help="With this in its name or key.")
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="script, command, function or class.")] = None,
+    node: Annotated[str | None, typer.Option(help="That ran on this node, by id.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Of the last: 30m, 2h, 7d.")] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Administrators: only your own.")] = False,
     limit: Limit = 30,
     json: Json = False,
 ) -> None:
@@ -34,14 +41,27 @@ def list_jobs(
     \b
     Examples:
       pool jobs list
+      pool jobs list --search train --since 7d
       pool jobs list --state failed --limit 100
       pool jobs list --group grp_01h… --json
     """
-    from computepool.core.jobs import JobState
+    from computepool.core.jobs import JobKind, JobState
+    from computepool.sdk.sizes import seconds
 
+    if kind is not None and kind not in list(JobKind):
+        raise typer.BadParameter(f"one of {', '.join(JobKind)}.", param_hint="--kind")
     if state is not None and state not in list(JobState):
         raise typer.BadParameter(f"one of {', '.join(JobState)}.", param_hint="--state")
-    jobs = open_pool().jobs.list(state=state, group_id=group, limit=limit)
+    jobs = open_pool().jobs.list(
+        state=state,
+        group_id=group,
+        limit=limit,
+        q=search,
+        kind=kind,
+        node_id=node,
+        since_ms=None if since is None else now_ms() - round(seconds(since, what="--since") * 1000),
+        all="false" if mine else None,
+    )
     if json:
         output.print_json(jobs)
         return
@@ -250,6 +270,29 @@ def cancel(job_ids: JobIds, *, json: Json = False) -> None:
         return
     for job in jobs:
         output.say(f"{job.id} {job.state}")
+
+
+@app.command()
+def again(
+    job_id: JobId,
+    *,
+    today: Annotated[
+        bool, typer.Option("--today", help="At today's prices, instead of the first one's limits.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Submit the same job once more, as a new one: same spec, arguments, checks and limits; in no group.
+
+    \b
+    Examples:
+      pool jobs again job_01h…
+      pool jobs wait $(pool jobs again job_01h…)
+    """
+    made = open_pool().jobs.again(job_id, terms="today" if today else "same")
+    if json:
+        output.print_json(made)
+        return
+    output.say(made.job_ids[0])
 
 
 @app.command()

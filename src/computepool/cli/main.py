@@ -21,6 +21,7 @@ from computepool.cli import (
     jobs,
     market,
     nodecodes,
+    nodeevidence,
     nodepardon,
     noderevoke,
     noderules,
@@ -78,6 +79,7 @@ nodes.app.command("rules")(noderules.rules)
 nodes.app.command("jobs")(noderules.jobs)
 nodes.app.command("pardon")(nodepardon.pardon)
 nodes.app.command("revoke")(noderevoke.revoke)
+nodes.app.command("evidence")(nodeevidence.evidence)
 app.add_typer(nodes.app, name="node")
 app.add_typer(market.app, name="market")
 app.add_typer(artifacts.app, name="artifacts")

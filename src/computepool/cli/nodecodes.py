@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+import time
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from computepool.cli import output
 from computepool.cli.options import Json, open_pool
 
+if TYPE_CHECKING:
+    from computepool.protocol.joining import JoinStatus
+    from computepool.sdk import Pool
+
+_LOOK_S = 1.0
+_MARKS = {"done": "[x]", "warning": "[!]", "skipped": "[-]"}
 _CODE = re.compile(r"[!-~]{8,128}")
 
 
@@ -30,6 +37,9 @@ def code(
     life: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="How long it works: 10m, 2h.")
     ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Show what happens until the machine has joined and is ready.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Make a code for a new machine, or for several, and print the command to type there.
@@ -37,19 +47,47 @@ def code(
     \b
     Examples:
       pool node code
+      pool node code --wait
       pool node code --hosts 5 --for 1h
     """
     from computepool.sdk.sizes import seconds
 
-    made = open_pool().nodes.code(hosts=hosts, life_s=None if life is None else seconds(life, what="--for"))
+    pool = open_pool(patience_s=300 if wait else 3)
+    made = pool.nodes.code(hosts=hosts, life_s=None if life is None else seconds(life, what="--for"))
     if json:
-        output.print_json(made)
+        output.print_json(_followed(pool, made.id) if wait else made)
         return
     output.say(made.command)
     often = "once" if made.hosts == 1 else f"on {made.hosts} machines"
     output.note(
         f"On the other machine, with ComputePool installed; {often}, before {output.moment(made.expires_at_ms)}."
     )
+    if wait:
+        _followed(pool, made.id, say=True)
+
+
+def _followed(pool: Pool, code_id: str, *, say: bool = False) -> JoinStatus:
+    """Until a machine has come as far as it can without a job, or nobody can join any more."""
+    told: dict[str, str] = {}
+    try:
+        while True:
+            status = pool.nodes.joined(code_id)
+            for step in status.steps:
+                if step.state != "waiting" and told.get(step.name) != step.state:
+                    told[step.name] = step.state
+                    if say:
+                        output.note(f"{_MARKS[step.state]} {step.title}: {step.detail}")
+            left = [step.name for step in status.steps if step.state == "waiting"]
+            if left in ([], ["job"]) or status.state == "expired":
+                break
+            time.sleep(_LOOK_S)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if say:
+        output.note(status.sentence)
+    if status.state == "expired":
+        raise typer.Exit(1)
+    return status
 
 
 def codes(

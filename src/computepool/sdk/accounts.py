@@ -17,6 +17,7 @@ from computepool.protocol.accounts import (
     KeyRequest,
     KeyRotateRequest,
     KeyView,
+    LinkReply,
     NewKeyReply,
     QuotaRequest,
     RefusalRequest,
@@ -74,6 +75,10 @@ class AccountApi:
                     return account
         raise NotFound(f"There is no account {name_or_id}.")
 
+    def link(self, account_id: str) -> LinkReply:
+        """A sign-in link for somebody, good once. Admins only."""
+        return self._transport.post(f"/accounts/{account_id}/link", LinkReply)
+
     def set_roles(self, account_id: str, roles: Sequence[str]) -> AccountView:
         """Admins only. With `approval_id` in the reply, a second administrator must agree first."""
         request = validated(RolesRequest, roles=[*roles])
@@ -120,8 +125,21 @@ class KeyApi:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def list(self, *, limit: int = 100) -> Keys:
-        found = pages(self._transport, "/keys", KeyPage, limit=limit)
+    def list(
+        self,
+        *,
+        limit: int = 100,
+        account_id: str | None = None,
+        everybody: bool = False,
+        sessions: bool = False,
+    ) -> Keys:
+        """One's own; for administrators also somebody's, or everybody's. `sessions`: those of browsers, too."""
+        params = {
+            "account_id": account_id,
+            "all": "true" if everybody else None,
+            "sessions": "true" if sessions else None,
+        }
+        found = pages(self._transport, "/keys", KeyPage, limit=limit, params=params)
         return [key for page in found for key in page.keys][:limit]
 
     def create(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from computepool.core.jobs import TERMINAL, JobState
 from computepool.protocol.checkpoints import CheckpointDetail
 from computepool.protocol.jobs import (
+    AgainRequest,
     Item,
     JobDetail,
     JobPage,
@@ -28,7 +29,7 @@ from computepool.protocol.mesh import JobUsage
 from computepool.protocol.queueing import QueueView
 from computepool.protocol.sealing import TEXT_PREFIX, log_about
 from computepool.sdk.errors import Conflict
-from computepool.sdk.paging import PAGE_MAX, pages
+from computepool.sdk.paging import PAGE_MAX
 from computepool.sdk.sealing import open_text, with_error
 from computepool.sdk.transport import WAIT_MS, Transport
 
@@ -54,14 +55,27 @@ class JobApi:
         return self._transport.post("/jobs", SubmitReply, body=request)
 
     def list(
-        self, *, state: JobState | str | None = None, group_id: str | None = None, limit: int = 100
+        self,
+        *,
+        state: JobState | str | None = None,
+        group_id: str | None = None,
+        limit: int = 100,
+        **wanted: str | int | None,
     ) -> Jobs:
-        """The newest first."""
-        wanted = None if state is None else JobState(state).value
-        found = pages(
-            self._transport, "/jobs", JobPage, limit=limit, params={"state": wanted, "group_id": group_id}
-        )
-        return [with_error(job, job.id) for page in found for job in page.jobs][:limit]
+        """The newest first. `wanted`: q (a part of the name or key), kind, node_id, account_id, since_ms, until_ms, all."""
+        state = None if state is None else JobState(state).value
+        found: Jobs = []
+        after: str | None = None
+        while len(found) < limit:  # a page of a search may be empty and not be the last
+            params = {"state": state, "group_id": group_id, **wanted, "after": after}
+            page = self._transport.get(
+                "/jobs", JobPage, params={**params, "limit": min(limit - len(found), PAGE_MAX)}
+            )
+            found += [with_error(job, job.id) for job in page.jobs]
+            after = page.next
+            if after is None:
+                break
+        return found
 
     def get(self, job_id: str, *, seen: JobState | None = None, wait_ms: int = 0) -> JobDetail:
         """The job; with `wait_ms` as soon as it is no longer in the state `seen`."""
@@ -94,6 +108,10 @@ class JobApi:
 
     def cancel(self, job_id: str) -> JobView:
         return with_error(self._transport.post(f"/jobs/{job_id}/cancel", JobView), job_id)
+
+    def again(self, job_id: str, *, terms: Literal["same", "today"] = "same") -> SubmitReply:
+        """The same as a new job: for what the first one might cost at most, or priced as if it were submitted now."""
+        return self._transport.post(f"/jobs/{job_id}/again", SubmitReply, body=AgainRequest(terms=terms))
 
     def logs(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogChunk]:
         """What the job printed, in order; with `follow` until its end."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from computepool.core.resources import NodeState
-from computepool.protocol.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinCodeView
+from computepool.protocol.evidence import EvidencePage, EvidenceRow, NodeWork
+from computepool.protocol.joining import (
+    EnrolCodeReply,
+    EnrolCodeRequest,
+    JoinCodePage,
+    JoinCodeView,
+    JoinStatus,
+)
 from computepool.protocol.nodes import NodePage, NodeStateRequest, NodeView, NodeWhyView
 from computepool.protocol.rules import NodeRules, NodeRulesView
 from computepool.sdk.errors import BadRequest, NotFound
@@ -14,6 +21,7 @@ from computepool.sdk.transport import Transport
 
 Nodes: TypeAlias = list[NodeView]
 JoinCodes: TypeAlias = list[JoinCodeView]
+Outcomes: TypeAlias = list[EvidenceRow]
 NODES_MAX = 100_000
 
 
@@ -76,6 +84,19 @@ class NodeApi:
         """A code for a new machine, or for several hosts (None: as many as the hub lets); for a limited time."""
         body = EnrolCodeRequest(hosts=hosts, life_s=life_s)
         return self._transport.post("/nodes/codes", EnrolCodeReply, body=body)
+
+    def joined(self, code_id: str) -> JoinStatus:
+        """What became of a code of yours: which machines joined, and how far each has come."""
+        return self._transport.get(f"/nodes/codes/{code_id}", JoinStatus)
+
+    def evidence(self, node_id: str, *, limit: int = 50) -> Outcomes:
+        """The outcomes behind a node's reputation, newest first."""
+        found = pages(self._transport, f"/nodes/{node_id}/evidence", EvidencePage, limit=limit)
+        return [row for page in found for row in page.rows][:limit]
+
+    def work(self, node_id: str) -> NodeWork:
+        """What a node of yours holds now, since when, and what it pays."""
+        return self._transport.get(f"/nodes/{node_id}/work", NodeWork)
 
     def codes(self) -> JoinCodes:
         """Your codes that several hosts may still join with; never the codes themselves."""

@@ -275,25 +275,27 @@ class Pool:
         self,
         *,
         follow: bool = False,
+        newest: bool = False,
         after: int = 0,
         limit: int | None = None,
-        job_id: str | None = None,
-        node_id: str | None = None,
+        **wanted: str | int | None,
     ) -> Iterator[EventView]:
-        """State transitions, oldest first; with `follow` for ever."""
-        while limit is None or limit > 0:
-            params = {
-                "after": after,
-                "limit": min(limit or PAGE_MAX, PAGE_MAX),
-                "job_id": job_id,
-                "node_id": node_id,
-            }
+        """State transitions, oldest first, with `follow` for ever; or the newest first.
+
+        `wanted`: action (how its name begins), actor, account_id, job_id, node_id, group_id, since_ms, until_ms, q.
+        """
+        at: dict[str, str | int | None] = {"newest": "true"} if newest else {"after": after}
+        left = limit
+        while left is None or left > 0:
+            params = {**wanted, **at, "limit": min(left or PAGE_MAX, PAGE_MAX)}
             page = self.transport.get("/events", EventPage, params=params, wait_ms=WAIT_MS if follow else 0)
             yield from page.events
-            if not page.events and not follow:
+            left = None if left is None else left - len(page.events)
+            if newest and page.next is None:
                 return
-            after = page.cursor
-            limit = None if limit is None else limit - len(page.events)
+            if not newest and not follow and not page.events and page.cursor == at["after"]:
+                return
+            at = {"before": page.next} if newest else {"after": page.cursor}
 
     def whoami(self) -> AccountView:
         return self.accounts.me()
