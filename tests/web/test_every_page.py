@@ -18,9 +18,13 @@ LOOKS = [(390, False), (390, True), (1440, False), (1440, True)]
 FIRST_PAGE_MAX = 250_000
 SHIFT_MAX = 0.05
 _SHIFTS = """
-window.__shift = 0;
+window.shifts = {sum: 0, moved: []};
 new PerformanceObserver(list => {
-  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.__shift += entry.value;
+  for (const entry of list.getEntries().filter(one => !one.hadRecentInput)) {
+    window.shifts.sum += entry.value;
+    for (const {node, previousRect, currentRect} of entry.sources)
+      window.shifts.moved.push([(node?.outerHTML ?? String(node)).slice(0, 160), previousRect.y, currentRect.y]);
+  }
 }).observe({type: 'layout-shift', buffered: true});
 """
 
@@ -34,16 +38,19 @@ def test_every_page_loads_clean_and_still(web: Web, open_page: OpenPage, *, widt
         page.goto(f"{web.url}{path}")
         settled(page)
         axe(page)
-        assert page.evaluate("window.__shift") < SHIFT_MAX, path
+        shifts = page.evaluate("window.shifts")
+        assert shifts["sum"] < SHIFT_MAX, (path, shifts)
         over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert over <= 0, f"{path} is {over} px wider than a screen of {width} px"
         titles.add(page.title())
     assert len(titles) == len(PAGES), titles
 
 
-def test_the_first_page_is_small(web: Web, visitor_page: Page, submitter_page: Page) -> None:
-    """Counted from what really comes over the wire, compressed."""
+def test_the_first_page_is_small(web: Web, visitor_page: Page, submitter_page: Page, allow: Allow) -> None:
+    """Counted from what really comes over the wire, compressed; without what is fetched ahead for other pages."""
     for page, path in ((visitor_page, "/signin/"), (submitter_page, "/")):
+        allow(page, "ERR_FAILED.*_rsc=")
+        page.route("**/*.txt?*", lambda route: route.abort())
         sizes: dict[str, int] = {}
 
         def count(response: Response, sizes: dict[str, int] = sizes) -> None:
