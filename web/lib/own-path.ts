@@ -12,8 +12,10 @@ export function ownAddress(next: string | null, origin: string, base: string = B
   } catch {
     return first;
   }
-  const ours = address.origin === origin && address.pathname.startsWith(`${base}/`);
-  const round = address.pathname.startsWith(`${base}/signin`) || address.pathname.startsWith(`${base}/api/`);
+  const { pathname } = address;
+  // "/..//host" is ours to the browser, but no path that a page could be at.
+  const ours = address.origin === origin && pathname.startsWith(`${base}/`) && !pathname.includes("//");
+  const round = pathname.startsWith(`${base}/signin`) || pathname.startsWith(`${base}/api/`);
   return ours && !round ? address.href : first;
 }
 

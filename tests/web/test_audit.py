@@ -1,0 +1,58 @@
+"""The audit trail: found by what it is about, live, and taken along as a file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.web.browsing import axe, settled
+from tests.web.conftest import Web
+
+
+def test_events_are_found_heard_and_exported(web: Web, admin_page: Page, tmp_path: Path) -> None:
+    made = web.admin.accounts.create("audited-one")
+    admin_page.goto(f"{web.url}/audit/")
+    settled(admin_page)
+    admin_page.get_by_label("What happened").fill("account.created")
+    expect(admin_page).to_have_url(re.compile(r"action=account\.created"))
+    table = admin_page.get_by_role("table", name="Events")
+    expect(table.get_by_role("row", name="audited-one")).to_be_visible()
+    # Nobody reloads, and the filter holds for what comes, too.
+    web.admin.accounts.create("audited-two")
+    expect(table.get_by_role("row", name="audited-two")).to_be_visible()
+    admin_page.get_by_role("button", name="Pause").click()
+    web.admin.accounts.create("audited-three")
+    expect(admin_page.get_by_text(re.compile(r"paused, [1-9]\d* happened since"))).to_be_visible()
+    expect(table.get_by_role("row", name="audited-three")).to_have_count(0)
+    admin_page.get_by_role("button", name="Go on").click()
+    expect(table.get_by_role("row", name="audited-three")).to_be_visible()
+    expect(table.get_by_role("row", name="job.")).to_have_count(0)
+
+    table.get_by_role("row", name="audited-one").get_by_role("button").click()
+    dialog = admin_page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", name="account.created")).to_be_visible()
+    axe(admin_page)
+    dialog.get_by_role("button", name="only this").last.click()
+    expect(admin_page).to_have_url(re.compile(f"account={made.id}"))
+    expect(table.get_by_role("row", name="audited-two")).to_have_count(0)
+
+    with admin_page.expect_download() as download:
+        admin_page.get_by_role("button", name="JSON").click()
+    saved = tmp_path / "events.json"
+    download.value.save_as(saved)
+    assert [event["account_id"] for event in json.loads(saved.read_text())] == [made.id]
+
+    admin_page.get_by_role("button", name="Take all filters away").click()
+    admin_page.get_by_label("Search").fill("no such words anywhere")
+    expect(admin_page.get_by_text("No event fits these filters")).to_be_visible()
+
+
+def test_people_find_their_own_events_alone(web: Web, submitter_page: Page) -> None:
+    submitter_page.goto(f"{web.url}/audit/?action=account.created")
+    settled(submitter_page)
+    table = submitter_page.get_by_role("table", name="Events")
+    expect(table.get_by_role("row", name="submitter")).to_be_visible()
+    expect(table.get_by_role("row", name="provider")).to_have_count(0)

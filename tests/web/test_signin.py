@@ -1,0 +1,109 @@
+"""The door of the dashboard: links work once, by a person's hand, and lead nowhere but into this hub."""
+
+from __future__ import annotations
+
+import re
+
+import httpx2
+import pytest
+from playwright.sync_api import Page, expect
+
+from computepool.testing.processes import RealPool
+from tests.web.browsing import axe, settled
+from tests.web.conftest import COOKIE, Allow, OpenPage, Web
+
+#: What must not lead away. Each is written as it would stand in the address.
+ELSEWHERE = (
+    "https://evil.example/",
+    "//evil.example/",
+    "/\\evil.example",
+    "\\\\evil.example",
+    "/\t/evil.example",
+    "javascript:alert(1)",
+    "data:text/html,x",
+    "evil.example",
+    "/..//evil.example",
+    "http:evil.example",
+)
+
+
+def link_for(web: Web, name: str) -> str:
+    account = web.admin.accounts.create(name)
+    made = httpx2.post(
+        f"{web.url}/api/v1/accounts/{account.id}/link",
+        headers={"Authorization": f"Bearer {web.key_of['admin']}"},
+    )
+    return str(made.raise_for_status().json()["link"])
+
+
+def test_a_link_signs_in_by_a_press_and_once(
+    web: Web, visitor_page: Page, open_page: OpenPage, allow: Allow
+) -> None:
+    link = link_for(web, "signs-in-by-link")
+    # A program that previews links sees the page, and the code is still good.
+    assert httpx2.get(link, follow_redirects=True).status_code == 200
+    visitor_page.goto(f"{link}&next=%2Fcredits%2F%3Ftab%3Dpayouts")
+    expect(visitor_page.get_by_text("works once")).to_be_visible()
+    axe(visitor_page)
+    visitor_page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(visitor_page).to_have_url(re.compile(r"/credits/\?tab=payouts$"))
+    expect(visitor_page.get_by_role("tab", name="Payouts", selected=True)).to_be_visible()
+    [cookie] = [one for one in visitor_page.context.cookies() if one["name"].endswith(COOKIE)]
+    assert cookie["httpOnly"]
+
+    visitor_page.goto(f"{web.url}/signin/")
+    expect(visitor_page.get_by_text("signed in as signs-in-by-link")).to_be_visible()
+
+    second = open_page("visitor")
+    allow(second, "status of 422")
+    second.goto(link)
+    second.get_by_role("button", name="Sign in", exact=True).click()
+    expect(second.get_by_role("alert").filter(has_text="used or expired")).to_be_visible()
+    # A whole link can be pasted, too.
+    second.get_by_role("button", name="Use another code").click()
+    second.get_by_label("Sign-in code or link").fill(link_for(web, "pastes-a-link"))
+    second.get_by_role("button", name="Sign in", exact=True).click()
+    settled(second)
+    expect(second.get_by_role("button", name="Account: pastes-a-link")).to_be_visible()
+
+
+def test_nobody_is_sent_elsewhere(web: Web, provider_page: Page, visitor_page: Page) -> None:
+    origin = re.escape(web.url)
+    for bad in ELSEWHERE:
+        provider_page.goto(f"{web.url}/signin/")
+        provider_page.evaluate(
+            "next => history.replaceState(null, '', '?next=' + encodeURIComponent(next))", bad
+        )
+        provider_page.reload()
+        provider_page.get_by_role("button", name="Go on as provider").click()
+        expect(provider_page.get_by_role("navigation", name="Pages")).to_be_visible()
+        assert re.match(rf"{origin}/", provider_page.url), (bad, provider_page.url)
+    # And the same where a code is used.
+    visitor_page.goto(f"{link_for(web, 'sent-elsewhere')}&next=%2F%2Fevil.example%2F")
+    visitor_page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(visitor_page).to_have_url(f"{web.url}/")
+
+
+@pytest.mark.parametrize("path", ["/jobs/?state=failed", "/audit/"])
+def test_whoever_is_not_signed_in_comes_back_to_where_they_wanted(
+    web: Web, visitor_page: Page, *, path: str
+) -> None:
+    visitor_page.goto(f"{web.url}{path}")
+    expect(visitor_page.get_by_role("heading", name="Sign in to")).to_be_visible()
+    axe(visitor_page)
+    visitor_page.get_by_text("How do I get a link?").click()
+    expect(visitor_page.get_by_text("pool hub link").first).to_be_visible()
+    visitor_page.get_by_label("Sign-in code or link").fill(link_for(web, f"wanted-{len(path)}"))
+    visitor_page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(visitor_page).to_have_url(f"{web.url}{path}")
+
+
+def test_the_first_run_teaches_how_to_get_in(open_page: OpenPage) -> None:
+    with RealPool() as fresh:
+        hub = fresh.start_hub()
+        page = open_page("visitor", origin=hub.url)
+        page.goto(f"{hub.url}/")
+        expect(page.get_by_role("heading", name="Welcome to")).to_be_visible()
+        expect(page.get_by_label("Command", exact=True)).to_contain_text("pool hub link")
+        axe(page)
+        page.close()
