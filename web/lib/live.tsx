@@ -9,6 +9,7 @@ export type HubEvent = Schemas["EventView"];
 export type Connection = "connecting" | "live" | "broken";
 
 const GATHER_MS = 300; // events of a busy moment become one round of questions
+const ROUND_MAX_MS = 5000; // a round may have a long poll in it
 const RETRY_MIN_MS = 1000;
 const RETRY_MAX_MS = 15_000;
 
@@ -107,18 +108,24 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
 function gatherer(queries: QueryClient) {
   let words = new Set<string>();
   let timer: ReturnType<typeof setTimeout> | undefined;
-  const ask = () => {
-    timer = undefined;
+  let ended = false;
+  // One round after the other: a question that is asked again before it is answered is never answered in a busy pool.
+  const ask = async () => {
     const now = words;
     words = new Set();
-    void queries.invalidateQueries({ predicate: (query) => concerns(query.queryKey, now) });
+    const asked = queries.invalidateQueries({ predicate: (query) => concerns(query.queryKey, now) });
+    await Promise.race([asked, new Promise((passed) => setTimeout(passed, ROUND_MAX_MS))]);
+    timer = words.size > 0 && !ended ? setTimeout(ask, GATHER_MS) : undefined;
   };
   return {
     add(event: HubEvent) {
       for (const word of touched(event)) words.add(word);
       timer ??= setTimeout(ask, GATHER_MS);
     },
-    stop: () => clearTimeout(timer),
+    stop: () => {
+      ended = true;
+      clearTimeout(timer);
+    },
   };
 }
 
