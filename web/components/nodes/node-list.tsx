@@ -20,7 +20,8 @@ import { cardWords, coreWords, NodeState, NodeTier, type NodeView, ScoreBar } fr
 import { NodeFilters } from "./node-filters";
 
 const EVERY_MS = 5000; // nodes of others tell nobody when they come and go
-const ROWS = 200;
+const MANY_EVERY_MS = 30_000; // every page that was scrolled to is asked again
+const ROWS = 100;
 const ALIVE = ["active", "paused", "draining"] as const;
 const FILTERS = ["q", "state", "tier", "region"];
 
@@ -83,7 +84,10 @@ function NodeTable({ mine }: { mine: boolean }) {
         },
       },
     },
-    { ...PAGED, refetchInterval: EVERY_MS },
+    {
+      ...PAGED,
+      refetchInterval: ({ state: { data } }) => ((data?.pages.length ?? 0) > 3 ? MANY_EVERY_MS : EVERY_MS),
+    },
   );
   const { rows, more } = useRows(query, (page) => page.nodes);
   const columns = useMemo(() => COLUMNS.filter((column) => mine || column.key !== "floor"), [mine]);
