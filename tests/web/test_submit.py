@@ -82,18 +82,19 @@ def test_every_template_runs_and_the_one_for_a_card_says_what_it_waits_for(
     assert "the sum of 30 squares is 8555" in pool.jobs.log_text(made["Long job"])
 
 
-def new_job(pool: Pool, known: set[str]) -> str:
-    """The id of the one job that came since."""
-    [found] = {job.id for job in pool.jobs.list(limit=20)} - known
+def known(pool: Pool) -> set[str]:
+    return {job.id for job in pool.jobs.list(limit=20)}
+
+
+def asked(pool: Pool, before: set[str], count: int) -> list[dict[str, Any]]:
+    """All that a submission said about the jobs that came of it. Cancels them."""
+    wait_until(lambda: len(known(pool) - before) == count, 60, f"{count} new jobs")
+    found = []
+    for job_id in sorted(known(pool) - before):
+        same = {"spec", "priority", "retries", "max_price", "hold", "verify", "after", "item"}
+        found.append(pool.jobs.get(job_id).model_dump(include=same))
+        pool.jobs.cancel(job_id)
     return found
-
-
-def asked(pool: Pool, job_id: str) -> dict[str, Any]:
-    """All that a submission said about a job."""
-    job = pool.jobs.get(job_id)
-    same = job.model_dump(include={"spec", "priority", "retries", "max_price", "hold", "verify", "after"})
-    pool.jobs.cancel(job_id)
-    return same
 
 
 def fill_script(page: Page, folder: Path, after: str) -> None:
@@ -137,8 +138,9 @@ def fill_script(page: Page, folder: Path, after: str) -> None:
 
 def fill_command(page: Page, folder: Path, after: str) -> None:
     page.get_by_role("button", name="Command", exact=True).click()
-    page.get_by_label("Command").fill("""/bin/sh -c 'echo "$0" -- --wait' done""")
+    page.get_by_label("Command", exact=True).fill("""/bin/sh -c 'echo "$0" -- --wait' done""")
     fill(page, "Machine", Cores="1")
+    fill(page, "Name, runs", Runs="2")
 
 
 @pytest.mark.parametrize("fill_in", [fill_script, fill_command])
@@ -157,7 +159,9 @@ def test_the_command_line_and_the_python_submit_exactly_what_the_form_does(
     line = page.get_by_role("region", name="Command line").inner_text()
     page.get_by_role("group", name="Way to submit").get_by_role("button", name="Python").click()
     python = page.get_by_role("region", name="Python").inner_text()
-    by_form = asked(pool, submit(page))
+    count, before = (2 if fill_in is fill_command else 1), known(pool)
+    submit(page)
+    by_form = asked(pool, before, count)
 
     environment = {
         **os.environ,
@@ -165,19 +169,14 @@ def test_the_command_line_and_the_python_submit_exactly_what_the_form_does(
         "COMPUTEPOOL_HUB": web.url,
         "COMPUTEPOOL_KEY": web.key_of["submitter"],
     }
-    known = {job.id for job in pool.jobs.list(limit=20)}
+    before = known(pool)
     subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, check=True, timeout=60)
-    by_shell = new_job(pool, known)
-    assert asked(pool, by_shell) == by_form
-
+    assert asked(pool, before, count) == by_form
+    before = known(pool)
     program = subprocess.Popen([sys.executable, "-c", python], cwd=tmp_path, env=environment)
     try:
-        known |= {by_shell}
-        wait_until(
-            lambda: len({job.id for job in pool.jobs.list(limit=20)} - known), 60, "the job of the SDK"
-        )
-        assert asked(pool, new_job(pool, known)) == by_form  # which cancels it, too: the program ends
-        program.wait(30)
+        assert asked(pool, before, count) == by_form
+        program.wait(30)  # its jobs are cancelled
     finally:
         program.kill()
 

@@ -1,5 +1,5 @@
 "use client";
-import { useEffect, useMemo, useRef } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Notice } from "@/components/ui/states";
@@ -7,7 +7,7 @@ import { Money } from "@/components/ui/values";
 import { bytes } from "@/lib/format";
 import { useDraft } from "./draft";
 import { Machine, Place, Price, Surroundings, Time, Together, Trust } from "./fields";
-import { EMPTY, type Errors, fieldOf } from "./form";
+import { EMPTY, type Errors, type FieldName, type Form, fieldOf } from "./form";
 import { Inputs, useUploads } from "./inputs";
 import { QuotePanel } from "./quote-panel";
 import { read } from "./request";
@@ -27,6 +27,7 @@ export function SubmitForm() {
     draft.change((before) => ({ inputs: [...before.inputs.filter((one) => one.name !== input.name), input] })),
   );
   const again = useAgain(draft);
+  const [tried, setTried] = useState(false);
   const reading = useMemo(() => read(form), [form]);
   const asked = useQuote(reading);
   const place = submission.refusal ? fieldOf(submission.refusal.field, form) : null;
@@ -34,7 +35,7 @@ export function SubmitForm() {
   const errors: Errors = {
     ...(quoted && { [quoted]: sentence(asked.quote.error) }),
     ...(place && { [place]: submission.refusal?.detail }),
-    ...reading.errors,
+    ...(tried ? reading.errors : withoutEmpty(reading.errors, form)),
   };
   const waits = uploads.uploads.length > 0;
   const here = new Set(form.inputs.filter((input) => !draft.fetched.includes(input.name)).map((input) => input.name));
@@ -43,8 +44,10 @@ export function SubmitForm() {
   useFirstError(element, submission.refusal);
 
   const submit = () => {
+    setTried(true);
     if (!waits && Object.keys(reading.errors).length === 0) void submission.submit(form, reading);
-    else element.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
+    // What is wrong is shown by then.
+    else setTimeout(() => element.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus());
   };
   const button = (
     <Button type="submit" look="primary" pending={submission.pending} disabled={waits || again.loading}>
@@ -115,6 +118,11 @@ export function SubmitForm() {
       </div>
     </form>
   );
+}
+
+/** Nothing written yet is not a mistake before somebody submits it. */
+function withoutEmpty(errors: Errors, form: Form): Errors {
+  return Object.fromEntries(Object.entries(errors).filter(([name]) => String(form[name as FieldName]).trim() !== ""));
 }
 
 function sentence(error: unknown): string {

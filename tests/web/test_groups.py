@@ -1,0 +1,150 @@
+"""The page Groups: thousands of items at a glance, live; what failed and why; everything as files; the way home."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from computepool.protocol.groups import ExpectedKey, RegisterKeysReply, RegisterKeysRequest
+from computepool.testing.processes import wait_until
+from tests.web.browsing import axe, settled
+from tests.web.conftest import OpenPage, Web
+
+SCRIPT = """
+import os, pathlib, sys
+mine = int(os.environ["COMPUTEPOOL_SLICE"])
+if mine == 2:
+    sys.exit("the third one does not like its number")
+pathlib.Path("outputs").mkdir()
+pathlib.Path("outputs/number.txt").write_text(str(mine * mine))
+"""
+MANY = 10_000
+
+
+@pytest.fixture(scope="module")
+def squares(web: Web, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Five runs of a script, of which one fails."""
+    script = tmp_path_factory.mktemp("squares") / "squares.py"
+    script.write_text(SCRIPT)
+    futures = web.submitter.run(script, slices=5, wait=False, name="five squares")
+    web.submitter.flush()
+    return web.submitter.jobs.get(futures[0].job_id).group_id or ""
+
+
+def saved(page: Page, item: str) -> bytes:
+    page.get_by_role("button", name="Download").click()
+    with page.expect_download() as download:
+        page.get_by_role("menuitem", name=item).click()
+    return Path(download.value.path()).read_bytes()
+
+
+def test_a_group_fills_while_one_looks_and_comes_as_files(
+    web: Web, submitter_page: Page, squares: str
+) -> None:
+    page = submitter_page
+    page.goto(f"{web.url}/groups/")
+    settled(page)
+    page.get_by_label("Search").fill("FIVE squ")
+    expect(page.get_by_role("img", name=re.compile("Progress of five squares"))).to_be_visible()
+    axe(page)
+    page.get_by_role("link", name="five squares").click()
+    # Nobody reloads it: it becomes complete before one's eyes.
+    expect(page.get_by_text("Complete: everything that it waited for is over.")).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("list", name="Items by state")).to_have_text(
+        re.compile("4.*succeeded.*1.*failed")
+    )
+    expect(page.get_by_role("link", name="number.txt")).to_have_count(4)
+    page.get_by_role("tab", name="Failures 1").click()
+    expect(page.get_by_text("the third one does not like its number")).to_be_visible()
+    grid = page.get_by_role("application")
+    grid.focus()
+    for _ in range(3):
+        grid.press("ArrowRight")
+    expect(page.locator("p[aria-live=polite]", has_text="failed")).to_be_visible()
+    axe(page)
+
+    archive = zipfile.ZipFile(io.BytesIO(saved(page, "All files")))
+    assert archive.testzip() is None
+    texts = {archive.read(name).decode() for name in archive.namelist() if name.endswith("number.txt")}
+    assert texts == {"0", "1", "9", "16"}
+    assert len(json.loads(archive.read("results.json"))) == 4
+    rows = list(csv.DictReader(io.StringIO(saved(page, "CSV").decode())))
+    assert sorted(row["state"] for row in rows) == ["failed", *["succeeded"] * 4]
+    assert len(json.loads(saved(page, "JSON"))) == 5
+    grid.focus()
+    for _ in range(3):
+        grid.press("ArrowRight")
+    grid.press("Enter")
+    page.wait_for_url(re.compile("/jobs/?[?]id=job_"))
+
+
+def test_ten_thousand_items_are_seen_at_once_and_cancelled_with_a_question(
+    web: Web, open_page: OpenPage
+) -> None:
+    pool = web.submitter
+    group = pool.groups.create("ten thousand seeds")
+    for first in range(0, MANY, 1000):
+        keys = [ExpectedKey(key=f"seed-{number:05}") for number in range(first, first + 1000)]
+        body = RegisterKeysRequest(keys=keys)
+        pool.transport.post(f"/groups/{group.id}/keys", RegisterKeysReply, body=body)
+    page = open_page("submitter", dark=True)
+    page.goto(f"{web.url}/groups/?id={group.id}&tab=all")
+    settled(page)
+    grid = page.get_by_role("application", name=re.compile("10,000 items"))
+    expect(page.get_by_text("Waits for 10,000 of 10,000")).to_be_visible()
+    grid.focus()
+    grid.press("End")
+    expect(page.get_by_text("seed-09999")).to_be_visible()
+    box = grid.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 2, box["y"] + box["height"] / 2)
+    expect(page.locator("p", has_text=re.compile("seed-0[0-9]+ expected"))).to_be_visible()
+    # One result from outside is seen without a reload.
+    pool.groups.collector(group.id).job_result("seed-00000", 0.93)
+    expect(page.get_by_role("list", name="Items by state")).to_have_text(
+        re.compile("1succeeded9,999expected")
+    )
+    table = page.get_by_role("table", name="Items: all")
+    table.focus()
+    for _ in range(4):
+        table.press("End")
+        page.wait_for_function(
+            "e => e.scrollTop + e.clientHeight > e.scrollHeight - 5", arg=table.element_handle()
+        )
+    page.get_by_role("button", name="Cancel the rest").click()
+    page.get_by_role("button", name="Cancel it").click()
+    expect(page.get_by_text("Complete: everything")).to_be_visible()
+    assert pool.groups.get(group.id).failed == MANY - 1
+
+
+def test_results_go_home_when_one_asks_for_it(web: Web, open_page: OpenPage) -> None:
+    pool = web.admin
+    node = web.real.start_agent(owner=pool, name="desk of the admin")
+    try:
+        group = pool.groups.create("for the desk")
+        pool.groups.collector(group.id).register_jobs({"only": None})
+        page = open_page("admin", width=390)
+        page.goto(f"{web.url}/groups/?id={group.id}")
+        settled(page)
+        page.get_by_role("button", name="Bring it home").click()
+        page.get_by_label("To which node").select_option(label="desk of the admin")
+        page.get_by_role("dialog").get_by_role("button", name="Bring it home").click()
+        expect(page.get_by_text("when complete", exact=True)).to_be_visible()
+        page.get_by_role("button", name="Call it off").click()
+        page.get_by_role("dialog").get_by_role("button", name="Call it off").click()
+        expect(page.get_by_text("stays at the hub", exact=True)).to_be_visible()
+        page.get_by_role("button", name="Bring it home").click()
+        page.get_by_role("dialog").get_by_role("button", name="Bring it home").click()
+        pool.groups.collector(group.id).job_result("only", 1)
+        expect(page.get_by_text("home", exact=True)).to_be_visible(timeout=30_000)
+        expect(page.get_by_text("for the desk-", exact=False)).to_be_visible()
+        assert wait_until(lambda: pool.groups.get(group.id).home.state == "arrived", 10)
+    finally:
+        node.stop()
