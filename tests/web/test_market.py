@@ -1,0 +1,69 @@
+"""The market: prices over time, who would take part at which price, and what holds where there is no market."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, Route, expect
+
+from computepool.protocol.market import MarketView
+from tests.web.browsing import axe, settled
+from tests.web.conftest import Web
+
+
+def test_prices_are_seen_over_time_and_in_depth(web: Web, provider_page: Page) -> None:
+    page = provider_page
+    page.goto(f"{web.url}/market/")
+    settled(page)
+    expect(page.get_by_label("Tier")).to_have_value("cpu")
+    expect(page.get_by_text("Floors and ceilings decide who takes part")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"at which the price rests|offered at this price"))).to_be_visible()
+
+    # The chart is drawn, within the page's policy; its range is in the address.
+    expect(page.locator(".uplot canvas")).to_have_count(2)
+    page.get_by_role("group", name="Time range").get_by_role("button", name="1 h").click()
+    expect(page).to_have_url(re.compile(r"range=1h"))
+    page.reload()
+    expect(page.get_by_role("button", name="1 h")).to_have_attribute("aria-pressed", "true")
+    price = page.get_by_role("group", name=re.compile(r"^Spot price: chart"))
+    price.press("Home")
+    price.press("ArrowRight")
+    figure = page.get_by_role("figure").filter(has_text="Spot price")
+    expect(figure.get_by_text(re.compile(r"\d{4}, \d\d:\d\d:\d\d"))).to_be_visible()
+    figure.get_by_text("As a table").click()
+    expect(figure.get_by_role("columnheader", name="Spot")).to_be_visible()
+    page.get_by_role("button", name="Regions of cpu").click()
+    expect(page).to_have_url(re.compile(r"compare=regions"))
+    axe(page)
+
+
+def test_a_floor_stands_in_the_depth_without_reloading(web: Web, provider_page: Page) -> None:
+    page = provider_page
+    page.goto(f"{web.url}/market/")
+    depth = page.locator("section").filter(has=page.get_by_role("heading", name="Floors and ceilings"))
+    depth.get_by_text(re.compile(r"As a table")).click()
+    web.provider.market.set_default_floor("1.20")
+    try:
+        # 1.20 after a fee of a fifth is 1.50 before it.
+        expect(depth.get_by_role("cell", name="from 1.50", exact=True)).to_be_visible()
+    finally:
+        web.provider.market.set_default_floor(None)
+    page.get_by_role("link", name="Set a floor").click()
+    expect(page).to_have_url(re.compile(r"/nodes/"))
+
+
+def test_another_economy_says_what_holds_instead(web: Web, submitter_page: Page) -> None:
+    page = submitter_page
+    said = "Nothing has a price in this pool: jobs cost nothing, and lending earns nothing."
+    free = web.admin.market().model_copy(update={"economy": "none", "zones": [], "sentence": said})
+    assert isinstance(free, MarketView)
+
+    def fulfil(route: Route) -> None:
+        route.fulfill(body=free.model_dump_json(), content_type="application/json")
+
+    page.route("**/api/v1/market", fulfil)
+    page.goto(f"{web.url}/market/")
+    expect(page.get_by_text(said)).to_be_visible()
+    expect(page.get_by_text("its economy is none")).to_be_visible()
+    expect(page.get_by_role("link", name="See your credits")).to_be_visible()
+    axe(page)
