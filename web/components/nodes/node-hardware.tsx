@@ -104,7 +104,7 @@ function Measured({ found }: { found: Schemas["HardwareView"] }) {
         <details>
           <summary className="text-muted">Earlier measurements ({history.length})</summary>
           <div className="mt-2 overflow-x-auto" role="region" aria-label="Earlier measurements" tabIndex={0}>
-            <table className="w-full min-w-[34rem] text-left text-sm">
+            <table className="w-max min-w-full whitespace-nowrap text-left text-sm">
               <thead className="text-muted">
                 <tr>
                   <th className="py-1 pr-3 font-normal">When</th>
