@@ -55,7 +55,7 @@ def code(
     pool = open_pool(patience_s=300 if wait else 3)
     made = pool.nodes.code(hosts=hosts, life_s=None if life is None else seconds(life, what="--for"))
     if json:
-        output.print_json(_followed(pool, made.id) if wait else made)
+        output.print_json(followed(pool, made.id) if wait else made)
         return
     output.say(made.command)
     often = "once" if made.hosts == 1 else f"on {made.hosts} machines"
@@ -63,10 +63,10 @@ def code(
         f"On the other machine, with ComputePool installed; {often}, before {output.moment(made.expires_at_ms)}."
     )
     if wait:
-        _followed(pool, made.id, say=True)
+        followed(pool, made.id, say=True)
 
 
-def _followed(pool: Pool, code_id: str, *, say: bool = False) -> JoinStatus:
+def followed(pool: Pool, code_id: str, *, say: bool = False) -> JoinStatus:
     """Until a machine has come as far as it can without a job, or nobody can join any more."""
     told: dict[str, str] = {}
     try:
