@@ -2,10 +2,11 @@
 import { Badge } from "@/components/ui/badge";
 import { Card, Fact, Facts } from "@/components/ui/card";
 import { Progress } from "@/components/ui/progress";
-import { Loaded, SkeletonRows } from "@/components/ui/states";
+import { Loaded, Skeleton, SkeletonRows } from "@/components/ui/states";
 import { Id, Moment, Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { bytes, count, duration, percent } from "@/lib/format";
+import { useAccount } from "@/lib/session";
 
 const ROLES: Record<string, string> = {
   admin: "runs this hub: accounts, prices, payouts",
@@ -14,7 +15,8 @@ const ROLES: Record<string, string> = {
 };
 
 export function AboutMe() {
-  const query = $api.useQuery("get", "/me");
+  // What the page knows already stands there at once: nothing moves when the newest comes.
+  const query = $api.useQuery("get", "/me", undefined, { placeholderData: useAccount() });
   return (
     <div className="grid items-start gap-5 lg:grid-cols-2">
       <Card title="Who you are">
@@ -86,7 +88,7 @@ export function Conduct({ conduct }: { conduct: Schemas["ConductView"] | null | 
 function Storage() {
   const query = $api.useQuery("get", "/storage");
   return (
-    <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+    <Loaded query={query} skeleton={<Skeleton className="h-36" />}>
       {(storage) => (
         <div className="grid gap-4">
           <div className="grid gap-1.5">
