@@ -21,10 +21,11 @@ def test_prices_are_seen_over_time_and_in_depth(web: Web, provider_page: Page) -
 
     # The chart is drawn, within the page's policy; its range is in the address.
     expect(page.locator(".uplot canvas")).to_have_count(2)
-    page.get_by_role("group", name="Time range").get_by_role("button", name="1 h").click()
+    hour = page.get_by_role("group", name="Time range").get_by_role("button", name="1 h")
+    hour.click()
     expect(page).to_have_url(re.compile(r"range=1h"))
     page.reload()
-    expect(page.get_by_role("button", name="1 h")).to_have_attribute("aria-pressed", "true")
+    expect(hour).to_have_attribute("aria-pressed", "true")
     price = page.get_by_role("group", name=re.compile(r"^Spot price: chart"))
     price.press("Home")
     price.press("ArrowRight")
