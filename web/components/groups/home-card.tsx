@@ -49,7 +49,7 @@ function Arrived({ home }: { home: Schemas["HomeView"] }) {
       )}
       {home.files !== null && home.files !== undefined && (
         <Fact name="Brought">
-          {count(home.items ?? 0)} items, {count(home.files)} files, {bytes(home.bytes ?? 0)}
+          {many(home.items ?? 0, "item")}, {many(home.files, "file")}, {bytes(home.bytes ?? 0)}
         </Fact>
       )}
       {(home.path ?? home.folder) && (
@@ -62,6 +62,10 @@ function Arrived({ home }: { home: Schemas["HomeView"] }) {
       )}
     </Facts>
   );
+}
+
+function many(number: number, word: string): string {
+  return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 }
 
 function useReturnHome(group: Group) {

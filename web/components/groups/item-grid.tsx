@@ -57,7 +57,8 @@ export function ItemGrid({ items }: { items: ItemState[] }) {
     if (move === undefined) return;
     event.preventDefault();
     setByKey(true);
-    setAt((before) => Math.min(cells.count - 1, Math.max(0, before === null ? 0 : before + move)));
+    const first = event.key === "End" ? cells.count - 1 : 0;
+    setAt((before) => Math.min(cells.count - 1, Math.max(0, before === null ? first : before + move)));
   };
   const marker = useRef<HTMLSpanElement>(null);
   useEffect(() => {
