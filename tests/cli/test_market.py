@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from computepool.cli import market as market_commands
+from computepool.cli import watching
 from computepool.core.money import CREDIT
+from computepool.protocol.mesh import AttemptUsage
 from computepool.sdk import BadRequest, NotFound, Pool, connect
 from computepool.sdk.config import Config, save_config
 from computepool.testing.processes import RealPool, wait_until
@@ -154,7 +156,7 @@ def test_the_sdk_takes_exact_amounts_only(pool: Pool) -> None:
 
 
 def test_pictures_of_prices() -> None:
-    spark = market_commands._sparkline
+    spark = market_commands.sparkline
     assert spark([]) == ""
     assert spark([5, 5, 5]) == "▁▁▁"
     assert spark([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
@@ -166,3 +168,45 @@ def test_pictures_of_prices() -> None:
     ]
     assert market_commands._range([None, 3 * CREDIT, CREDIT]) == "1.00 - 3.00"
     assert (market_commands._range([None]), market_commands._range([])) == ("any", "")
+
+
+def test_the_mesh_in_numbers_and_places(pool: Pool, run: Run) -> None:
+    fields = dict(row for row in cells(run("mesh")))
+    assert (fields["nodes online"], fields["cores busy"]) == ("1 of 1", "0 of 2")
+    assert reply(run("mesh", "--json"))["nodes_online"] == 1
+    [line] = cells(run("mesh", "--nodes"))
+    assert line[:5] == ["studio-3", "admin", "cpu", "India", "active"]
+    [node] = reply(run("mesh", "--nodes", "--json"))["nodes"]
+    assert node["mine"]
+    assert "A node came online: cpu, India" in [item.sentence for item in pool.mesh.activity()]
+    assert [(zone.tier, zone.region) for zone in pool.market.chart("1h").zones] == [("cpu", "in")]
+
+
+def test_usage_of_a_job_that_was_too_short(pool: Pool, run: Run) -> None:
+    job_id = pool.submit(abs, -3).job_id
+    pool.jobs.result(job_id)
+    assert "two seconds" in run("jobs", "usage", job_id).err
+    assert reply(run("jobs", "usage", job_id, "--json"))["attempts"][0]["at_ms"] == []
+
+
+def test_how_a_curve_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = {"cpu_percent": [*range(200)], "rss_mb": [5] * 200, "processes": [1] * 200}
+    times = [1_000 * number for number in range(200)]
+    watching._print_attempt(
+        AttemptUsage(
+            attempt_id="job_1-1",
+            number=1,
+            node_id="n",
+            state="running",
+            live=True,
+            step_ms=0,
+            at_ms=times,
+            **columns,
+        )
+    )
+    header, cpu, *_ = capsys.readouterr().out.splitlines()
+    assert header == "try 1 on n, running, 3.3 min"
+    name, curve, last, most = cpu.split("\t")
+    assert (name, last, most) == ("CPU", "199 %", "199 %")
+    assert len(curve) <= 60
+    assert (curve[0], curve[-1]) == ("▁", "█")
