@@ -28,7 +28,7 @@ export function ZoneStats({ zone }: { zone: ZoneMarket | undefined }) {
       <Stat name="In the last hour" hint={`from ${credits(zone.hour_ago)}`}>
         <Change share={changeOf(zone)} />
       </Stat>
-      <Stat name="Reference" hint={`between ${credits(zone.low)} and ${credits(zone.high)}`}>
+      <Stat name="Reference" hint={`${credits(zone.low)} to ${credits(zone.high)}`}>
         <Money micro={zone.reference} />
       </Stat>
       <Stat name="Wanted of offered" hint={`${count(zone.nodes)} ${zone.nodes === 1 ? "node" : "nodes"} here`}>

@@ -62,6 +62,7 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
       title: "Used",
       width: "5.5rem",
       right: true,
+      from: "sm",
       sort: (row) => row.utilisation_ppm,
       cell: (row) => ppm(row.utilisation_ppm),
     },

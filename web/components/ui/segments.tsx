@@ -23,7 +23,7 @@ export function Segments({
           aria-pressed={option.value === value}
           onClick={() => onChange(option.value)}
           className={classes(
-            "min-h-8 rounded-md px-3 font-medium text-sm",
+            "min-h-8 whitespace-nowrap rounded-md px-3 font-medium text-sm",
             option.value === value ? "bg-surface text-ink shadow-sm" : "text-muted hover:text-ink",
           )}
         >
