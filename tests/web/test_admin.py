@@ -67,7 +67,7 @@ def test_prices_change_by_versions_and_nobody_overwrites_another(
     allow(other, "status of 409")
     other.get_by_label("Rate of cpu", exact=True).fill("0.81")
     other.get_by_role("button", name="Put them in force").click()
-    expect(other.get_by_role("alert")).to_be_visible()
+    expect(other.get_by_role("alert").filter(has_text="meanwhile")).to_be_visible()
     other.get_by_role("button", name=re.compile("Put my changes onto version")).click()
     other.get_by_role("button", name="Put them in force").click()
     expect(other.get_by_role("heading", name=f"Prices, version {first.version + 2}")).to_be_visible()

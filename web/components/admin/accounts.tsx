@@ -62,7 +62,7 @@ function columns(open: (id: string) => void): Column<Account>[] {
     {
       key: "name",
       title: "Name",
-      width: "minmax(8rem,2fr)",
+      width: "minmax(6rem,2fr)",
       cell: (account) => (
         <button
           type="button"
@@ -76,7 +76,7 @@ function columns(open: (id: string) => void): Column<Account>[] {
     {
       key: "roles",
       title: "Roles",
-      width: "minmax(9rem,2fr)",
+      width: "minmax(12.5rem,2fr)",
       cell: (account) => (
         <span className="inline-flex gap-1.5">
           {account.roles.map((role) => (
