@@ -30,7 +30,7 @@ def test_prices_are_seen_over_time_and_in_depth(web: Web, provider_page: Page) -
     price.press("Home")
     price.press("ArrowRight")
     figure = page.get_by_role("figure").filter(has_text="Spot price")
-    expect(figure.get_by_text(re.compile(r"\d{4}, \d\d:\d\d:\d\d"))).to_be_visible()
+    expect(figure.get_by_text(re.compile(r"^\d+ \w+ \d{4}, \d\d:\d\d:\d\d\s*$"))).to_be_visible()
     figure.get_by_text("As a table").click()
     expect(figure.get_by_role("columnheader", name="Spot")).to_be_visible()
     page.get_by_role("button", name="Regions of cpu").click()

@@ -13,7 +13,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "name",
     title: "Node",
-    width: "minmax(9rem,2fr)",
+    width: "minmax(8rem,2fr)",
     sort: (node) => node.name,
     cell: (node) => (
       <Link href={`/nodes?id=${encodeURIComponent(node.id)}`} className="link">
@@ -24,7 +24,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "owner",
     title: "Owner",
-    width: "minmax(6rem,1fr)",
+    width: "minmax(5rem,1fr)",
     from: "lg",
     sort: (node) => node.owner_name,
     cell: (node) => (node.mine ? "you" : node.owner_name),
@@ -44,7 +44,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "kind",
     title: "Kind",
-    width: "minmax(9.5rem,1fr)",
+    width: "minmax(9.6rem,1fr)",
     from: "xl",
     sort: (node) => node.family,
     cell: (node) => node.family,
@@ -70,7 +70,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "ram",
     title: "RAM",
-    width: "5.5rem",
+    width: "6.2rem",
     right: true,
     from: "lg",
     sort: (node) => node.ram_mb,
@@ -79,7 +79,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "vram",
     title: "VRAM",
-    width: "6rem",
+    width: "6.2rem",
     right: true,
     from: "md",
     sort: (node) => node.vram_mb,
@@ -88,7 +88,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "running",
     title: "Running",
-    width: "7rem",
+    width: "6.6rem",
     right: true,
     sort: (node) => node.running,
     cell: (node) => count(node.running),
@@ -96,7 +96,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "state",
     title: "State",
-    width: "7.5rem",
+    width: "7rem",
     from: "sm",
     sort: (node) => node.state,
     cell: (node) => <StateBadge state={node.state} />,
