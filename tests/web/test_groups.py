@@ -112,12 +112,9 @@ def test_ten_thousand_items_are_seen_at_once_and_cancelled_with_a_question(
         re.compile("1succeeded9,999expected")
     )
     table = page.get_by_role("table", name="Items: all")
-    table.focus()
-    for _ in range(4):
-        table.press("End")
-        page.wait_for_function(
-            "e => e.scrollTop + e.clientHeight > e.scrollHeight - 5", arg=table.element_handle()
-        )
+    for rows in ("401", "601"):  # more come as one scrolls
+        table.evaluate("table => { table.scrollTop = table.scrollHeight }")
+        expect(table).to_have_attribute("aria-rowcount", rows)
     page.get_by_role("button", name="Cancel the rest").click()
     page.get_by_role("button", name="Cancel it").click()
     expect(page.get_by_text("Complete: everything")).to_be_visible()
