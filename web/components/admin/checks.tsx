@@ -10,6 +10,7 @@ import { Ago } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
 import { count, duration } from "@/lib/format";
+import { ByWhom } from "./by-whom";
 
 type Check = Schemas["CheckView"];
 type Rule = Schemas["RuleView"];
@@ -60,7 +61,11 @@ function Outcome({ check }: { check: Check }) {
         <Progress value={(check.done ?? 0) / rules.length} label="Rules looked at" />
       )}
       <p className="text-muted text-sm">
-        {check.asked_by && `Asked by ${check.asked_by}, `}
+        {check.asked_by && (
+          <>
+            Asked by <ByWhom id={check.asked_by} />,{" "}
+          </>
+        )}
         <Ago ms={check.started_at_ms} />
         {check.started_at_ms && check.finished_at_ms ? `, took ${duration(check.finished_at_ms - check.started_at_ms)}` : ""}
       </p>

@@ -9,6 +9,7 @@ import { Notice } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { $api } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
+import { ByWhom } from "./by-whom";
 import { PriceChanges } from "./price-changes";
 import { type Changes, differences, numberOf, type PriceTable, request, withChanges, written } from "./price-table";
 import { RateFields } from "./rate-fields";
@@ -50,8 +51,8 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
         {newest.version > basis.version && (
           <Notice tone="warn">
             <p>
-              {newest.created_by || "Somebody"} has put version {newest.version} in force meanwhile. Yours is made from version{" "}
-              {basis.version} and would be refused.
+              <ByWhom id={newest.created_by || "Somebody"} /> has put version {newest.version} in force meanwhile. Yours is made
+              from version {basis.version} and would be refused.
             </p>
             <Button
               small

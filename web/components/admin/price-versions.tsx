@@ -6,6 +6,7 @@ import { Dialog } from "@/components/ui/dialog";
 import { Loaded, SkeletonRows } from "@/components/ui/states";
 import { Moment } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
+import { ByWhom } from "./by-whom";
 import { PriceChanges } from "./price-changes";
 import { differences, written } from "./price-table";
 
@@ -49,7 +50,7 @@ function One({ version, before, compare }: OneProps) {
       <div>
         <span className="font-medium">Version {version.version}</span>
         <p className="text-muted text-sm">
-          <Moment ms={version.created_at_ms} />, by {version.created_by}
+          <Moment ms={version.created_at_ms} />, by <ByWhom id={version.created_by} />
         </p>
       </div>
       {before && (

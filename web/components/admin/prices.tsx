@@ -5,6 +5,7 @@ import { Card, Fact, Facts } from "@/components/ui/card";
 import { Loaded, SkeletonRows } from "@/components/ui/states";
 import { Moment, Money } from "@/components/ui/values";
 import { $api } from "@/lib/api/client";
+import { ByWhom } from "./by-whom";
 import { PriceEdit } from "./price-edit";
 import { feePercent, type PriceTable, rate } from "./price-table";
 import { PriceVersions } from "./price-versions";
@@ -62,7 +63,11 @@ function InForce({ table, edit }: { table: PriceTable; edit: () => void }) {
           <Fact name="Economy">{table.economy}</Fact>
           <Fact name="In force since">
             {table.created_at_ms ? <Moment ms={table.created_at_ms} /> : "the beginning"}
-            {table.created_by && `, by ${table.created_by}`}
+            {table.created_by && (
+              <>
+                , by <ByWhom id={table.created_by} />
+              </>
+            )}
           </Fact>
         </Facts>
         <Rates title="Tiers" rates={table.tiers} />
