@@ -118,7 +118,9 @@ function Levels({ zone }: { zone: ZoneMarket }) {
   ];
   return (
     <details className="text-sm">
-      <summary className="w-fit text-muted hover:text-ink">As a table ({count(rows.length)} levels)</summary>
+      <summary className="w-fit text-muted hover:text-ink">
+        As a table ({count(rows.length)} {rows.length === 1 ? "level" : "levels"})
+      </summary>
       <table className="mt-2 w-full border-collapse text-left">
         <thead>
           <tr className="text-muted">

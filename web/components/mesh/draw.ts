@@ -80,7 +80,7 @@ interface Dot {
   palette: Palette;
 }
 
-/** Hollow: it takes no new work. A ring: something runs there. A dark edge: a node of one's own. */
+/** Hollow: it takes no new work. A ring: something runs there. A strong edge: a node of one's own. */
 function drawDot(context: CanvasRenderingContext2D, { mark, node, palette }: Dot) {
   const family = familyOf(node.family);
   const outline = SHAPES[family] as Path2D;

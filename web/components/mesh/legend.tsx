@@ -31,7 +31,7 @@ export function Legend({ nodes }: { nodes: MeshNode[] }) {
         ))}
       </ul>
       <p className="text-muted">
-        Larger: more capacity. Ringed: work runs there. Hollow: takes no new work. Dark edge: yours. A number: so many nodes.
+        Larger: more capacity. Ringed: work runs there. Hollow: takes no new work. Strong edge: yours. A number: so many nodes.
       </p>
     </div>
   );

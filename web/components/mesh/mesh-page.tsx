@@ -50,7 +50,7 @@ export function MeshPage() {
           </div>
           <Legend nodes={shown} />
         </Card>
-        <div className="grid min-w-0 gap-5 xl:grid-rows-[minmax(20rem,1fr)_auto]">
+        <div className="flex min-w-0 flex-col gap-5">
           <Ticker />
           <Unplaced nodes={shown} />
         </div>

@@ -32,7 +32,7 @@ export function Ticker() {
         </IconButton>
       }
       flush
-      className="flex flex-col [&>div]:grow"
+      className="flex grow flex-col [&>div]:grow"
     >
       <div
         role="log"

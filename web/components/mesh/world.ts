@@ -28,14 +28,14 @@ export async function loadAtlas(): Promise<Atlas> {
   return { land: feature(topology, land), borders: mesh(topology, countries, (one, other) => one !== other) };
 }
 
-const MARGIN = 6;
+const MARGIN = 12;
 const RADIANS = Math.PI / 180;
 /** Where people live: Antarctica would take a fifth of the room. */
 const SHOWN = {
   type: "MultiPoint" as const,
   coordinates: [
-    [-167, 40],
-    [180, 40],
+    [-172, 0],
+    [180, 0],
     [0, 78],
     [0, -54],
   ],
