@@ -55,7 +55,7 @@ async def _run(hub: Hub, asked_by: str) -> None:
         broken = [rule for rule in hub.check.rules if rule.state == "broken"]
         count = len(hub.check.rules)
         sentence = f"All {count} rules hold." if not broken else f"{len(broken)} of {count} rules are broken."
-        await hub.store.write(lambda tx: _tell(tx, asked_by, sentence, broken))
+        await hub.store.write(lambda tx: _tell(tx, asked_by, sentence, broken=broken))
         _end(hub, state="done", sentence=sentence, broken=len(broken))
     except Exception as error:
         logger.exception("check.failed")
@@ -68,7 +68,7 @@ def _end(hub: Hub, **said: object) -> None:
     hub.check = hub.check.model_copy(update={"finished_at_ms": hub.now_ms(), **said})
 
 
-def _tell(tx: Tx, asked_by: str, sentence: str, broken: list[RuleView]) -> None:
+def _tell(tx: Tx, asked_by: str, sentence: str, *, broken: list[RuleView]) -> None:
     data = json.dumps({"sentence": sentence, "broken": [rule.rule for rule in broken]})
     tx.emit(actor=asked_by, action="hub.checked", reason="broken" if broken else "holds", data=data)
 

@@ -148,7 +148,7 @@ async def _node(hub: Hub, principal: Principal, known: _Joined) -> JoinedNode:
         _poll(view, known),
         _sandbox(view, known),
         _hardware(hub, view),
-        await _ready(hub, principal, view, known),
+        await _ready(hub, principal, view, known=known),
         _job(view, known),
     ]
     complete = all(step.state != "waiting" for step in steps)
@@ -187,7 +187,7 @@ def _hardware(hub: Hub, view: NodeView) -> JoinStep:
     return _step("hardware", "The hub asks for it within seconds; it takes a moment on an idle machine.")
 
 
-async def _ready(hub: Hub, principal: Principal, view: NodeView, known: _Joined) -> JoinStep:
+async def _ready(hub: Hub, principal: Principal, view: NodeView, *, known: _Joined) -> JoinStep:
     if known.polled_ms is None:
         return _step("ready", "Comes after the steps before it.")
     session = hub.registry.get(view.id)
