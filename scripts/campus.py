@@ -59,11 +59,10 @@ with open("outputs/result.json", "w") as file:
     json.dump({"answer": 42}, file)
 print("wrote three files")
 """
-SWEEP = """import os, sys, time
-number = int(os.environ.get("COMPUTEPOOL_ITEM", "0"))
-time.sleep(0.02)
-print("item", number)
-sys.exit(1 if number % 17 == 5 else 0)
+SWEEP = """import random, sys, time
+time.sleep(1.5)
+print("loss", random.random())
+sys.exit(1 if random.random() < 0.06 else 0)
 """
 
 
@@ -129,7 +128,9 @@ class Campus:
     def until(self, job_id: str, state: str) -> None:
         path = f"/jobs/{job_id}"
         try:
-            wait_until(lambda: self.people["ann"].get(path).json()["state"] == state, 60, f"{job_id} {state}")
+            wait_until(
+                lambda: self.people["ann"].get(path).json()["state"] == state, 180, f"{job_id} {state}"
+            )
         except TimeoutError:
             print(self.people["ann"].get(path).text, self.people["ann"].get(f"{path}/why").text)
             raise

@@ -57,8 +57,9 @@ def main() -> None:
     with RealPool(**_LIVELY) as real, sync_playwright() as playwright:
         real.start_hub()
         campus = Campus(real)
+        # On a busy machine it takes its time; the jobs wait for it.
+        real.start_agent(name="workshop", region="in-south", cores=4, sandbox="namespace", online=False)
         with campus.nodes() as nodes:
-            real.start_agent(name="workshop", region="in-south", cores=4, sandbox="namespace")
             ids = {**campus.work(), "node": nodes[0]}
             campus.money()
             _let_run(campus, ids["running"])
