@@ -6,7 +6,7 @@ import type { HubInfo } from "@/lib/session";
 export function FirstRun({ hub }: { hub: HubInfo }) {
   return (
     <section className="panel grid gap-4 p-6">
-      <h2 className="text-2xl">Welcome to {hub.name}</h2>
+      <h1>Welcome to {hub.name}</h1>
       <p>
         This is a hub of ComputePool: people lend their idle machines to it, and others run their jobs on them. It has just been
         set up, and nobody has signed in yet.

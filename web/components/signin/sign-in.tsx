@@ -70,7 +70,7 @@ function Door({ hub, account, code }: { hub: HubInfo; account: Account | null; c
   return (
     <>
       {hub.setup && <FirstRun hub={hub} />}
-      <Panel title={hub.setup ? "Then sign in" : `Sign in to ${hub.name}`}>
+      <Panel title={hub.setup ? "Then sign in" : `Sign in to ${hub.name}`} second={hub.setup}>
         <ByHand />
         {!hub.setup && <HowToGetIn hub={hub} />}
       </Panel>
@@ -78,10 +78,10 @@ function Door({ hub, account, code }: { hub: HubInfo; account: Account | null; c
   );
 }
 
-function Panel({ title, children }: { title: string; children: ReactNode }) {
+function Panel({ title, second = false, children }: { title: string; second?: boolean | undefined; children: ReactNode }) {
   return (
     <section className="panel grid gap-4 p-6">
-      <h1>{title}</h1>
+      {second ? <h2>{title}</h2> : <h1>{title}</h1>}
       {children}
     </section>
   );
