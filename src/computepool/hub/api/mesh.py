@@ -36,14 +36,14 @@ async def get_mesh_nodes(
     if_none_match: Annotated[str, Header(max_length=2_000, description="`ETag` of the answer you have")] = "",
 ) -> Response:
     packed = "gzip" in request.headers.get("accept-encoding", "")
-    body = await mesh.nodes_json(hub, principal, packed=packed)
-    tag = mesh.tag(hub, principal)
+    known = [word.strip() for word in if_none_match.split(",")]
+    tag, body = await mesh.nodes_json(hub, principal, packed=packed, known=known)
     headers = {
         "ETag": tag,
         "Cache-Control": "private, no-cache",
         "Vary": "Accept-Encoding, Authorization, Cookie",
     }
-    if tag in (word.strip() for word in if_none_match.split(",")):
+    if body is None:
         return Response(status_code=304, headers=headers)
     encoding = {"Content-Encoding": "gzip"} if packed else {}
     return Response(body, media_type="application/json", headers={**headers, **encoding})

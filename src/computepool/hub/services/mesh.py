@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from computepool.core.noderecord import Free
 from computepool.core.places import place_of
@@ -42,15 +42,19 @@ async def show(hub: Hub) -> MeshView:
     return hub.mesh.view
 
 
-def tag(hub: Hub, principal: Principal) -> str:
-    """Names the list as this account sees it."""
-    return f'W/"{_version(hub)}.{principal.account_id}"'
+async def nodes_json(
+    hub: Hub, principal: Principal, *, packed: bool, known: Collection[str]
+) -> tuple[str, bytes | None]:
+    """The list's tag, and the list as JSON, `packed` with gzip; nothing where the tag is known already.
 
-
-async def nodes_json(hub: Hub, principal: Principal, *, packed: bool) -> bytes:
-    """The list as JSON, `packed` with gzip. Lines are made again only for nodes that changed."""
+    Lines are made again only for nodes that changed.
+    """
     await _look(hub)
+    # Both now: while a list is packed, the next one may be made.
     version = _version(hub)
+    tag = f'W/"{version}.{principal.account_id}"'
+    if tag in known:
+        return tag, None
     key = version, f"{principal.account_id}{'.gz' if packed else ''}"
     body = hub.mesh.bodies.get(key)
     if body is None:
@@ -61,7 +65,7 @@ async def nodes_json(hub: Hub, principal: Principal, *, packed: bool) -> bytes:
         hub.mesh.bodies[key] = body
         while len(hub.mesh.bodies) > BODIES_MAX:
             hub.mesh.bodies.popitem(last=False)
-    return body
+    return tag, body
 
 
 def _version(hub: Hub) -> str:
