@@ -2,7 +2,7 @@
 import type { Route } from "next";
 import Link from "next/link";
 import { StateBadge } from "@/components/ui/badge";
-import { Card, Fact, Facts } from "@/components/ui/card";
+import { Card, Fact } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { Empty } from "@/components/ui/states";
 import { Moment, Money, Took } from "@/components/ui/values";
@@ -54,9 +54,9 @@ function One({ attempt, jobError }: { attempt: Attempt; jobError: string | null 
       }
       aside={<StateBadge state={attempt.state} />}
     >
-      <Facts columns={3}>
+      <dl className="grid grid-cols-2 gap-x-6 gap-y-3 lg:grid-cols-4">
         <Fact name="Given to the node">
-          <Moment ms={attempt.leased_at_ms} />
+          <Ago ms={attempt.leased_at_ms} />
         </Fact>
         <Fact name="Prepared, then ran">
           <Took fromMs={attempt.leased_at_ms} toMs={attempt.started_at_ms ?? attempt.finished_at_ms} />
@@ -93,7 +93,7 @@ function One({ attempt, jobError }: { attempt: Attempt; jobError: string | null 
             )}
           </>
         )}
-      </Facts>
+      </dl>
       {attempt.error && attempt.error !== jobError && !attempt.error.startsWith(SEALED) && (
         <div className="mt-4">
           <Code label={`Error of attempt ${attempt.number}`} text={attempt.error} wrap />

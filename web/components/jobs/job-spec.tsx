@@ -1,7 +1,7 @@
 "use client";
 import type { Route } from "next";
 import { ButtonLink } from "@/components/ui/button";
-import { Card, Fact, Facts } from "@/components/ui/card";
+import { Card, Fact } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { Money } from "@/components/ui/values";
 import { hubUrl, type Schemas } from "@/lib/api/client";
@@ -25,7 +25,7 @@ export function JobSpec({ job }: { job: JobDetail }) {
         </div>
       </Card>
       <Card title="What it needs">
-        <Facts columns={3}>
+        <dl className="grid grid-cols-2 gap-x-6 gap-y-3 md:grid-cols-3">
           <NeedFacts needs={spec.needs} />
           <Fact name="Longest run">{duration(spec.timeout_s * 1000)}</Fact>
           <Fact name="Most it may cost">
@@ -43,14 +43,14 @@ export function JobSpec({ job }: { job: JobDetail }) {
             {spec.seal_to ? <span className="break-all font-mono text-sm">to {spec.seal_to}</span> : "no"}
           </Fact>
           <Words name="Labels" words={spec.labels} />
-        </Facts>
+        </dl>
       </Card>
       <Card title="Its surroundings">
-        <Facts columns={3}>
+        <dl className="grid grid-cols-2 gap-x-6 gap-y-3 md:grid-cols-3">
           <Words name="Packages" words={spec.dependencies} none="none besides Python’s own" />
           <Words name="Variables (names only)" words={Object.keys(spec.env)} none="none" />
           <Words name="May reach" words={spec.net} none="no network" />
-        </Facts>
+        </dl>
       </Card>
     </div>
   );

@@ -23,7 +23,7 @@ export function JobSummary({ job }: { job: JobDetail }) {
           <span className="num shrink-0 font-medium">{percent(job.progress)}</span>
         </div>
       )}
-      <dl className="grid grid-cols-2 gap-x-6 gap-y-3 md:grid-cols-3 xl:grid-cols-5">
+      <dl className="grid grid-cols-2 gap-x-6 gap-y-3 lg:grid-cols-4">
         <Fact name="Submitted">
           <Ago ms={job.created_at_ms} />
           {job.account_id !== account.id && <span className="text-muted"> by {job.account_name ?? job.account_id}</span>}

@@ -10,7 +10,7 @@ import { findLines, type LogLine } from "./log-lines";
 import { LogTools, type LogWishes } from "./log-tools";
 import type { Logs } from "./use-logs";
 
-const LINE_PX = 20;
+const LINE_PX = 20; // as in the classes of a line, whatever the size of the page's letters
 const AT_END_PX = 40;
 
 interface LogViewProps {
@@ -140,7 +140,7 @@ interface LineProps {
 function Line({ line, index, measure, wishes, words, isCurrent }: LineProps) {
   if (line.stream === "mark") {
     return (
-      <div ref={measure} data-index={index} className="flex h-5 items-center gap-3 px-4 font-sans text-muted text-sm">
+      <div ref={measure} data-index={index} className="flex h-[20px] items-center gap-3 px-4 font-sans text-muted text-sm">
         {line.text} <span aria-hidden="true" className="h-px grow bg-line" />
       </div>
     );
@@ -151,7 +151,7 @@ function Line({ line, index, measure, wishes, words, isCurrent }: LineProps) {
       ref={measure}
       data-index={index}
       className={classes(
-        "flex min-h-5 pr-4 leading-5",
+        "flex min-h-[20px] pr-4 leading-[20px]",
         isError && "bg-warn-soft/60",
         isCurrent && "outline-2 outline-accent -outline-offset-2",
       )}

@@ -1,6 +1,6 @@
 "use client";
 import { Tabs as Radix } from "radix-ui";
-import type { ReactNode } from "react";
+import { type ReactNode, useEffect, useRef } from "react";
 
 export interface Tab {
   value: string;
@@ -21,9 +21,16 @@ export function Tabs({
   label: string;
 }) {
   const chosen = tabs.some((tab) => tab.value === value) ? value : tabs[0]?.value;
+  const list = useRef<HTMLDivElement>(null);
+  // On a narrow screen the chosen one may lie outside.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: when another one is chosen
+  useEffect(() => {
+    const tab = list.current?.querySelector<HTMLElement>("[data-state=active]");
+    if (list.current && tab) list.current.scrollLeft = tab.offsetLeft - (list.current.clientWidth - tab.offsetWidth) / 2;
+  }, [chosen]);
   return (
     <Radix.Root value={chosen} onValueChange={onChange} className="grid min-w-0 gap-4">
-      <Radix.List aria-label={label} className="flex gap-1 overflow-x-auto border-line border-b">
+      <Radix.List ref={list} aria-label={label} className="relative flex gap-1 overflow-x-auto border-line border-b">
         {tabs.map((tab) => (
           <Radix.Trigger
             key={tab.value}
