@@ -119,13 +119,16 @@ const COLUMNS: Column<Group>[] = [
   {
     key: "done",
     title: "Done",
-    width: "minmax(5rem,8rem)",
+    width: "minmax(4.5rem,9rem)",
     right: true,
     cell: (group) =>
       group.total > 0 ? (
-        <span title={percent((group.total - group.pending) / group.total)}>
-          {count(group.total - group.pending)} <span className="text-muted">/ {count(group.total)}</span>
-        </span>
+        <>
+          <span className="sm:hidden">{percent((group.total - group.pending) / group.total)}</span>
+          <span className="hidden sm:inline">
+            {count(group.total - group.pending)} <span className="text-muted">/ {count(group.total)}</span>
+          </span>
+        </>
       ) : (
         <span className="text-muted">–</span>
       ),

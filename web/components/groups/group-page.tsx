@@ -16,7 +16,7 @@ import { count, percent } from "@/lib/format";
 import { useParam } from "@/lib/use-params";
 import { groupState } from "./group-list";
 import { HomeCard } from "./home-card";
-import { ItemGrid } from "./item-grid";
+import { GridSpace, ItemGrid } from "./item-grid";
 import { ItemTable } from "./item-table";
 import { SaveMenu } from "./save-menu";
 import { Legend, StateBar } from "./state-bar";
@@ -60,7 +60,7 @@ export function GroupPage({ id }: { id: string }) {
       <Card title="Progress" aside={<Legend counts={found.counts} />}>
         <div className="grid grid-cols-1 gap-4">
           <StateBar counts={found.counts} total={found.total} label="Progress" />
-          <Grid id={id} />
+          <Grid id={id} total={found.total} />
         </div>
       </Card>
       <Lists group={found} />
@@ -104,10 +104,10 @@ function Counts({ group }: { group: Group }) {
   );
 }
 
-function Grid({ id }: { id: string }) {
+function Grid({ id, total }: { id: string; total: number }) {
   const states = useStates(id);
   return (
-    <Loaded query={states} skeleton={<Skeleton className="h-40" />}>
+    <Loaded query={states} skeleton={<GridSpace cells={total} />}>
       {(items) => (items.length > 0 ? <ItemGrid items={items} /> : <Empty title="No items yet." />)}
     </Loaded>
   );
@@ -116,10 +116,10 @@ function Grid({ id }: { id: string }) {
 function Lists({ group }: { group: Group }) {
   const [tab, setTab] = useParam("tab");
   const tabs = [
-    { value: "results", label: `Results ${count(group.succeeded)}`, which: "results" },
-    { value: "failures", label: `Failures ${count(group.failed)}`, which: "failures" },
-    { value: "waiting", label: `Waiting ${count(group.pending)}`, which: "waiting" },
-    { value: "all", label: "All items", which: "all" },
+    { value: "results", label: `Results ${count(group.succeeded)}`, which: "results", rows: group.succeeded },
+    { value: "failures", label: `Failures ${count(group.failed)}`, which: "failures", rows: group.failed },
+    { value: "waiting", label: `Waiting ${count(group.pending)}`, which: "waiting", rows: group.pending },
+    { value: "all", label: "All items", which: "all", rows: group.total },
   ] as const;
   return (
     <section aria-label="Items" className="min-w-0">
@@ -127,12 +127,12 @@ function Lists({ group }: { group: Group }) {
         label="Lists of items"
         value={tab}
         onChange={setTab}
-        tabs={tabs.map(({ value, label, which }) => ({
+        tabs={tabs.map(({ value, label, which, rows }) => ({
           value,
           label,
           content: (
             <Card flush>
-              <ItemTable groupId={group.id} which={which} />
+              <ItemTable groupId={group.id} which={which} about={rows} />
             </Card>
           ),
         }))}

@@ -93,6 +93,7 @@ export function ItemGrid({ items }: { items: ItemState[] }) {
           }}
           onMouseLeave={() => setAt(null)}
           onClick={open}
+          className="block"
           style={{ width: columns * step, height: rows * step }}
         />
         {chosen && at !== null && (
@@ -104,6 +105,18 @@ export function ItemGrid({ items }: { items: ItemState[] }) {
           />
         )}
       </div>
+    </div>
+  );
+}
+
+/** As high as the grid of so many cells will be, so that nothing jumps when it comes. */
+export function GridSpace({ cells }: { cells: number }) {
+  const box = useRef<HTMLDivElement>(null);
+  const { rows, step } = layoutFor(useWidth(box), cells);
+  return (
+    <div role="status" aria-label="Loading the grid" className="grid grid-cols-1 gap-2">
+      <p className="min-h-6 text-sm">&nbsp;</p>
+      <div ref={box} className="max-h-[30rem] min-h-8 animate-pulse rounded-md bg-line/70" style={{ height: rows * step }} />
     </div>
   );
 }

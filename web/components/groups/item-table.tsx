@@ -20,26 +20,40 @@ const NOTHING: Record<Which, string> = {
   waiting: "Nothing waits: everything is over.",
 };
 
-export function ItemTable({ groupId, which }: { groupId: string; which: Which }) {
+const ROW = 52;
+const HEAD = 38;
+const HIGH = 544;
+
+/** `about`: how many there are, for the space that is kept free until they come. */
+export function ItemTable({ groupId, which, about }: { groupId: string; which: Which; about: number }) {
   const items = useItems(groupId, which);
   const { rows, more } = useRows(items, (page) => page.items);
   const why = useWhy(groupId, which === "waiting");
   const columns = useMemo(() => columnsOf(which, why), [which, why]);
   return (
-    <Loaded query={items} skeleton={<SkeletonRows rows={6} />}>
+    <Loaded query={items} skeleton={<Space rows={about} />}>
       {() => (
         <DataTable
           label={`Items: ${which}`}
           columns={columns}
           rows={rows}
           rowKey={(item) => item.job_id ?? `key ${item.key}`}
-          rowHeight={52}
-          height="34rem"
+          rowHeight={ROW}
+          height={`${HIGH}px`}
           more={more}
           empty={<Empty title={NOTHING[which]} />}
         />
       )}
     </Loaded>
+  );
+}
+
+function Space({ rows }: { rows: number }) {
+  const height = rows === 0 ? 172 : Math.min(HIGH, HEAD + rows * ROW);
+  return (
+    <div className="overflow-hidden" style={{ height }}>
+      <SkeletonRows rows={Math.min(12, rows)} />
+    </div>
   );
 }
 
@@ -102,7 +116,7 @@ function columnsOf(which: Which, why: Map<string, string>): Column<GroupItem>[] 
 const KEY: Column<GroupItem> = {
   key: "key",
   title: "Key",
-  width: "minmax(8rem,2fr)",
+  width: "minmax(8rem,1fr)",
   cell: (item) => {
     const name = item.key ?? item.job_id ?? "";
     const many = item.bundled > 1 ? ` · ${count(item.bundled)} items` : "";

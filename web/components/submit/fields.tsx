@@ -72,7 +72,7 @@ export function Machine(props: FieldsProps) {
   );
   return (
     <Section title="Machine" said={line} wrong={has(errors, MACHINE)}>
-      <div className="grid gap-4 sm:grid-cols-3">
+      <div className="grid grid-cols-2 gap-4 sm:grid-cols-3">
         <TextField label="Cores" inputMode="decimal" placeholder="1" {...text("cores")} />
         <TextField label="RAM" placeholder="256MB" hint="4, 4GB, 512MB" {...text("ram")} />
         <TextField label="Disk" placeholder="256MB" {...text("disk")} />
@@ -147,7 +147,7 @@ export function Time(props: FieldsProps) {
   ];
   return (
     <Section title="Time and tries" said={said(form, pairs, "at most an hour, one try")} wrong={has(errors, TIME)}>
-      <div className="grid gap-4 sm:grid-cols-3">
+      <div className="grid grid-cols-2 gap-4 sm:grid-cols-3">
         <TextField label="Time limit" placeholder="1h" hint="90, 10m, 2h" {...text("timeout")} />
         <TextField label="Retries" inputMode="numeric" placeholder="0" hint="After a failure of its own" {...text("retries")} />
         <TextField

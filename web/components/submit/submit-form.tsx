@@ -95,7 +95,7 @@ export function SubmitForm() {
           <Trust {...section} />
         </Card>
       </div>
-      <div className="grid min-w-0 gap-5 xl:sticky xl:top-5">
+      <div className="contents xl:sticky xl:top-5 xl:grid xl:min-w-0 xl:gap-5">
         <QuotePanel asked={asked} />
         {submission.refusal && !place && (
           <Notice tone="bad">
