@@ -5,7 +5,7 @@ import { StateBadge } from "@/components/ui/badge";
 import { Card, Fact } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { Empty } from "@/components/ui/states";
-import { Moment, Money, Took } from "@/components/ui/values";
+import { Ago, Money, Took } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
 import { bytes, duration, megabytes } from "@/lib/format";
 import type { JobDetail } from "./job-page";
