@@ -181,20 +181,31 @@ def test_a_cluster_opens_as_one_comes_closer(web: Web, open_page: OpenPage) -> N
     [first, *_] = draws(page, nodes=len(crowd))
     assert first["marks"] < len(crowd)
     world = page.get_by_role("application")
+    said = page.get_by_text(
+        f"{len(crowd)} nodes", exact=True
+    )  # above the map, and beside the mark that is chosen
+    expect(said).to_have_count(1)
     world.press("n")
-    expect(page.get_by_text(f"{len(crowd)} nodes", exact=True).first).to_be_visible()
+    expect(said).to_have_count(2)
     world.press("Enter")
     page.wait_for_function("marks => window.__draws.at(-1).marks > marks", arg=first["marks"])
     closer = page.evaluate("window.__draws.at(-1).marks")
     page.get_by_role("button", name="Show the whole world").click()
     page.wait_for_function("marks => window.__draws.at(-1).marks < marks", arg=closer)
 
-    # By the mouse: to the middle of the crowd, and the wheel.
-    box = world.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.mouse.wheel(0, -600)
+    # By the mouse: the mark stands beside the panel that the keyboard showed.
+    world.press("n")
+    beside = said.last.locator("xpath=..").bounding_box()
+    assert beside is not None
+    world.press("Escape")
+    expect(said).to_have_count(1)
+    page.mouse.move(beside["x"] + beside["width"] + 32, beside["y"] + 24)
+    expect(said).to_have_count(2)
+    page.mouse.down()
+    page.mouse.up()
     expect(page.get_by_role("button", name="Zoom out")).to_be_enabled()
+    page.mouse.wheel(0, 5_000)
+    expect(page.get_by_role("button", name="Zoom out")).to_be_disabled()
 
     # Another theme is another picture.
     picture = "() => document.querySelector('[role=application] canvas').toDataURL()"
