@@ -1,15 +1,10 @@
 "use client";
 // All that can be asked for beside the work itself, in parts.
 import { CheckField, SelectField, TextArea, TextField } from "@/components/ui/field";
-import type { Errors, FieldName, Form } from "./form";
+import { Choices, type FieldsProps, has, said, useText } from "./field-parts";
+import type { FieldName } from "./form";
 import { Section } from "./section";
 import { useSuggestions } from "./suggestions";
-
-export interface FieldsProps {
-  form: Form;
-  errors: Errors;
-  change: (fields: Partial<Form>) => void;
-}
 
 const MACHINE: FieldName[] = ["cores", "ram", "disk", "gpus", "vram", "tiers"];
 const WHERE: FieldName[] = [
@@ -29,30 +24,6 @@ const MONEY: FieldName[] = ["maxPrice", "budget"];
 const TRUST: FieldName[] = ["verify", "compare"];
 const TOGETHER: FieldName[] = ["name", "runs", "group", "after"];
 const SURROUNDINGS: FieldName[] = ["dependencies", "env", "net"];
-
-/** A text field of the form, by its name. */
-function useText({ form, errors, change }: FieldsProps) {
-  return (name: FieldName) => ({
-    value: String(form[name]),
-    error: errors[name],
-    onChange: (event: { target: { value: string } }) => change({ [name]: event.target.value }),
-    autoComplete: "off",
-    spellCheck: false,
-  });
-}
-
-function has(errors: Errors, names: FieldName[]): boolean {
-  return names.some((name) => errors[name]);
-}
-
-/** What is filled in of these, shortly. */
-function said(form: Form, parts: [FieldName, string][], nothing: string): string {
-  const found = parts.flatMap(([name, word]) => {
-    const value = form[name];
-    return value === "" || value === false ? [] : value === true ? [word] : [`${word} ${String(value).replaceAll("\n", ", ")}`];
-  });
-  return found.join(" · ") || nothing;
-}
 
 export function Machine(props: FieldsProps) {
   const { form, errors } = props;
@@ -300,15 +271,5 @@ export function Surroundings(props: FieldsProps) {
         {...text("net")}
       />
     </Section>
-  );
-}
-
-function Choices({ id, values }: { id: string; values: string[] }) {
-  return (
-    <datalist id={id}>
-      {values.map((value) => (
-        <option key={value} value={value} />
-      ))}
-    </datalist>
   );
 }

@@ -8,7 +8,7 @@ import { TextArea, TextField } from "@/components/ui/field";
 import { Segments } from "@/components/ui/segments";
 import { useToast } from "@/components/ui/toast";
 import { Editor } from "./editor";
-import type { FieldsProps } from "./fields";
+import type { FieldsProps } from "./field-parts";
 import type { Form } from "./form";
 import { splitWords } from "./shell-words";
 
