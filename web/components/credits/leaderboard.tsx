@@ -76,10 +76,10 @@ function Ranks({ leaders, money, lends = false }: { leaders: Leader[]; money: st
       <table className="w-full">
         <thead>
           <tr className="border-line border-b text-muted text-sm">
-            <th scope="col" className="w-14 py-2 pl-5 text-left font-normal">
+            <th scope="col" className="whitespace-nowrap py-2 pr-2 pl-5 text-left font-normal">
               Place
             </th>
-            <th scope="col" className="px-2 py-2 text-left font-normal">
+            <th scope="col" className="w-full px-2 py-2 text-left font-normal">
               Who
             </th>
             <th scope="col" className="hidden px-2 py-2 text-right font-normal sm:table-cell">

@@ -13,6 +13,7 @@ import { Id, Moment, Money } from "@/components/ui/values";
 import { client, type Schemas } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
 import { useOnce } from "@/lib/once";
+import { useAccount } from "@/lib/session";
 
 type Payout = Schemas["PayoutView"];
 type Deed = "cancel" | "approve" | "reject" | "paid" | "failed";
@@ -65,11 +66,14 @@ function About({ payout }: { payout: Payout }) {
 }
 
 function Deeds({ payout }: { payout: Payout }) {
+  const me = useAccount();
   const act = useAct(payout);
   const [words, setWords] = useState("");
   const given = words.trim();
   const refuses = payout.can_approve || payout.can_mark;
-  if (!payout.can_cancel && !refuses) return null;
+  // An administrator refuses with a reason; calling it back is for its owner.
+  const cancels = payout.can_cancel && (payout.account_id === me.id || !refuses);
+  if (!cancels && !refuses) return null;
   return (
     <div className="grid gap-4 border-line border-t pt-4">
       {refuses && (
@@ -83,7 +87,7 @@ function Deeds({ payout }: { payout: Payout }) {
       )}
       {act.error !== null && <Notice tone="bad">{asProblem(act.error).detail}</Notice>}
       <div className="flex flex-wrap justify-end gap-2">
-        {payout.can_cancel && (
+        {cancels && (
           <Button look="danger" pending={act.doing === "cancel"} onClick={() => act.go("cancel", "")}>
             Cancel the payout
           </Button>

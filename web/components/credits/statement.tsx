@@ -5,6 +5,7 @@ import { useState } from "react";
 import { Badge } from "@/components/ui/badge";
 import { Button, ButtonLink } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
+import { classes } from "@/components/ui/classes";
 import { type Column, DataTable } from "@/components/ui/data-table";
 import { SelectField } from "@/components/ui/field";
 import { ParamField } from "@/components/ui/param-field";
@@ -56,7 +57,7 @@ export function Statement({ accountId }: { accountId?: string | undefined }) {
   const { rows, more } = useRows(query, (page) => page.entries);
   const filtered = Boolean(kind || filters.job_id || time.since_ms || time.until_ms);
   return (
-    <div className="grid items-start gap-5 xl:grid-cols-[minmax(0,1fr)_22rem]">
+    <div className={classes("grid items-start gap-5", !filters.job_id && "xl:grid-cols-[minmax(0,1fr)_22rem]")}>
       <Card
         flush
         title="Statement"
@@ -87,7 +88,8 @@ export function Statement({ accountId }: { accountId?: string | undefined }) {
           )}
         </Loaded>
       </Card>
-      <Sums sums={query.data?.pages[0]?.sums} />
+      {/* The hub adds up all jobs, not one: its few rows are all here. */}
+      {!filters.job_id && <Sums sums={query.data?.pages[0]?.sums} />}
       <EntryDialog entry={shown} onClose={() => setShown(null)} />
     </div>
   );

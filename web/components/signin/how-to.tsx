@@ -17,7 +17,6 @@ export function FirstRun({ hub }: { hub: HubInfo }) {
           <code>pool up</code> prints one, too, when it starts.
         </p>
         <Code label="Command" text="pool hub link" />
-        {hub.signin_hint && <p className="text-muted text-sm">{hub.signin_hint}</p>}
         <p className="text-muted text-sm">Open the link it prints, or paste it below. It works once, for a quarter of an hour.</p>
       </div>
     </section>
