@@ -15,7 +15,7 @@ import { Unplaced } from "./unplaced";
 import { useFilter, useShown } from "./use-filter";
 import { useMesh } from "./use-mesh";
 
-const MapSkeleton = () => <Skeleton className="aspect-[2.05] max-h-[48rem] min-h-60 w-full rounded-none" />;
+const MapSkeleton = () => <Skeleton className="aspect-[2.05] max-h-[48rem] min-h-52 w-full rounded-none" />;
 const WorldMap = dynamic(() => import("./world-map").then((module) => module.WorldMap), { ssr: false, loading: MapSkeleton });
 const NONE: MeshNode[] = [];
 

@@ -77,7 +77,7 @@ export function WorldMap({ nodes, onOpen, children }: WorldMapProps) {
         tabIndex={0}
         aria-label="World map of the nodes that are online"
         aria-describedby="mesh-map-help"
-        className={`-outline-offset-2 relative aspect-[2.05] max-h-[48rem] min-h-60 w-full overflow-hidden ${map.view.k > 1 ? "touch-none" : "touch-pan-y"} ${mark ? "cursor-pointer" : "cursor-grab active:cursor-grabbing"}`}
+        className={`-outline-offset-2 relative aspect-[2.05] max-h-[48rem] min-h-52 w-full overflow-hidden ${map.view.k > 1 ? "touch-none" : "touch-pan-y"} ${mark ? "cursor-pointer" : "cursor-grab active:cursor-grabbing"}`}
         onKeyDown={onKeyDown}
         onBlur={() => setChosenId("")}
         onClick={(event) => !map.pointers.wasDrag() && open(marks.made[at(event)])}
