@@ -177,7 +177,9 @@ class EventPage(Reply):
     cursor: int  #: the newest event that was looked at: go on with `after=`
     next: int | None = None  #: newest first: older ones with `before=`; null: there are none
     searched_to_ms: int | None = None  #: newest first: how far back was looked; null: to the beginning
-    names: dict[str, str] = {}  #: of accounts, nodes, jobs and groups in these events, by id, where you may know them
+    names: dict[
+        str, str
+    ] = {}  #: of accounts, nodes, jobs and groups in these events, by id, where you may know them
 
 
 class Problem(Reply):

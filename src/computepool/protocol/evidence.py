@@ -8,7 +8,15 @@ from computepool.core.jobs import JobKind
 from computepool.protocol.base import Page, Reply
 
 EvidenceKind = Literal[
-    "verified", "unverified", "confirmed", "refuted", "pardoned", "node_fault", "lease_lost", "job_fault", "inherited"
+    "verified",
+    "unverified",
+    "confirmed",
+    "refuted",
+    "pardoned",
+    "node_fault",
+    "lease_lost",
+    "job_fault",
+    "inherited",
 ]
 
 
