@@ -157,3 +157,13 @@ async def test_a_group_is_found_by_a_part_of_its_name_and_a_search_looks_at_so_m
     names, after = await search("sweep")
     assert names == ["sweep 2"]
     assert await search("sweep", after=after or "") == (["100% Sweep", "sweep 1"], None)
+
+
+async def test_several_jobs_of_one_node_say_how_far_they_are_at_once(any_hub: HubDouble) -> None:
+    node = await any_hub.node(cores=4)
+    jobs = await submit(any_hub.admin, items=3)
+    grants = await node.take(3)
+    running = [{"attempt_id": grant.attempt_id, "progress": 0.5} for grant in grants]
+    await node.poll(wait_ms=0, path="/heartbeat", running=running)
+    seen = [(await any_hub.admin.get(f"/jobs/{job_id}")).json()["progress"] for job_id in jobs]
+    assert seen == [0.5, 0.5, 0.5]

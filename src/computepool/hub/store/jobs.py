@@ -333,7 +333,7 @@ _PROGRESS = (
     .where(
         jobs.c.id == bindparam("job"),
         jobs.c.attempt_no == bindparam("no"),
-        jobs.c.state.in_(_HELD),
+        or_(*(jobs.c.state == state for state in _HELD)),  # many rows at once do not go with IN
     )
     .values(progress=bindparam("share"))
 )
