@@ -141,6 +141,7 @@ def fill_command(page: Page, folder: Path, after: str) -> None:
     page.get_by_label("Command", exact=True).fill("""/bin/sh -c 'echo "$0" -- --wait' done""")
     fill(page, "Machine", Cores="1")
     fill(page, "Name, runs", Runs="2")
+    fill(page, "Price", Most_per_hour_and_run="40")  # else it follows the market, which moves meanwhile
 
 
 @pytest.mark.parametrize("fill_in", [fill_script, fill_command])
