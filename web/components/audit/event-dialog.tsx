@@ -1,10 +1,10 @@
 "use client";
-import Link from "next/link";
 import type { ReactNode } from "react";
 import { Button } from "@/components/ui/button";
 import { Fact, Facts } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { Dialog } from "@/components/ui/dialog";
+import { Link } from "@/components/ui/link";
 import { Id, Moment } from "@/components/ui/values";
 import type { HubEvent } from "@/lib/live";
 import { useSetParams } from "@/lib/use-params";

@@ -1,6 +1,5 @@
 "use client";
 import { Download } from "lucide-react";
-import Link from "next/link";
 import { useState } from "react";
 import { Badge } from "@/components/ui/badge";
 import { Button, ButtonLink } from "@/components/ui/button";
@@ -8,6 +7,7 @@ import { Card } from "@/components/ui/card";
 import { classes } from "@/components/ui/classes";
 import { type Column, DataTable } from "@/components/ui/data-table";
 import { SelectField } from "@/components/ui/field";
+import { Link } from "@/components/ui/link";
 import { ParamField } from "@/components/ui/param-field";
 import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
 import { TimeRangeField, useTimeRange } from "@/components/ui/time-range";

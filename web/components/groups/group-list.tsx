@@ -1,7 +1,6 @@
 "use client";
 import { Layers, Search } from "lucide-react";
 import type { Route } from "next";
-import Link from "next/link";
 import { useRouter } from "next/navigation";
 import { useEffect, useState } from "react";
 import { StateBadge } from "@/components/ui/badge";
@@ -9,6 +8,7 @@ import { Card } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { type Column, DataTable } from "@/components/ui/data-table";
 import { SelectField, TextField } from "@/components/ui/field";
+import { Link } from "@/components/ui/link";
 import { Page } from "@/components/ui/page";
 import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";

@@ -1,11 +1,11 @@
 "use client";
 import { ArrowLeft, Ban } from "lucide-react";
-import Link from "next/link";
 import { StateBadge } from "@/components/ui/badge";
 import { Button } from "@/components/ui/button";
 import { Card, Fact, Facts, Stat, Stats } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { Confirm } from "@/components/ui/dialog";
+import { Link } from "@/components/ui/link";
 import { Page } from "@/components/ui/page";
 import { Empty, Failure, Loaded, Skeleton } from "@/components/ui/states";
 import { Tabs } from "@/components/ui/tabs";

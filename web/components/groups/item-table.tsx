@@ -1,11 +1,11 @@
 "use client";
 import { Paperclip } from "lucide-react";
 import type { Route } from "next";
-import Link from "next/link";
 import { useMemo } from "react";
 import { writeValue } from "@/components/jobs/wire-value";
 import { StateBadge } from "@/components/ui/badge";
 import { type Column, DataTable } from "@/components/ui/data-table";
+import { Link } from "@/components/ui/link";
 import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
 import { $api, hubUrl } from "@/lib/api/client";

@@ -1,9 +1,9 @@
 "use client";
 import type { Route } from "next";
-import Link from "next/link";
 import { StateBadge } from "@/components/ui/badge";
 import { Card, Fact } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
+import { Link } from "@/components/ui/link";
 import { Empty } from "@/components/ui/states";
 import { Ago, Money, Took } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";

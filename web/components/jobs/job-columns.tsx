@@ -1,8 +1,8 @@
 "use client";
 import type { Route } from "next";
-import Link from "next/link";
 import { StateBadge } from "@/components/ui/badge";
 import type { Column } from "@/components/ui/data-table";
+import { Link } from "@/components/ui/link";
 import { Progress } from "@/components/ui/progress";
 import { Ago, Money, Took } from "@/components/ui/values";
 import { percent, shortId } from "@/lib/format";

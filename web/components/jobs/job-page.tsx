@@ -1,9 +1,9 @@
 "use client";
 // One job: what it is, how it is, and what came of it.
 import { ArrowLeft } from "lucide-react";
-import Link from "next/link";
 import { StateBadge } from "@/components/ui/badge";
 import { ButtonLink } from "@/components/ui/button";
+import { Link } from "@/components/ui/link";
 import { Page } from "@/components/ui/page";
 import { Empty, Failure } from "@/components/ui/states";
 import { Tabs } from "@/components/ui/tabs";

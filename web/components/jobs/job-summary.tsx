@@ -1,9 +1,9 @@
 "use client";
 import type { Route } from "next";
-import Link from "next/link";
 import { Badge, type Tone } from "@/components/ui/badge";
 import { Card, Fact } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
+import { Link } from "@/components/ui/link";
 import { Progress } from "@/components/ui/progress";
 import { Notice } from "@/components/ui/states";
 import { Ago, Id, Money, Took } from "@/components/ui/values";

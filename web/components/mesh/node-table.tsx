@@ -1,8 +1,8 @@
 "use client";
-import Link from "next/link";
 import { useMemo } from "react";
 import { StateBadge } from "@/components/ui/badge";
 import { type Column, DataTable, sorted } from "@/components/ui/data-table";
+import { Link } from "@/components/ui/link";
 import { Empty } from "@/components/ui/states";
 import { count, megabytes, units } from "@/lib/format";
 import { useParam } from "@/lib/use-params";

@@ -1,6 +1,6 @@
 "use client";
-import Link from "next/link";
 import { Card } from "@/components/ui/card";
+import { Link } from "@/components/ui/link";
 import { count } from "@/lib/format";
 import { familyNamed, type MeshNode } from "./families";
 import { Glyph } from "./legend";

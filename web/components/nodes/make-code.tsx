@@ -1,13 +1,13 @@
 "use client";
 import { Monitor, Server } from "lucide-react";
 import type { Route } from "next";
-import Link from "next/link";
 import { type FormEvent, type ReactNode, useState } from "react";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { classes } from "@/components/ui/classes";
 import { Confirm } from "@/components/ui/dialog";
 import { SelectField, TextField } from "@/components/ui/field";
+import { Link } from "@/components/ui/link";
 import { Notice } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
 import { $api } from "@/lib/api/client";

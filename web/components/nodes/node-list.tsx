@@ -2,12 +2,12 @@
 // All nodes of the pool, or one's own: a row each, as long as the list is.
 import { Plus, Server } from "lucide-react";
 import type { Route } from "next";
-import Link from "next/link";
 import { useRouter, useSearchParams } from "next/navigation";
 import { useMemo } from "react";
 import { Button, ButtonLink } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { type Column, DataTable } from "@/components/ui/data-table";
+import { Link } from "@/components/ui/link";
 import { Page } from "@/components/ui/page";
 import { Segments } from "@/components/ui/segments";
 import { Empty, Failure, SkeletonRows } from "@/components/ui/states";

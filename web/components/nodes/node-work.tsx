@@ -1,8 +1,8 @@
 "use client";
 import type { Route } from "next";
-import Link from "next/link";
 import { StateBadge } from "@/components/ui/badge";
 import { Card } from "@/components/ui/card";
+import { Link } from "@/components/ui/link";
 import { Progress } from "@/components/ui/progress";
 import { Empty, Loaded, Skeleton } from "@/components/ui/states";
 import { Money, Took } from "@/components/ui/values";

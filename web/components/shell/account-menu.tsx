@@ -1,7 +1,7 @@
 "use client";
 import { ChevronsUpDown, KeyRound, LogOut, UserRound } from "lucide-react";
-import Link from "next/link";
 import { DropdownMenu as Menu } from "radix-ui";
+import { Link } from "@/components/ui/link";
 import { client } from "@/lib/api/client";
 import { useSession } from "@/lib/session";
 

@@ -1,11 +1,11 @@
 "use client";
 import { Menu, Plus } from "lucide-react";
-import Link from "next/link";
 import { usePathname } from "next/navigation";
 import { Dialog } from "radix-ui";
 import { type ReactNode, useEffect, useState } from "react";
 import { ButtonLink, IconButton } from "@/components/ui/button";
 import { classes } from "@/components/ui/classes";
+import { Link } from "@/components/ui/link";
 import { Failure, Skeleton } from "@/components/ui/states";
 import { useSession } from "@/lib/session";
 import { AccountMenu } from "./account-menu";

@@ -1,6 +1,6 @@
 "use client";
-import Link from "next/link";
 import { Badge } from "@/components/ui/badge";
+import { Link } from "@/components/ui/link";
 import type { Schemas } from "@/lib/api/client";
 import { count } from "@/lib/format";
 

@@ -11,7 +11,7 @@ export function TemplateRow({ chosen, choose }: { chosen: Form; choose: (templat
   const [asked, setAsked] = useState<Template | null>(null);
   const own = chosen.source.trim() !== "" && !TEMPLATES.some((template) => template.form.source === chosen.source);
   return (
-    <section aria-label="Templates" className="grid grid-cols-2 gap-2 sm:grid-cols-3 lg:grid-cols-6">
+    <section aria-label="Templates" className="grid grid-cols-2 gap-2 sm:grid-cols-3 2xl:grid-cols-6">
       {TEMPLATES.map((template) => {
         const here = template.form.source === chosen.source && chosen.kind === "script";
         return (

@@ -1,7 +1,7 @@
 "use client";
-// ?again=JOB: the form of an earlier job, to change and run again.
-import Link from "next/link";
 import { type ReactNode, useEffect } from "react";
+// ?again=JOB: the form of an earlier job, to change and run again.
+import { Link } from "@/components/ui/link";
 import { Notice } from "@/components/ui/states";
 import { $api } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";

@@ -1,6 +1,7 @@
-import Link, { type LinkProps } from "next/link";
+import type { LinkProps } from "next/link";
 import type { ComponentProps, ReactNode } from "react";
 import { classes } from "./classes";
+import { Link } from "./link";
 
 type Look = "primary" | "secondary" | "quiet" | "danger";
 

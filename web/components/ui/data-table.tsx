@@ -1,5 +1,5 @@
 "use client";
-// A table of any length: only the rows that are seen exist. On a narrow screen the less important columns go.
+// A table of any length: only the rows that are seen exist. Where it is narrow the less important columns go.
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { ArrowDown, ArrowDownUp, ArrowUp } from "lucide-react";
 import { type ReactNode, type RefObject, useEffect, useLayoutEffect, useRef } from "react";
@@ -14,7 +14,7 @@ export interface Column<Row> {
   right?: boolean; // numbers
   fill?: boolean; // the content is as wide as the column: bars
   sort?: (row: Row) => string | number; // its heading sorts by this; only where all rows are there
-  from?: "sm" | "md" | "lg" | "xl"; // shown from this width of the screen on
+  from?: "sm" | "md" | "lg" | "xl"; // shown where the table is at least this wide
 }
 
 interface DataTableProps<Row> {
@@ -45,8 +45,14 @@ export function sorted<Row>(rows: Row[], columns: Column<Row>[], by: string): Ro
   });
 }
 
-const SHOWN = { sm: "hidden sm:flex", md: "hidden md:flex", lg: "hidden lg:flex", xl: "hidden xl:flex" };
-const WIDTHS = { sm: 640, md: 768, lg: 1024, xl: 1280 };
+// Widths of the table itself: a screen may have a side bar, and a table may share its row with something else.
+const SHOWN = {
+  sm: "hidden @min-[540px]:flex",
+  md: "hidden @min-[680px]:flex",
+  lg: "hidden @min-[880px]:flex",
+  xl: "hidden @min-[1080px]:flex",
+};
+const WIDTHS = { sm: 540, md: 680, lg: 880, xl: 1080 };
 
 export function DataTable<Row>(props: DataTableProps<Row>) {
   const {
@@ -69,14 +75,15 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
     estimateSize: () => rowHeight,
     overscan: 12,
   });
-  useTemplate(scroller, columns);
+  const isEmpty = rows.length === 0 && Boolean(empty) && !more?.loading;
+  useTemplate(scroller, columns, isEmpty);
   const seen = virtual.getVirtualItems();
   const last = seen.at(-1)?.index ?? 0;
   useEffect(() => {
     if (more?.has && !more.loading && last >= rows.length - 20) more.load();
   }, [last, rows.length, more]);
 
-  if (rows.length === 0 && empty && !more?.loading) return <>{empty}</>;
+  if (isEmpty) return <>{empty}</>;
   return (
     <div
       ref={scroller}
@@ -84,7 +91,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
       role="table"
       aria-label={label}
       aria-rowcount={(total ?? rows.length) + 1}
-      className="relative overflow-auto"
+      className="@container relative overflow-auto"
       style={{ maxHeight: height }}
     >
       <div role="rowgroup" className="sticky top-0 z-10 border-line border-b bg-surface">
@@ -168,15 +175,21 @@ function SortButton<Row>({ column, sort }: { column: Column<Row>; sort: { by: st
   );
 }
 
-/** The grid's columns at this width of the screen, as one custom property for every row. */
-function useTemplate<Row>(scroller: RefObject<HTMLDivElement | null>, columns: Column<Row>[]): void {
+/** The grid's columns at this width of the table, as one custom property for every row. */
+function useTemplate<Row>(scroller: RefObject<HTMLDivElement | null>, columns: Column<Row>[], isEmpty: boolean): void {
+  const asked = columns.map((column) => `${column.from ?? ""}:${column.width}`).join("|");
+  // biome-ignore lint/correctness/useExhaustiveDependencies: an empty list has no table yet
   useLayoutEffect(() => {
+    const table = scroller.current;
+    if (!table) return;
+    const wanted = asked.split("|").map((column) => column.split(":") as [keyof typeof WIDTHS | "", string]);
     const fit = () => {
-      const shown = columns.filter((column) => !column.from || window.innerWidth >= WIDTHS[column.from]);
-      scroller.current?.style.setProperty("--columns", shown.map((column) => column.width).join(" "));
+      const shown = wanted.filter(([from]) => !from || table.clientWidth >= WIDTHS[from]);
+      table.style.setProperty("--columns", shown.map(([, width]) => width).join(" "));
     };
     fit();
-    window.addEventListener("resize", fit);
-    return () => window.removeEventListener("resize", fit);
-  });
+    const watch = new ResizeObserver(fit);
+    watch.observe(table);
+    return () => watch.disconnect();
+  }, [asked, scroller, isEmpty]);
 }
