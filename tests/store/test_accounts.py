@@ -73,7 +73,9 @@ async def test_a_key_is_revoked_once_and_keeps_its_owner(store: Store, clock: Fa
     row = await store.read(lambda connection: accounts.get_key(connection, "k1"))
     assert row is not None
     assert (row.account_name, row.last_used_ms, row.revoked_at_ms) == ("ada", 42, None)
-    listed = await store.read(lambda c: accounts.list_keys(c, account_id=account_id, after="", limit=9))
+    listed = await store.read(
+        lambda c: accounts.list_keys(c, account_id=account_id, kinds=("key",), after="", limit=9)
+    )
     assert [key.id for key in listed] == ["k1"]
     assert await store.write(lambda tx: accounts.revoke_key(tx, "k1"))
     assert not await store.write(lambda tx: accounts.revoke_key(tx, "k1"))
