@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 from urllib.parse import quote
 
 import httpx2
 from pydantic import BaseModel, ValidationError
 
+from computepool.agent import older
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.identity import Identity
@@ -103,8 +104,9 @@ class HubClient:
 
     # ------------------------------------------------------------ calls
     async def register(self, request: RegisterRequest) -> RegisterReply:
-        body = request.model_dump_json().encode()
-        return _parsed(RegisterReply, await self._send("POST", "/nodes/register", content=body, signed=False))
+        plain = request.model_copy(update={"profile": older.profile(request.profile)})
+        reply = await self._tell("/nodes/register", _written(request), lambda: _written(plain), signed=False)
+        return _parsed(RegisterReply, reply)
 
     async def next(self, request: NextRequest) -> NextReply:
         timeout_s = request.wait_ms / 1000 + self._limits.poll_slack_s
@@ -115,7 +117,7 @@ class HubClient:
 
     async def complete(self, body: bytes) -> CompleteReply:
         """`body` is a CompleteRequest as the outbox keeps it."""
-        return _parsed(CompleteReply, await self._send("POST", "/complete", content=body))
+        return _parsed(CompleteReply, await self._tell("/complete", body, lambda: older.reports(body)))
 
     async def logs(self, request: LogsRequest) -> None:
         await self._send("POST", "/logs", content=request.model_dump_json().encode())
@@ -202,10 +204,33 @@ class HubClient:
 
     # ------------------------------------------------------------ plumbing
     async def _poll(self, path: str, request: NextRequest, timeout_s: float) -> NextReply:
-        body = request.model_dump_json(exclude_defaults=True).encode()
-        reply = _parsed(NextReply, await self._send("POST", path, content=body, timeout_s=timeout_s))
+        sent = await self._tell(
+            path, _written(request), lambda: _written(older.poll(request)), timeout_s=timeout_s
+        )
+        reply = _parsed(NextReply, sent)
         self.heard_time(reply.hub_time_ms)
         return reply
+
+    async def _tell(
+        self,
+        path: str,
+        body: bytes,
+        plain: Callable[[], bytes],
+        *,
+        signed: bool = True,
+        timeout_s: float | None = None,
+    ) -> httpx2.Response:
+        """Once more without what an older hub does not know, where that was what it refused.
+
+        Each time anew: the hub may be upgraded at any moment, and behind one address there may be several.
+        """
+        try:
+            return await self._send("POST", path, content=body, signed=signed, timeout_s=timeout_s)
+        except BadRequest as error:
+            if not older.is_unknown(error):
+                raise
+            _log.info("the hub is older than this agent: %s", error.detail)
+        return await self._send("POST", path, content=plain(), signed=signed, timeout_s=timeout_s)
 
     async def _send(
         self,
@@ -278,6 +303,10 @@ class Backoff:
         self._failures += 1
         asked = error.retry_after_s if error is not None and error.retry_after_s else 0.0
         return min(asked, self._limits.retry_max_s) + self._clock.fraction() * ceiling
+
+
+def _written(request: BaseModel) -> bytes:
+    return request.model_dump_json(exclude_defaults=True).encode()
 
 
 def _parsed(model: type[Model], reply: httpx2.Response) -> Model:

@@ -1,0 +1,40 @@
+"""Requests as a hub of an older version takes them: without what only says more than it knows how to read.
+
+Hubs refuse fields that they do not know, and a pool may have hubs of two versions while it is upgraded.
+"""
+
+from __future__ import annotations
+
+from computepool.core.errors import BadRequest
+from computepool.protocol.nodes import CompleteRequest, LoadModel, NextRequest, Profile, RunningAttempt
+
+#: What was added since; all of it is for people who look, and no part of what a node signs.
+_ADDED = frozenset({"ago_ms", "earlier", "gpu_percent", "loads", "place", "vram_mb"})
+
+
+def is_unknown(error: BadRequest) -> bool:
+    """Whether the hub refused one of these."""
+    return error.field is not None and not _ADDED.isdisjoint(error.field.split("."))
+
+
+def poll(request: NextRequest) -> NextRequest:
+    running = [_running(attempt) for attempt in request.running]
+    said = None if request.profile is None else profile(request.profile)
+    return request.model_copy(update={"running": running, "profile": said})
+
+
+def profile(said: Profile) -> Profile:
+    return said.model_copy(update={"place": None})
+
+
+def reports(body: bytes) -> bytes:
+    """Of a CompleteRequest; its signature stays right."""
+    request = CompleteRequest.model_validate_json(body)
+    plain = [report.model_copy(update={"loads": []}) for report in request.reports]
+    return request.model_copy(update={"reports": plain}).model_dump_json(exclude_defaults=True).encode()
+
+
+def _running(attempt: RunningAttempt) -> RunningAttempt:
+    load = attempt.load
+    plain = load and LoadModel(cpu_percent=load.cpu_percent, rss_mb=load.rss_mb, processes=load.processes)
+    return attempt.model_copy(update={"load": plain, "earlier": []})
