@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from functools import partial
+from threading import Event, Semaphore
 from typing import Any
 
 import httpx2
@@ -152,6 +154,49 @@ async def test_a_search_that_finds_little_can_be_gone_on_with(any_hub: HubDouble
     assert grown == [found]
 
 
+async def test_a_filtered_long_poll_looks_at_no_event_twice(any_hub: HubDouble, monkeypatch: Any) -> None:
+    await submit(any_hub.admin, items=9, needs={"cores": 1000})
+    newest = (await got(any_hub.admin, "/events", newest="true", limit=1))["cursor"]
+    page = await got(any_hub.admin, "/events", q="zzzz", after=0)
+    assert (page["events"], page["cursor"]) == ([], newest), "the next request goes on where this one ended"
+    looks: list[int] = []
+    look = searching.growing_events
+
+    def counted(*args: Any, after: int, **kwargs: Any) -> Any:
+        looks.append(after)
+        return look(*args, after=after, **kwargs)
+
+    monkeypatch.setattr(searching, "growing_events", counted)
+    poll = asyncio.create_task(got(any_hub.admin, "/events", action="group.", after=0, wait_ms=20_000))
+    for _ in range(30):
+        await submit(any_hub.admin, needs={"cores": 1000})
+    await any_hub.admin.post("/groups", json={"name": "g"})
+    [event] = (await asyncio.wait_for(poll, 10))["events"]
+    assert event["action"] == "group.created"
+    assert looks == sorted(set(looks)), "each look begins where the last one ended"
+    assert len(looks) < 25, "not every commit of the pool is worth a look"
+
+
+async def test_searches_leave_threads_for_other_reads(hub: HubDouble, monkeypatch: Any) -> None:
+    held, go_on = Semaphore(0), Event()
+
+    def stuck(*_: Any, **__: Any) -> Any:
+        held.release()
+        assert go_on.wait(20)
+        return searching.Found()
+
+    monkeypatch.setattr(searching, "search_events", stuck)
+    ask = partial(got, hub.admin, "/events", newest="true", q="zzzz")
+    searches = [asyncio.create_task(ask()) for _ in range(8)]
+    try:
+        for _ in range(2):
+            assert await asyncio.to_thread(held.acquire, timeout=10)
+        assert await asyncio.wait_for(got(hub.admin, "/jobs"), 10) == {"jobs": [], "next": None}
+    finally:
+        go_on.set()
+        await asyncio.gather(*searches)
+
+
 async def test_jobs_are_found_by_name_kind_state_node_and_time(any_hub: HubDouble) -> None:
     admin = any_hub.admin
     sam = await any_hub.account("sam", "submitter")
@@ -255,7 +300,17 @@ def test_a_search_finds_what_a_look_at_every_row_finds(
         assert len(page.rows) <= limit
         found += [row.seq for row in page.rows]
         before = page.seen
-    assert found == [row.seq for row in reversed(every) if wanted(row, want)]
+    expected = [row.seq for row in every if wanted(row, want)]
+    assert found == expected[::-1]
+    grown: list[int] = []
+    younger = partial(searching.growing_events, wanted=EventFilter(**want), limit=limit, window=window)
+    after: int | None = 0
+    while after is not None:
+        page = told_store.read_now(partial(younger, after=after))
+        grown += [row.seq for row in page.rows]
+        after = page.seen
+        assert page.upto in (None, max((row.seq for row in every), default=0))
+    assert grown == expected
 
 
 async def test_only_events_of_jobs_name_a_job(hub: HubDouble) -> None:

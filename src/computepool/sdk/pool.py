@@ -285,7 +285,7 @@ class Pool:
         `wanted`: action (how its name begins), actor, account_id, job_id, node_id, group_id, since_ms, until_ms, q.
         """
         at: dict[str, str | int | None] = {"newest": "true"} if newest else {"after": after}
-        left = limit
+        left, end = limit, None
         while left is None or left > 0:
             params = {**wanted, **at, "limit": min(left or PAGE_MAX, PAGE_MAX)}
             page = self.transport.get("/events", EventPage, params=params, wait_ms=WAIT_MS if follow else 0)
@@ -293,9 +293,16 @@ class Pool:
             left = None if left is None else left - len(page.events)
             if newest and page.next is None:
                 return
-            if not newest and not follow and not page.events and page.cursor == at["after"]:
-                return
+            if not newest and not follow and not page.events:
+                # The cursor passes what is not wanted; a busy pool always has more of that.
+                end = self._newest_event() if end is None else end
+                if page.cursor >= end or page.cursor == at["after"]:
+                    return
             at = {"before": page.next} if newest else {"after": page.cursor}
+
+    def _newest_event(self) -> int:
+        params: dict[str, str | int | None] = {"newest": "true", "limit": 1}
+        return self.transport.get("/events", EventPage, params=params).cursor
 
     def whoami(self) -> AccountView:
         return self.accounts.me()

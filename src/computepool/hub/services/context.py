@@ -31,6 +31,8 @@ from computepool.protocol.market import MarketChart
 
 _SPECS_CACHED = 10_000
 _BLOB_THREADS = 16
+#: Fewer than there are threads for reading, so that everything else can be read meanwhile.
+_SEARCHES_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,9 @@ class Hub:
     charts: dict[str, tuple[int, MarketChart]] = field(default_factory=dict)  #: by span; when made, and what
     mesh: MeshMemory = field(default_factory=MeshMemory)  #: as people who watch it are told
     usages: dict[str, Watched] = field(default_factory=dict)  #: by attempt
+    searches: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(_SEARCHES_MAX)
+    )  #: who looks at rows one by one takes turns, window by window
     blob_threads: ThreadPoolExecutor = field(default_factory=_blob_threads)
     beats: Beats = field(init=False)  #: of the loops
     check: CheckView = field(default_factory=no_check)  #: the last look at the database's rules, or this one

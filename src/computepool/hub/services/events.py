@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from computepool.hub.services import access, views
@@ -19,6 +21,8 @@ _STREAM_WAIT_S = 15.0
 #: Events looked at in one read, and in one request: a search that finds little gives up here and can be gone on with.
 _WINDOW = 20_000
 _LOOKED_AT_MAX = 1_000_000
+#: Between two looks for something particular.
+_PAUSE_S = 0.25
 EVERYTHING = EventFilter()
 BEFORE_ALL = 2**62
 
@@ -44,8 +48,9 @@ async def _next(
     while True:
         with hub.signals.watch("events") as watch:
             found = await _younger(hub, own, after=cursor, limit=limit)
-            looked += _WINDOW
-            cursor = cursor if found.seen is None else found.seen
+            looked += 0 if found.seen is None else _WINDOW
+            # Also past what is not wanted: nothing is looked at twice, by this request or by the next one.
+            cursor = max(cursor, found.upto or 0) if found.seen is None else found.seen
             left_ms = deadline_ms - hub.now_ms()
             if found.rows or looked >= _LOOKED_AT_MAX or hub.stopping:
                 break
@@ -54,16 +59,20 @@ async def _next(
             if left_ms <= 0:
                 break
             await watch.wait(left_ms / 1000)
+        if found.upto is not None:
+            # Every commit of the pool wakes it, and most have nothing that is wanted.
+            await asyncio.sleep(min(_PAUSE_S, max(0, deadline_ms - hub.now_ms()) / 1000))
     events = [views.event_view(row) for row in found.rows]
     return events, max([cursor, *(event.seq for event in events)])
 
 
 async def _younger(hub: Hub, wanted: EventFilter, *, after: int, limit: int) -> Found:
-    return await hub.store.read(
-        lambda connection: searching.growing_events(
-            connection, wanted, after=after, limit=limit, window=_WINDOW
+    async with hub.searches if searching.is_search(wanted) else nullcontext():
+        return await hub.store.read(
+            lambda connection: searching.growing_events(
+                connection, wanted, after=after, limit=limit, window=_WINDOW
+            )
         )
-    )
 
 
 async def search(
@@ -96,11 +105,12 @@ async def search(
 
 
 async def _older(hub: Hub, wanted: EventFilter, *, before: int, limit: int) -> Found:
-    return await hub.store.read(
-        lambda connection: searching.search_events(
-            connection, wanted, before=before, limit=limit, window=_WINDOW
+    async with hub.searches if searching.is_search(wanted) else nullcontext():
+        return await hub.store.read(
+            lambda connection: searching.search_events(
+                connection, wanted, before=before, limit=limit, window=_WINDOW
+            )
         )
-    )
 
 
 async def _names(hub: Hub, principal: Principal, events: Sequence[EventView]) -> dict[str, str]:

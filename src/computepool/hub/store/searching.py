@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, or_, select
 
+from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow
 from computepool.hub.store.tables import HAS_NO_JOB, IS_IN_GROUP, events
 from computepool.protocol.filters import EventFilter
@@ -27,6 +28,14 @@ class Found:
     rows: Sequence[AnyRow] = ()
     seen: int | None = None  #: the last one that was looked at: go on there; None: there is nothing further
     seen_ms: int | None = None  #: its time
+    upto: int | None = (
+        None  #: there is nothing further: up to here, rows that are not wanted were looked at, too
+    )
+
+
+def is_search(wanted: EventFilter) -> bool:
+    """Whether rows have to be looked at that may not be wanted."""
+    return bool(_matching(wanted))
 
 
 def search_events(
@@ -44,7 +53,10 @@ def growing_events(
     connection: Connection, wanted: EventFilter, *, after: int, limit: int, window: int
 ) -> Found:
     """Of the next `window` younger ones; oldest first."""
-    return _look(connection, wanted, events.c.seq > after, order=(limit, window, False))
+    # Asked for before they are looked at: what is committed meanwhile is looked at next time.
+    upto = records.last_event(connection) if is_search(wanted) else None
+    found = _look(connection, wanted, events.c.seq > after, order=(limit, window, False))
+    return found if found.seen is not None else replace(found, upto=upto)
 
 
 def _look(
