@@ -235,6 +235,17 @@ def test_endless_headers_are_cut_off(hub: ServedHub) -> None:
     assert still_serves(hub)
 
 
+def test_the_rest_of_a_body_that_was_refused_early_is_no_head_of_the_next_request(hub: ServedHub) -> None:
+    rest = b"\0" * (4 * Settings().header_max_bytes)
+    with hub.connect() as connection:
+        put = f"PUT /api/v1/artifacts/{'0' * 64}?size={len(rest)} HTTP/1.1\r\nHost: hub\r\n"
+        connection.sendall(put.encode() + f"Content-Length: {len(rest)}\r\n\r\n".encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401")
+        connection.sendall(rest)
+        connection.sendall(HEADERS + b"\r\n")
+        assert answered(connection)
+
+
 @pytest.mark.parametrize("framing", ["declared", "chunked"])
 def test_too_large_a_body_is_refused_and_the_rest_is_not_listened_to(hub: ServedHub, framing: str) -> None:
     megabyte = b" " * 1_000_000

@@ -100,6 +100,7 @@ class PatientProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        of_a_body = self.in_body
         super().data_received(data)
         if self.transport.is_closing():
             self.doorman.forget(self)
@@ -110,7 +111,8 @@ class PatientProtocol(HttpToolsProtocol):
             self.doorman.forget(self)
             return
         if not self.in_body:
-            self.header_bytes += len(data)
+            # The rest of a body that was answered before it had come is no head of the next request.
+            self.header_bytes += 0 if of_a_body else len(data)
             if self.header_bytes > self.doorman.header_max_bytes:
                 self.give_up(_TOO_LONG)
                 return
