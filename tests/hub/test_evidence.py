@@ -107,6 +107,22 @@ async def test_strangers_are_told_neither_whose_jobs_nor_when(quiet: HubDouble) 
     assert (await pia.get(f"/nodes/{node.node_id}/evidence", params={"after": "9" * 30})).json()["rows"] == []
 
 
+async def test_pages_for_strangers_have_no_numbers_of_events(quiet: HubDouble) -> None:
+    """They would say when, to the millisecond: own events, which have numbers and times, are all around."""
+    sam, olga = await quiet.account("sam", "submitter"), await quiet.account("olga", "submitter")
+    node, other = await quiet.node(name="one"), await quiet.node(name="other")
+    for _ in range(3):
+        await work(sam, node)
+    first = await got(olga, f"/nodes/{node.node_id}/evidence", limit=1)
+    numbers = {event["seq"] for event in (await got(quiet.admin, "/events", limit=500))["events"]}
+    assert not first["next"].isdecimal() or int(first["next"]) not in numbers
+    assert len(await evidence(olga, node, limit=1)) == 3
+    for foreign in ("1000000", "zz", first["next"][:-2], "0" * 32):
+        page = await got(olga, f"/nodes/{node.node_id}/evidence", after=foreign)
+        assert page["rows"] == [], "a cursor is made by the hub"
+    assert (await got(olga, f"/nodes/{other.node_id}/evidence", after=first["next"]))["rows"] == []
+
+
 async def test_a_checked_result_is_told_once_and_a_strike_is_one(pool: Pool) -> None:
     await pool.believed('"right"')
     caught = await pool.strike()

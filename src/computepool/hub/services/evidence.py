@@ -12,7 +12,7 @@ from computepool.core.errors import NotFound
 from computepool.core.jobs import JobKind
 from computepool.core.pricing import charge_of
 from computepool.core.reputation import WEIGHTS, Evidence
-from computepool.hub.services import access
+from computepool.hub.services import access, cursors
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import nodes as node_rows
@@ -41,7 +41,7 @@ async def page(
     hub: Hub, principal: Principal, node_id: str, *, after: str | None, limit: int
 ) -> EvidencePage:
     """Newest first. Exact for the owner and administrators; others see what happened and about when."""
-    before = None if after is None else int(after) if after.isdecimal() and len(after) < 19 else 0
+    before = None if after is None else cursors.read(hub, after, of=node_id) or 0
 
     def load(connection: Connection) -> tuple[AnyRow, list[AnyRow], set[str], dict[str, str]]:
         node = node_rows.get_node(connection, node_id)
@@ -58,7 +58,7 @@ async def page(
         node_id=node_id,
         exact=exact,
         rows=list(seen.read(rows, limit=limit)),
-        next=str(rows[limit - 1].seq) if len(rows) > limit else None,
+        next=cursors.seal(hub, rows[limit - 1].seq, of=node_id) if len(rows) > limit else None,
     )
 
 
