@@ -3,15 +3,15 @@
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useRef, useState } from "react";
 import { hubUrl, type Schemas } from "./api/client";
+import { pacer } from "./pacer";
 import { useSession } from "./session";
 
 export type HubEvent = Schemas["EventView"];
 export type Connection = "connecting" | "live" | "broken";
 
-const GATHER_MS = 300; // events of a busy moment become one round of questions
-const ROUND_MAX_MS = 5000; // a round may have a long poll in it
 const RETRY_MIN_MS = 1000;
 const RETRY_MAX_MS = 15_000;
+const STEADY_MS = 10_000; // a stream that lived so long may be opened again at once
 
 interface Live {
   connection: Connection;
@@ -61,7 +61,8 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
   let retry: ReturnType<typeof setTimeout> | undefined;
   let wait = RETRY_MIN_MS;
   let missed = false; // something may have happened that was not heard
-  const gathered = gatherer(queries);
+  let openedAt = 0;
+  const pace = pacer(queries, concerns);
 
   const open = () => {
     clearTimeout(retry);
@@ -70,13 +71,13 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
     source = new EventSource(hubUrl(["events", "stream"], { named: "false" }));
     source.onopen = () => {
       tell("live");
-      wait = RETRY_MIN_MS;
-      if (missed) void queries.invalidateQueries();
+      openedAt = performance.now();
+      if (missed) pace.afterBreak();
       missed = false;
     };
     source.onmessage = (message) => {
       const event = JSON.parse(message.data) as HubEvent;
-      gathered.add(event);
+      pace.add(touched(event));
       heard(event);
     };
     source.onerror = () => {
@@ -85,7 +86,10 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
       missed = true;
       tell("broken");
       void queries.invalidateQueries({ queryKey: ["get", "/hub"] });
-      retry = setTimeout(open, wait);
+      if (openedAt > 0 && performance.now() - openedAt > STEADY_MS) wait = RETRY_MIN_MS;
+      openedAt = 0;
+      // Not all pages together, after a restart.
+      retry = setTimeout(open, wait * (0.75 + Math.random() / 2));
       wait = Math.min(wait * 2, RETRY_MAX_MS);
     };
   };
@@ -100,32 +104,8 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
   if (!document.hidden) open();
   return () => {
     document.removeEventListener("visibilitychange", seen);
-    gathered.stop();
+    pace.stop();
     close();
-  };
-}
-
-function gatherer(queries: QueryClient) {
-  let words = new Set<string>();
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  let ended = false;
-  // One round after the other: a question that is asked again before it is answered is never answered in a busy pool.
-  const ask = async () => {
-    const now = words;
-    words = new Set();
-    const asked = queries.invalidateQueries({ predicate: (query) => concerns(query.queryKey, now) });
-    await Promise.race([asked, new Promise((passed) => setTimeout(passed, ROUND_MAX_MS))]);
-    timer = words.size > 0 && !ended ? setTimeout(ask, GATHER_MS) : undefined;
-  };
-  return {
-    add(event: HubEvent) {
-      for (const word of touched(event)) words.add(word);
-      timer ??= setTimeout(ask, GATHER_MS);
-    },
-    stop: () => {
-      ended = true;
-      clearTimeout(timer);
-    },
   };
 }
 

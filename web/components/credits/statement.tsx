@@ -13,7 +13,9 @@ import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
 import { TimeRangeField, useTimeRange } from "@/components/ui/time-range";
 import { Ago, Money } from "@/components/ui/values";
 import { $api, hubUrl, type Schemas } from "@/lib/api/client";
+import type { paths } from "@/lib/api/schema";
 import { shortId } from "@/lib/format";
+import { SLOW } from "@/lib/pacer";
 import { PAGED, useRows } from "@/lib/paging";
 import { useParam, useSetParams } from "@/lib/use-params";
 import { EntryDialog } from "./entry-dialog";
@@ -53,7 +55,7 @@ export function Statement({ accountId }: { accountId?: string | undefined }) {
     ...time,
   };
   const [shown, setShown] = useState<Entry | null>(null);
-  const query = $api.useInfiniteQuery("get", "/credits/statement", { params: { query: { ...filters, sums: true } } }, PAGED);
+  const query = $api.useInfiniteQuery("get", "/credits/statement", { params: { query: filters } }, PAGED);
   const { rows, more } = useRows(query, (page) => page.entries);
   const filtered = Boolean(kind || filters.job_id || time.since_ms || time.until_ms);
   return (
@@ -89,10 +91,17 @@ export function Statement({ accountId }: { accountId?: string | undefined }) {
         </Loaded>
       </Card>
       {/* The hub adds up all jobs, not one: its few rows are all here. */}
-      {!filters.job_id && <Sums sums={query.data?.pages[0]?.sums} />}
+      {!filters.job_id && <AddedUp filters={filters} />}
       <EntryDialog entry={shown} onClose={() => setShown(null)} />
     </div>
   );
+}
+
+/** A question of its own: the whole history is added up for it, which the rows need not wait for. */
+function AddedUp({ filters }: { filters: NonNullable<paths["/credits/statement"]["get"]["parameters"]["query"]> }) {
+  const init = { params: { query: { ...filters, sums: true, limit: 1 } } };
+  const query = $api.useQuery("get", "/credits/statement", init, SLOW);
+  return <Sums sums={query.data?.sums} />;
 }
 
 function Filters() {

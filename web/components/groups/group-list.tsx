@@ -14,6 +14,7 @@ import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { count, percent } from "@/lib/format";
+import { SLOW } from "@/lib/pacer";
 import { PAGED, useRows } from "@/lib/paging";
 import { useParam, useSetParams } from "@/lib/use-params";
 import { StateBar } from "./state-bar";
@@ -32,7 +33,7 @@ export function GroupList() {
   const [kind] = useParam("kind");
   const [q] = useParam("q");
   const query = { limit: 50, ...(kind && { kind }), ...(q && { q }) };
-  const list = $api.useInfiniteQuery("get", "/groups", { params: { query } }, PAGED);
+  const list = $api.useInfiniteQuery("get", "/groups", { params: { query } }, { ...PAGED, ...SLOW });
   const { rows, more } = useRows(list, (page) => page.groups);
   const router = useRouter();
   return (

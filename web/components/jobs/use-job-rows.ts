@@ -4,6 +4,7 @@ import { useCallback, useEffect, useRef, useState } from "react";
 import { client, type Schemas } from "@/lib/api/client";
 import { asProblem, isPassing } from "@/lib/api/problem";
 import { useConnection, useEvents } from "@/lib/live";
+import type { More } from "@/lib/paging";
 import type { JobQuery } from "./use-job-filters";
 
 export type Job = Schemas["JobView"];
@@ -11,6 +12,7 @@ type JobPage = Schemas["JobPage"];
 
 const PAGE = 100;
 const GATHER_MS = 400;
+const SHARE = 4; // of the time, at most one part in five goes into asking
 const PARTS_AT_ONCE = 4;
 const RETRY_MS = 3000;
 const PROGRESS_MS = 5000; // progress is told without events
@@ -55,7 +57,7 @@ export interface JobRows {
   loaded: boolean; // there is something to show…
   stale: boolean; // …but of the filters before
   error: unknown;
-  more: { has: boolean; loading: boolean; load: () => void };
+  more: More;
   refresh: () => void;
 }
 
@@ -65,42 +67,64 @@ export function useJobRows(query: JobQuery): JobRows {
   const touched = useRef(new Set<string>());
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const busy = useRef(false); // what happens meanwhile is asked for in the next round
+  const freeAt = useRef(0);
+  const again = useRef(() => {});
   const shown = useRef<Job[] | null>(null);
-  const [state, setState] = useState({ version: 0, loadedKey: "", error: null as unknown, loading: false });
+  const [state, setState] = useState({ version: 0, loadedKey: "", error: null as unknown });
+  const [further, setFurther] = useState({ loading: false, error: null as unknown });
 
   const ask = useCallback(
-    async (upper: string | null) => {
-      setState((before) => ({ ...before, loading: true }));
+    async (
+      upper: string | null,
+      failed = (error: unknown) => setState((before) => ({ ...before, version: before.version + 1, error })),
+    ) => {
       try {
         const after = upper === null ? {} : { after: upper };
         const { data, error } = await client.GET("/jobs", { params: { query: { ...query, ...after, limit: PAGE } } });
         if (held.current.key !== key) return;
         if (data === undefined) throw error;
         held.current.rows.take(data, upper);
-        setState((before) => ({ version: before.version + 1, loadedKey: key, error: null, loading: false }));
+        setState((before) => ({ version: before.version + 1, loadedKey: key, error: null }));
       } catch (error) {
-        if (held.current.key === key) setState((before) => ({ ...before, error, loading: false }));
+        if (held.current.key === key) failed(error);
       }
     },
     [key, query],
   );
+  const load = async () => {
+    setFurther({ loading: true, error: null });
+    let why: unknown = null;
+    await ask(held.current.rows.next, (error) => {
+      why = asProblem(error);
+    });
+    if (held.current.key === key) setFurther({ loading: false, error: why });
+  };
 
-  const freshen = useCallback(() => {
+  const soon = useCallback(() => {
+    if (busy.current) return;
+    timer.current ??= setTimeout(() => again.current(), Math.max(GATHER_MS, freeAt.current - performance.now()));
+  }, []);
+  const freshen = useCallback(async () => {
+    clearTimeout(timer.current);
     timer.current = undefined;
     const ids = touched.current;
     touched.current = new Set();
     const parts = [...held.current.rows.partsWith(ids)].filter(([upper]) => upper !== null);
     for (const [, later] of parts.slice(PARTS_AT_ONCE)) for (const id of later) touched.current.add(id);
-    const asked = [ask(null), ...parts.slice(0, PARTS_AT_ONCE).map(([upper]) => ask(upper))];
     busy.current = true;
-    void Promise.all(asked).then(() => {
-      busy.current = false;
-      if (touched.current.size > 0) timer.current ??= setTimeout(freshen, GATHER_MS);
-    });
-  }, [ask]);
+    const begun = performance.now();
+    await Promise.all([ask(null), ...parts.slice(0, PARTS_AT_ONCE).map(([upper]) => ask(upper))]);
+    busy.current = false;
+    // The pause follows how long the answers took: a search in many jobs is not asked for all the time.
+    if (held.current.key === key) freeAt.current = performance.now() + SHARE * (performance.now() - begun);
+    if (touched.current.size > 0) soon();
+  }, [ask, key, soon]);
+  again.current = freshen;
 
   useEffect(() => {
     held.current = { key, rows: new Rows() };
+    freeAt.current = 0;
+    setFurther({ loading: false, error: null });
     void ask(null);
     return () => {
       clearTimeout(timer.current);
@@ -111,19 +135,20 @@ export function useJobRows(query: JobQuery): JobRows {
   useEvents((event) => {
     if (!event.job_id) return;
     touched.current.add(event.job_id);
-    if (!busy.current) timer.current ??= setTimeout(freshen, GATHER_MS);
+    soon();
   });
   const refresh = useCallback(() => {
     for (const job of held.current.rows.jobs) touched.current.add(job.id);
-    freshen();
+    void freshen();
   }, [freshen]);
   useAfterBreak(refresh);
   const failed = state.error !== null && isPassing(asProblem(state.error));
+  // biome-ignore lint/correctness/useExhaustiveDependencies: each failure waits anew, so that no two are asked at once
   useEffect(() => {
     if (!failed) return;
-    const again = setInterval(() => void ask(null), RETRY_MS);
-    return () => clearInterval(again);
-  }, [failed, ask]);
+    const retry = setTimeout(() => void ask(null), RETRY_MS);
+    return () => clearTimeout(retry);
+  }, [failed, state.version, ask]);
 
   const { rows } = held.current;
   const isThis = held.current.key === key && state.loadedKey === key;
@@ -131,15 +156,15 @@ export function useJobRows(query: JobQuery): JobRows {
   const runs = isThis && rows.jobs.slice(0, PAGE).some((job) => job.state === "running");
   useEffect(() => {
     if (!runs) return;
-    const again = setInterval(() => !document.hidden && !busy.current && void ask(null), PROGRESS_MS);
-    return () => clearInterval(again);
-  }, [runs, ask]);
+    const every = setInterval(() => !document.hidden && soon(), PROGRESS_MS);
+    return () => clearInterval(every);
+  }, [runs, soon]);
   return {
     rows: shown.current ?? [],
     loaded: shown.current !== null,
     stale: !isThis,
     error: state.error,
-    more: { has: isThis && rows.next !== null, loading: state.loading, load: () => void ask(rows.next) },
+    more: { has: isThis && rows.next !== null, ...further, load: () => void load() },
     refresh,
   };
 }

@@ -11,6 +11,8 @@ function makeQueries(): QueryClient {
     defaultOptions: {
       queries: {
         staleTime: 2000,
+        // The stream says what changed, also after a while in the background.
+        refetchOnWindowFocus: false,
         // What passes by itself is tried again for as long as somebody looks; a refusal is shown at once.
         retry: (_failures, error) => isPassing(asProblem(error)),
         retryDelay: (failures, error) => (asProblem(error).retry_after_s ?? Math.min(2 ** failures, 15)) * 1000,

@@ -3,7 +3,11 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { ArrowDown, ArrowDownUp, ArrowUp } from "lucide-react";
 import { type ReactNode, type RefObject, useEffect, useLayoutEffect, useRef } from "react";
+import { asProblem } from "@/lib/api/problem";
+import type { More } from "@/lib/paging";
+import { Button } from "./button";
 import { classes } from "./classes";
+import { Empty } from "./states";
 
 export interface Column<Row> {
   key: string;
@@ -23,7 +27,7 @@ interface DataTableProps<Row> {
   rows: Row[];
   rowKey: (row: Row) => string;
   onRow?: (row: Row) => void; // Give the first cell a real link, too: for keyboards and new tabs.
-  more?: { has: boolean; loading: boolean; load: () => void };
+  more?: More;
   height?: string; // the table scrolls inside this
   rowHeight?: number;
   empty?: ReactNode;
@@ -79,11 +83,17 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
   useTemplate(scroller, columns, isEmpty);
   const seen = virtual.getVirtualItems();
   const last = seen.at(-1)?.index ?? 0;
+  const end = rows.length > 0 ? rowKey(rows[rows.length - 1] as Row) : null;
+  const asked = useRef<string | null>(null); // the row that more were asked for after
+  // What brought no rows is not tried again by itself: a search may go back to the first day of the hub, page by page.
+  const waits = Boolean(more?.has && !more.loading && (more.error || end === asked.current));
   useEffect(() => {
-    if (more?.has && !more.loading && last >= rows.length - 20) more.load();
-  }, [last, rows.length, more]);
+    if (!more?.has || more.loading || waits || last < rows.length - 20) return;
+    asked.current = end;
+    more.load();
+  }, [last, rows.length, more, waits, end]);
 
-  if (isEmpty) return <>{empty}</>;
+  if (isEmpty) return more?.has ? <NothingYet more={more} /> : empty;
   return (
     <div
       ref={scroller}
@@ -149,7 +159,38 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
           );
         })}
       </div>
+      {more && waits && (
+        <div role="rowgroup">
+          <div role="row">
+            <div role="cell" className="sticky left-0 flex flex-wrap items-center justify-center gap-3 p-3 text-muted text-sm">
+              <FurtherButton more={more} />
+            </div>
+          </div>
+        </div>
+      )}
     </div>
+  );
+}
+
+function FurtherButton({ more }: { more: More }) {
+  return (
+    <>
+      {more.error ? <span role="alert">{asProblem(more.error).detail}</span> : null}
+      <Button small onClick={more.load}>
+        {more.error ? "Try again" : "Look further"}
+      </Button>
+    </>
+  );
+}
+
+/** A search looks at so much at a time, and may have found nothing in it. */
+function NothingYet({ more }: { more: More }) {
+  return (
+    <Empty title="Nothing found so far">
+      <div className="flex flex-wrap justify-center gap-3">
+        <FurtherButton more={more} />
+      </div>
+    </Empty>
   );
 }
 
