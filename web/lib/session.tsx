@@ -1,6 +1,7 @@
 "use client";
 // Who is signed in, and at which hub: one question, asked again now and then.
-import { createContext, useContext, useRef } from "react";
+import { useQueryClient } from "@tanstack/react-query";
+import { createContext, useContext, useEffect, useRef } from "react";
 import { $api, type Schemas } from "./api/client";
 import { ClockProvider } from "./clock";
 
@@ -17,9 +18,10 @@ interface Session {
 const Context = createContext<Session>({ hub: undefined, account: undefined, error: null, retry: () => {} });
 
 export function SessionProvider({ children }: { children: React.ReactNode }) {
-  const query = $api.useQuery("get", "/hub", undefined, { refetchInterval: 20_000 });
+  const query = $api.useQuery("get", "/hub", undefined, { refetchInterval: 20_000, refetchOnWindowFocus: "always" });
   const offset = useRef<number | null>(null);
   if (query.data && offset.current === null) offset.current = query.data.time_ms - Date.now();
+  if (useIsSomebodyElse(query.data)) return null;
   return (
     <Context.Provider
       value={{
@@ -32,6 +34,21 @@ export function SessionProvider({ children }: { children: React.ReactNode }) {
       <ClockProvider value={offset.current ?? 0}>{children}</ClockProvider>
     </Context.Provider>
   );
+}
+
+/** One cookie for all tabs: after a sign-in in another one nothing here may be shown, or sent, as the new account's. */
+function useIsSomebodyElse(hub: HubInfo | undefined): boolean {
+  const queries = useQueryClient();
+  const first = useRef<string | null>(null);
+  const id = hub?.account?.id ?? null;
+  first.current ??= id;
+  const changed = id !== null && first.current !== id; // nobody at all is sent to the sign-in page
+  useEffect(() => {
+    if (!changed) return;
+    queries.clear();
+    window.location.reload();
+  }, [changed, queries]);
+  return changed;
 }
 
 export function useSession(): Session {
