@@ -5,9 +5,10 @@ import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { DataTable } from "@/components/ui/data-table";
 import { Page } from "@/components/ui/page";
-import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
+import { Empty, Loaded, Notice, SkeletonRows } from "@/components/ui/states";
 import { count, moment } from "@/lib/format";
 import type { HubEvent } from "@/lib/live";
+import { moreOf } from "@/lib/paging";
 import { useSession } from "@/lib/session";
 import { useSetParams } from "@/lib/use-params";
 import { AuditFilters, NO_FILTERS } from "./audit-filters";
@@ -36,12 +37,7 @@ export function AuditPage() {
 function Trail() {
   const [paused, setPaused] = useState(false);
   const [shown, setShown] = useState<HubEvent | null>(null);
-  const { query, events, names, waiting, searchedTo } = useTrail(paused);
-  const more = {
-    has: query.hasNextPage,
-    loading: query.isFetchingNextPage,
-    load: () => void query.fetchNextPage(),
-  };
+  const { query, events, names, waiting, left, anew, searchedTo } = useTrail(paused);
   return (
     <Card
       flush
@@ -69,6 +65,15 @@ function Trail() {
       }
     >
       <AuditFilters />
+      {left > 0 && (
+        <Notice tone="warn">
+          {count(left)} {left === 1 ? "event that" : "events that"} happened meanwhile {left === 1 ? "is" : "are"} left out below,
+          and of files saved here.{" "}
+          <Button small onClick={() => void anew()}>
+            Begin with the newest
+          </Button>
+        </Notice>
+      )}
       <Loaded query={query} skeleton={<SkeletonRows rows={10} />}>
         {() => (
           <DataTable
@@ -77,8 +82,8 @@ function Trail() {
             rows={events}
             rowKey={(event) => String(event.seq)}
             onRow={setShown}
-            more={more}
-            empty={<Nothing more={more} />}
+            more={moreOf(query)}
+            empty={<Nothing />}
           />
         )}
       </Loaded>
@@ -87,7 +92,7 @@ function Trail() {
   );
 }
 
-function Nothing({ more }: { more: { has: boolean; loading: boolean; load: () => void } }) {
+function Nothing() {
   const set = useSetParams();
   const filtered = Object.keys(useFilters()).length > 0;
   if (!filtered) {
@@ -99,8 +104,7 @@ function Nothing({ more }: { more: { has: boolean; loading: boolean; load: () =>
   }
   return (
     <Empty title="No event fits these filters">
-      <div className="flex justify-center gap-2">
-        {more.has && <Button onClick={more.load}>Look further back</Button>}
+      <div>
         <Button onClick={() => set(NO_FILTERS)}>Show all</Button>
       </div>
     </Empty>

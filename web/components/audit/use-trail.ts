@@ -1,14 +1,17 @@
 "use client";
 // The audit trail as a page shows it: found by the hub, newest first, with what happens since then on top.
+import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useTimeRange } from "@/components/ui/time-range";
 import { $api, client } from "@/lib/api/client";
 import { type HubEvent, useEvents } from "@/lib/live";
+import type { Pages } from "@/lib/paging";
 import { useParam } from "@/lib/use-params";
 
 const PAGE = 200;
 const GATHER_MS = 400;
-const FRESH_MAX = 2000; // more that came while one looked: asked anew instead
+const SHARE = 4; // of the time, at most one part in five goes into asking
+const FRESH_MAX = 2000; // of what came while one looked the oldest are left out, and counted
 
 export const ID = /^[A-Za-z0-9_-]{1,64}$/;
 export const ACTION = /^[a-z_.]{1,64}$/;
@@ -38,78 +41,113 @@ export function useFilters() {
 export function useTrail(paused: boolean) {
   const filters = useFilters();
   const key = JSON.stringify(filters);
-  const query = $api.useInfiniteQuery("get", "/events", { params: { query: { ...filters, newest: true, limit: PAGE } } }, FOUND);
+  const init = { params: { query: { ...filters, newest: true, limit: PAGE } } };
+  const query = $api.useInfiniteQuery("get", "/events", init, FOUND);
+  const queries = useQueryClient();
   const first = query.data?.pages[0];
-  const fresh = useFresh({ key, filters, from: first?.cursor, paused, again: () => void query.refetch() });
+  /** From the newest, without a gap: what was scrolled to is asked for as one scrolls there again. */
+  const anew = async () => {
+    queries.setQueryData(["get", "/events", init], (before: Pages | undefined) => before && firstOf(before));
+    await query.refetch();
+  };
+  const fresh = useFresh({ key, filters, from: first?.cursor, paused, anew });
 
   const events = useMemo(() => {
-    const seen = new Set<number>();
     const all = [...fresh.events, ...(query.data?.pages.flatMap((page) => page.events) ?? [])];
-    return all.filter((event) => !seen.has(event.seq) && seen.add(event.seq));
+    return [...new Map(all.map((event) => [event.seq, event])).values()].sort((one, other) => other.seq - one.seq);
   }, [fresh.events, query.data]);
   const names = useMemo(
     () => Object.assign({}, ...(query.data?.pages.map((page) => page.names ?? {}) ?? []), fresh.names) as Record<string, string>,
     [fresh.names, query.data],
   );
-  return { query, events, names, waiting: fresh.waiting, searchedTo: query.data?.pages.at(-1)?.searched_to_ms };
+  const searchedTo = query.data?.pages.at(-1)?.searched_to_ms;
+  return { query, events, names, waiting: fresh.waiting, left: fresh.left, anew, searchedTo };
+}
+
+function firstOf({ pages, pageParams }: Pages): Pages {
+  return { pages: pages.slice(0, 1), pageParams: pageParams.slice(0, 1) };
 }
 
 interface Fresh {
   events: HubEvent[];
   names: Record<string, string>;
+  left: number; // between these and the first page
 }
+
+const NONE: Fresh = { events: [], names: {}, left: 0 };
 
 interface Since {
   key: string;
   filters: ReturnType<typeof useFilters>;
   from: number | undefined;
   paused: boolean;
-  again: () => void;
+  anew: () => Promise<void>;
 }
 
 /** What came after the first page. The stream only says that there is something; the hub says whether the filters let it through. */
-function useFresh({ key, filters, from, paused, again }: Since) {
-  const [fresh, setFresh] = useState<Fresh>({ events: [], names: {} });
+function useFresh({ key, filters, from, paused, anew }: Since) {
+  const [fresh, setFresh] = useState<Fresh>(NONE);
   const [waiting, setWaiting] = useState(0);
   const cursor = useRef<number | undefined>(undefined);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
-  const latest = useRef({ key, filters, again });
-  latest.current = { key, filters, again };
+  const asking = useRef({ busy: false, dirty: false, freeAt: 0 });
+  const latest = useRef({ key, filters, anew });
+  latest.current = { key, filters, anew };
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: other filters begin anew
   useEffect(() => {
-    setFresh({ events: [], names: {} });
+    setFresh(NONE);
     cursor.current = undefined;
   }, [key]);
   useEffect(() => {
-    if (from !== undefined && (cursor.current === undefined || from > cursor.current)) cursor.current = from;
+    if (from === undefined || (cursor.current !== undefined && from <= cursor.current)) return;
+    cursor.current = from;
+    setFresh(NONE); // the first page has all of it now
   }, [from]);
 
-  const ask = useCallback(async () => {
-    timer.current = undefined;
+  const look = useCallback(async () => {
     const after = cursor.current;
     const asked = latest.current;
     if (after === undefined) return;
     const { data } = await client.GET("/events", { params: { query: { ...asked.filters, after, limit: PAGE } } });
     if (!data || latest.current.key !== asked.key || cursor.current !== after) return;
-    cursor.current = data.cursor;
     setWaiting(0);
-    setFresh((before) => ({
-      events: [...data.events.toReversed(), ...before.events].slice(0, FRESH_MAX),
-      names: { ...before.names, ...data.names },
-    }));
-    if (data.events.length === PAGE) latest.current.again(); // too much to catch up with page by page
+    if (data.events.length === PAGE) return latest.current.anew(); // too much to catch up with page by page
+    cursor.current = data.cursor;
+    setFresh((before) => {
+      const events = [...data.events.toReversed(), ...before.events];
+      const left = before.left + Math.max(0, events.length - FRESH_MAX);
+      return { events: events.slice(0, FRESH_MAX), names: { ...before.names, ...data.names }, left };
+    });
   }, []);
+  const soon = useCallback(() => {
+    const now = asking.current;
+    now.dirty = true;
+    if (now.busy) return;
+    timer.current ??= setTimeout(
+      async () => {
+        timer.current = undefined;
+        now.busy = true;
+        now.dirty = false;
+        const begun = performance.now();
+        await look().catch(() => undefined);
+        now.busy = false;
+        now.freeAt = performance.now() + SHARE * (performance.now() - begun);
+        if (now.dirty) soon();
+      },
+      Math.max(GATHER_MS, now.freeAt - performance.now()),
+    );
+  }, [look]);
 
   const paused_ = useRef(paused);
   useEffect(() => {
     paused_.current = paused;
-    if (!paused) timer.current ??= setTimeout(() => void ask(), 0);
-  }, [paused, ask]);
+    if (!paused) soon();
+  }, [paused, soon]);
   useEffect(() => () => clearTimeout(timer.current), []);
   useEvents(() => {
     if (paused_.current) setWaiting((before) => before + 1);
-    else timer.current ??= setTimeout(() => void ask(), GATHER_MS);
+    else soon();
   });
   return { ...fresh, waiting };
 }
