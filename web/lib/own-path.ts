@@ -23,5 +23,9 @@ export function ownAddress(next: string | null, origin: string, base: string = B
 export function codeIn(text: string): string {
   const pasted = text.trim();
   const found = /[?&]code=([^&#\s]+)/.exec(pasted);
-  return found?.[1] ? decodeURIComponent(found[1]) : pasted;
+  try {
+    return found?.[1] ? decodeURIComponent(found[1]) : pasted;
+  } catch {
+    return pasted; // no link of ours: the hub says that it knows no such code
+  }
 }

@@ -14,7 +14,7 @@ export function saveText(name: string, text: string, type: string): void {
 export function csv(rows: (string | number | null | undefined)[][]): string {
   const cell = (value: string | number | null | undefined) => {
     const text = String(value ?? "");
-    const plain = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+    const plain = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
     return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain;
   };
   return rows.map((row) => `${row.map(cell).join(",")}\r\n`).join("");
