@@ -180,15 +180,15 @@ def test_each_way_to_be_slow_is_noticed(hub: ServedHub) -> None:
             assert closed_after(connection, limit_s=DEADLINE_S + SLACK_S) is not None, opening
 
 
-def answered(connection: socket.socket, status: int = 200) -> bool:
-    """The whole of a short answer has come, and it is the one that was hoped for."""
+def answered(connection: socket.socket) -> bool:
+    """The whole of the short answer about the hub has come, and it is one."""
     heard = b""
     while not heard.endswith(b"}"):
         piece = connection.recv(65536)
         if not piece:
             return False
         heard += piece
-    return heard.startswith(f"HTTP/1.1 {status}".encode())
+    return heard.startswith(b"HTTP/1.1 200")
 
 
 def test_a_kept_connection_is_no_licence_to_be_slow(hub: ServedHub) -> None:
@@ -233,19 +233,6 @@ def test_endless_headers_are_cut_off(hub: ServedHub) -> None:
                 time.sleep(0.002)
             raise ConnectionError(connection.recv(100))
     assert still_serves(hub)
-
-
-def test_the_rest_of_a_body_that_was_refused_early_is_no_head_of_the_next_request(hub: ServedHub) -> None:
-    rest = b"\0" * 250_000  # what is read at once, and more than a head may have
-    assert len(rest) > 3 * Settings().header_max_bytes
-    put = f"PUT /api/v1/artifacts/{'0' * 64}?size={len(rest)} HTTP/1.1\r\nHost: hub\r\n"
-    for _ in range(20):  # in which pieces it arrives is up to the kernel
-        with hub.connect() as connection:
-            connection.sendall(put.encode() + f"Content-Length: {len(rest)}\r\n\r\n".encode())
-            assert answered(connection, 401)
-            connection.sendall(rest)
-            connection.sendall(HEADERS + b"\r\n")
-            assert answered(connection)
 
 
 @pytest.mark.parametrize("framing", ["declared", "chunked"])
