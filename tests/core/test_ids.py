@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.ids import make_id
+from computepool.core.ids import make_id, time_of
 from computepool.hub.clock import new_id, new_ids
 from computepool.testing.clock import FakeClock
 
@@ -29,6 +29,11 @@ def test_ids_have_one_length_and_a_plain_alphabet(now_ms: int, entropy: bytes) -
     assert body.isalnum()
     assert body == body.lower()
     assert not set(body) & set("ilou")
+
+
+@given(MOMENTS, ENTROPY)
+def test_ids_say_when_they_were_made(now_ms: int, entropy: bytes) -> None:
+    assert time_of(make_id("job", now_ms, entropy)) == now_ms
 
 
 @pytest.mark.parametrize("size", [0, 9, 11])

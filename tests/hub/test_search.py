@@ -191,10 +191,27 @@ async def test_searches_leave_threads_for_other_reads(hub: HubDouble, monkeypatc
     try:
         for _ in range(2):
             assert await asyncio.to_thread(held.acquire, timeout=10)
-        assert await asyncio.wait_for(got(hub.admin, "/jobs"), 10) == {"jobs": [], "next": None}
+        assert (await asyncio.wait_for(got(hub.admin, "/jobs"), 10))["jobs"] == []
     finally:
         go_on.set()
         await asyncio.gather(*searches)
+
+
+async def test_what_runs_is_found_behind_many_newer_jobs(any_hub: HubDouble, monkeypatch: Any) -> None:
+    node = await any_hub.node()
+    [job_id] = await submit(any_hub.admin)
+    await node.take()
+    [done] = await submit(any_hub.admin, spec={"name": "needle"}, needs={"cores": 1000})
+    await submit(any_hub.admin, items=30, needs={"cores": 1000})
+    monkeypatch.setattr(job_service, "_WINDOW", 4)
+    monkeypatch.setattr(job_service, "_LOOKED_AT_MAX", 8)
+    page = await got(any_hub.admin, "/jobs", state=["leased", "running"])
+    assert ([job["id"] for job in page["jobs"]], page["next"]) == ([job_id], None), "at once, and all of it"
+    assert page["searched_to_ms"] is None
+    page = await got(any_hub.admin, "/jobs", q="needle")
+    assert page["jobs"] == []
+    made = (await got(any_hub.admin, f"/jobs/{done}"))["created_at_ms"]
+    assert made <= page["searched_to_ms"] <= any_hub.hub.now_ms(), "nothing so far is not nothing at all"
 
 
 async def test_jobs_are_found_by_name_kind_state_node_and_time(any_hub: HubDouble) -> None:

@@ -47,6 +47,10 @@ READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
         ),
         "ix_jobs_group",
     ),
+    "jobs that run": (
+        lambda c: jobs.list_jobs(c, JobFilter(states=["running"]), before="j", limit=9, window=50),
+        "ix_jobs_open",
+    ),
     "dependents": (lambda c: dependencies.dependents(c, MANY), "ix_dependencies_after_id"),
     "results": (lambda c: groups.list_results(c, group_id="g", after=5, limit=9), "ix_events_results"),
     "events of a job": (lambda c: records.list_events(c, after=5, limit=9, job_id="j"), "ix_events_job"),

@@ -13,6 +13,7 @@ GroupId = NewType("GroupId", str)
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ENTROPY_BYTES = 10
+_TIME_CHARACTERS = 10
 
 
 def make_id(prefix: str, now_ms: int, entropy: bytes) -> str:
@@ -22,3 +23,11 @@ def make_id(prefix: str, now_ms: int, entropy: bytes) -> str:
     number = (now_ms << (8 * _ENTROPY_BYTES)) | int.from_bytes(entropy, "big")
     characters = [_ALPHABET[(number >> shift) & 31] for shift in range(125, -5, -5)]
     return f"{prefix}_{''.join(characters)}"
+
+
+def time_of(id_: str) -> int:
+    """When it was made, in milliseconds."""
+    now_ms = 0
+    for character in id_.rpartition("_")[2][:_TIME_CHARACTERS]:
+        now_ms = now_ms * 32 + _ALPHABET.index(character)
+    return now_ms

@@ -408,7 +408,10 @@ class JobResult(Reply):
 
 
 class JobPage(Page):
+    """No job and a `next`: none was found so far, and there is more to look at."""
+
     jobs: list[JobView]
+    searched_to_ms: int | None = None  #: how far back was looked; null: to the beginning
 
 
 class LogChunk(Reply):

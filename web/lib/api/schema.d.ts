@@ -3502,12 +3502,17 @@ export interface components {
          * @enum {string}
          */
         JobKind: "script" | "command" | "function" | "class";
-        /** JobPage */
+        /**
+         * JobPage
+         * @description No job and a `next`: none was found so far, and there is more to look at.
+         */
         JobPage: {
             /** Next */
             next?: string | null;
             /** Jobs */
             jobs: components["schemas"]["JobView"][];
+            /** Searched To Ms */
+            searched_to_ms?: number | null;
         };
         /**
          * JobResult

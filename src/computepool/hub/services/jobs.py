@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 from computepool.core.errors import BadRequest, Conflict, NotFound
+from computepool.core.ids import time_of
 from computepool.core.jobs import TERMINAL, JobState, Reason
 from computepool.hub.clock import new_ids
 from computepool.hub.services import (
@@ -380,15 +382,18 @@ async def page(
         )
         for row in rows
     ]
-    return JobPage(jobs=jobs, next=at)
+    return JobPage(jobs=jobs, next=at, searched_to_ms=None if at is None else time_of(at))
 
 
 async def _older(
     hub: Hub, wanted: JobFilter, *, before: str | None, limit: int
 ) -> tuple[Sequence[AnyRow], str | None]:
-    return await hub.store.read(
-        lambda connection: job_rows.list_jobs(connection, wanted, before=before, limit=limit, window=_WINDOW)
-    )
+    async with hub.searches if job_rows.is_search(wanted) else nullcontext():
+        return await hub.store.read(
+            lambda connection: job_rows.list_jobs(
+                connection, wanted, before=before, limit=limit, window=_WINDOW
+            )
+        )
 
 
 def _names(connection: Connection, rows: Sequence[AnyRow], principal: Principal) -> dict[str, str]:

@@ -133,6 +133,20 @@ def _matching(wanted: JobFilter) -> list[ColumnElement[bool]]:
     return found
 
 
+def is_search(wanted: JobFilter) -> bool:
+    """Whether rows have to be looked at that may not be wanted."""
+    return bool(_matching(wanted))
+
+
+def _in_hand(connection: Connection, wanted: JobFilter, *, most: int) -> list[Any]:
+    """What nodes have now is little, and an index has it: it is found however many newer jobs wait."""
+    if not wanted.states or not set(wanted.states).issubset(_HELD):
+        return []
+    held = select(jobs.c.id).where(IS_OPEN, jobs.c.state.in_(wanted.states)).limit(most + 1)
+    ids = connection.execute(held).scalars().all()
+    return [dialect.among(connection, jobs.c.id, ids)] if len(ids) <= most else []
+
+
 def list_jobs(
     connection: Connection, wanted: JobFilter, *, before: str | None, limit: int, window: int
 ) -> tuple[Sequence[AnyRow], str | None]:
@@ -146,6 +160,7 @@ def list_jobs(
     led += [] if before is None else [jobs.c.id < before]
     led += [] if wanted.since_id is None else [jobs.c.id >= wanted.since_id]
     led += [] if wanted.until_id is None else [jobs.c.id < wanted.until_id]
+    led += _in_hand(connection, wanted, most=window)
     newest, matching = jobs.c.id.desc(), _matching(wanted)
     last: str | None = None
     if matching:
