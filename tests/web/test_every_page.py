@@ -49,16 +49,19 @@ def test_every_page_loads_clean_and_still(web: Web, open_page: OpenPage, *, widt
 def test_the_first_page_is_small(web: Web, visitor_page: Page, submitter_page: Page) -> None:
     """All that really comes over the wire, compressed, but for the hub's own answers; nothing is fetched ahead."""
     for page, path in ((visitor_page, "/signin/"), (submitter_page, "/")):
-        sizes: dict[str, int] = {}
+        answers: list[Response] = []
 
-        def count(response: Response, sizes: dict[str, int] = sizes) -> None:
-            if "/api/" not in response.url:
-                sizes[response.url] = int(response.headers.get("content-length", 0))
+        def keep(answer: Response, answers: list[Response] = answers) -> None:
+            answers.append(answer)
 
-        page.on("response", count)
+        page.on("response", keep)
         page.goto(f"{web.url}{path}")
-        page.wait_for_load_state("load")
         settled(page)
+        page.wait_for_load_state("load")
+        if path == "/":  # the map comes last
+            page.wait_for_function("() => performance.getEntriesByName('mesh-draw').length > 0")
+        files = [answer for answer in answers if "/api/" not in answer.url]
+        sizes = {answer.url: answer.request.sizes()["responseBodySize"] for answer in files}
         total = sum(sizes.values())
         assert sizes
         assert not [url for url in sizes if "_rsc=" in url]

@@ -1,77 +1,70 @@
 // The Earth in pixels: land and borders once for a size of the map, and where a place is on it.
-import { type GeoProjection, geoNaturalEarth1, geoNaturalEarth1Raw, geoPath } from "d3-geo";
-import type { FeatureCollection, MultiLineString } from "geojson";
-import { feature, mesh } from "topojson-client";
-import type { GeometryCollection, Topology } from "topojson-specification";
 
 export interface World {
   width: number;
   height: number;
   land: Path2D;
   borders: Path2D;
-  projection: GeoProjection;
+  scale: number; // pixels to a unit of the projection
+  left: number; // of where the equator meets the first meridian
+  top: number;
 }
 
+/** Paths in the projection's own units, times UNIT. */
 export interface Atlas {
-  land: FeatureCollection;
-  borders: MultiLineString;
+  land: string;
+  borders: string;
 }
 
-// A file of its own, not a part of the program: it is data, and a browser keeps it.
-const ATLAS = new URL("../../node_modules/world-atlas/countries-110m.json", import.meta.url);
+// Drawn by `npm run atlas`. A file of its own, not a part of the program: it is data, and a browser keeps it.
+const ATLAS = new URL("./atlas.json", import.meta.url);
+const UNIT = 1000;
 
 export async function loadAtlas(): Promise<Atlas> {
   const answer = await fetch(ATLAS);
   if (!answer.ok) throw new Error(`The hub has no map of the world: ${answer.status}`);
-  const topology: Topology<{ land: GeometryCollection; countries: GeometryCollection }> = await answer.json();
-  const { land, countries } = topology.objects;
-  return { land: feature(topology, land), borders: mesh(topology, countries, (one, other) => one !== other) };
+  return answer.json();
 }
 
 const MARGIN = 12;
 const RADIANS = Math.PI / 180;
+
+/** Natural Earth, by the polynomials of Šavrič, Patterson and Jenny; x to the right, y down. */
+function natural(lat: number, lon: number): [number, number] {
+  const phi = lat * RADIANS;
+  const phi2 = phi * phi;
+  const phi4 = phi2 * phi2;
+  const x = lon * RADIANS * (0.8707 - 0.131979 * phi2 + phi4 * (-0.013791 + phi4 * (0.003971 * phi2 - 0.001529 * phi4)));
+  const y = phi * (1.007226 + phi2 * (0.015085 + phi4 * (-0.044475 + 0.028874 * phi2 - 0.005916 * phi4)));
+  return [x, -y];
+}
+
 /** Where people live: Antarctica would take a fifth of the room. */
-const SHOWN = {
-  type: "MultiPoint" as const,
-  coordinates: [
-    [-172, 0],
-    [180, 0],
-    [0, 78],
-    [0, -54],
-  ],
-};
+const SHOWN = { west: natural(0, -172)[0], east: natural(0, 180)[0], north: natural(78, 0)[1], south: natural(-54, 0)[1] };
 
 /** Without an atlas the places are known all the same, and nodes can be drawn. */
 export function makeWorld(width: number, height: number, atlas: Atlas | null): World {
-  const projection = geoNaturalEarth1().fitExtent(
-    [
-      [MARGIN, MARGIN],
-      [width - MARGIN, height - MARGIN],
-    ],
-    SHOWN,
-  );
-  const path = geoPath(projection).digits(1);
-  return {
-    width,
-    height,
-    projection,
-    land: new Path2D(atlas ? (path(atlas.land) ?? "") : ""),
-    borders: new Path2D(atlas ? (path(atlas.borders) ?? "") : ""),
+  const { west, east, north, south } = SHOWN;
+  const scale = Math.min((width - 2 * MARGIN) / (east - west), (height - 2 * MARGIN) / (south - north));
+  const left = (width - scale * (west + east)) / 2;
+  const top = (height - scale * (north + south)) / 2;
+  const drawn = (path: string) => {
+    const placed = new Path2D();
+    placed.addPath(new Path2D(path), new DOMMatrix([scale / UNIT, 0, 0, scale / UNIT, left, top]));
+    return placed;
   };
+  return { width, height, scale, left, top, land: drawn(atlas?.land ?? ""), borders: drawn(atlas?.borders ?? "") };
 }
 
 /** x and y of each place, in pixels of the whole map; NaN for none. */
-export function project(world: World, places: { lat: number | null; lon: number | null }[]): Float32Array {
+export function project({ scale, left, top }: World, places: { lat: number | null; lon: number | null }[]): Float32Array {
   const found = new Float32Array(places.length * 2).fill(Number.NaN);
-  // The bare formula: the projection itself also turns and clips, which costs ten times as much for nothing here.
-  const scale = world.projection.scale();
-  const [left, top] = world.projection.translate();
   for (let index = 0; index < places.length; index++) {
     const { lat, lon } = places[index] as { lat: number | null; lon: number | null };
     if (lat === null || lon === null) continue;
-    const [x, y] = geoNaturalEarth1Raw(lon * RADIANS, lat * RADIANS);
+    const [x, y] = natural(lat, lon);
     found[index * 2] = left + scale * x;
-    found[index * 2 + 1] = top - scale * y;
+    found[index * 2 + 1] = top + scale * y;
   }
   return found;
 }
