@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from tests.web.browsing import settled
 from tests.web.conftest import Allow, Web
+
+#: What a browser says of requests that a dead hub did not answer, or not to the end.
+_AWAY = r"net::ERR_|status of 50"
+
+
+def _loaded(page: Page, url: str) -> None:
+    """With everything that belongs to it: nothing of the program is on its way any more."""
+    page.goto(url)
+    settled(page)
+    page.wait_for_load_state("load")
+    expect(_live(page)).to_be_visible()
+
+
+def _live(page: Page) -> Locator:
+    return page.get_by_role("status").filter(has_text="Live").first
+
+
+def _part(request: Request) -> bool:
+    return "/_next/static/chunks/" in request.url
 
 
 @pytest.mark.timeout(120)
 def test_a_page_outlives_its_hub(web: Web, submitter_page: Page, allow: Allow) -> None:
     page = submitter_page
-    allow(page, r"ERR_CONNECTION|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE|status of 50")
-    page.goto(f"{web.url}/jobs/")
-    settled(page)
-    mark = page.get_by_role("status").filter(has_text="Live").first
-    expect(mark).to_be_visible()
+    allow(page, _AWAY)
+    _loaded(page, f"{web.url}/jobs/")
     page.evaluate("window.same = true")
     web.hub.kill()
     expect(page.get_by_text("Reconnecting…").first).to_be_visible()
@@ -24,6 +42,49 @@ def test_a_page_outlives_its_hub(web: Web, submitter_page: Page, allow: Allow) -
     name = "submitted after the hub was killed"
     job = web.submitter.command(["echo", "back again"], name=name, wait=False)
     expect(page.get_by_text(name).first).to_be_visible(timeout=40_000)
-    expect(mark).to_be_visible(timeout=40_000)
+    expect(_live(page)).to_be_visible(timeout=40_000)
     assert page.evaluate("window.same") is True, "it was not loaded anew"
     assert web.submitter.jobs.wait(job.job_id, timeout_s=60).state == "succeeded"
+
+
+@pytest.mark.timeout(120)
+def test_what_is_loaded_late_comes_when_the_hub_is_back(web: Web, submitter_page: Page, allow: Allow) -> None:
+    """The map is asked for once there are nodes to draw. Here the hub dies between the two."""
+    page = submitter_page
+    allow(page, _AWAY)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/api/v1/mesh/nodes", hold)
+    page.goto(f"{web.url}/")
+    page.wait_for_load_state("load")
+    expect(_live(page)).to_be_visible()
+    [first] = held
+    answer = first.fetch()
+    page.evaluate("window.same = true")
+    web.hub.kill()
+    with page.expect_event("requestfailed", _part):
+        first.fulfill(response=answer)
+    page.unroute("**/api/v1/mesh/nodes")
+    expect(page.get_by_text("Reconnecting…").first).to_be_visible()
+    with page.expect_response(re.compile(r"/atlas\..*\.json"), timeout=60_000) as earth:
+        web.hub.start()
+    assert earth.value.ok
+    expect(page.get_by_role("application", name="World map")).to_be_visible()
+    assert page.evaluate("window.same") is True, "it was not loaded anew"
+
+
+def test_a_page_whose_program_did_not_come_can_be_asked_for_again(
+    web: Web, submitter_page: Page, allow: Allow
+) -> None:
+    page = submitter_page
+    allow(page, "net::ERR_FAILED|ChunkLoadError|Failed to load chunk")
+    _loaded(page, f"{web.url}/jobs/")
+    page.route("**/_next/static/chunks/**", lambda route: route.abort())
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Leaderboard").click()
+    expect(page.get_by_role("heading", name="This page failed")).to_be_visible()
+    page.unroute("**/_next/static/chunks/**")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("heading", name="Leaderboard", level=1)).to_be_visible()

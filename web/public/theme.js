@@ -16,3 +16,13 @@
   addEventListener("themechange", apply);
   addEventListener("storage", apply);
 })();
+
+// A part of the program that did not come, as of a hub that restarts, is taken out of the document: Next waits for ever for one
+// that is there, and asks again for one that is not.
+addEventListener(
+  "error",
+  ({ target }) => {
+    if (target instanceof HTMLScriptElement && target.async) target.remove();
+  },
+  true,
+);

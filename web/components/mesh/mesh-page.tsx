@@ -5,6 +5,7 @@ import { ButtonLink } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Page } from "@/components/ui/page";
 import { Empty, Failure, Skeleton, SkeletonRows } from "@/components/ui/states";
+import { patiently } from "@/lib/patiently";
 import { Counters } from "./counters";
 import type { MeshNode } from "./families";
 import { FilterBar } from "./filter-bar";
@@ -16,7 +17,10 @@ import { useFilter, useShown } from "./use-filter";
 import { useMesh } from "./use-mesh";
 
 const MapSkeleton = () => <Skeleton className="aspect-[2.05] max-h-[48rem] min-h-52 w-full rounded-none" />;
-const WorldMap = dynamic(() => import("./world-map").then((module) => module.WorldMap), { ssr: false, loading: MapSkeleton });
+const WorldMap = dynamic(() => patiently(() => import("./world-map")).then((module) => module.WorldMap), {
+  ssr: false,
+  loading: MapSkeleton,
+});
 const NONE: MeshNode[] = [];
 
 export function MeshPage() {

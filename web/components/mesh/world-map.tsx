@@ -13,6 +13,7 @@ import {
   useState,
 } from "react";
 import { IconButton } from "@/components/ui/button";
+import { patiently } from "@/lib/patiently";
 import { useTheme } from "@/lib/theme";
 import { drawLand, drawMarks, type Palette, prepare, readPalette } from "./draw";
 import type { MeshNode } from "./families";
@@ -131,8 +132,14 @@ interface Marks {
 }
 
 function useMarks(nodes: MeshNode[], { size, view }: { size: Size | null; view: View }): Marks {
-  const [atlas, setAtlas] = useState<Atlas | null>(); // null: it did not come, and nodes alone are better than nothing
-  useEffect(() => void loadAtlas().then(setAtlas, () => setAtlas(null)), []);
+  const [atlas, setAtlas] = useState<Atlas | null>(); // null: it does not come, and nodes alone are better than nothing
+  useEffect(() => {
+    const load = () => loadAtlas().then(setAtlas);
+    load().catch(() => {
+      setAtlas(null);
+      patiently(load).catch(() => {});
+    });
+  }, []);
   const world = useMemo(() => (size && atlas !== undefined ? makeWorld(size.width, size.height, atlas) : null), [size, atlas]);
   const spots = useMemo(() => timed(() => (world ? project(world, nodes) : new Float32Array())), [world, nodes]);
   return useMemo(() => {

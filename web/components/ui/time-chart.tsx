@@ -3,6 +3,7 @@
 import dynamic from "next/dynamic";
 import { useState } from "react";
 import { count, moment } from "@/lib/format";
+import { patiently } from "@/lib/patiently";
 import { classes } from "./classes";
 import { Skeleton } from "./states";
 
@@ -30,7 +31,7 @@ export interface TimeChartProps {
 }
 
 // uPlot is only asked for where a chart is seen.
-const Plot = dynamic(() => import("./time-chart-plot").then((module) => module.TimeChartPlot), {
+const Plot = dynamic(() => patiently(() => import("./time-chart-plot")).then((module) => module.TimeChartPlot), {
   ssr: false,
   loading: () => <Skeleton className="h-full" />,
 });
