@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,6 +151,23 @@ def test_looking_around(pool: Pool) -> None:
     assert [job.id for job in pool.jobs.list(group_id=group_id, state="succeeded", limit=1)]
     assert pool.jobs.preview(pool.options(cores=1).needs).hosts[0].ok
     assert pool.jobs.queue().nodes[0].online
+
+
+def test_a_search_of_events_ends_also_where_something_happens_all_the_time(pool: Pool) -> None:
+    asked = 0
+    get = pool.transport.get
+
+    def busy(path: str, *args: Any, **kwargs: Any) -> Any:
+        nonlocal asked
+        if path == "/events":
+            asked += 1
+            assert asked < 10, "it goes on as long as others do something"
+            assert pool.submit(pow, 2, asked).job_id
+        return get(path, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool.transport, "get", busy)
+        assert list(pool.events(action="zz")) == []
 
 
 def slow_square(number: int) -> int:
