@@ -46,6 +46,7 @@ function useIsSomebodyElse(hub: HubInfo | undefined): boolean {
   useEffect(() => {
     if (!changed) return;
     queries.clear();
+    sessionStorage.clear();
     window.location.reload();
   }, [changed, queries]);
   return changed;

@@ -2,13 +2,16 @@
 import { ChevronsUpDown, KeyRound, LogOut, UserRound } from "lucide-react";
 import { DropdownMenu as Menu } from "radix-ui";
 import { Link } from "@/components/ui/link";
+import { useToast } from "@/components/ui/toast";
 import { client } from "@/lib/api/client";
+import { isSignedOut } from "@/lib/api/problem";
 import { useSession } from "@/lib/session";
 
 const ITEM = "flex items-center gap-2.5 rounded-md px-3 py-2 text-ink no-underline outline-none data-[highlighted]:bg-hover";
 
 export function AccountMenu({ compact = false }: { compact?: boolean }) {
   const { account } = useSession();
+  const say = useToast();
   if (!account) return null;
   return (
     <Menu.Root>
@@ -30,7 +33,7 @@ export function AccountMenu({ compact = false }: { compact?: boolean }) {
               <KeyRound size={16} aria-hidden="true" /> Account and keys
             </Link>
           </Menu.Item>
-          <Menu.Item className={ITEM} onSelect={() => void signOut()}>
+          <Menu.Item className={ITEM} onSelect={() => void signOut().catch(say.failed)}>
             <LogOut size={16} aria-hidden="true" /> Sign out
           </Menu.Item>
         </Menu.Content>
@@ -40,7 +43,9 @@ export function AccountMenu({ compact = false }: { compact?: boolean }) {
 }
 
 async function signOut(): Promise<void> {
-  await client.POST("/signout");
-  // Everything this page knew goes with it.
+  const { error } = await client.POST("/signout");
+  if (error && !isSignedOut(error)) throw error;
+  // Everything this page knew goes with it, drafts and codes to join with, too.
+  sessionStorage.clear();
   window.location.assign(`${process.env.NEXT_PUBLIC_BASE_PATH ?? ""}/signin/`);
 }
