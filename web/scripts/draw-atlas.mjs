@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { geoNaturalEarth1, geoPath } from "d3-geo";
 import { feature, mesh } from "topojson-client";
 
-const UNIT = 1000; // as in components/mesh/world.ts: so many to a radian at the equator
+const UNIT = 500; // as in components/mesh/world.ts: so many to a radian at the equator
 const UNSEEN_SOUTH = -60; // below the map's edge: Antarctica
 
 const world = JSON.parse(readFileSync(new URL("../node_modules/world-atlas/countries-110m.json", import.meta.url), "utf8"));

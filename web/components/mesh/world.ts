@@ -18,7 +18,7 @@ export interface Atlas {
 
 // Drawn by `npm run atlas`. A file of its own, not a part of the program: it is data, and a browser keeps it.
 const ATLAS = new URL("./atlas.json", import.meta.url);
-const UNIT = 1000;
+const UNIT = 500;
 
 export async function loadAtlas(): Promise<Atlas> {
   const answer = await fetch(ATLAS);
