@@ -45,7 +45,9 @@ async def test_a_node_that_was_away(tmp_path: Path, restarts: bool) -> None:
     clock = FakeClock()
     async with running_hub(tmp_path, clock=clock) as hub:
         node = await hub.node(region="in")
-        assert (await shown(hub, node))["sentence"] == "It is known for less than an hour."
+        assert (await shown(hub, node))[
+            "sentence"
+        ] == "It has been known for less than an hour: that says little yet."
         await stay(hub, node, 3)
         seen = await shown(hub, node)
         assert [span["share_ppm"] for span in seen["spans"]] == [1_000_000] * 3

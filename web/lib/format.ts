@@ -30,6 +30,11 @@ export function count(value: number): string {
   return value.toLocaleString("en-US");
 }
 
+/** 1 → "1 node", 1200 → "1,200 nodes". */
+export function counted(value: number, one: string, many = `${one}s`): string {
+  return `${count(value)} ${value === 1 ? one : many}`;
+}
+
 /** 0.42 → "42 %"; parts per million with `ppm`. */
 export function percent(share: number, digits = 0): string {
   return `${(share * 100).toFixed(digits)} %`;

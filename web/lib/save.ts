@@ -1,13 +1,23 @@
-// Files that this page makes itself: from what it shows, without asking anybody.
+// Files onto the visitor's disk, from what is here: nobody is asked.
 
-/** Offers text as a download. */
-export function saveText(name: string, text: string, type: string): void {
-  const url = URL.createObjectURL(new Blob([text], { type }));
-  const anchor = document.createElement("a");
-  anchor.href = url;
-  anchor.download = name;
-  anchor.click();
+/** A name that is a name and nothing more, whatever a job called its file. */
+export function plainName(path: string): string {
+  const last = path.split(/[/\\]/).filter(Boolean).at(-1) ?? "";
+  return last.replace(/[\p{Cc}<>:"|?*]/gu, "_") || "file";
+}
+
+export function saveFile(blob: Blob, name: string): void {
+  const url = URL.createObjectURL(blob);
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = plainName(name);
+  link.click();
+  // The browser reads it after this returns.
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+export function saveText(name: string, text: string, type: string): void {
+  saveFile(new Blob([text], { type }), name);
 }
 
 /** For spreadsheets. A cell that would be read as a formula is told to be text: its words may be a stranger's. */

@@ -13,6 +13,7 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.options import Json, Limit, open_pool, pairs
+from computepool.core.words import counted
 
 if TYPE_CHECKING:
     from computepool.protocol.groups import GroupSummary, GroupView, ItemPage
@@ -91,8 +92,8 @@ def show_summary(found: GroupSummary, *, json: bool) -> None:
         ("state", _state(found)),
         ("total", found.total),
         ("counts", counts),
-        ("expected", output.counted(found.expected, "key") if found.expected else None),
-        ("duplicates", output.counted(found.duplicates, "report") if found.duplicates else None),
+        ("expected", counted(found.expected, "key") if found.expected else None),
+        ("duplicates", counted(found.duplicates, "report") if found.duplicates else None),
         ("created", output.ago(found.created_at_ms)),
         ("complete", output.ago(found.completed_at_ms)),
         ("collector", f"hub {found.location.hub_id} {found.location.address}".strip()),
@@ -114,7 +115,7 @@ def show_summary(found: GroupSummary, *, json: bool) -> None:
 
 
 def _brought(items: int, files: int) -> str:
-    return f"{output.counted(items, 'item')}, {output.counted(files, 'file')}"
+    return f"{counted(items, 'item')}, {counted(files, 'file')}"
 
 
 def _print_items(title: str, page: ItemPage) -> None:
@@ -236,7 +237,7 @@ def register(
     output.say(collector.group_id)
     known = len(set(wanted)) - added
     were = "was" if known == 1 else "were"
-    output.note(f"{output.counted(added, 'new key')}, {known} {were} registered already.")
+    output.note(f"{counted(added, 'new key')}, {known} {were} registered already.")
 
 
 @app.command()

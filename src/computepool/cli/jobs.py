@@ -10,6 +10,7 @@ import typer
 from computepool.cli import output
 from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, Limit, open_pool
+from computepool.core.words import counted
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs import CheckpointView, CorrectedResult, JobDetail, JobView, Usage, WhyView
@@ -144,8 +145,7 @@ def _plain(value: object) -> object:
 def checkpoint_words(kept: CheckpointView) -> str:
     """`3 min ago, 40%, 2 files, 1.4 MB, by try 1`."""
     share = "" if kept.progress is None else f", {kept.progress:.0%}"
-    files = f"{kept.files} file{'' if kept.files == 1 else 's'}"
-    return f"{output.ago(kept.at_ms)}{share}, {files}, {output.size(kept.size)}, by try {kept.attempt}"
+    return f"{output.ago(kept.at_ms)}{share}, {counted(kept.files, 'file')}, {output.size(kept.size)}, by try {kept.attempt}"
 
 
 @app.command()
@@ -313,17 +313,14 @@ def why(job_id: JobId, *, json: Json = False) -> None:
 def print_why(answer: WhyView) -> None:
     output.say(answer.sentence)
     if answer.ahead:
-        are = "is" if answer.ahead == 1 else "are"
-        output.say(f"{output.counted(answer.ahead, 'job')} {are} before it.")
+        output.say(f"{counted(answer.ahead, 'job is', 'jobs are')} before it.")
     if answer.gates:
         rows = [(g.gate, g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
         output.print_table(
             ("GATE", "NEEDS", "NODES THAT FAIL", "EVEN WHEN IDLE", "WOULD DO WITHOUT"), rows, empty=""
         )
     for change in answer.changes:
-        output.say(
-            f"{change.change}: {change.nodes} node{'' if change.nodes == 1 else 's'} could start it now."
-        )
+        output.say(f"{change.change}: {counted(change.nodes, 'node')} could start it now.")
 
 
 @app.command()

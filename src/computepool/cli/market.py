@@ -11,6 +11,7 @@ from computepool.cli import output
 from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, open_pool
 from computepool.core.money import CREDIT, format_credits
+from computepool.core.words import counted
 
 if TYPE_CHECKING:
     from computepool.protocol.market import FloorView, NodeEarnings, ZoneMarket
@@ -239,7 +240,7 @@ def _fields(found: NodeEarnings) -> list[tuple[str, output.Cell]]:
         whose = " (your default)" if found.floor_is_default else ""
         fields.append(("floor", f"{format_credits(found.floor)}{whose}"))
     for part in found.past:
-        jobs = "1 job" if part.jobs == 1 else f"{part.jobs} jobs"
+        jobs = counted(part.jobs, "job")
         days = "24 hours" if part.days == 1 else f"{part.days} days"
         fields.append((f"paid in {days}", f"{format_credits(part.amount)} for {jobs}"))
     return fields

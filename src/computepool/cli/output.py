@@ -155,11 +155,6 @@ def memory(mb: float | None) -> str:
     return "" if mb is None else f"{_short(mb / 1024)} GiB" if mb >= 1024 else f"{_short(mb)} MiB"
 
 
-def counted(number: int, one: str, *, many: str = "") -> str:
-    """`1 job`, `2 jobs`."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
 def _short(number: float) -> str:
     return f"{number:.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from computepool.cli import output
 from computepool.cli.options import Json, Limit, accepts, open_pool, requirements
+from computepool.core.words import counted
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs import NodeVerdictView
@@ -37,7 +38,7 @@ def queue(*, json: Json = False) -> None:
         output.print_json(view)
         return
     later = f", {view.delayed} more later" if view.delayed else ""
-    output.say(f"1 job waits{later}." if view.queued == 1 else f"{view.queued} jobs wait{later}.")
+    output.say(f"{counted(view.queued, 'job waits', 'jobs wait')}{later}.")
     output.print_table(_NODES, map(_node, view.nodes), empty="No nodes. Lend one: pool node start")
     leases = list(_leases(view))
     if leases:

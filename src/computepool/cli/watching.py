@@ -10,6 +10,7 @@ from computepool.cli import output
 from computepool.cli.jobs import JobId
 from computepool.cli.market import sparkline
 from computepool.cli.options import Json, open_pool
+from computepool.core.words import counted
 
 if TYPE_CHECKING:
     from computepool.protocol.mesh import Activity, AttemptUsage, MeshView
@@ -77,7 +78,10 @@ def _print_numbers(view: MeshView) -> None:
             ("cards busy", f"{view.gpus_busy} of {view.gpus}, {output.memory(view.vram_mb)}"),
             ("jobs running", view.running),
             ("jobs waiting", view.queued),
-            ("last hour", f"{format_credits(view.settled_hour)} credits for {view.jobs_hour} jobs"),
+            (
+                "last hour",
+                f"{format_credits(view.settled_hour)} credits for {counted(view.jobs_hour, 'job')}",
+            ),
         )
     )
 

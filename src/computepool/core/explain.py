@@ -18,6 +18,7 @@ from computepool.core.counterfactual import Change, changes
 from computepool.core.fleet import Fleet
 from computepool.core.gates import Verdicts, cheapest, judge
 from computepool.core.resources import Shape
+from computepool.core.words import counted
 
 __all__ = [
     "Blocker",
@@ -248,7 +249,7 @@ def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdict
     if not nodes:
         return "Waiting: no node is connected."
     if why.eligible_now:
-        return f"Can start now on {why.eligible_now} of {_nodes(nodes)}."
+        return f"Can start now on {why.eligible_now} of {counted(nodes, 'node')}."
     change = why.changes[0] if why.changes else None
     culprits = _culprits(why.gates, change, able=why.able)
     blame = " and ".join(_blame(fleet, named(fleet, shape), report, verdicts=verdicts) for report in culprits)
@@ -260,7 +261,7 @@ def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdict
         return f"{opening}: {blame}; {change.clause} it would start now on {change.nodes}."
     if why.able:
         once = "the price moves" if culprits[0].gate == _PRICE else "free"
-        return f"{opening}: {blame}; {_nodes(why.able)} could run it once {once}."
+        return f"{opening}: {blame}; {counted(why.able, 'node')} could run it once {once}."
     return f"{opening}: {blame}."
 
 
@@ -274,7 +275,7 @@ def _able_but(fleet: Fleet, verdicts: Verdicts) -> Iterable[str]:
         rows = verdicts.rows[mask].tolist()
         if rows:
             names = " and ".join(sorted(fleet.node_at(row).profile.name for row in rows[:_NAMED_MAX]))
-            who = names if len(rows) <= _NAMED_MAX else _nodes(len(rows))
+            who = names if len(rows) <= _NAMED_MAX else counted(len(rows), "node")
             yield f"{who} {'is' if len(rows) == 1 else 'are'} {words}"
 
 
@@ -299,7 +300,3 @@ def _culprits(gates: Sequence[GateReport], change: Change | None, *, able: int) 
         return report.passing_without, 0 if able else report.failing_even_if_idle, report.failing
 
     return [max(gates, key=weight)]
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"

@@ -1,11 +1,9 @@
 "use client";
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { Button } from "@/components/ui/button";
 import { CheckField, SelectField, TextField } from "@/components/ui/field";
-import { Notice } from "@/components/ui/states";
+import { Form } from "@/components/ui/form";
 import { $api, type Schemas } from "@/lib/api/client";
-import { asProblem } from "@/lib/api/problem";
 import { useOnce } from "@/lib/once";
 import { useSession } from "@/lib/session";
 import { ShownOnce } from "./shown-once";
@@ -62,13 +60,7 @@ export function NewKey({ accountId, done }: { accountId?: string | undefined; do
     make.mutate({ body, params: { header: one.once(body) } });
   };
   return (
-    <form
-      className="grid gap-4"
-      onSubmit={(event) => {
-        event.preventDefault();
-        submit();
-      }}
-    >
+    <Form send={submit} sending={make} action="Make the key" ready={Boolean(name.trim())} cancel={done}>
       <TextField
         label="Name"
         required
@@ -92,13 +84,6 @@ export function NewKey({ accountId, done }: { accountId?: string | undefined; do
         <p className="text-muted text-sm">None chosen: for everything this account may do. Every other scope includes read.</p>
       </fieldset>
       <SelectField label="It ends" options={LIVES} value={life} onChange={(event) => setLife(event.target.value)} />
-      {make.error && <Notice tone="bad">{asProblem(make.error).detail}</Notice>}
-      <div className="flex justify-end gap-2">
-        <Button onClick={done}>Not now</Button>
-        <Button type="submit" look="primary" disabled={!name.trim()} pending={make.isPending}>
-          Make the key
-        </Button>
-      </div>
-    </form>
+    </Form>
   );
 }

@@ -1,11 +1,9 @@
 "use client";
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { Button } from "@/components/ui/button";
 import { CheckField, TextField } from "@/components/ui/field";
-import { Notice } from "@/components/ui/states";
+import { Form } from "@/components/ui/form";
 import { $api, type Schemas } from "@/lib/api/client";
-import { asProblem } from "@/lib/api/problem";
 import { useOnce } from "@/lib/once";
 import { ShownOnce } from "./shown-once";
 
@@ -43,13 +41,7 @@ export function NewWebhook({ done }: { done: () => void }) {
     make.mutate({ body, params: { header: one.once(body) } });
   };
   return (
-    <form
-      className="grid gap-4"
-      onSubmit={(event) => {
-        event.preventDefault();
-        submit();
-      }}
-    >
+    <Form send={submit} sending={make} action="Make the webhook" ready={Boolean(url.trim()) && events.length > 0} cancel={done}>
       <TextField
         label="Address"
         required
@@ -72,13 +64,6 @@ export function NewWebhook({ done }: { done: () => void }) {
           />
         ))}
       </fieldset>
-      {make.error && <Notice tone="bad">{asProblem(make.error).detail}</Notice>}
-      <div className="flex justify-end gap-2">
-        <Button onClick={done}>Not now</Button>
-        <Button type="submit" look="primary" disabled={!url.trim() || events.length === 0} pending={make.isPending}>
-          Make the webhook
-        </Button>
-      </div>
-    </form>
+    </Form>
   );
 }

@@ -1,6 +1,7 @@
 "use client";
 import { StateBadge } from "@/components/ui/badge";
 import { Card } from "@/components/ui/card";
+import { Heads } from "@/components/ui/heads";
 import { Loaded, Notice, SkeletonRows } from "@/components/ui/states";
 import { Ago, Moment } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
@@ -58,22 +59,7 @@ function Loops({ loops }: { loops: HealthView["loops"] }) {
     <Card title="Duties" note="What the hub does again and again by itself">
       <div className="overflow-x-auto">
         <table className="w-full">
-          <thead>
-            <tr className="text-left text-muted text-sm">
-              <th scope="col" className="pb-2 font-normal">
-                Duty
-              </th>
-              <th scope="col" className="pb-2 font-normal">
-                State
-              </th>
-              <th scope="col" className="pb-2 text-right font-normal">
-                Every
-              </th>
-              <th scope="col" className="pb-2 text-right font-normal">
-                Last done
-              </th>
-            </tr>
-          </thead>
+          <Heads words={["Duty", "State"]} numbers={["Every", "Last done"]} />
           <tbody>
             {loops.map((loop) => (
               <tr key={loop.name} className="border-line border-t">

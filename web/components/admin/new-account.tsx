@@ -3,9 +3,9 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Button } from "@/components/ui/button";
 import { TextField } from "@/components/ui/field";
+import { Form } from "@/components/ui/form";
 import { Notice } from "@/components/ui/states";
 import { $api } from "@/lib/api/client";
-import { asProblem } from "@/lib/api/problem";
 import { useOnce } from "@/lib/once";
 import { type Role, RoleFields } from "./role-fields";
 import { SignInLink } from "./sign-in-link";
@@ -40,13 +40,7 @@ export function NewAccount({ done }: { done: () => void }) {
     make.mutate({ body, params: { header: one.once(body) } });
   };
   return (
-    <form
-      className="grid gap-4"
-      onSubmit={(event) => {
-        event.preventDefault();
-        submit();
-      }}
-    >
+    <Form send={submit} sending={make} action="Make the account" ready={Boolean(name.trim()) && roles.length > 0} cancel={done}>
       <TextField
         label="Name"
         required
@@ -58,13 +52,6 @@ export function NewAccount({ done }: { done: () => void }) {
         onChange={(event) => setName(event.target.value)}
       />
       <RoleFields roles={roles} onRoles={setRoles} />
-      {make.error && <Notice tone="bad">{asProblem(make.error).detail}</Notice>}
-      <div className="flex justify-end gap-2">
-        <Button onClick={done}>Not now</Button>
-        <Button type="submit" look="primary" disabled={!name.trim() || roles.length === 0} pending={make.isPending}>
-          Make the account
-        </Button>
-      </div>
-    </form>
+    </Form>
   );
 }

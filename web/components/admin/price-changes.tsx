@@ -1,22 +1,11 @@
+import { Heads } from "@/components/ui/heads";
 import { type Difference, nameWords } from "./price-table";
 
 export function PriceChanges({ changes }: { changes: Difference[] }) {
   if (changes.length === 0) return <p className="text-muted">Every number is the same.</p>;
   return (
     <table className="w-full">
-      <thead>
-        <tr className="text-left text-muted text-sm">
-          <th scope="col" className="pb-1 font-normal">
-            What
-          </th>
-          <th scope="col" className="pb-1 text-right font-normal">
-            Before
-          </th>
-          <th scope="col" className="pb-1 text-right font-normal">
-            After
-          </th>
-        </tr>
-      </thead>
+      <Heads words={["What"]} numbers={["Before", "After"]} />
       <tbody>
         {changes.map((change) => (
           <tr key={change.name} className="border-line border-t">

@@ -1,13 +1,11 @@
 "use client";
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { Button } from "@/components/ui/button";
 import { CreditsField } from "@/components/ui/credits-field";
 import { TextField } from "@/components/ui/field";
-import { Notice } from "@/components/ui/states";
+import { Form } from "@/components/ui/form";
 import { useToast } from "@/components/ui/toast";
 import { $api, type Schemas } from "@/lib/api/client";
-import { asProblem } from "@/lib/api/problem";
 import { credits, parseCredits } from "@/lib/format";
 
 const GB = 1_000_000_000;
@@ -36,12 +34,11 @@ export function Quotas({ account }: { account: Schemas["AccountView"] }) {
   const body = request(words, account);
   const whole = (text: string) => text !== "" && !WHOLE.test(text) && "A whole number, or nothing.";
   return (
-    <form
-      className="grid gap-4"
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (body) save.mutate({ params: { path: { account_id: account.id } }, body });
-      }}
+    <Form
+      send={() => body && save.mutate({ params: { path: { account_id: account.id } }, body })}
+      sending={save}
+      action="Set the limits"
+      ready={body !== null}
     >
       <p className="text-muted">What is left empty is limited as the hub is set up.</p>
       <div className="grid gap-4 sm:grid-cols-2">
@@ -70,13 +67,7 @@ export function Quotas({ account }: { account: Schemas["AccountView"] }) {
           error={whole(words.keep)}
         />
       </div>
-      {save.error && <Notice tone="bad">{asProblem(save.error).detail}</Notice>}
-      <div className="flex justify-end">
-        <Button type="submit" look="primary" disabled={!body} pending={save.isPending}>
-          Set the limits
-        </Button>
-      </div>
-    </form>
+    </Form>
   );
 }
 

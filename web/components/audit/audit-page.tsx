@@ -6,7 +6,7 @@ import { Card } from "@/components/ui/card";
 import { DataTable } from "@/components/ui/data-table";
 import { Page } from "@/components/ui/page";
 import { Empty, Loaded, Notice, SkeletonRows } from "@/components/ui/states";
-import { count, moment } from "@/lib/format";
+import { count, counted, moment } from "@/lib/format";
 import type { HubEvent } from "@/lib/live";
 import { moreOf } from "@/lib/paging";
 import { useSession } from "@/lib/session";
@@ -67,8 +67,8 @@ function Trail() {
       <AuditFilters />
       {left > 0 && (
         <Notice tone="warn">
-          {count(left)} {left === 1 ? "event that" : "events that"} happened meanwhile {left === 1 ? "is" : "are"} left out below,
-          and of files saved here.{" "}
+          {counted(left, "event that", "events that")} happened meanwhile {left === 1 ? "is" : "are"} left out below, and of files
+          saved here.{" "}
           <Button small onClick={() => void anew()}>
             Begin with the newest
           </Button>

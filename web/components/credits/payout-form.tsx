@@ -4,11 +4,11 @@ import { useState } from "react";
 import { Button } from "@/components/ui/button";
 import { CreditsField } from "@/components/ui/credits-field";
 import { TextField } from "@/components/ui/field";
+import { Form } from "@/components/ui/form";
 import { Segments } from "@/components/ui/segments";
 import { Notice } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { $api, type Schemas } from "@/lib/api/client";
-import { asProblem } from "@/lib/api/problem";
 import { credits, parseCredits } from "@/lib/format";
 import { useOnce } from "@/lib/once";
 
@@ -46,12 +46,12 @@ export function PayoutForm({ available, minimum, done }: PayoutFormProps) {
   const amount = parseCredits(words.amount);
   const body = amount === null ? null : request(words, amount);
   return (
-    <form
-      className="grid gap-4"
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (body) ask.mutate({ body, params: { header: one.once(body) } });
-      }}
+    <Form
+      send={() => body && ask.mutate({ body, params: { header: one.once(body) } })}
+      sending={ask}
+      action={<>Ask for {amount ? `₹${credits(amount)}` : "it"}</>}
+      ready={body !== null}
+      cancel={done}
     >
       <CreditsField
         label="Amount"
@@ -83,14 +83,7 @@ export function PayoutForm({ available, minimum, done }: PayoutFormProps) {
           {credits(available)} credits can be paid out now; the least is {credits(minimum)}. Earnings have to mature first.
         </Notice>
       )}
-      {ask.error && <Notice tone="bad">{asProblem(ask.error).detail}</Notice>}
-      <div className="flex justify-end gap-2">
-        <Button onClick={done}>Not now</Button>
-        <Button type="submit" look="primary" disabled={!body} pending={ask.isPending}>
-          Ask for {amount ? `₹${credits(amount)}` : "it"}
-        </Button>
-      </div>
-    </form>
+    </Form>
   );
 }
 

@@ -1,4 +1,5 @@
 import { Card } from "@/components/ui/card";
+import { Heads } from "@/components/ui/heads";
 import { Skeleton } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
@@ -14,19 +15,7 @@ export function Sums({ sums }: { sums: Schemas["Sum"][] | undefined }) {
         <p className="text-muted">Nothing moved.</p>
       ) : (
         <table className="w-full text-sm">
-          <thead>
-            <tr className="text-left text-muted">
-              <th scope="col" className="pb-2 font-normal">
-                Kind
-              </th>
-              <th scope="col" className="pb-2 text-right font-normal">
-                Moved
-              </th>
-              <th scope="col" className="pb-2 text-right font-normal">
-                In all
-              </th>
-            </tr>
-          </thead>
+          <Heads words={["Kind"]} numbers={["Moved", "In all"]} />
           <tbody>
             {sums.map((sum) => (
               <tr key={sum.kind} className="border-line border-t">

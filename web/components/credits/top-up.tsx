@@ -6,10 +6,9 @@ import { Button } from "@/components/ui/button";
 import { CreditsField } from "@/components/ui/credits-field";
 import { Dialog } from "@/components/ui/dialog";
 import { SelectField, TextField } from "@/components/ui/field";
-import { Notice } from "@/components/ui/states";
+import { Form } from "@/components/ui/form";
 import { useToast } from "@/components/ui/toast";
 import { $api } from "@/lib/api/client";
-import { asProblem } from "@/lib/api/problem";
 import { credits, parseCredits } from "@/lib/format";
 import { useOnce } from "@/lib/once";
 
@@ -22,13 +21,13 @@ export function GiveCredits({ account, small = false }: { account?: string | und
         <Gift size={16} aria-hidden="true" /> Give credits
       </Button>
       <Dialog open={open} onClose={() => setOpen(false)} title="Give credits">
-        <Form account={account ?? ""} done={() => setOpen(false)} />
+        <TopUpForm account={account ?? ""} done={() => setOpen(false)} />
       </Dialog>
     </>
   );
 }
 
-function Form({ account, done }: { account: string; done: () => void }) {
+function TopUpForm({ account, done }: { account: string; done: () => void }) {
   const [words, setWords] = useState({ account, amount: "", source: "promo", note: "" });
   const queries = useQueryClient();
   const toast = useToast();
@@ -57,12 +56,12 @@ function Form({ account, done }: { account: string; done: () => void }) {
     give.mutate({ body, params: { header: one.once(body) } });
   };
   return (
-    <form
-      className="grid gap-4"
-      onSubmit={(event) => {
-        event.preventDefault();
-        submit();
-      }}
+    <Form
+      send={submit}
+      sending={give}
+      action={<>Give {amount ? `${credits(amount)} credits` : "credits"}</>}
+      ready={Boolean(amount && words.account.trim())}
+      cancel={done}
     >
       <TextField
         label="Account"
@@ -88,13 +87,6 @@ function Form({ account, done }: { account: string; done: () => void }) {
         value={words.note}
         onChange={(event) => setWords({ ...words, note: event.target.value })}
       />
-      {give.error && <Notice tone="bad">{asProblem(give.error).detail}</Notice>}
-      <div className="flex justify-end gap-2">
-        <Button onClick={done}>Not now</Button>
-        <Button type="submit" look="primary" disabled={!amount || !words.account.trim()} pending={give.isPending}>
-          Give {amount ? `${credits(amount)} credits` : "credits"}
-        </Button>
-      </div>
-    </form>
+    </Form>
   );
 }

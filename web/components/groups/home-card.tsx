@@ -12,7 +12,7 @@ import { Failure, Notice } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { Ago } from "@/components/ui/values";
 import { $api, client, type Schemas } from "@/lib/api/client";
-import { bytes, count } from "@/lib/format";
+import { bytes, counted } from "@/lib/format";
 
 type Group = Schemas["GroupView"];
 const TONES = { off: "neutral", when_complete: "info", waiting: "warn", arrived: "good" } as const;
@@ -49,7 +49,7 @@ function Arrived({ home }: { home: Schemas["HomeView"] }) {
       )}
       {home.files !== null && home.files !== undefined && (
         <Fact name="Brought">
-          {many(home.items ?? 0, "item")}, {many(home.files, "file")}, {bytes(home.bytes ?? 0)}
+          {counted(home.items ?? 0, "item")}, {counted(home.files, "file")}, {bytes(home.bytes ?? 0)}
         </Fact>
       )}
       {(home.path ?? home.folder) && (
@@ -62,10 +62,6 @@ function Arrived({ home }: { home: Schemas["HomeView"] }) {
       )}
     </Facts>
   );
-}
-
-function many(number: number, word: string): string {
-  return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 }
 
 function useReturnHome(group: Group) {

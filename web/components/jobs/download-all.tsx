@@ -4,9 +4,9 @@ import { Code } from "@/components/ui/copy";
 import { Dialog } from "@/components/ui/dialog";
 import { useToast } from "@/components/ui/toast";
 import { bytes } from "@/lib/format";
+import { saveFile } from "@/lib/save";
 import { zip, zipEntry } from "@/lib/zip";
 import { readArtifact } from "./artifacts";
-import { saveFile } from "./save";
 
 /** More than this is better fetched by a program that can go on after a break. */
 const TOGETHER_MAX = 500 * 1000 * 1000;

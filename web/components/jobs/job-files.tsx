@@ -5,11 +5,11 @@ import { Card } from "@/components/ui/card";
 import { classes } from "@/components/ui/classes";
 import { Empty } from "@/components/ui/states";
 import { $api, hubUrl } from "@/lib/api/client";
-import { bytes, count } from "@/lib/format";
+import { bytes, count, counted } from "@/lib/format";
+import { plainName } from "@/lib/save";
 import { FilePreview, type FileRef } from "./file-preview";
 import { isOver, type JobDetail } from "./job-page";
 import { JobResult, WrittenValue } from "./job-result";
-import { plainName } from "./save";
 
 const OPEN_AT_FIRST = 6;
 const SHOWN_AT_FIRST = 50;
@@ -47,7 +47,7 @@ export function JobFiles({ job }: { job: JobDetail }) {
 
 function sum(files: FileRef[]): string {
   const size = files.reduce((total, file) => total + file.size, 0);
-  return `${count(files.length)} ${files.length === 1 ? "file" : "files"}, ${bytes(size)}`;
+  return `${counted(files.length, "file")}, ${bytes(size)}`;
 }
 
 function Corrected({ job }: { job: JobDetail }) {

@@ -7,7 +7,7 @@ import { Link } from "@/components/ui/link";
 import { Progress } from "@/components/ui/progress";
 import { Notice } from "@/components/ui/states";
 import { Ago, Id, Money, Took } from "@/components/ui/values";
-import { bytes, count, duration, percent } from "@/lib/format";
+import { bytes, count, counted, duration, percent } from "@/lib/format";
 import { useAccount } from "@/lib/session";
 import { CostSoFar } from "./job-cost";
 import { isOver, type JobDetail } from "./job-page";
@@ -58,8 +58,8 @@ export function JobSummary({ job }: { job: JobDetail }) {
           <Fact name="Checkpoint">
             <Ago ms={job.checkpoint.at_ms} /> <span className="text-muted">by attempt {job.checkpoint.attempt},</span>{" "}
             {job.checkpoint.progress !== null && job.checkpoint.progress !== undefined && `${percent(job.checkpoint.progress)}, `}
-            {count(job.checkpoint.files)} {job.checkpoint.files === 1 ? "file" : "files"}, {bytes(job.checkpoint.size)};{" "}
-            {duration(job.checkpoint.covered_ms)} of its time limit went into it
+            {counted(job.checkpoint.files, "file")}, {bytes(job.checkpoint.size)}; {duration(job.checkpoint.covered_ms)} of its
+            time limit went into it
           </Fact>
         )}
         {(job.pinned || (job.moves ?? 0) > 0) && (

@@ -3,7 +3,7 @@ import { Card } from "@/components/ui/card";
 import { Empty, Loaded, Skeleton } from "@/components/ui/states";
 import { TimeChart } from "@/components/ui/time-chart";
 import { $api, type Schemas } from "@/lib/api/client";
-import { count, megabytes, units } from "@/lib/format";
+import { count, counted, megabytes, units } from "@/lib/format";
 import { isOver, type JobDetail } from "./job-page";
 
 type Usage = Schemas["JobUsage"];
@@ -57,7 +57,7 @@ function One({ usage, attempt }: { usage: Usage; attempt: AttemptUsage }) {
         <>
           on <bdi>{attempt.node_name ?? attempt.node_id}</bdi>
           {attempt.now &&
-            `, now ${units(attempt.now.cpu_percent * 10)} CPUs, ${megabytes(attempt.now.rss_mb)}, ${count(attempt.now.processes)} ${attempt.now.processes === 1 ? "process" : "processes"}`}
+            `, now ${units(attempt.now.cpu_percent * 10)} CPUs, ${megabytes(attempt.now.rss_mb)}, ${counted(attempt.now.processes, "process", "processes")}`}
         </>
       }
     >

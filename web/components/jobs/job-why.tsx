@@ -2,7 +2,7 @@
 import { Card } from "@/components/ui/card";
 import { Failure, Notice, Skeleton } from "@/components/ui/states";
 import { $api, type Schemas } from "@/lib/api/client";
-import { count } from "@/lib/format";
+import { count, counted } from "@/lib/format";
 
 type Why = Schemas["WhyView"];
 
@@ -42,9 +42,7 @@ function Explained({ why }: { why: Why }) {
             {changes.map((change) => (
               <li key={change.change} className="flex flex-wrap gap-x-3">
                 <bdi>{change.change}</bdi>
-                <span className="text-muted">
-                  {count(change.nodes)} {change.nodes === 1 ? "node" : "nodes"}
-                </span>
+                <span className="text-muted">{counted(change.nodes, "node")}</span>
               </li>
             ))}
           </ul>

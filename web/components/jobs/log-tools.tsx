@@ -8,7 +8,7 @@ import { Copy } from "@/components/ui/copy";
 import { Segments } from "@/components/ui/segments";
 import { useToast } from "@/components/ui/toast";
 import { count } from "@/lib/format";
-import { saveFile } from "./save";
+import { saveFile } from "@/lib/save";
 import { wholeLog } from "./use-logs";
 
 export interface LogWishes {

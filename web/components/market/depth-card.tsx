@@ -1,7 +1,8 @@
 "use client";
-// Who would take part at which price: units offered from their floors on, units wanted up to their ceilings.
 import { Card } from "@/components/ui/card";
-import { count, credits, units } from "@/lib/format";
+// Who would take part at which price: units offered from their floors on, units wanted up to their ceilings.
+import { Heads } from "@/components/ui/heads";
+import { counted, credits, units } from "@/lib/format";
 import type { ZoneMarket } from "./zones";
 
 interface Level {
@@ -118,23 +119,9 @@ function Levels({ zone }: { zone: ZoneMarket }) {
   ];
   return (
     <details className="text-sm">
-      <summary className="w-fit text-muted hover:text-ink">
-        As a table ({count(rows.length)} {rows.length === 1 ? "level" : "levels"})
-      </summary>
+      <summary className="w-fit text-muted hover:text-ink">As a table ({counted(rows.length, "level")})</summary>
       <table className="mt-2 w-full border-collapse text-left">
-        <thead>
-          <tr className="text-muted">
-            <th scope="col" className="py-1 font-medium">
-              Side
-            </th>
-            <th scope="col" className="py-1 font-medium">
-              Price
-            </th>
-            <th scope="col" className="py-1 text-right font-medium">
-              Units
-            </th>
-          </tr>
-        </thead>
+        <Heads words={["Side", "Price"]} numbers={["Units"]} />
         <tbody>
           {rows.map((row) => (
             <tr key={`${row.side} ${row.price}`} className="border-line/70 border-t">

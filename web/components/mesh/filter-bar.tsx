@@ -3,7 +3,7 @@ import { X } from "lucide-react";
 import { useEffect, useState } from "react";
 import { Button } from "@/components/ui/button";
 import { SelectField, TextField } from "@/components/ui/field";
-import { count } from "@/lib/format";
+import { count, counted } from "@/lib/format";
 import type { MeshNode } from "./families";
 import { choices, type Filter, NO_REGION } from "./use-filter";
 
@@ -50,7 +50,7 @@ export function FilterBar({ nodes, shown, filter }: { nodes: MeshNode[]; shown: 
       />
       <div className="flex min-h-10 items-center gap-3">
         <span role="status" className="num text-muted text-sm">
-          {filtered ? `${count(shown)} of ${count(nodes.length)} nodes` : `${count(nodes.length)} nodes`}
+          {filtered ? `${count(shown)} of ${counted(nodes.length, "node")}` : counted(nodes.length, "node")}
         </span>
         {filtered && (
           <Button small look="quiet" onClick={() => set({ q: "", tier: "", region: "" })}>

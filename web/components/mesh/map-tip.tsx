@@ -1,6 +1,6 @@
 "use client";
 // What the mark pointed at stands for: in a small panel beside it, and in words.
-import { count, megabytes, units } from "@/lib/format";
+import { count, counted, megabytes, units } from "@/lib/format";
 import { FAMILIES, type MeshNode } from "./families";
 import { Glyph } from "./legend";
 import type { Mark } from "./marks";
@@ -25,7 +25,7 @@ function placesOf(mark: Mark, nodes: MeshNode[]): string {
 export function wordsOf(mark: Mark, nodes: MeshNode[]): string {
   const node = nodes[mark.nodes[0] as number];
   if (!node) return "";
-  if (mark.families.length > 0) return `${count(mark.nodes.length)} nodes: ${placesOf(mark, nodes)}. Enter zooms in.`;
+  if (mark.families.length > 0) return `${counted(mark.nodes.length, "node")}: ${placesOf(mark, nodes)}. Enter zooms in.`;
   return `${node.name}, ${node.place}, ${capacityOf(node)}, ${count(node.running)} running. Enter opens it.`;
 }
 
@@ -48,7 +48,7 @@ export function MapTip({ mark, nodes, size }: { mark: Mark; nodes: MeshNode[]; s
 function ClusterTip({ mark, nodes }: { mark: Mark; nodes: MeshNode[] }) {
   return (
     <>
-      <p className="num font-medium">{count(mark.nodes.length)} nodes</p>
+      <p className="num font-medium">{counted(mark.nodes.length, "node")}</p>
       <p className="text-muted">{placesOf(mark, nodes)}</p>
       {FAMILIES.map((family, index) =>
         mark.families[index] ? (

@@ -4,7 +4,7 @@ import { StateBadge } from "@/components/ui/badge";
 import { classes } from "@/components/ui/classes";
 import { Progress } from "@/components/ui/progress";
 import type { Schemas } from "@/lib/api/client";
-import { megabytes } from "@/lib/format";
+import { counted, megabytes } from "@/lib/format";
 
 export type NodeView = Schemas["NodeView"];
 
@@ -43,7 +43,7 @@ export function cardWords(node: NodeView): string {
 /** "8 cores · 16.4 GB". */
 export function coreWords(node: NodeView): string {
   const { cores, ram_mb } = node.profile;
-  return `${cores} ${cores === 1 ? "core" : "cores"} · ${megabytes(ram_mb)}`;
+  return `${counted(cores, "core")} · ${megabytes(ram_mb)}`;
 }
 
 /** A score from 0 to 1 as a bar with its number. */

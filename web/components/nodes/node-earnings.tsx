@@ -4,7 +4,7 @@ import { Card, Stat, Stats } from "@/components/ui/card";
 import { Loaded, Notice, SkeletonRows } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
-import { count, ppm, units } from "@/lib/format";
+import { counted, ppm, units } from "@/lib/format";
 import type { NodeView } from "./node-cells";
 import { NodeFloor } from "./node-floor";
 
@@ -42,7 +42,7 @@ function Amounts({ earnings }: { earnings: Schemas["NodeEarnings"] }) {
           <Stat
             key={past.days}
             name={past.days === 1 ? "Earned, last day" : `Earned, last ${past.days} days`}
-            hint={`${count(past.jobs)} ${past.jobs === 1 ? "job" : "jobs"}`}
+            hint={counted(past.jobs, "job")}
           >
             <Money micro={past.amount} unit />
           </Stat>

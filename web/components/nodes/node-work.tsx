@@ -7,7 +7,7 @@ import { Progress } from "@/components/ui/progress";
 import { Empty, Loaded, Skeleton } from "@/components/ui/states";
 import { Money, Took } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
-import { count, megabytes, percent, shortId } from "@/lib/format";
+import { count, counted, megabytes, percent, shortId } from "@/lib/format";
 import type { NodeView } from "./node-cells";
 
 type Attempt = Schemas["NodeAttempt"];
@@ -105,7 +105,7 @@ function Held({ attempt }: { attempt: Attempt }) {
 }
 
 function asks({ cores, ram_mb, gpus }: Attempt): string {
-  const parts = [`${cores} ${cores === 1 ? "core" : "cores"}`, megabytes(ram_mb)];
-  if (gpus > 0) parts.push(`${gpus} ${gpus === 1 ? "card" : "cards"}`);
+  const parts = [counted(cores, "core"), megabytes(ram_mb)];
+  if (gpus > 0) parts.push(counted(gpus, "card"));
   return parts.join(", ");
 }

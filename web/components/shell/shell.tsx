@@ -95,7 +95,7 @@ function TopBar() {
           </IconButton>
         </Dialog.Trigger>
         <Dialog.Portal>
-          <Dialog.Overlay className="fixed inset-0 z-40 bg-black/45" />
+          <Dialog.Overlay className="overlay" />
           <Dialog.Content
             aria-describedby={undefined}
             className="fixed inset-y-0 left-0 z-50 flex w-72 max-w-[85vw] flex-col gap-5 overflow-y-auto border-line border-r bg-surface p-4"

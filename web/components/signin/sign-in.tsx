@@ -9,6 +9,7 @@ import { TextField } from "@/components/ui/field";
 import { Failure, Notice, Skeleton } from "@/components/ui/states";
 import { $api } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
+import { counted } from "@/lib/format";
 import { codeIn, ownAddress } from "@/lib/own-path";
 import { type Account, type HubInfo, useSession } from "@/lib/session";
 import { FirstRun, HowToGetIn } from "./how-to";
@@ -44,7 +45,7 @@ export function SignIn() {
       )}
       {hub && (
         <p className="text-center text-muted text-sm">
-          {hub.nodes_online} of {hub.nodes} nodes online · ComputePool {hub.version}
+          {hub.nodes_online} of {counted(hub.nodes, "node")} online · ComputePool {hub.version}
         </p>
       )}
     </div>

@@ -2,11 +2,11 @@
 // The same form for a shell and for Python.
 import { Download } from "lucide-react";
 import { useState } from "react";
-import { saveFile } from "@/components/jobs/save";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { Segments } from "@/components/ui/segments";
+import { saveFile } from "@/lib/save";
 import { asCli } from "./as-cli";
 import { asSdk } from "./as-sdk";
 import type { Form } from "./form";

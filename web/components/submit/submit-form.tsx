@@ -4,7 +4,7 @@ import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Notice } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
-import { bytes } from "@/lib/format";
+import { bytes, counted } from "@/lib/format";
 import { useDraft } from "./draft";
 import { Machine, Place, Price, Surroundings, Time, Together, Trust } from "./fields";
 import { EMPTY, type Errors, type FieldName, type Form, fieldOf } from "./form";
@@ -132,7 +132,7 @@ function sentence(error: unknown): string {
 function files(inputs: { size: number }[]): string {
   if (inputs.length === 0) return "none";
   const size = inputs.reduce((sum, input) => sum + input.size, 0);
-  return `${inputs.length} ${inputs.length === 1 ? "file" : "files"}, ${bytes(size)}`;
+  return `${counted(inputs.length, "file")}, ${bytes(size)}`;
 }
 
 function useFirstError(element: React.RefObject<HTMLFormElement | null>, refusal: unknown): void {

@@ -18,7 +18,7 @@ export function Dialog({ open, onClose, title, note, children, wide = false }: D
   return (
     <Radix.Root open={open} onOpenChange={(is) => !is && onClose()}>
       <Radix.Portal>
-        <Radix.Overlay className="fixed inset-0 z-40 bg-black/45" />
+        <Radix.Overlay className="overlay" />
         <Radix.Content
           aria-describedby={undefined}
           className={`panel -translate-x-1/2 fixed top-[8vh] left-1/2 z-50 grid max-h-[84vh] w-[calc(100vw-2rem)] gap-4 overflow-y-auto p-5 shadow-2xl ${wide ? "max-w-3xl" : "max-w-lg"}`}

@@ -11,6 +11,7 @@ from computepool.core.errors import InvariantViolation, NotFound
 from computepool.core.jobs import TERMINAL, AttemptState, JobState
 from computepool.core.money import format_credits
 from computepool.core.pricing import PriceTable, Zone, billed_ms, charge_of
+from computepool.core.words import counted
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import attempts as attempt_rows
@@ -153,7 +154,9 @@ def _so_far(facts: Facts) -> str:
 def _unpaid(tries: int) -> str:
     if not tries:
         return ""
-    return f" {tries} other {'try' if tries == 1 else 'tries'} cost nothing: only results that count are paid for."
+    return (
+        f" {counted(tries, 'other try', 'other tries')} cost nothing: only results that count are paid for."
+    )
 
 
 _ENDED = {

@@ -8,6 +8,7 @@ from computepool.core.errors import Conflict
 from computepool.core.money import CREDIT, format_credits
 from computepool.core.pricing import Economy, PriceTable, zone_of
 from computepool.core.resources import NodeProfile, Requirements
+from computepool.core.words import counted
 from computepool.hub.services import access
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
@@ -137,7 +138,7 @@ def _check_economy(table: PriceTable, floor: int | None) -> None:
 
 
 def _default_sentence(floor: int | None, nodes: int) -> str:
-    count = "1 node" if nodes == 1 else f"{nodes} nodes"
+    count = counted(nodes, "node")
     if floor is None:
         take = "takes" if nodes == 1 else "take"
         return f"There is no default floor: {count} of yours without one {take} any price."

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 
 from computepool.core.errors import ComputePoolError
+from computepool.core.words import counted
 from computepool.hub.beats import Beat
 from computepool.hub.blobs.base import place_of
 from computepool.hub.services.context import Hub
@@ -87,13 +88,8 @@ def _ago(ms: int) -> str:
     """A length of time in words a person would use."""
     for unit_ms, word in ((_DAY_MS, "day"), (_HOUR_MS, "hour"), (_MINUTE_MS, "minute")):
         if ms >= unit_ms:
-            count = ms // unit_ms
-            return f"{count} {word}{'' if count == 1 else 's'}"
+            return counted(ms // unit_ms, word)
     return f"{max(0, ms) // 1000} s"
-
-
-def _of(count: int, one: str, many: str = "") -> str:
-    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def _bytes(size: int) -> str:
@@ -117,7 +113,7 @@ def _queue(hub: Hub, known: Vitals) -> HealthPart:
     if not known.queued:
         return _part("queue", "ok", "No job waits for a node.", values={"queued": 0})
     age_ms = max(0, hub.now_ms() - (known.oldest_queued_ms or 0))
-    words = f"{_of(known.queued, 'job waits', 'jobs wait')} for a node, the oldest for {_ago(age_ms)}."
+    words = f"{counted(known.queued, 'job waits', 'jobs wait')} for a node, the oldest for {_ago(age_ms)}."
     values = {"queued": known.queued, "oldest_ms": age_ms}
     if not len(hub.registry):
         return _part(
@@ -140,9 +136,9 @@ def _nodes(hub: Hub, known: Vitals) -> HealthPart:
             todo="Make a code: `pool node code`.",
             values=values,
         )
-    words = f"{online} of {_of(known.nodes, 'node')} poll this hub."
+    words = f"{online} of {counted(known.nodes, 'node polls', 'nodes poll')} this hub."
     if known.resting:
-        words += f" {_of(known.resting, 'rests', 'rest')} after failing several jobs in a row."
+        words += f" {counted(known.resting, 'rests', 'rest')} after failing several jobs in a row."
     if not online and known.hubs_live <= 1:
         todo = "Start an agent (`pool node start`), and see that nodes reach this hub's address."
         return _part("nodes", "warn", words, todo=todo, values=values)
@@ -175,13 +171,13 @@ def _versions(hub: Hub, known: Vitals) -> HealthPart:
 def _hubs(hub: Hub, known: Vitals) -> HealthPart:
     values = {"live": known.hubs_live, "dead": known.hubs_dead}
     if known.hubs_dead:
-        words = f"{_of(known.hubs_dead, 'hub')} of this database went away without saying so."
+        words = f"{counted(known.hubs_dead, 'hub')} of this database went away without saying so."
         todo = "If they are not meant to be down, start them again; the others have taken over their work."
         return _part("hubs", "warn", words, todo=todo, values=values)
     return _part(
         "hubs",
         "ok",
-        f"{_of(max(1, known.hubs_live), 'hub serves', 'hubs serve')} this pool.",
+        f"{counted(max(1, known.hubs_live), 'hub serves', 'hubs serve')} this pool.",
         values=values,
     )
 
@@ -198,13 +194,13 @@ def _webhooks(_hub: Hub, known: Vitals) -> HealthPart:
 def _payouts(hub: Hub, known: Vitals) -> HealthPart:
     values = {"waiting": known.payouts_waiting, "unknown": known.payouts_unknown}
     if known.payouts_unknown:
-        words = f"The bank's answer to {_of(known.payouts_unknown, 'payout')} was lost."
+        words = f"The bank's answer to {counted(known.payouts_unknown, 'payout')} was lost."
         todo = (
             "The hub goes on asking; if it stays so, look at the bank's own list (`pool payouts list --all`)."
         )
         return _part("payouts", "warn", words, todo=todo, values=values)
     if known.payouts_waiting:
-        words = f"{_of(known.payouts_waiting, 'payout waits', 'payouts wait')} for an administrator."
+        words = f"{counted(known.payouts_waiting, 'payout waits', 'payouts wait')} for an administrator."
         late = hub.now_ms() - (known.oldest_payout_ms or 0) > _DAY_MS
         todo = "Approve or reject: `pool payouts list --all`."
         return _part("payouts", "warn" if late else "ok", words, todo=todo, values=values)
@@ -214,7 +210,7 @@ def _payouts(hub: Hub, known: Vitals) -> HealthPart:
 def _approvals(hub: Hub, known: Vitals) -> HealthPart:
     if not known.approvals:
         return _part("approvals", "ok", "Nothing waits for a second administrator.", values={"waiting": 0})
-    words = f"{_of(known.approvals, 'request waits', 'requests wait')} for a second administrator."
+    words = f"{counted(known.approvals, 'request waits', 'requests wait')} for a second administrator."
     late = hub.now_ms() - (known.oldest_approval_ms or 0) > _DAY_MS
     todo = "Agree or refuse: `pool approvals list`."
     return _part("approvals", "warn" if late else "ok", words, todo=todo, values={"waiting": known.approvals})

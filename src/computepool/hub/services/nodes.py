@@ -15,6 +15,7 @@ from computepool.core.reputation import NEWCOMER, Reputation
 from computepool.core.resources import NodeState
 from computepool.core.tiers import region_of
 from computepool.core.uptime import Span
+from computepool.core.words import counted
 from computepool.hub.services import (
     access,
     floors,
@@ -228,7 +229,7 @@ async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
     if resting:
         sentence = resting
     elif busy:
-        sentence = f"The node is working: {busy} attempts."
+        sentence = f"The node is working: {counted(busy, 'job')}."
     elif rows:
         sentence = "Jobs are waiting, but this node does not fit them; see each row."
     else:
@@ -247,7 +248,7 @@ def _sentence(hub: Hub, view: NodeView) -> str:
     if resting:
         return resting
     busy = view.running + view.leased
-    doing = f"The node is online and has {busy} {'job' if busy == 1 else 'jobs'}." if busy else ""
+    doing = f"The node is online and has {counted(busy, 'job')}." if busy else ""
     if view.reputation is not None and view.reputation.banned_at_ms is not None:
         return f"{doing} It is banned for wrong results, and works for its owner alone.".strip()
     return doing or "The node is online and takes jobs that fit it."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from computepool.core.money import format_credits
 from computepool.core.pricing import Economy
 from computepool.core.verification import Mode
+from computepool.core.words import counted
 from computepool.protocol.credits import Estimate, QuoteRequest, QuoteView
 
 
@@ -27,15 +28,18 @@ def _who(view: QuoteView) -> str:
         return "No node is connected now."
     if not view.nodes_able:
         return f"None of the {view.nodes} connected nodes could run it."
-    now = f"{_nodes(view.nodes_now)} would take it now" if view.nodes_now else "No node would take it now"
+    takers = counted(view.nodes_now, "node") if view.nodes_now else "No node"
     dear = f"; {view.nodes_too_dear} of them not at this price" if view.nodes_too_dear else ""
-    return f"{now}, {_nodes(view.nodes_able)} of {view.nodes} could run it{dear}."
+    return (
+        f"{takers} would take it now, {counted(view.nodes_able, 'node')} of {view.nodes} could run it{dear}."
+    )
 
 
 def network(view: QuoteView) -> str:
     if view.nodes_network is None or view.nodes_network == view.nodes:
         return ""
-    return f"{_nodes(view.nodes_network)} of {view.nodes} take{'s' if view.nodes_network == 1 else ''} jobs with network (--net)."
+    take = "takes" if view.nodes_network == 1 else "take"
+    return f"{counted(view.nodes_network, 'node')} of {view.nodes} {take} jobs with network (--net)."
 
 
 def _price(view: QuoteView) -> str:
@@ -122,10 +126,6 @@ def _earns(view: QuoteView) -> str:
     span = high if low == high else f"{low} to {high}"
     run = "" if view.earns_run is None else f", {format_credits(view.earns_run)} for an ordinary run"
     return f"The node's owner would earn {span} credits per hour{run}, after the fee."
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def _span(ms: int) -> str:

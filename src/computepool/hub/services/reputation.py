@@ -17,6 +17,7 @@ from computepool.core.reputation import (
     owes_dues,
 )
 from computepool.core.resources import NodeState
+from computepool.core.words import counted
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import nodes as node_rows
@@ -117,13 +118,13 @@ def sentence(view: ReputationView) -> str:
     if view.changed_at_ms is None:
         known += ": nothing is known of it yet."
     else:
-        done = "1 job" if view.successes == 1 else f"{view.successes} jobs"
-        lost = "1 failure" if view.failures == 1 else f"{view.failures} failures"
+        done = counted(view.successes, "job")
+        lost = counted(view.failures, "failure")
         known += f", from {done} done and {lost} of its own."
     if view.banned_at_ms is not None:
         return f"{known} It is banned: {view.strikes} of its results were proven wrong. It works for its owner alone."
     if view.strikes_lately:
-        wrong = "1 result was" if view.strikes_lately == 1 else f"{view.strikes_lately} results were"
+        wrong = counted(view.strikes_lately, "result was", "results were")
         known += f" {wrong} proven wrong in the last 30 days; {STRIKES_MAX} end its work for others."
     if not view.newcomer:
         return known

@@ -46,7 +46,7 @@ def view(hub: Hub, row: AnyRow, past: Sequence[Span], *, online: bool) -> Uptime
 def _sentence(shares: Sequence[Share]) -> str:
     day, _, month = shares
     if month.known_ms < HOUR_MS:
-        return "It is known for less than an hour."
+        return "It has been known for less than an hour: that says little yet."
     said = f"Online {_percent(day)} of the last 24 hours"
     days = month.known_ms // (24 * HOUR_MS)
     return f"{said}, {_percent(month)} of the last {days} days." if days > 1 else f"{said}."
