@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,9 @@ from computepool.hub.store.schema import migrate
 from computepool.testing.postgres import PostgresServer
 
 pytest_plugins = ["tests.no_skips"]
+
+# A run started in the background is deaf to Ctrl-C, and so would be every program it tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: two busy cores make single examples slow at random. In CI the same examples run every time, so
 # that a red build is about the change under test.

@@ -147,9 +147,10 @@ def open_page(web: Web, browser: Browser, _opened: list[_Opened]) -> OpenPage:
         height: int = 900,
         dark: bool = False,
         origin: str = "",
+        key: str = "",
         clipboard: bool = False,
     ) -> Page:
-        """`origin`: where the pages come from when it is not the hub itself, such as a proxy's address."""
+        """`origin`: where the pages come from when it is not the hub itself: a proxy, or another pool with its `key`."""
         context = browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
@@ -159,7 +160,7 @@ def open_page(web: Web, browser: Browser, _opened: list[_Opened]) -> OpenPage:
         at = origin or web.url
         if role != "visitor":
             # A key does as a cookie, too; signing in by link has a test of its own.
-            context.add_cookies([{"name": COOKIE, "value": web.key_of[role], "url": at}])
+            context.add_cookies([{"name": COOKIE, "value": key or web.key_of[role], "url": at}])
         watch = Watch(at)
         context.on("page", watch.over)
         _opened.append(_Opened(context, watch))

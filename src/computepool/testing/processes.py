@@ -163,6 +163,10 @@ class RealProcess:
                 self.stop(10)
 
 
+def _variables(settings: Mapping[str, str | float]) -> dict[str, str]:
+    return {f"COMPUTEPOOL_{key.upper()}": str(value) for key, value in settings.items()}
+
+
 class HubProcess(RealProcess):
     def __init__(
         self,
@@ -178,7 +182,7 @@ class HubProcess(RealProcess):
         super().__init__(name, folder / f"{name}.log", fresh=fresh)
         self.folder = folder
         self.port = free_port()
-        self._env = {f"COMPUTEPOOL_{key.upper()}": str(value) for key, value in settings.items()}
+        self._env = _variables(settings)
         self._env |= {"COMPUTEPOOL_DATA_DIR": str(folder / "hub"), "COMPUTEPOOL_PORT": str(self.port)}
         if database_url:
             self._env["DATABASE_URL"] = database_url
@@ -190,8 +194,9 @@ class HubProcess(RealProcess):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, *, ready: bool = True, crash_at: str = "") -> Self:
-        """On the same port and data as before. `crash_at`: see store/crashpoints.py."""
+    def start(self, *, ready: bool = True, crash_at: str = "", **changes: str | float) -> Self:
+        """On the same port and data as before. `crash_at`: see store/crashpoints.py. `changes`: settings that differ now."""
+        self._env |= _variables(changes)
         self._launch(_serve, self._env | {"COMPUTEPOOL_CRASH_AT": crash_at})
         if ready:
             self.wait_ready()

@@ -39,7 +39,8 @@ class _Kind:
 
 def _top_up_words(asked: dict[str, object]) -> str:
     request = TopUpRequest.model_validate(asked)
-    return f"{format_credits(request.amount)} credits ({request.source}) for {request.account}"
+    words = f"{format_credits(request.amount)} credits ({request.source}) for {request.account}"
+    return f"{words}: {request.note}" if request.note else words
 
 
 def _top_up(hub: Hub, tx: Tx, row: AnyRow) -> None:

@@ -1,0 +1,135 @@
+"""What one administrator alone cannot do, and what only one can take back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from computepool.core.reputation import REFUTED_ACTION, STRIKES_MAX
+from computepool.hub.clock import SystemClock
+from computepool.hub.services import strikes
+from computepool.hub.store.session import Store, Tx
+from computepool.sdk.pool import Pool
+from computepool.testing.processes import RealPool
+from tests.web.browsing import axe, settled
+from tests.web.conftest import OpenPage
+
+
+@dataclass
+class Two:
+    """A pool whose gifts two administrators must agree to."""
+
+    real: RealPool
+    url: str
+    admin: Pool
+    sam_id: str
+    second_id: str
+    second_key: str
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Two]:
+    with RealPool() as real:
+        hub = real.start_hub()
+        admin = real.client()
+        second = admin.accounts.create("second", roles=("admin",))
+        sam = admin.accounts.create("sam", roles=("submitter",))
+        key = admin.keys.create("test", account_id=second.id).key
+        hub.end()  # only two administrators make a third: the second one is made before
+        hub.start(two_person="top-ups")
+        yield Two(real, hub.url, admin, sam.id, second.id, key)
+
+
+@pytest.fixture
+def asker(two: Two, open_page: OpenPage) -> Iterator[Page]:
+    page = open_page(origin=two.url, key=two.real.admin_key)
+    yield page
+    page.context.close()  # before the pool goes, or it would complain of that
+
+
+@pytest.fixture
+def second(two: Two, open_page: OpenPage) -> Iterator[Page]:
+    page = open_page(origin=two.url, key=two.second_key)
+    yield page
+    page.context.close()
+
+
+def _ask(page: Page, two: Two, *, amount: str, note: str) -> None:
+    page.goto(f"{two.url}/credits/")
+    page.get_by_role("button", name="Give credits").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Account").fill("sam")
+    dialog.get_by_label("Amount").fill(amount)
+    dialog.get_by_label("Note").fill(note)
+    dialog.get_by_role("button", name=f"Give {amount}").click()
+    expect(page.get_by_text("Kept: it happens when a second administrator agrees.")).to_be_visible()
+
+
+def test_a_gift_waits_for_a_second_administrator(two: Two, asker: Page, second: Page) -> None:
+    before = two.admin.credits(account_id=two.sam_id).available
+    second.goto(f"{two.url}/admin/?tab=approvals")
+    settled(second)
+    _ask(asker, two, amount="12.50", note="for the contest")
+    asker.goto(f"{two.url}/admin/?tab=approvals")
+    expect(asker.get_by_text("for the contest")).to_be_visible()
+    expect(asker.get_by_role("button", name="Agree")).to_be_disabled()
+    axe(asker)
+    assert two.admin.credits(account_id=two.sam_id).available == before
+
+    # Nobody reloads: the second one's page has heard of it.
+    expect(second.get_by_text("for the contest")).to_be_visible()
+    second.get_by_role("button", name="Agree").click()
+    expect(second.get_by_text("Agreed, and done.")).to_be_visible()
+    expect(second.get_by_text("Nothing waits")).to_be_visible()
+    assert two.admin.credits(account_id=two.sam_id).available == before + 12_500_000
+
+
+def test_a_gift_is_refused_with_a_reason(two: Two, asker: Page, second: Page) -> None:
+    before = two.admin.credits(account_id=two.sam_id).available
+    _ask(asker, two, amount="900.00", note="too much")
+    second.goto(f"{two.url}/admin/?tab=approvals")
+    refuse = second.get_by_role("button", name="Refuse")
+    expect(refuse).to_be_disabled()
+    second.get_by_label("Why it is refused").fill("nobody won that much")
+    refuse.click()
+    expect(second.get_by_text("Refused.")).to_be_visible()
+    expect(second.get_by_text("Nothing waits")).to_be_visible()
+    assert two.admin.credits(account_id=two.sam_id).available == before
+    asker.goto(f"{two.url}/audit/?text=nobody%20won")
+    expect(asker.get_by_role("button", name="approval.rejected")).to_be_visible()
+
+
+def test_a_banned_node_is_pardoned(two: Two, asker: Page) -> None:
+    node_id = two.real.start_agent(name="wrong-thrice").node_id
+    _strike(two, node_id)
+    asker.goto(f"{two.url}/nodes/?id={node_id}")
+    expect(asker.get_by_text("It is banned")).to_be_visible()
+    axe(asker)
+    asker.get_by_role("button", name="Pardon").click()
+    asker.get_by_role("dialog").get_by_role("button", name="Pardon it").click()
+    expect(asker.get_by_text("wrong-thrice was pardoned.")).to_be_visible()
+    expect(asker.get_by_text("It is banned")).to_have_count(0)
+    expect(asker.get_by_role("button", name="Pardon")).to_have_count(0)
+    found = two.admin.nodes.get(node_id).reputation
+    assert found is not None
+    assert (found.banned_at_ms, found.strikes_lately) == (None, 0)
+
+
+def _strike(two: Two, node_id: str) -> None:
+    """As results that were proven wrong leave it; about jobs of two people, for one alone cannot ban a node."""
+    store = Store(two.real.hubs[0].settings.url, clock=SystemClock(), hub_id="test")
+
+    def wrong(tx: Tx, whose: str) -> None:
+        tx.emit(actor="hub", action=REFUTED_ACTION, node_id=node_id, account_id=whose)
+        strikes.tell_owner(tx, node_id)
+
+    try:
+        for number in range(STRIKES_MAX):
+            whose = (two.sam_id, two.second_id)[number % 2]
+            store.write_now(partial(wrong, whose=whose))
+    finally:
+        store.close()
