@@ -152,6 +152,7 @@ POST   /api/v1/payouts/{payout_id}/paid   401  403  403  403  403  200  401  401
 POST   /api/v1/payouts/{payout_id}/failed 401  403  403  403  403  200  401  401  401  401  401
 POST   /api/v1/payouts/webhook/{provider} 204  204  204  204  204  204  204  204  204  204  204
 GET    /api/v1/events                     401  200  200  200  200  200  401  401  401  401  401
+GET    /api/v1/events/news                401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/events/stream              401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/artifacts                  401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/artifacts/{digest}         401  200  404  404  404  200  200  404  401  401  401

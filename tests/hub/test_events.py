@@ -57,15 +57,6 @@ async def test_an_event_names_itself_for_browsers(hub: HubDouble) -> None:
         assert int(event["retry"]) > 0
 
 
-async def test_a_browser_hears_all_without_knowing_their_names(hub: HubDouble) -> None:
-    async with opened(hub.app, f"{STREAM}?named=false", headers(hub.admin)) as stream:
-        await submit(hub.admin)
-        event = await stream.event()
-        assert event is not None
-        assert "event" not in event
-        assert int(event["id"]) > 0
-
-
 async def test_everybody_sees_their_own_events_and_an_admin_all(any_hub: HubDouble) -> None:
     sam, olga = await any_hub.account("sam", "submitter"), await any_hub.account("olga", "submitter")
     [sams], [olgas] = await submit(sam), await submit(olga)

@@ -31,7 +31,7 @@ from tests.hub.untouched import untouched
 
 ROUTES = [route for route in policies(create_api().routes) if route.scope is not None]
 SCOPES = [scope.value for scope in Scope]
-ENDS = {("POST", "/signout"), ("GET", "/events/stream"), ("DELETE", "/keys")}
+ENDS = {("POST", "/signout"), ("GET", "/events/stream"), ("GET", "/events/news"), ("DELETE", "/keys")}
 _IDS = {"{digest}": "0" * 64, "{version}": "1"}
 
 

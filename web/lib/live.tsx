@@ -1,12 +1,12 @@
 "use client";
-// What happens at the hub, as it happens: an event names what it is about, and whatever shows that is asked again.
+// What happens at the hub, as it happens: news name what changed, and whatever shows that is asked again.
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useRef, useState } from "react";
 import { hubUrl, type Schemas } from "./api/client";
 import { pacer } from "./pacer";
 import { useSession } from "./session";
 
-export type HubEvent = Schemas["EventView"];
+export type News = Schemas["News"];
 export type Connection = "connecting" | "live" | "broken";
 
 const RETRY_MIN_MS = 1000;
@@ -15,7 +15,7 @@ const STEADY_MS = 10_000; // a stream that lived so long may be opened again at 
 
 interface Live {
   connection: Connection;
-  listen: (heard: (event: HubEvent) => void) => () => void;
+  listen: (heard: (news: News) => void) => () => void;
 }
 
 const Context = createContext<Live>({ connection: "connecting", listen: () => () => {} });
@@ -23,19 +23,19 @@ const Context = createContext<Live>({ connection: "connecting", listen: () => ()
 export function LiveProvider({ children }: { children: React.ReactNode }) {
   const queries = useQueryClient();
   const { account } = useSession();
-  const listeners = useRef(new Set<(event: HubEvent) => void>());
+  const listeners = useRef(new Set<(news: News) => void>());
   const [connection, setConnection] = useState<Connection>("connecting");
   const accountId = account?.id;
 
   useEffect(() => {
     if (!accountId) return;
-    return follow(queries, setConnection, (event) => {
-      for (const heard of listeners.current) heard(event);
+    return follow(queries, setConnection, (news) => {
+      for (const heard of listeners.current) heard(news);
     });
   }, [accountId, queries]);
 
   const [live] = useState(() => ({
-    listen: (heard: (event: HubEvent) => void) => {
+    listen: (heard: (news: News) => void) => {
       listeners.current.add(heard);
       return () => void listeners.current.delete(heard);
     },
@@ -43,12 +43,12 @@ export function LiveProvider({ children }: { children: React.ReactNode }) {
   return <Context.Provider value={{ connection, listen: live.listen }}>{children}</Context.Provider>;
 }
 
-/** Calls `heard` with every event that concerns the signed-in account; all events for administrators. */
-export function useEvents(heard: (event: HubEvent) => void): void {
+/** Calls `heard` with what changed of the signed-in account; of everybody, for administrators. */
+export function useNews(heard: (news: News) => void): void {
   const { listen } = useContext(Context);
   const latest = useRef(heard);
   latest.current = heard;
-  useEffect(() => listen((event) => latest.current(event)), [listen]);
+  useEffect(() => listen((news) => latest.current(news)), [listen]);
 }
 
 export function useConnection(): Connection {
@@ -56,7 +56,7 @@ export function useConnection(): Connection {
 }
 
 /** One stream while the page is seen: a browser allows six connections to a hub, and tabs are many. */
-function follow(queries: QueryClient, tell: (connection: Connection) => void, heard: (event: HubEvent) => void) {
+function follow(queries: QueryClient, tell: (connection: Connection) => void, heard: (news: News) => void) {
   let source: EventSource | null = null;
   let retry: ReturnType<typeof setTimeout> | undefined;
   let wait = RETRY_MIN_MS;
@@ -68,7 +68,7 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
     clearTimeout(retry);
     source?.close();
     tell("connecting");
-    source = new EventSource(hubUrl(["events", "stream"], { named: "false" }));
+    source = new EventSource(hubUrl(["events", "news"]));
     source.onopen = () => {
       tell("live");
       openedAt = performance.now();
@@ -76,9 +76,10 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
       missed = false;
     };
     source.onmessage = (message) => {
-      const event = JSON.parse(message.data) as HubEvent;
-      pace.add(touched(event));
-      heard(event);
+      const news = JSON.parse(message.data) as News;
+      if (news.partial) pace.everything();
+      else pace.add(touched(news));
+      heard(news);
     };
     source.onerror = () => {
       // The browser's own retries would go on after a 401; these ask who is signed in, first.
@@ -109,18 +110,17 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
   };
 }
 
-/** The ids an event names, and the first words of the paths that list such things. */
-function touched(event: HubEvent): string[] {
-  const lists: [string | null | undefined, string[]][] = [
-    [event.job_id, ["/jobs", "/groups", "/queue", "/credits"]],
-    [event.group_id, ["/groups"]],
-    [event.node_id, ["/nodes", "/queue"]],
+/** The ids that news name, and the first words of the paths that list such things. */
+function touched(news: News): string[] {
+  const lists: [string[] | undefined, string[]][] = [
+    [news.job_ids, ["/jobs", "/groups", "/queue", "/credits"]],
+    [news.group_ids, ["/groups"]],
+    [news.node_ids, ["/nodes", "/queue"]],
   ];
-  const kind = event.action.split(".")[0];
-  const words = [`/${kind}`, `/${kind}s`]; // some are lists already: credits, prices
-  if (kind === "payout" || kind === "approval") words.push("/credits", "/payouts");
-  for (const [id, paths] of lists) {
-    if (id) words.push(id, ...paths);
+  const words = news.kinds.flatMap((kind) => [`/${kind}`, `/${kind}s`]); // some are lists already: credits, prices
+  if (news.kinds.includes("payout") || news.kinds.includes("approval")) words.push("/credits", "/payouts");
+  for (const [ids = [], paths] of lists) {
+    if (ids.length > 0) words.push(...ids, ...paths);
   }
   return words;
 }

@@ -62,17 +62,22 @@ export function pacer(queries: QueryClient, concerns: Concerns) {
   const soon = () => {
     if (!ended) timer ??= setTimeout(round, GATHER_MS);
   };
+  const everything = () => {
+    touch(() => true);
+    soon();
+  };
   return {
     add(named: string[]) {
       for (const word of named) words.add(word);
       soon();
     },
+    /** More happened than was named. */
+    everything,
     /** The hub was away, or nobody listened: anything may have happened. */
     afterBreak() {
       breaks += 1;
       freeAt.clear();
-      touch(() => true);
-      soon();
+      everything();
     },
     stop() {
       ended = true;

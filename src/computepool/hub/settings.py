@@ -141,6 +141,10 @@ class Settings(BaseSettings):
     )  #: bytes that nothing names are left alone this long
 
     # what people watch (see docs/dashboard.md)
+    news_every_s: float = Field(default=0.25, ge=0)  #: how often an open page is told what changed, at most
+    news_events_max: int = Field(
+        default=1_000, gt=0
+    )  #: events that such news is made of; of more, the rest is not named
     mesh_age_s: float = Field(default=1, ge=0)  #: how old the counters and the list of nodes may be
     usage_points_max: int = Field(default=240, ge=4)  #: of one attempt over time
     usage_series_max: int = Field(

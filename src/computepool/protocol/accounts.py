@@ -182,6 +182,18 @@ class EventPage(Reply):
     ] = {}  #: of accounts, nodes, jobs and groups in these events, by id, where you may know them
 
 
+class News(Reply):
+    """What something happened to since the news before: enough to know what to ask again."""
+
+    cursor: int  #: the number of the last event
+    events: int  #: how many there were
+    kinds: list[str]  #: the first words of their actions: `job` of `job.queued`
+    job_ids: list[str] = []
+    group_ids: list[str] = []
+    node_ids: list[str] = []
+    partial: bool = False  #: more happened than could be looked at: anything may have changed
+
+
 class Problem(Reply):
     """RFC 9457 problem details."""
 

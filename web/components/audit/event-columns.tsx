@@ -2,7 +2,7 @@ import { Badge, type Tone } from "@/components/ui/badge";
 import type { Column } from "@/components/ui/data-table";
 import { Ago } from "@/components/ui/values";
 import { shortId } from "@/lib/format";
-import type { HubEvent } from "@/lib/live";
+import type { HubEvent } from "./event";
 
 export type Names = Record<string, string>;
 

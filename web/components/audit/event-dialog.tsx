@@ -6,8 +6,8 @@ import { Code } from "@/components/ui/copy";
 import { Dialog } from "@/components/ui/dialog";
 import { Link } from "@/components/ui/link";
 import { Id, Moment } from "@/components/ui/values";
-import type { HubEvent } from "@/lib/live";
 import { useSetParams } from "@/lib/use-params";
+import type { HubEvent } from "./event";
 import { change, type Names } from "./event-columns";
 
 interface EventDialogProps {

@@ -1,6 +1,7 @@
 // What is shown, as a file: for a spreadsheet, or whole.
-import type { HubEvent } from "@/lib/live";
+
 import { csv, saveText } from "@/lib/save";
+import type { HubEvent } from "./event";
 
 export function saveCsv(events: HubEvent[], names: Record<string, string>): void {
   const head = [

@@ -4,9 +4,10 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useTimeRange } from "@/components/ui/time-range";
 import { $api, client } from "@/lib/api/client";
-import { type HubEvent, useEvents } from "@/lib/live";
+import { useNews } from "@/lib/live";
 import type { Pages } from "@/lib/paging";
 import { useParam } from "@/lib/use-params";
+import type { HubEvent } from "./event";
 
 const PAGE = 200;
 const GATHER_MS = 400;
@@ -145,8 +146,8 @@ function useFresh({ key, filters, from, paused, anew }: Since) {
     if (!paused) soon();
   }, [paused, soon]);
   useEffect(() => () => clearTimeout(timer.current), []);
-  useEvents(() => {
-    if (paused_.current) setWaiting((before) => before + 1);
+  useNews((news) => {
+    if (paused_.current) setWaiting((before) => before + news.events);
     else soon();
   });
   return { ...fresh, waiting };

@@ -1,7 +1,7 @@
 "use client";
 // A busy group has hundreds of events a second; what shows it is asked again at a pace that the hub does not feel.
 import { useEffect, useRef } from "react";
-import { useConnection, useEvents } from "@/lib/live";
+import { useConnection, useNews } from "@/lib/live";
 
 const LEAST_MS = 1500;
 const SHARE = 4; // of the time, at most one part in five goes into asking
@@ -32,8 +32,8 @@ export function usePace(groupId: string, refresh: () => Promise<unknown>): void 
     // The first of a burst is waited for a little: others come with it.
     if (!now.busy && now.timer === undefined) now.timer = setTimeout(() => void run.current(), 300);
   };
-  useEvents((event) => {
-    if (event.group_id === groupId) touch();
+  useNews((news) => {
+    if (news.partial || news.group_ids?.includes(groupId)) touch();
   });
   const connection = useConnection();
   const was = useRef(connection);

@@ -8,7 +8,7 @@ import { Link } from "@/components/ui/link";
 import { Loaded } from "@/components/ui/states";
 import { client, type Schemas } from "@/lib/api/client";
 import { duration, moment, shortId } from "@/lib/format";
-import { useEvents } from "@/lib/live";
+import { useNews } from "@/lib/live";
 import { useAccount } from "@/lib/session";
 import { isOver, type JobDetail } from "./job-page";
 
@@ -30,8 +30,8 @@ function useJobEvents(jobId: string) {
     },
     getNextPageParam: (page) => (page.events.length === PAGE ? page.cursor : undefined),
   });
-  useEvents((event) => {
-    if (event.job_id === jobId) void query.refetch();
+  useNews((news) => {
+    if (news.partial || news.job_ids?.includes(jobId)) void query.refetch();
   });
   return query;
 }

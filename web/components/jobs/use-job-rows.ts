@@ -3,7 +3,7 @@
 import { useCallback, useEffect, useRef, useState } from "react";
 import { client, type Schemas } from "@/lib/api/client";
 import { asProblem, isPassing } from "@/lib/api/problem";
-import { useConnection, useEvents } from "@/lib/live";
+import { useConnection, useNews } from "@/lib/live";
 import type { More } from "@/lib/paging";
 import type { JobQuery } from "./use-job-filters";
 
@@ -132,9 +132,11 @@ export function useJobRows(query: JobQuery): JobRows {
     };
   }, [ask, key]);
 
-  useEvents((event) => {
-    if (!event.job_id) return;
-    touched.current.add(event.job_id);
+  useNews((news) => {
+    const named = news.job_ids ?? [];
+    const ids = news.partial ? [...named, ...held.current.rows.jobs.map((job) => job.id)] : named;
+    if (ids.length === 0) return;
+    for (const id of ids) touched.current.add(id);
     soon();
   });
   const refresh = useCallback(() => {

@@ -1072,6 +1072,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/events/news": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What changed, live, for pages that show it (server-sent events) */
+        get: operations["stream_news"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/keys": {
         parameters: {
             query?: never;
@@ -4586,6 +4603,38 @@ export interface components {
             disabled_reason?: string | null;
             /** Secret */
             secret: string;
+        };
+        /**
+         * News
+         * @description What something happened to since the news before: enough to know what to ask again.
+         */
+        News: {
+            /** Cursor */
+            cursor: number;
+            /** Events */
+            events: number;
+            /** Kinds */
+            kinds: string[];
+            /**
+             * Job Ids
+             * @default []
+             */
+            job_ids: string[];
+            /**
+             * Group Ids
+             * @default []
+             */
+            group_ids: string[];
+            /**
+             * Node Ids
+             * @default []
+             */
+            node_ids: string[];
+            /**
+             * Partial
+             * @default false
+             */
+            partial: boolean;
         };
         /**
          * NextReply
@@ -15670,10 +15719,106 @@ export interface operations {
     };
     stream_events: {
         parameters: {
-            query?: {
-                /** @description Each under the name of its action; false: all as `message`, for browsers */
-                named?: boolean;
+            query?: never;
+            header?: {
+                /** @description Go on after this event; without it, from now on */
+                "last-event-id"?: number | null;
             };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    stream_news: {
+        parameters: {
+            query?: never;
             header?: {
                 /** @description Go on after this event; without it, from now on */
                 "last-event-id"?: number | null;

@@ -29,7 +29,17 @@ from computepool.hub.api.deps import (
 )
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import guessing
-from computepool.hub.services import approvals, conduct, events, hubkeys, identity, links, queries, quotas
+from computepool.hub.services import (
+    approvals,
+    conduct,
+    events,
+    hubkeys,
+    identity,
+    links,
+    news,
+    queries,
+    quotas,
+)
 from computepool.protocol.accounts import (
     AccountPage,
     AccountRequest,
@@ -38,6 +48,7 @@ from computepool.protocol.accounts import (
     EventView,
     HubInfo,
     LinkReply,
+    News,
     QuotaRequest,
     SignInReply,
     SignInRequest,
@@ -224,11 +235,7 @@ async def stream_events(
     request: Request,
     principal: SignedIn,
     hub: HubDep,
-    *,
     after: Annotated[int, Depends(_resume_after)],
-    named: Annotated[
-        bool, Query(description="Each under the name of its action; false: all as `message`, for browsers")
-    ] = True,
 ) -> AsyncIterator[EventView]:
     # A proxy may keep even the headers until the first byte of the body; a browser then does not know that it is heard.
     yield ServerSentEvent(comment="open")  # type: ignore[misc]
@@ -236,5 +243,26 @@ async def stream_events(
         if not await deps.still_signed_in(request):
             return
         for event in batch:
-            name = event.action if named else None
-            yield ServerSentEvent(data=event, event=name, id=str(event.seq), retry=1000)  # type: ignore[misc]
+            yield ServerSentEvent(  # type: ignore[misc]
+                data=event, event=event.action, id=str(event.seq), retry=1000
+            )
+
+
+@router.get(
+    "/events/news",
+    tags=["events"],
+    response_class=EventSourceResponse,
+    summary="What changed, live, for pages that show it (server-sent events)",
+)
+async def stream_news(
+    request: Request,
+    principal: SignedIn,
+    hub: HubDep,
+    after: Annotated[int, Depends(_resume_after)],
+) -> AsyncIterator[News]:
+    yield ServerSentEvent(comment="open")  # type: ignore[misc]
+    async for told in news.stream(hub, principal, after=after):
+        if not await deps.still_signed_in(request):
+            return
+        if told is not None:
+            yield ServerSentEvent(data=told, id=str(told.cursor), retry=1000)  # type: ignore[misc]

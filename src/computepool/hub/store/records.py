@@ -31,6 +31,15 @@ def first_of_node(connection: Connection, node_id: str, *, action: str) -> int |
     return connection.execute(statement).scalar()
 
 
+def list_touched(connection: Connection, *, after: int, limit: int, whose: str | None) -> Sequence[AnyRow]:
+    """What the next events are about; `whose`: of this account alone."""
+    named = (events.c.seq, events.c.action, events.c.job_id, events.c.group_id, events.c.node_id)
+    statement = select(*named).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
+    if whose is not None:
+        statement = statement.where(events.c.account_id == whose)
+    return connection.execute(statement).all()
+
+
 def last_event(connection: Connection) -> int:
     return int(connection.execute(select(func.coalesce(func.max(events.c.seq), 0))).scalar_one())
 

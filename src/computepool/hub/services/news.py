@@ -1,0 +1,61 @@
+"""What changed, told to every page that is open: a few times a second at most, however much happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from computepool.hub.services import access
+from computepool.hub.services.access import Principal
+from computepool.hub.services.context import Hub
+from computepool.hub.store import records
+from computepool.hub.store.session import AnyRow, Connection
+from computepool.protocol.accounts import News
+
+#: How long nothing is said at most: the connection is kept alive, and who is signed out is noticed.
+_SILENT_S = 15.0
+
+
+async def stream(hub: Hub, principal: Principal, *, after: int) -> AsyncIterator[News | None]:
+    """None now and then, where nothing happened."""
+    whose, cursor = access.scope(principal), after
+    now = asyncio.get_running_loop().time
+    while not hub.stopping:
+        looked_s = now()
+        with hub.signals.watch("events") as watch:
+            news = await _since(hub, cursor, whose=whose)
+            if news is None and not await watch.wait(_SILENT_S):
+                yield None
+        if news is not None:
+            cursor = news.cursor
+            yield news
+        # Every commit of the pool wakes every page. The first after a pause is told at once, the next ones together.
+        await asyncio.sleep(max(0, looked_s + hub.settings.news_every_s - now()))
+
+
+async def _since(hub: Hub, after: int, *, whose: str | None) -> News | None:
+    most = hub.settings.news_events_max
+
+    def load(connection: Connection) -> tuple[Sequence[AnyRow], int]:
+        rows = records.list_touched(connection, after=after, limit=most + 1, whose=whose)
+        if not rows:
+            return rows, after
+        return rows, rows[-1].seq if len(rows) <= most else records.last_event(connection)
+
+    rows, cursor = await hub.store.read(load)
+    if not rows:
+        return None
+    return News(
+        cursor=cursor,
+        events=len(rows),
+        kinds=sorted({row.action.partition(".")[0] for row in rows}),
+        job_ids=_distinct(row.job_id for row in rows),
+        group_ids=_distinct(row.group_id for row in rows),
+        node_ids=_distinct(row.node_id for row in rows),
+        partial=len(rows) > most,
+    )
+
+
+def _distinct(ids: Iterable[str | None]) -> list[str]:
+    """In the order in which they were named first."""
+    return [found for found in dict.fromkeys(ids) if found is not None]

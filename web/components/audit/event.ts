@@ -1,0 +1,3 @@
+import type { Schemas } from "@/lib/api/client";
+
+export type HubEvent = Schemas["EventView"];
