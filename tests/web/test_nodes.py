@@ -175,6 +175,26 @@ def test_its_rules_refuse_a_job(web: Web, workshop: str, provider_page: Page, al
     axe(page)
 
 
+def test_of_two_quick_choices_the_last_one_holds(web: Web, workshop: str, provider_page: Page) -> None:
+    provider_page.goto(f"{web.url}/nodes/?id={workshop}&tab=rules")
+    rules = provider_page.get_by_role("tab", name="Rules")
+    expect(rules).to_have_attribute("aria-selected", "true")
+    provider_page.evaluate(
+        """() => {
+          const press = (name) => {
+            const tab = [...document.querySelectorAll("[role=tab]")].find((one) => one.textContent.startsWith(name));
+            const options = { bubbles: true, button: 0 };
+            for (const kind of ["mousedown", "mouseup", "click"]) tab.dispatchEvent(new MouseEvent(kind, options));
+          };
+          press("Overview");
+          press("Rules");
+        }"""
+    )
+    settled(provider_page)
+    expect(provider_page).to_have_url(re.compile("tab=rules"))
+    expect(rules).to_have_attribute("aria-selected", "true")
+
+
 def test_anothers_node_shows_no_controls(web: Web, submitter_page: Page, admin_page: Page) -> None:
     for page in (submitter_page, admin_page):
         page.goto(f"{web.url}/nodes/?show=all")

@@ -1,30 +1,24 @@
 "use client";
 // Filters and choices live in the address, so that a view can be sent to somebody and "back" works.
-import type { Route } from "next";
-import { usePathname, useRouter, useSearchParams } from "next/navigation";
+import { useSearchParams } from "next/navigation";
 import { useCallback } from "react";
 
 export function useParam(name: string): [string, (value: string) => void] {
   const params = useSearchParams();
-  const set = useSetParams();
-  return [params.get(name) ?? "", useCallback((value) => set({ [name]: value }), [set, name])];
+  return [params.get(name) ?? "", useCallback((value) => setParams({ [name]: value }), [name])];
 }
 
-/** Sets several at once; an empty one is taken out. Filters replace the entry in the history, `push` adds one. */
-export function useSetParams(): (changes: Record<string, string | string[]>, how?: "replace" | "push") => void {
-  const router = useRouter();
-  const pathname = usePathname();
-  const params = useSearchParams();
-  return useCallback(
-    (changes, how = "replace") => {
-      const next = new URLSearchParams(params);
-      for (const [name, value] of Object.entries(changes)) {
-        next.delete(name);
-        for (const one of [value].flat()) if (one) next.append(name, one);
-      }
-      const search = next.size > 0 ? `?${next}` : "";
-      router[how](`${pathname}${search}` as Route, { scroll: false });
-    },
-    [router, pathname, params],
-  );
+/** Sets several at once; an empty one is taken out. Filters replace the entry in the history, `push` adds one.
+ *
+ * By the browser's own history, which Next follows: the page is the same, so nothing is fetched; and of two quick changes
+ * the second one goes on from the first, which is in the address already when React has not heard of it yet.
+ */
+export function setParams(changes: Record<string, string | string[]>, how: "replace" | "push" = "replace"): void {
+  const next = new URLSearchParams(window.location.search);
+  for (const [name, value] of Object.entries(changes)) {
+    next.delete(name);
+    for (const one of [value].flat()) if (one) next.append(name, one);
+  }
+  const search = next.size > 0 ? `?${next}` : "";
+  window.history[`${how}State`](null, "", `${window.location.pathname}${search}`);
 }

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { Button } from "@/components/ui/button";
 import { ParamField } from "@/components/ui/param-field";
 import { TimeRangeField } from "@/components/ui/time-range";
-import { useSetParams } from "@/lib/use-params";
+import { setParams } from "@/lib/use-params";
 import { ACTION, ID } from "./use-trail";
 
 export const NO_FILTERS = { q: "", action: "", actor: "", account: "", job: "", node: "", group: "", time: "", from: "", to: "" };
@@ -33,7 +33,6 @@ const BEGINNINGS = [
 
 export function AuditFilters() {
   const params = useSearchParams();
-  const set = useSetParams();
   const named = IDS.some(({ name }) => params.get(name));
   const [open, setOpen] = useState(false);
   const any = Object.keys(NO_FILTERS).some((name) => params.get(name));
@@ -72,7 +71,7 @@ export function AuditFilters() {
           </Button>
         )}
         {any && (
-          <Button small look="quiet" onClick={() => set(NO_FILTERS)}>
+          <Button small look="quiet" onClick={() => setParams(NO_FILTERS)}>
             Take all filters away
           </Button>
         )}

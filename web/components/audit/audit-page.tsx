@@ -9,7 +9,7 @@ import { Empty, Loaded, Notice, SkeletonRows } from "@/components/ui/states";
 import { count, counted, moment } from "@/lib/format";
 import { moreOf } from "@/lib/paging";
 import { useSession } from "@/lib/session";
-import { useSetParams } from "@/lib/use-params";
+import { setParams } from "@/lib/use-params";
 import { AuditFilters, NO_FILTERS } from "./audit-filters";
 import type { HubEvent } from "./event";
 import { eventColumns } from "./event-columns";
@@ -93,7 +93,6 @@ function Trail() {
 }
 
 function Nothing() {
-  const set = useSetParams();
   const filtered = Object.keys(useFilters()).length > 0;
   if (!filtered) {
     return (
@@ -105,7 +104,7 @@ function Nothing() {
   return (
     <Empty title="No event fits these filters">
       <div>
-        <Button onClick={() => set(NO_FILTERS)}>Show all</Button>
+        <Button onClick={() => setParams(NO_FILTERS)}>Show all</Button>
       </div>
     </Empty>
   );

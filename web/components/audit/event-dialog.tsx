@@ -6,7 +6,7 @@ import { Code } from "@/components/ui/copy";
 import { Dialog } from "@/components/ui/dialog";
 import { Link } from "@/components/ui/link";
 import { Id, Moment } from "@/components/ui/values";
-import { useSetParams } from "@/lib/use-params";
+import { setParams } from "@/lib/use-params";
 import type { HubEvent } from "./event";
 import { change, type Names } from "./event-columns";
 
@@ -72,7 +72,6 @@ interface AboutProps {
 }
 
 function About({ name, id, param, names, onClose }: AboutProps): ReactNode {
-  const set = useSetParams();
   const page = param in PAGES ? PAGES[param as keyof typeof PAGES] : null;
   return (
     <Fact name={name}>
@@ -89,7 +88,7 @@ function About({ name, id, param, names, onClose }: AboutProps): ReactNode {
           small
           look="quiet"
           onClick={() => {
-            set({ [param]: id });
+            setParams({ [param]: id });
             onClose();
           }}
         >

@@ -16,7 +16,7 @@ import { $api, type Schemas } from "@/lib/api/client";
 import { count, percent } from "@/lib/format";
 import { SLOW } from "@/lib/pacer";
 import { PAGED, useRows } from "@/lib/paging";
-import { useParam, useSetParams } from "@/lib/use-params";
+import { setParams, useParam } from "@/lib/use-params";
 import { StateBar } from "./state-bar";
 
 type Group = Schemas["GroupView"];
@@ -60,15 +60,14 @@ export function GroupList() {
 }
 
 function Filters() {
-  const set = useSetParams();
   const [kind] = useParam("kind");
   const [q] = useParam("q");
   const [typed, setTyped] = useState(q);
   useEffect(() => {
     if (typed.trim() === q) return;
-    const timer = setTimeout(() => set({ q: typed.trim() }), 300);
+    const timer = setTimeout(() => setParams({ q: typed.trim() }), 300);
     return () => clearTimeout(timer);
-  }, [typed, q, set]);
+  }, [typed, q]);
   return (
     <div className="grid gap-3 sm:grid-cols-[minmax(0,22rem)_14rem]">
       <TextField
@@ -78,7 +77,7 @@ function Filters() {
         value={typed}
         onChange={(event) => setTyped(event.target.value)}
       />
-      <SelectField label="Kind" options={KINDS} value={kind} onChange={(event) => set({ kind: event.target.value })} />
+      <SelectField label="Kind" options={KINDS} value={kind} onChange={(event) => setParams({ kind: event.target.value })} />
     </div>
   );
 }

@@ -9,13 +9,12 @@ import { classes } from "@/components/ui/classes";
 import { Segments } from "@/components/ui/segments";
 import { shortId } from "@/lib/format";
 import { useAccount } from "@/lib/session";
-import { useParam, useSetParams } from "@/lib/use-params";
+import { setParams, useParam } from "@/lib/use-params";
 import { FILTERS, KINDS, SPANS, STATES } from "./use-job-filters";
 
 const TYPING_MS = 300;
 
 export function JobFilterBar({ states, some }: { states: string[]; some: boolean }) {
-  const set = useSetParams();
   const account = useAccount();
   const [whose, setWhose] = useParam("whose");
   return (
@@ -41,7 +40,7 @@ export function JobFilterBar({ states, some }: { states: string[]; some: boolean
         <Named name="group" />
         <Named name="node" />
         {some && (
-          <Button small look="quiet" onClick={() => set(Object.fromEntries(FILTERS.map((name) => [name, ""])))}>
+          <Button small look="quiet" onClick={() => setParams(Object.fromEntries(FILTERS.map((name) => [name, ""])))}>
             Clear all
           </Button>
         )}
@@ -51,9 +50,8 @@ export function JobFilterBar({ states, some }: { states: string[]; some: boolean
 }
 
 function States({ chosen }: { chosen: string[] }) {
-  const set = useSetParams();
   const toggle = (state: string) =>
-    set({ state: chosen.includes(state) ? chosen.filter((one) => one !== state) : [...chosen, state] });
+    setParams({ state: chosen.includes(state) ? chosen.filter((one) => one !== state) : [...chosen, state] });
   return (
     <fieldset aria-label="States" className="flex flex-wrap gap-1.5">
       {STATES.map((state) => (
@@ -126,13 +124,12 @@ function Choice({ name, label, all, options }: ChoiceProps) {
 /** A filter that comes with a link from elsewhere: it can only be taken away. */
 function Named({ name }: { name: "group" | "node" }) {
   const params = useSearchParams();
-  const set = useSetParams();
   const value = params.get(name);
   if (!value) return null;
   return (
     <Badge tone="accent" title={value}>
       {name} {shortId(value)}
-      <button type="button" aria-label={`Do not filter by ${name}`} className="-mr-1" onClick={() => set({ [name]: "" })}>
+      <button type="button" aria-label={`Do not filter by ${name}`} className="-mr-1" onClick={() => setParams({ [name]: "" })}>
         <X size={14} aria-hidden="true" />
       </button>
     </Badge>

@@ -14,7 +14,7 @@ import { useToast } from "@/components/ui/toast";
 import { client } from "@/lib/api/client";
 import { count } from "@/lib/format";
 import { useAccount, useRole } from "@/lib/session";
-import { useSetParams } from "@/lib/use-params";
+import { setParams } from "@/lib/use-params";
 import { jobColumns } from "./job-columns";
 import { JobFilterBar } from "./job-filters";
 import { FILTERS, useJobFilters } from "./use-job-filters";
@@ -154,14 +154,13 @@ async function cancelAll(ids: string[]): Promise<unknown[]> {
 }
 
 function NoJobs({ some }: { some: boolean }) {
-  const set = useSetParams();
   const mayFetch = useRole("submitter");
   if (some) {
     return (
       <Empty title="No job is like that">
         <p>Take a filter away, and see more.</p>
         <div>
-          <Button onClick={() => set(Object.fromEntries(FILTERS.map((name) => [name, ""])))}>Clear all filters</Button>
+          <Button onClick={() => setParams(Object.fromEntries(FILTERS.map((name) => [name, ""])))}>Clear all filters</Button>
         </div>
       </Empty>
     );

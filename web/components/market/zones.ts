@@ -1,7 +1,7 @@
 "use client";
 // Zones of the market, and the one that is looked at: kept in the address.
 import type { Schemas } from "@/lib/api/client";
-import { useParam, useSetParams } from "@/lib/use-params";
+import { setParams, useParam } from "@/lib/use-params";
 
 export type ZoneMarket = Schemas["ZoneMarket"];
 export type ZoneSeries = Schemas["ZoneSeries"];
@@ -25,10 +25,9 @@ export function useSpan(): [Span, (span: string) => void] {
 export function useZone(zones: ZoneMarket[]): [ZoneMarket | undefined, (zone: Zone) => void] {
   const [tier] = useParam("tier");
   const [region] = useParam("region");
-  const set = useSetParams();
   const wanted = region === NO_REGION ? "" : region;
   const found = zones.filter((zone) => (!tier || zone.tier === tier) && (!region || zone.region === wanted));
-  return [busiest(found) ?? busiest(zones), (zone) => set({ tier: zone.tier, region: zone.region || NO_REGION })];
+  return [busiest(found) ?? busiest(zones), (zone) => setParams({ tier: zone.tier, region: zone.region || NO_REGION })];
 }
 
 /** Where most is offered and wanted is what most people come to see. */

@@ -4,6 +4,7 @@ import { useEffect, useState } from "react";
 import { Button } from "@/components/ui/button";
 import { SelectField, TextField } from "@/components/ui/field";
 import { count, counted } from "@/lib/format";
+import { setParams } from "@/lib/use-params";
 import type { MeshNode } from "./families";
 import { choices, type Filter, NO_REGION } from "./use-filter";
 
@@ -11,14 +12,14 @@ const TYPED_MS = 250;
 
 export function FilterBar({ nodes, shown, filter }: { nodes: MeshNode[]; shown: number; filter: Filter }) {
   const [typed, setTyped] = useState(filter.words);
-  const { words, set } = filter;
+  const { words } = filter;
   // The address may change by "back"; what is typed goes there a moment later.
   useEffect(() => setTyped(words), [words]);
   useEffect(() => {
     if (typed === words) return;
-    const timer = setTimeout(() => set({ q: typed }), TYPED_MS);
+    const timer = setTimeout(() => setParams({ q: typed }), TYPED_MS);
     return () => clearTimeout(timer);
-  }, [typed, words, set]);
+  }, [typed, words]);
   const options = (all: string, of: (node: MeshNode) => string, none: string) => [
     { value: "", label: all },
     ...choices(nodes, of).map(([value, many]) => ({ value: value || NO_REGION, label: `${value || none} (${count(many)})` })),
@@ -38,14 +39,14 @@ export function FilterBar({ nodes, shown, filter }: { nodes: MeshNode[]; shown: 
         label="Tier"
         value={filter.tier}
         options={options("All tiers", (node) => node.tier, "")}
-        onChange={(event) => set({ tier: event.target.value })}
+        onChange={(event) => setParams({ tier: event.target.value })}
         className="grow basis-36"
       />
       <SelectField
         label="Region"
         value={filter.region}
         options={options("All regions", (node) => node.region, "no region")}
-        onChange={(event) => set({ region: event.target.value })}
+        onChange={(event) => setParams({ region: event.target.value })}
         className="grow basis-36"
       />
       <div className="flex min-h-10 items-center gap-3">
@@ -53,7 +54,7 @@ export function FilterBar({ nodes, shown, filter }: { nodes: MeshNode[]; shown: 
           {filtered ? `${count(shown)} of ${counted(nodes.length, "node")}` : counted(nodes.length, "node")}
         </span>
         {filtered && (
-          <Button small look="quiet" onClick={() => set({ q: "", tier: "", region: "" })}>
+          <Button small look="quiet" onClick={() => setParams({ q: "", tier: "", region: "" })}>
             <X size={15} aria-hidden="true" /> Show all
           </Button>
         )}

@@ -1,14 +1,13 @@
 "use client";
 // Which nodes are shown, on the map and in the table: kept in the address.
 import { useDeferredValue, useMemo } from "react";
-import { useParam, useSetParams } from "@/lib/use-params";
+import { useParam } from "@/lib/use-params";
 import type { MeshNode } from "./families";
 
 export interface Filter {
   words: string;
   tier: string;
   region: string;
-  set: (changes: Record<string, string>) => void;
 }
 
 export const NO_REGION = "none"; // an empty word in an address is no choice at all
@@ -17,8 +16,7 @@ export function useFilter(): Filter {
   const [words] = useParam("q");
   const [tier] = useParam("tier");
   const [region] = useParam("region");
-  const set = useSetParams();
-  return { words, tier, region, set };
+  return { words, tier, region };
 }
 
 export function useShown(nodes: MeshNode[], { words, tier, region }: Filter): MeshNode[] {

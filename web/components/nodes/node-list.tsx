@@ -15,7 +15,7 @@ import { Ago, Money } from "@/components/ui/values";
 import { $api } from "@/lib/api/client";
 import { PAGED, useRows } from "@/lib/paging";
 import { useRole } from "@/lib/session";
-import { useSetParams } from "@/lib/use-params";
+import { setParams } from "@/lib/use-params";
 import { cardWords, coreWords, NodeState, NodeTier, type NodeView, ScoreBar } from "./node-cells";
 import { NodeFilters } from "./node-filters";
 
@@ -31,7 +31,6 @@ export function nodeHref(id: string): Route {
 
 export function NodeList() {
   const params = useSearchParams();
-  const setParams = useSetParams();
   const lends = useRole("provider");
   const show = params.get("show") ?? (lends ? "mine" : "all");
   return (
@@ -222,7 +221,6 @@ function NoneAtAll() {
 }
 
 function NothingFits() {
-  const setParams = useSetParams();
   return (
     <Empty title="No node is like that.">
       <Button className="justify-self-center" onClick={() => setParams(Object.fromEntries(FILTERS.map((name) => [name, ""])))}>

@@ -35,6 +35,8 @@ export function Tabs({
           <Radix.Trigger
             key={tab.value}
             value={tab.value}
+            // Radix says nothing of a tab that it takes for the chosen one, which another choice may be about to end.
+            onClick={() => onChange(tab.value)}
             className="-mb-px whitespace-nowrap border-transparent border-b-2 px-3 py-2 font-medium text-muted hover:text-ink data-[state=active]:border-accent data-[state=active]:text-ink"
           >
             {tab.label}

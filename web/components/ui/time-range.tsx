@@ -1,7 +1,7 @@
 "use client";
 // A span of time as a filter: the last day, week, month, or from one moment to another. It lives in the address.
 import { useMemo } from "react";
-import { useParam, useSetParams } from "@/lib/use-params";
+import { setParams, useParam } from "@/lib/use-params";
 import { type Option, SelectField, TextField } from "./field";
 
 const HOUR_MS = 3_600_000;
@@ -39,7 +39,6 @@ export function TimeRangeField({ className }: { className?: string }) {
   const [span] = useParam("time");
   const [from] = useParam("from");
   const [to] = useParam("to");
-  const set = useSetParams();
   return (
     <>
       <SelectField
@@ -47,12 +46,12 @@ export function TimeRangeField({ className }: { className?: string }) {
         className={className}
         options={OPTIONS}
         value={span}
-        onChange={(event) => set({ time: event.target.value, ...(event.target.value !== BETWEEN && { from: "", to: "" }) })}
+        onChange={(event) => setParams({ time: event.target.value, ...(event.target.value !== BETWEEN && { from: "", to: "" }) })}
       />
       {span === BETWEEN && (
         <>
-          <MomentField label="From" ms={whole(from)} onChange={(ms) => set({ from: ms })} />
-          <MomentField label="To" ms={whole(to)} onChange={(ms) => set({ to: ms })} />
+          <MomentField label="From" ms={whole(from)} onChange={(ms) => setParams({ from: ms })} />
+          <MomentField label="To" ms={whole(to)} onChange={(ms) => setParams({ to: ms })} />
         </>
       )}
     </>
