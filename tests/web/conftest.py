@@ -149,12 +149,14 @@ def open_page(web: Web, browser: Browser, _opened: list[_Opened]) -> OpenPage:
         origin: str = "",
         key: str = "",
         clipboard: bool = False,
+        touch: bool = False,
     ) -> Page:
         """`origin`: where the pages come from when it is not the hub itself: a proxy, or another pool with its `key`."""
         context = browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
             reduced_motion="reduce",
+            has_touch=touch,
             permissions=["clipboard-read", "clipboard-write"] if clipboard else [],
         )
         at = origin or web.url

@@ -213,3 +213,38 @@ def test_a_cluster_opens_as_one_comes_closer(web: Web, open_page: OpenPage) -> N
     page.emulate_media(color_scheme="dark")
     page.wait_for_function("drawn => window.__draws.length > drawn", arg=drawn)
     assert page.evaluate(picture) != before
+
+
+def test_two_fingers_come_closer_and_one_moves(web: Web, open_page: OpenPage) -> None:
+    page = open_page("submitter", width=390, height=844, touch=True)
+    page.add_init_script(_PIXELS)
+    crowd = [node for node in nodes_of_the_world(2_000) if node.region == "in"]
+    answer_with(page, crowd)
+    page.goto(f"{web.url}/")
+    [first, *_] = draws(page, nodes=len(crowd))
+    world = page.get_by_role("application")
+    world.scroll_into_view_if_needed()
+    frame = world.bounding_box()
+    assert frame is not None
+    x, y = frame["x"] + frame["width"] / 2, frame["y"] + frame["height"] / 2
+    fingers = page.context.new_cdp_session(page)
+
+    def touch(kind: str, *points: tuple[float, float]) -> None:
+        at = [{"x": left, "y": top, "id": number} for number, (left, top) in enumerate(points)]
+        fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": at})
+
+    touch("touchStart", (x - 20, y), (x + 20, y))
+    for step in range(1, 8):
+        touch("touchMove", (x - 20 - 15 * step, y), (x + 20 + 15 * step, y))
+    touch("touchEnd")
+    expect(page.get_by_role("button", name="Zoom out")).to_be_enabled()
+    page.wait_for_function("marks => window.__draws.at(-1).marks >= marks", arg=first["marks"])
+
+    picture = "() => document.querySelector('[role=application] canvas').toDataURL()"
+    before, drawn = page.evaluate(picture), page.evaluate("window.__draws.length")
+    touch("touchStart", (x, y))
+    touch("touchMove", (x - 30, y - 20))
+    touch("touchMove", (x - 60, y - 40))
+    touch("touchEnd")
+    page.wait_for_function("drawn => window.__draws.length > drawn", arg=drawn)
+    assert page.evaluate(picture) != before
