@@ -395,13 +395,14 @@ def is_let_in(caller: str, status: int) -> bool:
     return status not in ((401,) if caller in ("node", "other_node") else (401, 403))
 
 
-async def test_hot_routes_are_documented_and_for_nodes_alone(cast: Cast) -> None:
+async def test_hot_routes_are_documented_and_have_the_policies_of_their_twins(cast: Cast) -> None:
     declared = {(route.method, route.path): route for route in policies(cast.hub.app.routes)}
-    hot = cast.hub.app.hot_paths  # type: ignore[attr-defined]
+    hot = cast.hub.app.policies  # type: ignore[attr-defined]
     assert hot
-    for path in hot:
-        assert declared["POST", path].action is Action.NODE
-        assert declared["POST", path].documented
+    for (method, path), policy in hot.items():
+        twin = declared[method, path]
+        assert (policy.action, policy.scope(method)) == (twin.action, twin.scope)
+        assert twin.documented
 
 
 def test_a_route_without_a_policy_is_found_wherever_it_hides(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ PREFIXED_COOKIE = f"__Secure-{COOKIE}"
 #: Ids and cursors. Checked before they reach the database, which has its own idea of what a text may contain.
 ID_PATTERN = "^[A-Za-z0-9_-]+$"
 SEQ_MAX = 2**62
+WAIT_MAX_MS = 60_000
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -172,9 +173,13 @@ def refuse_cross_site(request: Request) -> None:
 async def bounded_wait(
     request: Request,
     wait_ms: Annotated[
-        int, Query(ge=0, le=60_000, description="How long to wait for news before answering")
+        int, Query(ge=0, le=WAIT_MAX_MS, description="How long to wait for news before answering")
     ] = 0,
 ) -> int:
+    return shortened(request, wait_ms)
+
+
+def shortened(request: Request, wait_ms: int) -> int:
     return min(wait_ms, round(get_settings(request).wait_max_s * 1000))
 
 

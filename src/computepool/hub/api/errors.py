@@ -64,6 +64,8 @@ def problem(
 
 
 def refusal(error: ComputePoolError) -> Response:
+    if error.code == "invariant_violation":
+        logger.error("invariant.violated: %s", error.detail, exc_info=error)
     return problem(error.code, error.detail, field=error.field, retry_after_s=error.retry_after_s)
 
 
@@ -102,8 +104,6 @@ def surprise(path: str, error: Exception) -> Response:
 def install(app: FastAPI) -> None:
     @app.exception_handler(ComputePoolError)
     async def on_refusal(_request: Request, error: ComputePoolError) -> Response:
-        if error.code == "invariant_violation":
-            logger.error("invariant.violated: %s", error.detail, exc_info=error)
         return refusal(error)
 
     @app.exception_handler(RequestValidationError)

@@ -1,31 +1,54 @@
-"""The two hot routes, the poll and the report, answered straight from ASGI: FastAPI's own path would cost more than the work.
+"""The hot routes, answered straight from ASGI: FastAPI's own path would cost more than the work.
 
-Their documented twins are in api/nodes.py; both call the same functions.
+A node's poll and report, a person's submission and the wait for results. Their documented twins are in api/nodes.py, api/jobs.py
+and api/groups.py; both call the same functions, under the same policies. What is unusual about a person's request (a cookie, a
+strange header, a word that is not understood) is left to the twin, which knows how to refuse it.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple, cast
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from pydantic import ValidationError
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from computepool.core.errors import ComputePoolError, TooLarge
-from computepool.hub.api import nodes
+from computepool.hub.api import jobs, nodes
+from computepool.hub.api.deps import SEQ_MAX, WAIT_MAX_MS, Allow, for_body, remembered, shortened
 from computepool.hub.api.errors import invalid, refusal, surprise
 from computepool.hub.api.headers import SafeHeaders, added
-from computepool.hub.services.access import NodePrincipal
+from computepool.hub.api.ratelimit import take_submission
+from computepool.hub.services import groups
+from computepool.hub.services.access import Action, NodePrincipal, Principal
 from computepool.hub.services.identity import Authenticator
+from computepool.protocol.jobs import SubmitRequest
 from computepool.protocol.nodes import CompleteRequest, NextRequest
 
 logger = logging.getLogger(__name__)
-Handler = Callable[[NodePrincipal, bytes], Awaitable[bytes]]
+_API = "/api/v1"
 _HEADERS = [(b"content-type", b"application/json")]
+_RESULTS = re.compile(rf"{_API}/groups/([\w-]{{1,64}})/results", re.ASCII)
+#: What may be said of the results that are wanted, and the range of it.
+_WANTED = {"after": (0, SEQ_MAX), "limit": (1, 500), "wait_ms": (0, WAIT_MAX_MS)}
+_KEY = re.compile(rb"[\x20-\x7e]{0,200}")
 
 _ANSWER = "computepool.answer"
+Handler = Callable[[Scope, bytes], Awaitable[bytes]]
+
+
+class _Unreadable(Exception):
+    """The twin says what is wrong with the body, in the words of all other routes."""
+
+
+class Answer(NamedTuple):
+    """How a request is answered here."""
+
+    handler: Handler
+    status: int = 200
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,31 +58,38 @@ async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
 class HotRoutes(FastAPI):
     """The application, with a shortcut before everything else."""
 
+    #: By method and path as documented; of the twins, too, as the tests see to.
+    policies = {
+        ("POST", f"{_API}/next"): Allow(Action.NODE),
+        ("POST", f"{_API}/complete"): Allow(Action.NODE),
+        ("POST", f"{_API}/jobs"): Allow(Action.SUBMIT),
+        ("GET", f"{_API}/groups/{{group_id}}/results"): Allow(Action.SIGNED_IN),
+    }
+
     def __init__(self, *, body_max_bytes: int, https: bool, prefix: str = "", **options: Any) -> None:
         super().__init__(**options)
         self._prefix = prefix
         self._max_bytes = body_max_bytes
         self._headers = [*_HEADERS, *added(https=https)]
         self._refuse = SafeHeaders(_refuse, https=https)
-        self._handlers: dict[str, Handler] = {"/api/v1/next": self._next, "/api/v1/complete": self._complete}
-
-    @property
-    def hot_paths(self) -> frozenset[str]:
-        return frozenset(self._handlers)
+        self._of_nodes = {f"{_API}/next": Answer(self._next), f"{_API}/complete": Answer(self._complete)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        handler = None
+        answer = None
         if scope["type"] == "http":
             path = self._inside(scope["path"])
-            handler = self._handlers.get(path) if scope["method"] == "POST" else None
-            if handler is None and self._prefix:
+            answer = self._find(scope, path)
+            if self._prefix:
                 scope = {**scope, "root_path": self._prefix, "path": f"{self._prefix}{path}"}
-        if handler is None:
+        if answer is None:
             await super().__call__(scope, receive, send)
             return
+        body = b""
         try:
             body = await self._body(receive)
-            reply = await handler(await self._node(scope), body)
+            reply = await answer.handler(scope, body)
+        except _Unreadable:
+            await super().__call__(scope, _again(body, receive), send)
         except ComputePoolError as error:
             await self._refuse({**scope, _ANSWER: refusal(error)}, receive, send)
         except ValidationError as error:
@@ -68,8 +98,21 @@ class HotRoutes(FastAPI):
             await self._refuse({**scope, _ANSWER: surprise(scope["path"], error)}, receive, send)
         else:
             headers = [*self._headers, (b"content-length", str(len(reply)).encode())]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             await send({"type": "http.response.body", "body": reply})
+
+    def _find(self, scope: Scope, path: str) -> Answer | None:
+        if scope["method"] == "POST":
+            if path in self._of_nodes:
+                return self._of_nodes[path]
+            if path == f"{_API}/jobs" and _is_plain(scope):
+                return Answer(self._submit, 201)
+        elif scope["method"] == "GET" and path.endswith("/results"):
+            named = _RESULTS.fullmatch(path)
+            wanted = _wanted(scope["query_string"])
+            if named is not None and wanted is not None and _is_plain(scope):
+                return Answer(lambda scope, _body: self._results(scope, named[1], wanted))
+        return None
 
     def _inside(self, path: str) -> str:
         """The path without the prefix. Some proxies have taken it off already, others leave it on; here both are right."""
@@ -78,16 +121,15 @@ class HotRoutes(FastAPI):
         return path
 
     async def _body(self, receive: Receive) -> bytes:
-        message = await receive()
-        body: bytes = message.get("body", b"")
-        while message.get("more_body"):
+        parts, size, more = [], 0, True
+        while more and size <= self._max_bytes:
             message = await receive()
-            body += message.get("body", b"")
-            if len(body) > self._max_bytes:
-                break
-        if len(body) > self._max_bytes:
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            more = message.get("more_body", False)
+        if size > self._max_bytes:
             raise TooLarge(f"A request body may have {self._max_bytes} bytes at most.")
-        return body
+        return b"".join(parts)
 
     async def _node(self, scope: Scope) -> NodePrincipal:
         token = ""
@@ -97,12 +139,83 @@ class HotRoutes(FastAPI):
         authenticator: Authenticator = self.state.authenticator
         return authenticator.peek_node(token) or await authenticator.node(token)
 
-    async def _next(self, node: NodePrincipal, body: bytes) -> bytes:
+    async def _next(self, scope: Scope, body: bytes) -> bytes:
+        node = await self._node(scope)
         request = NextRequest.model_validate_json(body)
         reply = await nodes.poll(self.state.hub, node, request, dispatcher=self.state.dispatcher)
         return reply.model_dump_json(exclude_defaults=True).encode()
 
-    async def _complete(self, node: NodePrincipal, body: bytes) -> bytes:
+    async def _complete(self, scope: Scope, body: bytes) -> bytes:
+        node = await self._node(scope)
         request = CompleteRequest.model_validate_json(body)
         reply = await nodes.settle(self.state.hub, node, request, dispatcher=self.state.dispatcher)
         return reply.model_dump_json().encode()
+
+    async def _person(self, scope: Scope, method: str, path: str) -> tuple[Request, Principal]:
+        request = Request({**scope, "app": self})
+        return request, cast(Principal, await self.policies[method, f"{_API}{path}"](request))
+
+    async def _submit(self, scope: Scope, body: bytes) -> bytes:
+        try:
+            parsed = SubmitRequest.model_validate_json(body)
+        except ValidationError:
+            raise _Unreadable from None
+        request, principal = await self._person(scope, "POST", "/jobs")
+        take_submission(request, principal.account_id)
+        key = for_body(await remembered(request, request.headers.get("idempotency-key", "")), principal, body)
+        hub, dispatcher = self.state.hub, self.state.dispatcher
+        reply = await jobs.accept(hub, principal, parsed, dispatcher=dispatcher, remembered=key)
+        return reply.model_dump_json().encode()
+
+    async def _results(self, scope: Scope, group_id: str, wanted: dict[str, int]) -> bytes:
+        request, principal = await self._person(scope, "GET", "/groups/{group_id}/results")
+        page = await groups.results(
+            self.state.hub,
+            principal,
+            group_id,
+            after=wanted.get("after", 0),
+            limit=wanted.get("limit", 500),
+            wait_ms=shortened(request, wanted.get("wait_ms", 0)),
+        )
+        return page.model_dump_json().encode()
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """A body that was read is there to be read once more."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replayed
+
+
+def _is_plain(scope: Scope) -> bool:
+    """As programs send it: with a key of a person, and JSON if anything."""
+    said: dict[bytes, bytes] = dict(
+        reversed(scope["headers"])
+    )  # of several the first counts, as for the twin
+    return (
+        said.get(b"authorization", b"").startswith(b"Bearer cp_")
+        and (scope["method"] == "GET" or said.get(b"content-type") == b"application/json")
+        and _KEY.fullmatch(said.get(b"idempotency-key", b"")) is not None
+    )
+
+
+def _wanted(query: bytes) -> dict[str, int] | None:
+    """None: not as simple as that."""
+    found: dict[str, int] = {}
+    for part in query.decode("latin-1").split("&") if query else ():
+        name, _, value = part.partition("=")
+        if (
+            name in found
+            or name not in _WANTED
+            or not (value.isascii() and value.isdigit())
+            or len(value) > 19
+        ):
+            return None
+        found[name] = int(value)
+        least, most = _WANTED[name]
+        if not least <= found[name] <= most:
+            return None
+    return found

@@ -73,10 +73,10 @@ async def submit(
 ) -> SubmitReply:
     take_submission(request, principal.account_id)
     remembered = for_body(key, principal, await request.body())
-    return await _submit(hub, principal, body, dispatcher=dispatcher, remembered=remembered)
+    return await accept(hub, principal, body, dispatcher=dispatcher, remembered=remembered)
 
 
-async def _submit(
+async def accept(
     hub: Hub, principal: Principal, body: SubmitRequest, *, dispatcher: Dispatcher, remembered: Remembered
 ) -> SubmitReply:
     body = meshes.of_this(hub, body)
@@ -218,7 +218,7 @@ async def run_again(
     take_submission(request, principal.account_id)
     remembered = for_body(key, principal, await request.body())
     wanted = await again.request_for(hub, principal, job_id, asked=body)
-    return await _submit(hub, principal, wanted, dispatcher=dispatcher, remembered=remembered)
+    return await accept(hub, principal, wanted, dispatcher=dispatcher, remembered=remembered)
 
 
 @router.get(

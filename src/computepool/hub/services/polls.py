@@ -304,7 +304,7 @@ def _reply(
 def _granted(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]:
     """The grants, their specs, and one token that binds them all to this node."""
     if not grants:
-        return {}
+        return {"grants": [], "specs": {}}  # said, because a default would be copied deeply for each poll
     now_s = hub.now_ms() // 1000
     token = JobToken(
         node_id=node_id,

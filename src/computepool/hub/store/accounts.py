@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, or_, select, update
 
 from computepool.hub.store import dialect
+from computepool.hub.store.prepared import Prepared
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import accounts, api_keys, codes, hubs, idempotency, secrets
 
@@ -271,9 +272,12 @@ _REPLY = select(idempotency).where(
 )
 
 
+_INSERT_REPLY = Prepared(idempotency.insert())
+
+
 def insert_reply(tx: Tx, *, account_id: str, route: str, key: str, request_hash: str, reply: str) -> None:
     row = {"account_id": account_id, "route": route, "key": key, "request_hash": request_hash}
-    tx.connection.execute(idempotency.insert(), row | {"reply": reply, "created_at_ms": tx.now_ms})
+    _INSERT_REPLY.execute(tx.connection, [row | {"reply": reply, "created_at_ms": tx.now_ms}])
 
 
 def prune_replies(tx: Tx, *, before_ms: int) -> None:

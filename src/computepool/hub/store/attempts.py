@@ -12,6 +12,7 @@ from computepool.core.errors import InvariantViolation
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.hub.store import dialect
 from computepool.hub.store.jobs import SHOWN_ACCOUNT, lock_jobs
+from computepool.hub.store.prepared import Prepared
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import IS_BILLED, IS_LIVE, attempts, jobs, nodes
 
@@ -22,12 +23,13 @@ def attempt_id(job_id: str, number: int) -> str:
     return f"{job_id}-{number}"
 
 
-_PLACE = update(jobs).where(jobs.c.id == bindparam("job")).values(node_id=bindparam("node"))
+_INSERT = Prepared(attempts.insert())
+_PLACE = Prepared(update(jobs).where(jobs.c.id == bindparam("job")).values(node_id=bindparam("node")))
 
 
 def insert_attempts(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-    tx.connection.execute(attempts.insert(), list(rows))
-    tx.connection.execute(_PLACE, [{"job": row["job_id"], "node": row["node_id"]} for row in rows])
+    _INSERT.execute(tx.connection, rows)
+    _PLACE.execute(tx.connection, [{"job": row["job_id"], "node": row["node_id"]} for row in rows])
 
 
 def get_attempts(connection: Connection, job_id: str) -> Sequence[AnyRow]:
@@ -94,7 +96,7 @@ def live_attempts_of_job(connection: Connection, job_id: str) -> Sequence[AnyRow
     return connection.execute(statement).all()
 
 
-_REPORT = (
+_REPORT = Prepared(
     update(attempts)
     .where(attempts.c.id == bindparam("attempt"), attempts.c.report_digest.is_(None))
     .values(
@@ -135,7 +137,7 @@ def _lanes_billed(name: str) -> Select[Any]:
 
 
 def report_attempts(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-    if rows and tx.connection.execute(_REPORT, list(rows)).rowcount != len(rows):
+    if rows and _REPORT.execute(tx.connection, rows) != len(rows):
         raise InvariantViolation("an attempt would have been reported twice")
 
 
@@ -165,11 +167,11 @@ def start_attempts(tx: Tx, attempt_ids: Sequence[str]) -> Sequence[AnyRow]:
     started = tx.connection.execute(statement).all()
     if started:
         rows = [{"job": row.job_id, "no": row.number, "now": tx.now_ms} for row in started]
-        tx.connection.execute(_START, rows)
+        _START.execute(tx.connection, rows)
     return started
 
 
-_START = (
+_START = Prepared(
     update(jobs)
     .where(
         jobs.c.id == bindparam("job"),

@@ -16,9 +16,12 @@ from computepool.core.ledger import Leg
 from computepool.hub.store import dialect
 from computepool.hub.store.crashpoints import crash_point
 from computepool.hub.store.money_tables import balances, transfers
+from computepool.hub.store.prepared import Prepared
 
 _LAST = select(transfers.c.seq, transfers.c.hash, transfers.c.at_ms).order_by(transfers.c.seq.desc()).limit(1)
-_CHANGE = (
+_INSERT = Prepared(transfers.insert())
+_OPEN = Prepared(lambda connection: dialect.insert_ignore(connection, balances))
+_CHANGE = Prepared(
     update(balances)
     .where(balances.c.account == bindparam("name"))
     .values(balance=balances.c.balance + bindparam("delta"))
@@ -61,7 +64,7 @@ def write(
         seq += 1
         row["seq"], row["at_ms"] = seq, at_ms
         previous = row["hash"] = ledger.chain_hash(previous, row)
-    connection.execute(transfers.insert(), list(rows))
+    _INSERT.execute(connection, rows)
 
 
 def _change_balances(connection: Connection, changes: Mapping[str, int]) -> None:
@@ -71,7 +74,7 @@ def _change_balances(connection: Connection, changes: Mapping[str, int]) -> None
         return
     fresh = [{"account": name, "balance": 0, "can_overdraw": name in ledger.OVERDRAWN} for name, _ in moved]
     # Not an upsert: SQLite judges the row to be inserted before it finds that there is one to update.
-    connection.execute(dialect.insert_ignore(connection, balances), fresh)
-    changed = connection.execute(_CHANGE, [{"name": name, "delta": delta} for name, delta in moved])
-    if changed.rowcount != len(moved):
+    _OPEN.execute(connection, fresh)
+    changed = _CHANGE.execute(connection, [{"name": name, "delta": delta} for name, delta in moved])
+    if changed != len(moved):
         raise InvariantViolation("a balance was not found")

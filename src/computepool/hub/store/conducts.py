@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, Select, delete, select
 from computepool.core import conduct
 from computepool.core.conduct import UNKNOWN, Conduct, Run
 from computepool.hub.store import dialect
+from computepool.hub.store.prepared import Prepared
 from computepool.hub.store.tables import conducts, events, nodes
 
 _FIELDS = tuple(field.name for field in fields(Conduct))
@@ -26,6 +27,7 @@ _SAID = (
 )
 _SAID_NAMES = tuple(column.name for column in _SAID)
 _STREAM_ROWS = 2_000
+_SAVE = Prepared(lambda connection: dialect.upsert(connection, conducts, key=("account_id",), update=_FIELDS))
 
 
 def count(
@@ -78,9 +80,7 @@ def _fold(runs: Iterable[Run], before: Mapping[str, Conduct]) -> dict[str, Condu
 def save(connection: Connection, changed: Mapping[str, Conduct]) -> None:
     rows = [{"account_id": account_id, **asdict(now)} for account_id, now in sorted(changed.items())]
     if rows:
-        connection.execute(
-            dialect.kept_upsert(connection, conducts, key=("account_id",), update=_FIELDS), rows
-        )
+        _SAVE.execute(connection, rows)
 
 
 def load(connection: Connection, accounts: Iterable[str]) -> dict[str, Conduct]:

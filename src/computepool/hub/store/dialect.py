@@ -303,16 +303,3 @@ def upsert(
     statement = postgresql.insert(table) if _is_postgres(connection) else sqlite.insert(table)
     changes = {name: statement.excluded[name] for name in update}
     return statement.on_conflict_do_update(index_elements=list(key), set_=changes)
-
-
-def kept_upsert(
-    connection: Connection, table: Any, *, key: tuple[str, ...], update: tuple[str, ...]
-) -> postgresql.Insert | sqlite.Insert:
-    """The same for a statement that is used all the time: built once."""
-    name = (connection.dialect.name, table.name)
-    if name not in _KEPT:
-        _KEPT[name] = upsert(connection, table, key=key, update=update)
-    return _KEPT[name]
-
-
-_KEPT: dict[tuple[str, str], postgresql.Insert | sqlite.Insert] = {}

@@ -72,8 +72,9 @@ def join_group(tx: Tx, group_id: str) -> AnyRow | None:
     then its row may be written next, and two that share it would wait for each other.
     """
     row = get_group(tx.connection, group_id)
-    if row is not None and not row.watched:
-        row = tx.connection.execute(_shared(tx.connection.dialect.name), {"group": group_id}).first()
+    shared = _shared(tx.connection.dialect.name)
+    if row is not None and not row.watched and shared is not _GROUP:  # on SQLite nobody else writes
+        row = tx.connection.execute(shared, {"group": group_id}).first()
     return lock_group(tx, group_id) if row is not None and row.watched else row
 
 

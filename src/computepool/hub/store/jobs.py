@@ -23,6 +23,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from computepool.core.errors import InvariantViolation
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.hub.store import dialect
+from computepool.hub.store.prepared import Prepared
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import (
     IS_OPEN,
@@ -55,8 +56,8 @@ _WITHOUT_BLOBS = [column for column in jobs.columns if column.name not in ("payl
 
 
 def insert_spec(tx: Tx, *, digest: str, body: str) -> None:
-    statement = dialect.insert_ignore(tx.connection, specs)
-    tx.connection.execute(statement, {"digest": digest, "body": body, "created_at_ms": tx.now_ms})
+    row = {"digest": digest, "body": body, "created_at_ms": tx.now_ms}
+    _INSERT_SPEC.execute(tx.connection, [row])
 
 
 def get_specs(connection: Connection, digests: Iterable[str]) -> dict[str, str]:
@@ -65,8 +66,12 @@ def get_specs(connection: Connection, digests: Iterable[str]) -> dict[str, str]:
     return {row.digest: row.body for row in rows}
 
 
+_INSERT = Prepared(jobs.insert())
+_INSERT_SPEC = Prepared(lambda connection: dialect.insert_ignore(connection, specs))
+
+
 def insert_jobs(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-    tx.connection.execute(jobs.insert(), list(rows))
+    _INSERT.execute(tx.connection, rows)
 
 
 def count_open(connection: Connection, account_id: str) -> int:
@@ -316,7 +321,7 @@ def finish(tx: Tx, job_id: str, *, state: JobState, reason: Reason, **changes: A
     return tx.connection.execute(statement).rowcount == 1
 
 
-_ACCEPT = (
+_ACCEPT = Prepared(
     update(jobs)
     .where(jobs.c.id == bindparam("job"), jobs.c.accepted_attempt.is_(None), IS_OPEN)
     .values(
@@ -339,7 +344,7 @@ _ACCEPT = (
 
 def accept(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
     """The jobs' one accepted result. The caller holds the locks, so a row that no longer fits is a broken rule."""
-    if rows and tx.connection.execute(_ACCEPT, list(rows)).rowcount != len(rows):
+    if rows and _ACCEPT.execute(tx.connection, rows) != len(rows):
         raise InvariantViolation("a job would have been accepted twice")
 
 

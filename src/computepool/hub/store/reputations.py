@@ -16,6 +16,7 @@ from sqlalchemy import Column, Connection, Row, Select, delete, func, select
 from computepool.core import reputation
 from computepool.core.reputation import NEWCOMER, Reputation
 from computepool.hub.store import dialect
+from computepool.hub.store.prepared import Prepared
 from computepool.hub.store.tables import events, nodes, reputations
 
 _FIELDS = tuple(field.name for field in fields(Reputation))
@@ -33,6 +34,7 @@ _SAID = (
 )
 _SAID_NAMES = tuple(column.name for column in _SAID)
 _STREAM_ROWS = 2_000
+_SAVE = Prepared(lambda connection: dialect.upsert(connection, reputations, key=("node_id",), update=_FIELDS))
 
 
 def count(connection: Connection, told: Iterable[Mapping[str, Any]]) -> dict[str, Reputation]:
@@ -93,8 +95,7 @@ def save(connection: Connection, changed: Mapping[str, Reputation]) -> None:
     """In sorted order, as everywhere where rows are locked."""
     rows = [{"node_id": node_id, **asdict(now)} for node_id, now in sorted(changed.items())]
     if rows:
-        statement = dialect.kept_upsert(connection, reputations, key=("node_id",), update=_FIELDS)
-        connection.execute(statement, rows)
+        _SAVE.execute(connection, rows)
 
 
 def load(connection: Connection, node_ids: Sequence[str]) -> dict[str, Reputation]:

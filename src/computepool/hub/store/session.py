@@ -30,6 +30,7 @@ from computepool.core.reputation import Reputation
 from computepool.hub.clock import Clock
 from computepool.hub.store import booking, conducts, dialect, failures, reputations
 from computepool.hub.store.crashpoints import crash_point
+from computepool.hub.store.prepared import Prepared
 from computepool.hub.store.tables import events
 
 __all__ = ["AnyRow", "Connection", "Store", "Tx"]  # services name SQLAlchemy's types only from here
@@ -40,7 +41,10 @@ T = TypeVar("T")
 
 #: A row of any query; services see rows and connections only under these names.
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
+#: What follows from a commit: who is told, and of what.
+_News: TypeAlias = tuple[Callable[[Any], None], Any]
 
+_EVENTS = Prepared(events.insert())
 _EVENT_COLUMNS = tuple(column.name for column in events.columns if column.name != "seq")
 
 
@@ -158,7 +162,7 @@ class Store:
     def write_now(self, unit: Callable[[Tx], T]) -> T:
         """The same without an event loop: start-up, the operator's commands, tests."""
         job = _Job(unit)
-        self._commit([job])
+        self._tell(self._commit([job]), [job])
         if job.error is not None:
             raise failures.as_refusal(job.error)
         result: T = job.result
@@ -180,9 +184,9 @@ class Store:
             if job is None:
                 return
             batch, ended = self._gather(job)
-            self._commit(batch)
+            news = self._commit(batch)
             crash_point("before_reply")
-            self._call(_resolve, batch)
+            self._tell(news, batch)
 
     def _gather(self, first: _Job) -> tuple[list[_Job], bool]:
         batch = [first]
@@ -196,35 +200,33 @@ class Store:
             batch.append(job)
         return batch, False
 
-    def _commit(self, batch: Sequence[_Job]) -> None:
+    def _commit(self, batch: Sequence[_Job]) -> list[_News]:
         """Give every job its result or its error. Never raises: the writer outlives any failing unit."""
         for isolated in (False, True):
             try:
-                self._transact(batch, isolated=isolated)
-                return
+                return self._transact(batch, isolated=isolated)
             except BaseException as error:  # noqa: BLE001 - each caller gets it as its own verdict
                 if len(batch) == 1 or failures.is_outage(error):
                     for job in batch:
                         job.error = error
                     if failures.is_outage(error):
                         self._writer.dispose()  # the next one connects anew
-                    return
-        for job in batch:
-            self._commit([job])
+                    return []
+        return [told for job in batch for told in self._commit([job])]
 
-    def _transact(self, batch: Sequence[_Job], *, isolated: bool) -> None:
+    def _transact(self, batch: Sequence[_Job], *, isolated: bool) -> list[_News]:
         for tries_left in reversed(range(_TRIES)):
             try:
-                self._transact_once(batch, isolated=isolated)
-                return
+                return self._transact_once(batch, isolated=isolated)
             except DBAPIError as error:
                 # Another hub may have inserted the same key this instant: looking again finds its row.
                 raced = isinstance(error, IntegrityError) and len(batch) == 1
                 if not tries_left or not (raced or failures.is_transient(error)):
                     raise
                 logger.warning("store.retry: %s", error.orig)
+        raise AssertionError("the last try returns or raises")
 
-    def _transact_once(self, batch: Sequence[_Job], *, isolated: bool) -> None:
+    def _transact_once(self, batch: Sequence[_Job], *, isolated: bool) -> list[_News]:
         now_ms = self._clock.now_ms()
         done: list[Tx] = []
         topics: set[str] = set()
@@ -257,13 +259,12 @@ class Store:
             if not dialect.was_committed(self._writer, seal):
                 raise
         crash_point("after_commit")
-        for tell, news in (
+        told: list[_News] = [
             (self.on_commit, topics),
             (self.on_reputation, changed.nodes),
             (self.on_conduct, changed.submitters),
-        ):
-            if news:
-                self._call(tell, news)
+        ]
+        return [(tell, news) for tell, news in told if news]
 
     def _close(self, connection: Connection, done: Sequence[Tx], now_ms: int) -> list[Tx]:
         closing = set[str]().union(*(tx.closing for tx in done))
@@ -289,12 +290,15 @@ class Store:
             return False
         return True
 
-    def _call(self, function: Callable[[Any], None], argument: object) -> None:
-        """On the event loop. What was committed stays committed even when nobody is left to hear of it."""
+    def _tell(self, news: Sequence[_News], batch: Sequence[_Job]) -> None:
+        """On the event loop, woken once: first the news, then the verdicts.
+
+        What was committed stays committed even when nobody is left to hear of it.
+        """
         if self._loop is None:
             return
         try:
-            self._loop.call_soon_threadsafe(function, argument)
+            self._loop.call_soon_threadsafe(_tell, news, batch)
         except RuntimeError:
             logger.warning("store.loop_closed: an answer was dropped")
 
@@ -327,13 +331,22 @@ def _flush(
     if moved:
         booking.write(connection, moved, changes, now_ms=done[0].now_ms)
     if told:
-        connection.execute(events.insert(), told)
+        _EVENTS.execute(connection, told)
         changed = _Changed(
             nodes=reputations.count(connection, told), submitters=conducts.count(connection, told, owners)
         )
     if notice:
         seal = dialect.notify(connection, notice)
     return seal, changed
+
+
+def _tell(news: Sequence[_News], batch: Sequence[_Job]) -> None:
+    for tell, what in news:
+        try:
+            tell(what)
+        except Exception:
+            logger.exception("store.follow_failed")  # the callers get their verdicts all the same
+    _resolve(batch)
 
 
 def _resolve(batch: Sequence[_Job]) -> None:
