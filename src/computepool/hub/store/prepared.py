@@ -49,7 +49,7 @@ class Prepared:
     def _compile(self, connection: Connection, row: Row) -> _Compiled:
         statement = self._make if isinstance(self._make, UpdateBase) else self._make(connection)
         compiled: Any = statement.compile(dialect=connection.dialect, column_keys=list(row))
-        names = tuple(compiled.positiontup if compiled.positional else compiled.binds)
+        names = tuple(compiled.positiontup if compiled.positional else compiled.bind_names.values())
         processors: Mapping[str, _Process] = compiled._bind_processors
         constants = {name: value for name, value in compiled.params.items() if name not in row}
         return _Compiled(
