@@ -17,7 +17,7 @@ from computepool.hub.main import bootstrap
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.settings import Settings
-from computepool.testing import databases
+from computepool.testing import compiled, databases
 from computepool.testing.node import NodeDouble
 from computepool.testing.rules import check_rules
 
@@ -97,6 +97,7 @@ async def running_hub(
         **settings,
     }
     configured = Settings(data_dir=folder, DATABASE_URL=database_url, **chosen)
+    compiled.share()
     databases.place(configured)
     started = bootstrap(configured)
     app = create_app(configured, clock or SystemClock())
