@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-from computepool.hub.store.schema import migrate
+from computepool.testing.databases import LentDatabases
 from computepool.testing.postgres import PostgresServer
 
 pytest_plugins = ["tests.no_skips"]
@@ -47,9 +47,13 @@ def postgres_url(postgres: PostgresServer) -> Iterator[str]:
     postgres.drop_database(url)
 
 
+@pytest.fixture(scope="session")
+def lent_databases(postgres: PostgresServer) -> LentDatabases:
+    return LentDatabases(postgres)
+
+
 @pytest.fixture
-def migrated_url(postgres: PostgresServer) -> Iterator[str]:
-    """The same with the newest schema in it, for a hub."""
-    url = postgres.fresh_database(migrate)
-    yield url
-    postgres.drop_database(url)
+def migrated_url(lent_databases: LentDatabases) -> Iterator[str]:
+    """The same with the newest schema in it, for a hub. A later test gets it again, emptied."""
+    with lent_databases.one() as url:
+        yield url

@@ -44,13 +44,13 @@ async def put(client: httpx2.AsyncClient, start: int, end: int) -> httpx2.Respon
 
 
 async def test_two_hubs_with_a_bucket_and_no_folder_in_common(
-    tmp_path: Path, postgres_url: str, store: dict[str, Any]
+    tmp_path: Path, migrated_url: str, store: dict[str, Any]
 ) -> None:
     clock = FakeClock(SystemClock().now_ms())
     async with AsyncExitStack() as stack:
         hubs: list[HubDouble] = []
         for name in ("one", "two"):
-            options = {"database_url": postgres_url, "clock": clock, **store}
+            options = {"database_url": migrated_url, "clock": clock, **store}
             hubs.append(await stack.enter_async_context(running_hub(tmp_path / name, **options)))
         there = await hubs[1].account("sam", "submitter")  # its administrator's key is the newer one
         sam = hubs[0].client(there.headers["Authorization"].removeprefix("Bearer "))

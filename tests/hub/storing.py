@@ -25,7 +25,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def hub(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
-    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else ""
+    url = request.getfixturevalue("migrated_url") if request.param == "postgresql" else ""
     settings = {"artifact_bytes_max": 10_000, "artifact_keep_s": KEEP_S, "unreported_keep_s": 3 * 24 * 3600}
     async with running_hub(tmp_path, database_url=url, clock=clock, **settings) as running:
         yield running

@@ -151,12 +151,12 @@ async def test_a_long_list_of_events_is_looked_through_in_one_round(
 
 
 async def test_hubs_on_postgresql_share_what_there_is_to_tell(
-    tmp_path: Path, receiver: Receiver, postgres_url: str
+    tmp_path: Path, receiver: Receiver, migrated_url: str
 ) -> None:
     settings: dict[str, Any] = {"webhook_private": "127.0.0.0/8", "webhook_round_s": 3600}
     async with (
-        running_hub(tmp_path / "a", database_url=postgres_url, **settings) as first,
-        running_hub(tmp_path / "b", database_url=postgres_url, **settings) as second,
+        running_hub(tmp_path / "a", database_url=migrated_url, **settings) as first,
+        running_hub(tmp_path / "b", database_url=migrated_url, **settings) as second,
     ):
         hook = await add(second, receiver.url, "group.complete", "job.finished")
         await finish_group(second, items=3)

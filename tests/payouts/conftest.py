@@ -133,6 +133,6 @@ async def scene(
 async def any_scene(
     request: pytest.FixtureRequest, bank: MisbehavingBank, tmp_path: Path
 ) -> AsyncIterator[Scene]:
-    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else ""
+    url = request.getfixturevalue("migrated_url") if request.param == "postgresql" else ""
     async for made in _scene(bank, tmp_path, url, {}):
         yield made

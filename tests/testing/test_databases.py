@@ -1,0 +1,71 @@
+"""Lent databases: nothing of one test is seen by the next."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from computepool.testing.databases import LentDatabases
+from computepool.testing.postgres import PostgresServer
+
+EVENT = (
+    "INSERT INTO events (at_ms, actor, action, final) VALUES (1, 'ann', 'job.succeeded', true) RETURNING seq"
+)
+
+
+@pytest.fixture
+def lent(postgres: PostgresServer) -> LentDatabases:
+    return LentDatabases(postgres)
+
+
+def connect(url: str) -> psycopg.Connection:
+    return psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
+
+
+def test_it_comes_back_empty_and_counts_from_one(lent: LentDatabases) -> None:
+    for _ in range(2):
+        with lent.one() as url, connect(url) as connection:
+            assert connection.execute("SELECT count(*) FROM events").fetchone() == (0,)
+            assert connection.execute("SELECT count(*) FROM alembic_version").fetchone() == (1,)
+            assert connection.execute(EVENT).fetchone() == (1,)
+            seen = url
+    with lent.one() as url:
+        assert url == seen
+
+
+def test_who_stayed_connected_is_not_any_more(lent: LentDatabases) -> None:
+    with lent.one() as url:
+        stayed = connect(url)
+    with pytest.raises(psycopg.OperationalError):
+        stayed.execute(EVENT)
+    stayed.close()
+
+
+def test_two_at_once_are_two(lent: LentDatabases) -> None:
+    with lent.one() as one, lent.one() as two:
+        assert one != two
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE events ALTER COLUMN actor DROP NOT NULL",
+        "ALTER TABLE transfers DISABLE TRIGGER ALL",
+        "CREATE TABLE more (id text)",
+        "DROP TABLE webhooks CASCADE",
+        "CREATE INDEX more ON events (actor)",
+        "ALTER TABLE events ALTER COLUMN actor SET DEFAULT 'nobody'",
+        "ALTER ROLE computepool SET statement_timeout = 1000",
+    ],
+)
+def test_a_changed_schema_is_not_lent_again(
+    lent: LentDatabases, postgres: PostgresServer, change: str
+) -> None:
+    with lent.one() as url, connect(url) as connection:
+        connection.execute(change)
+    with lent.one() as other:
+        assert other != url
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        connect(url)
+    with connect(other) as connection:
+        connection.execute("ALTER ROLE computepool RESET ALL")
