@@ -175,9 +175,11 @@ async def test_a_person_in_a_browser_makes_keys_of_any_length(hub: HubDouble) ->
     assert (answer.status_code, answer.json()["expires_at_ms"]) == (201, None)
 
 
-@pytest.mark.parametrize("bad", [[], ["root"], ["READ"], "submit", [""], ["read"] * 6])
-async def test_other_words_are_refused(hub: HubDouble, bad: Any) -> None:
-    assert (await hub.admin.post("/keys", json={"name": "k", "scopes": bad})).status_code == 422
+async def test_other_words_are_refused(hub: HubDouble, subtests: pytest.Subtests) -> None:
+    words: list[Any] = [[], ["root"], ["READ"], "submit", [""], ["read"] * 6]
+    for bad in words:
+        with subtests.test(bad=bad):
+            assert (await hub.admin.post("/keys", json={"name": "k", "scopes": bad})).status_code == 422
 
 
 async def test_a_replaced_key_ends_after_the_overlap_and_its_successor_goes_on(tmp_path: Path) -> None:

@@ -410,10 +410,12 @@ async def test_what_a_job_may_cost_is_said_before(hub: HubDouble) -> None:
     assert (quote["runs"], quote["hold_each"]) == (1, CEILING)
 
 
-@pytest.mark.parametrize("wanted", [{"verify": "quorum:9"}, {"verify": "twice"}, {"confidence": 1.5}])
-async def test_an_unknown_way_to_check_is_refused(hub: HubDouble, wanted: dict[str, Any]) -> None:
+async def test_an_unknown_way_to_check_is_refused(hub: HubDouble, subtests: pytest.Subtests) -> None:
     sam, _ = await crowd(hub, 0)
-    assert (await sam.post("/jobs", json=body(spec=HOUR) | wanted)).status_code == 422
+    wishes: list[dict[str, Any]] = [{"verify": "quorum:9"}, {"verify": "twice"}, {"confidence": 1.5}]
+    for wanted in wishes:
+        with subtests.test(wanted=wanted):
+            assert (await sam.post("/jobs", json=body(spec=HOUR) | wanted)).status_code == 422
 
 
 async def test_a_node_that_is_known_for_its_results_is_checked_now_and_then(hub: HubDouble) -> None:

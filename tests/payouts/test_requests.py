@@ -47,18 +47,19 @@ BAD_AMOUNTS: list[tuple[str, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("amount", "status", "code"), BAD_AMOUNTS, ids=lambda value: str(value)[:20])
-async def test_bad_amounts(scene: Scene, amount: str, status: int, code: str) -> None:
+async def test_bad_amounts(scene: Scene, subtests: pytest.Subtests) -> None:
     await scene.earn(2 * LEAST)
-    async with untouched(scene.hub):
-        answer = await scene.pia.post(
-            "/payouts",
-            content=f'{{"amount": {amount}, "upi": "asha@okaxis"}}'.encode(),
-            headers={"Content-Type": "application/json", "Idempotency-Key": "k"},
-        )
-        problem = answer.json()
-        assert (answer.status_code, problem["code"]) == (status, code), answer.text
-        assert problem.get("field", "amount") == "amount"
+    for number, (amount, status, code) in enumerate(BAD_AMOUNTS):
+        with subtests.test(amount=amount):
+            async with untouched(scene.hub):
+                answer = await scene.pia.post(
+                    "/payouts",
+                    content=f'{{"amount": {amount}, "upi": "asha@okaxis"}}'.encode(),
+                    headers={"Content-Type": "application/json", "Idempotency-Key": f"k{number}"},
+                )
+                problem = answer.json()
+                assert (answer.status_code, problem["code"]) == (status, code), answer.text
+                assert problem.get("field", "amount") == "amount"
 
 
 BAD_TARGETS: list[tuple[dict[str, Any], str | None]] = [
