@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+from computepool.testing import compiled
 from computepool.testing.databases import LentDatabases
 from computepool.testing.postgres import PostgresServer
 
@@ -24,6 +25,9 @@ _examples = DirectoryBasedExampleDatabase(".make/hypothesis")
 settings.register_profile("local", deadline=None, database=_examples)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
+
+
+compiled.share()
 
 
 @pytest.fixture(scope="session")
