@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache, wraps
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Text, and_, cast, exists, func, literal, or_, select
@@ -31,6 +32,7 @@ from computepool.hub.store.tables import (
 
 #: The ids of what breaks a rule.
 Finder = Callable[[Connection], list[str]]
+StatementFinder = Callable[[Connection, Select[Any]], list[str]]
 
 _LIVE = sorted(state.value for state in LIVE_ATTEMPT)
 _TERMINAL = sorted(state.value for state in TERMINAL)
@@ -65,12 +67,23 @@ def snapshot(url: str) -> Iterator[Connection]:
         engine.dispose()
 
 
-def _ids(connection: Connection, statement: Select[tuple[str]]) -> list[str]:
+def ids(connection: Connection, statement: Select[Any]) -> list[str]:
     return sorted({str(found) for found in connection.execute(statement).scalars()})
 
 
-def _jobs(connection: Connection, *broken: ColumnElement[bool]) -> list[str]:
-    return _ids(connection, select(jobs.c.id).where(*broken))
+def finder(build: Callable[[], Select[Any]], *, read: StatementFinder = ids) -> Finder:
+    """What the statement finds. It is built when it is first wanted, and once: on a small database that is half the work."""
+    statement = cache(build)
+
+    @wraps(build)
+    def find(connection: Connection) -> list[str]:
+        return read(connection, statement())
+
+    return find
+
+
+def _jobs(*broken: ColumnElement[bool]) -> Select[Any]:
+    return select(jobs.c.id).where(*broken)
 
 
 # acceptance
@@ -82,15 +95,17 @@ def accepted_twice(connection: Connection) -> list[str]:
     twice = results.group_by(attempts.c.job_id, attempts.c.owner_id).having(func.count() > 1)
     believed = results.join(jobs, jobs.c.id == attempts.c.job_id).where(jobs.c.verify == Mode.NONE.value)
     several = believed.group_by(attempts.c.job_id).having(func.count() > 1)
-    return sorted({*_ids(connection, twice), *_ids(connection, several)})
+    return sorted({*ids(connection, twice), *ids(connection, several)})
 
 
-def accepted_without_success(connection: Connection) -> list[str]:
+@finder
+def accepted_without_success() -> Select[Any]:
     proof = exists().where(_accepted, attempts.c.state == _SUCCEEDED, attempts.c.report_digest.is_not(None))
-    return _jobs(connection, jobs.c.accepted_attempt.is_not(None), ~proof)
+    return _jobs(jobs.c.accepted_attempt.is_not(None), ~proof)
 
 
-def success_not_accepted(connection: Connection) -> list[str]:
+@finder
+def success_not_accepted() -> Select[Any]:
     """A job has succeeded exactly when an attempt was accepted, and a succeeded attempt is the accepted one.
 
     Or one that it was compared with.
@@ -102,57 +117,65 @@ def success_not_accepted(connection: Connection) -> list[str]:
         attempts.c.number != func.coalesce(jobs.c.accepted_attempt, 0),
     )
     succeeded = jobs.c.state == JobState.SUCCEEDED.value
-    return _jobs(connection, or_(succeeded != jobs.c.accepted_attempt.is_not(None), other))
+    return _jobs(or_(succeeded != jobs.c.accepted_attempt.is_not(None), other))
 
 
 # attempts
 
 
-def finished_but_live(connection: Connection) -> list[str]:
-    return _jobs(connection, jobs.c.state.in_(_TERMINAL), _live_count > 0)
+@finder
+def finished_but_live() -> Select[Any]:
+    return _jobs(jobs.c.state.in_(_TERMINAL), _live_count > 0)
 
 
-def queued_but_live(connection: Connection) -> list[str]:
-    return _jobs(connection, jobs.c.state == JobState.QUEUED.value, _live_count > 0)
+@finder
+def queued_but_live() -> Select[Any]:
+    return _jobs(jobs.c.state == JobState.QUEUED.value, _live_count > 0)
 
 
-def held_without_one_attempt(connection: Connection) -> list[str]:
+@finder
+def held_without_one_attempt() -> Select[Any]:
     """Exactly one, the newest, in the job's own state, on the job's node."""
     same = exists().where(_newest, attempts.c.state == jobs.c.state, attempts.c.node_id == jobs.c.node_id)
-    return _jobs(connection, jobs.c.state.in_(_HELD), or_(_live_count != 1, ~same))
+    return _jobs(jobs.c.state.in_(_HELD), or_(_live_count != 1, ~same))
 
 
-def numbers_out_of_step(connection: Connection) -> list[str]:
+@finder
+def numbers_out_of_step() -> Select[Any]:
     """Attempts are numbered 1, 2, 3 … and the job knows the last number."""
     own = attempts.c.job_id == jobs.c.id
     last = select(func.coalesce(func.max(attempts.c.number), 0)).where(own).correlate(jobs).scalar_subquery()
     count = select(func.count()).where(own).correlate(jobs).scalar_subquery()
-    return _jobs(connection, or_(last != jobs.c.attempt_no, count != jobs.c.attempt_no))
+    return _jobs(or_(last != jobs.c.attempt_no, count != jobs.c.attempt_no))
 
 
-def misnamed_attempts(connection: Connection) -> list[str]:
+@finder
+def misnamed_attempts() -> Select[Any]:
     """An attempt's id is its fencing token and names its job and number."""
     named = attempts.c.job_id + literal("-") + cast(attempts.c.number, Text)
-    return _ids(connection, select(attempts.c.id).where(attempts.c.id != named))
+    return select(attempts.c.id).where(attempts.c.id != named)
 
 
-def ended_without_time(connection: Connection) -> list[str]:
+@finder
+def ended_without_time() -> Select[Any]:
     """Over exactly when it has a time of ending; reported means over."""
     live = attempts.c.state.in_(_LIVE)
     broken = or_(
         live != attempts.c.finished_at_ms.is_(None), and_(live, attempts.c.report_digest.is_not(None))
     )
-    return _ids(connection, select(attempts.c.id).where(broken))
+    return select(attempts.c.id).where(broken)
 
 
-def finished_without_time(connection: Connection) -> list[str]:
-    return _jobs(connection, jobs.c.state.in_(_TERMINAL) != jobs.c.finished_at_ms.is_not(None))
+@finder
+def finished_without_time() -> Select[Any]:
+    return _jobs(jobs.c.state.in_(_TERMINAL) != jobs.c.finished_at_ms.is_not(None))
 
 
 # dependencies
 
 
-def wrong_dependency_count(connection: Connection) -> list[str]:
+@finder
+def wrong_dependency_count() -> Select[Any]:
     """A waiting job counts what it still waits for; one that was placed waits for nothing."""
     before = jobs.alias("before")
     pending = (
@@ -163,10 +186,11 @@ def wrong_dependency_count(connection: Connection) -> list[str]:
         .scalar_subquery()
     )
     counted = [JobState.QUEUED.value, *_HELD, JobState.SUCCEEDED.value]
-    return _jobs(connection, jobs.c.state.in_(counted), pending != jobs.c.deps_pending)
+    return _jobs(jobs.c.state.in_(counted), pending != jobs.c.deps_pending)
 
 
-def waits_for_the_dead(connection: Connection) -> list[str]:
+@finder
+def waits_for_the_dead() -> Select[Any]:
     """What can never start must not stay queued."""
     before = jobs.alias("before")
     lost = sorted(set(_TERMINAL) - {JobState.SUCCEEDED.value})
@@ -175,15 +199,16 @@ def waits_for_the_dead(connection: Connection) -> list[str]:
         before.c.id == dependencies.c.after_id,
         before.c.state.in_(lost),
     )
-    return _jobs(connection, jobs.c.state == JobState.QUEUED.value, dead)
+    return _jobs(jobs.c.state == JobState.QUEUED.value, dead)
 
 
-def waits_for_no_answer(connection: Connection) -> list[str]:
+@finder
+def waits_for_no_answer() -> Select[Any]:
     """Who waits for a comparison has one that is under way."""
     asked = jobs.alias("asked")
     under_way = exists().where(asked.c.id == jobs.c.comparing, asked.c.state.not_in(_TERMINAL))
     waiting = and_(jobs.c.comparing.is_not(None), jobs.c.state.not_in(_TERMINAL))
-    return _jobs(connection, waiting, or_(jobs.c.state != JobState.QUEUED.value, ~under_way))
+    return _jobs(waiting, or_(jobs.c.state != JobState.QUEUED.value, ~under_way))
 
 
 # events
@@ -215,7 +240,8 @@ def broken_histories(connection: Connection) -> list[str]:
     return sorted(broken)
 
 
-def last_event_differs(connection: Connection) -> list[str]:
+@finder
+def last_event_differs() -> Select[Any]:
     newest = (
         select(events.c.job_id, func.max(events.c.seq).label("seq"))
         .where(events.c.action.like("job.%"))
@@ -225,10 +251,11 @@ def last_event_differs(connection: Connection) -> list[str]:
     last = select(events.c.job_id, events.c.after).join(newest, newest.c.seq == events.c.seq).subquery()
     told = jobs.outerjoin(last, last.c.job_id == jobs.c.id)
     statement = select(jobs.c.id).select_from(told)
-    return _ids(connection, statement.where(func.coalesce(last.c.after, "") != jobs.c.state))
+    return statement.where(func.coalesce(last.c.after, "") != jobs.c.state)
 
 
-def not_one_final_event(connection: Connection) -> list[str]:
+@finder
+def not_one_final_event() -> Select[Any]:
     """Results are delivered by final events: a finished job has one, an unfinished one none."""
     final = (
         select(func.count())
@@ -237,29 +264,30 @@ def not_one_final_event(connection: Connection) -> list[str]:
         .scalar_subquery()
     )
     finished = jobs.c.state.in_(_TERMINAL)
-    return _jobs(connection, or_(and_(finished, final != 1), and_(~finished, final != 0)))
+    return _jobs(or_(and_(finished, final != 1), and_(~finished, final != 0)))
 
 
 # references
 
 
-def lost_groups(connection: Connection) -> list[str]:
+@finder
+def lost_groups() -> Select[Any]:
     """A job's group exists and belongs to the job's account."""
     own = exists().where(groups.c.id == jobs.c.group_id, groups.c.account_id == jobs.c.account_id)
-    return _jobs(connection, jobs.c.group_id.is_not(None), ~own)
+    return _jobs(jobs.c.group_id.is_not(None), ~own)
 
 
 def lost_references(connection: Connection) -> list[str]:
     """Names of things that do not exist; where the schema has foreign keys it says so itself."""
     owner = exists().where(accounts.c.id == jobs.c.account_id)
     place = exists().where(nodes.c.id == jobs.c.node_id)
-    found = _jobs(connection, or_(~owner, and_(jobs.c.node_id.is_not(None), ~place)))
+    found = ids(connection, _jobs(or_(~owner, and_(jobs.c.node_id.is_not(None), ~place))))
     of_job = [
         (artifact_refs.c.job_id, artifact_refs.c.job_id != ""),
         (log_chunks.c.job_id, log_chunks.c.job_id != ""),
         (events.c.job_id, events.c.job_id.is_not(None)),
     ]
     for column, given in of_job:
-        found += _ids(connection, select(column).where(given, ~exists().where(jobs.c.id == column)))
+        found += ids(connection, select(column).where(given, ~exists().where(jobs.c.id == column)))
     written = exists().where(attempts.c.id == log_chunks.c.attempt_id)
-    return found + _ids(connection, select(log_chunks.c.attempt_id).where(~written))
+    return found + ids(connection, select(log_chunks.c.attempt_id).where(~written))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from typing import Any, TypeAlias
 
@@ -34,6 +34,7 @@ from computepool.core.jobs import TERMINAL, AttemptState
 from computepool.core.ledger import BANK, FEES, GENESIS, OVERDRAWN, PROMO, Kind
 from computepool.core.pricing import PriceTable, charge_of
 from computepool.hub.store import prices
+from computepool.hub.store.consistency import finder, ids
 from computepool.hub.store.consistency_checkpoints import was_used
 from computepool.hub.store.money_tables import IS_UNDECIDED, balances, payouts, price_tables, transfers
 from computepool.hub.store.session import AnyRow
@@ -73,13 +74,15 @@ def _named(prefix: str, column: ColumnElement[str]) -> ColumnElement[str]:
     return literal(prefix) + column
 
 
-def _found(connection: Connection, statement: Select[Any]) -> list[str]:
-    return sorted({str(name) for name in connection.execute(statement).scalars()})
+def _transfers(*broken: ColumnElement[bool]) -> Select[Any]:
+    return select(transfers.c.seq).where(*broken).order_by(transfers.c.seq)
 
 
-def _transfers(connection: Connection, *broken: ColumnElement[bool]) -> list[str]:
-    rows = connection.execute(select(transfers.c.seq).where(*broken).order_by(transfers.c.seq))
-    return [f"transfer {seq}" for seq in rows.scalars()]
+def _numbered(connection: Connection, statement: Select[Any]) -> list[str]:
+    return [f"transfer {seq}" for seq in connection.execute(statement).scalars()]
+
+
+_transfer_finder = partial(finder, read=_numbered)
 
 
 def _stream(connection: Connection, statement: Select[Any]) -> Iterator[AnyRow]:
@@ -94,7 +97,8 @@ def sum_is_not_zero(connection: Connection) -> list[str]:
     return [f"{total} too {'much' if total > 0 else 'little'}"] if total else []
 
 
-def wrong_balances(connection: Connection) -> list[str]:
+@finder
+def wrong_balances() -> Select[Any]:
     """Every balance, computed anew; also one that has no row, or no transfer."""
     moves = union_all(
         select(balances.c.account, balances.c.balance.label("stored"), literal(0).label("moved")),
@@ -102,13 +106,14 @@ def wrong_balances(connection: Connection) -> list[str]:
         select(transfers.c.debit, literal(0), -transfers.c.amount),
     ).subquery()
     statement = select(moves.c.account).group_by(moves.c.account)
-    return _found(connection, statement.having(func.sum(moves.c.stored) != func.sum(moves.c.moved)))
+    return statement.having(func.sum(moves.c.stored) != func.sum(moves.c.moved))
 
 
-def overdrawn(connection: Connection) -> list[str]:
+@finder
+def overdrawn() -> Select[Any]:
     may = balances.c.account.in_(sorted(OVERDRAWN))
     broken = or_(balances.c.can_overdraw != may, and_(balances.c.balance < 0, ~may))
-    return _found(connection, select(balances.c.account).where(broken))
+    return select(balances.c.account).where(broken)
 
 
 # the chain
@@ -149,7 +154,8 @@ def time_goes_back(connection: Connection) -> list[str]:
     return [f"transfer {seq}" for seq in connection.execute(late).scalars()]
 
 
-def keys_used_twice(connection: Connection) -> list[str]:
+@finder
+def keys_used_twice() -> Select[Any]:
     """The legs of a key were written together, and are 0, 1, 2 …"""
     legs, seq = transfers.c.leg, transfers.c.seq
     broken = or_(
@@ -158,14 +164,15 @@ def keys_used_twice(connection: Connection) -> list[str]:
         func.max(legs) != func.count() - 1,
         func.max(seq) - func.min(seq) != func.count() - 1,
     )
-    return _found(connection, select(transfers.c.tx_key).group_by(transfers.c.tx_key).having(broken))
+    return select(transfers.c.tx_key).group_by(transfers.c.tx_key).having(broken)
 
 
 # who pays whom
 
 
-def between_wrong_accounts(connection: Connection) -> list[str]:
-    return _transfers(connection, not_(or_(*(_goes_between(sides) for sides in _SIDES))))
+@_transfer_finder
+def between_wrong_accounts() -> Select[Any]:
+    return _transfers(not_(or_(*(_goes_between(sides) for sides in _SIDES))))
 
 
 @cache
@@ -181,7 +188,8 @@ def _goes_between(allowed: _Sides) -> ColumnElement[bool]:
     return and_(*sides)
 
 
-def strays(connection: Connection) -> list[str]:
+@_transfer_finder
+def strays() -> Select[Any]:
     """A job's money comes from and goes back to its submitter, under a key that names the job."""
     held = exists().where(
         jobs.c.id == func.substr(transfers.c.tx_key, 6),  # after hold:
@@ -199,10 +207,11 @@ def strays(connection: Connection) -> list[str]:
     )
     holds, uses = transfers.c.kind == Kind.HOLD.value, transfers.c.kind.in_(_RESOLVING)
     backs = transfers.c.kind == Kind.TAKE_BACK.value
-    return _transfers(connection, or_(and_(holds, ~held), and_(uses, ~used), and_(backs, ~back)))
+    return _transfers(or_(and_(holds, ~held), and_(uses, ~used), and_(backs, ~back)))
 
 
-def paid_to_others(connection: Connection) -> list[str]:
+@_transfer_finder
+def paid_to_others() -> Select[Any]:
     """Only the owners of nodes whose result, or work up to it, counts are paid for a job; a node's owner never changes."""
     earned = exists().where(
         jobs.c.id == transfers.c.job_id,
@@ -214,7 +223,7 @@ def paid_to_others(connection: Connection) -> list[str]:
         nodes.c.account_id == attempts.c.owner_id,
         transfers.c.credit == _named("earn:", nodes.c.account_id),
     )
-    return _transfers(connection, transfers.c.kind == Kind.PAY.value, ~earned)
+    return _transfers(transfers.c.kind == Kind.PAY.value, ~earned)
 
 
 # holds
@@ -243,20 +252,23 @@ def _used() -> Subquery:
     )
 
 
-def holds_not_used_up(connection: Connection) -> list[str]:
+@finder
+def holds_not_used_up() -> Select[Any]:
     """When a job is finished, what was held for it is gone to the last microcredit, and not a microcredit more."""
     used = _used()
     statement = select(jobs.c.id).select_from(jobs.outerjoin(used, used.c.job_id == jobs.c.id))
     broken = func.coalesce(used.c.used, 0) != jobs.c.hold
-    return _found(connection, statement.where(jobs.c.state.in_(_TERMINAL), broken))
+    return statement.where(jobs.c.state.in_(_TERMINAL), broken)
 
 
-def holds_used_early(connection: Connection) -> list[str]:
+@finder
+def holds_used_early() -> Select[Any]:
     spent = exists().where(transfers.c.tx_key == _named("settle:", jobs.c.id))
-    return _found(connection, select(jobs.c.id).where(IS_OPEN, spent))
+    return select(jobs.c.id).where(IS_OPEN, spent)
 
 
-def holds_not_taken(connection: Connection) -> list[str]:
+@finder
+def holds_not_taken() -> Select[Any]:
     """By account, what was ever set aside is what its jobs say, from purchased and from earned credits."""
     holds = transfers.c.kind == Kind.HOLD.value
     earned = case((func.substr(transfers.c.debit, 1, 6) == "owner:", transfers.c.amount), else_=0)
@@ -269,10 +281,11 @@ def holds_not_taken(connection: Connection) -> list[str]:
         select(transfers.c.credit, -transfers.c.amount, -earned).where(holds),
     ).subquery()
     broken = or_(func.sum(moves.c.amount) != 0, func.sum(moves.c.earned) != 0)
-    return _found(connection, select(moves.c.account).group_by(moves.c.account).having(broken))
+    return select(moves.c.account).group_by(moves.c.account).having(broken)
 
 
-def wrong_escrow(connection: Connection) -> list[str]:
+@finder
+def wrong_escrow() -> Select[Any]:
     """What lies in escrow is what the unfinished jobs of the account hold."""
     is_escrow = func.substr(balances.c.account, 1, 7) == "escrow:"
     sides = union_all(
@@ -280,7 +293,7 @@ def wrong_escrow(connection: Connection) -> list[str]:
         select(_named("escrow:", jobs.c.account_id), -jobs.c.hold).where(IS_OPEN),
     ).subquery()
     statement = select(sides.c.account).group_by(sides.c.account)
-    return _found(connection, statement.having(func.sum(sides.c.amount) != 0))
+    return statement.having(func.sum(sides.c.amount) != 0)
 
 
 # charges
@@ -336,10 +349,11 @@ def _adds_up(rows: list[AnyRow], tables: Mapping[int, PriceTable]) -> bool:
     )
 
 
-def above_the_ceiling(connection: Connection) -> list[str]:
+@finder
+def above_the_ceiling() -> Select[Any]:
     """Nobody pays more per hour than they said."""
     over = select(attempts.c.id).join(jobs, jobs.c.id == attempts.c.job_id)
-    return _found(connection, over.where(attempts.c.price > jobs.c.ceiling))
+    return over.where(attempts.c.price > jobs.c.ceiling)
 
 
 # what was taken back
@@ -359,7 +373,7 @@ def wrong_take_backs(connection: Connection) -> list[str]:
         transfers.c.debit == _named("earn:", attempts.c.owner_id),
     )
     from_others = transfers.c.kind == Kind.TAKE_BACK.value, transfers.c.debit != FEES, ~earned
-    return _found(connection, jobs_found) + _transfers(connection, *from_others)
+    return ids(connection, jobs_found) + _numbered(connection, _transfers(*from_others))
 
 
 @cache
@@ -416,10 +430,10 @@ def wrong_payouts(connection: Connection) -> list[str]:
         case((payouts.c.state.in_(["failed", "rejected"]), payouts.c.amount), else_=0),
     ]
     broken = or_(reserved != payouts.c.amount, paid != over[0], returned != over[1])
-    found = _found(connection, select(payouts.c.id).where(broken))
+    found = ids(connection, select(payouts.c.id).where(broken))
     known = exists().where(payouts.c.id == func.substr(balances.c.account, 8))
     unknown = select(balances.c.account).where(func.substr(balances.c.account, 1, 7) == "payout:", ~known)
-    return found + _found(connection, unknown)
+    return found + ids(connection, unknown)
 
 
 def _sum_of(kind: Kind, *which: ColumnElement[bool]) -> ColumnElement[int]:
@@ -428,17 +442,19 @@ def _sum_of(kind: Kind, *which: ColumnElement[bool]) -> ColumnElement[int]:
     return statement.correlate(payouts).scalar_subquery()
 
 
-def payouts_in_flight(connection: Connection) -> list[str]:
+@finder
+def payouts_in_flight() -> Select[Any]:
     """The account of a payout holds its amount until it is decided, and nothing afterwards."""
     there = func.coalesce(balances.c.balance, 0)
     expected = case((IS_UNDECIDED, payouts.c.amount), else_=0)
     joined = payouts.outerjoin(balances, balances.c.account == _named("payout:", payouts.c.id))
-    return _found(connection, select(payouts.c.id).select_from(joined).where(there != expected))
+    return select(payouts.c.id).select_from(joined).where(there != expected)
 
 
-def provider_words_used_twice(connection: Connection) -> list[str]:
+@finder
+def provider_words_used_twice() -> Select[Any]:
     given = select(payouts.c.provider_ref).where(payouts.c.provider_ref.is_not(None))
-    return _found(connection, given.group_by(payouts.c.provider_ref).having(func.count() > 1))
+    return given.group_by(payouts.c.provider_ref).having(func.count() > 1)
 
 
 def small_payouts(connection: Connection) -> list[str]:
