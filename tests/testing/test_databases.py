@@ -23,6 +23,7 @@ def connect(url: str) -> psycopg.Connection:
 
 
 def test_it_comes_back_empty_and_counts_from_one(lent: LentDatabases) -> None:
+    seen = ""
     for _ in range(2):
         with lent.one() as url, connect(url) as connection:
             assert connection.execute("SELECT count(*) FROM events").fetchone() == (0,)
