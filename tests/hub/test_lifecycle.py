@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 
 from computepool.testing.hub import HubDouble
 from tests.hub.submitting import job, state, submit
@@ -133,6 +135,33 @@ async def test_a_lost_reply_is_said_again(hub: HubDouble) -> None:
     [grant] = await node.take()
     node.holding.clear()  # the agent never saw that reply
     assert [again.attempt_id for again in (await node.poll(wait_ms=0)).grants] == [grant.attempt_id]
+
+
+async def test_the_last_poll_of_a_node_hears_what_was_on_its_way_to_it(hub: HubDouble) -> None:
+    """Else a job given to an agent in the moment it stops would wait there until its lease ends."""
+    node = await hub.node()
+    session = hub.hub.registry.get(node.node_id)
+    assert session is not None
+    await node.poll(wait_ms=0, claim=False)
+    [job_id] = await submit(hub.admin)
+    commits = threading.Event()
+    slow = asyncio.create_task(hub.hub.store.write(lambda _: commits.wait(10)))  # the lease comes after it
+    broken_off = asyncio.create_task(node.poll(wait_ms=10_000))
+    await until(lambda: session.waiter is not None)
+    hub.dispatcher.kick()
+    await until(lambda: len(hub.hub.backlog) == 0)
+    last = asyncio.create_task(node.poll(wait_ms=0, claim=False))
+    await until(lambda: not session.claims)
+    commits.set()
+    assert [grant.job_id for grant in (await last).grants] == [job_id]
+    assert (await broken_off).grants == []
+    await slow
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110 - nothing there tells
+            await asyncio.sleep(0.005)
 
 
 async def test_dependencies_start_only_after_success_and_fail_with_their_cause(hub: HubDouble) -> None:

@@ -149,6 +149,9 @@ class Hub:
     searches: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(_SEARCHES_MAX)
     )  #: who looks at rows one by one takes turns, window by window
+    placing: asyncio.Lock = field(
+        default_factory=asyncio.Lock
+    )  #: while jobs are on their way to nodes: chosen for them, and not yet in their sessions
     blob_threads: ThreadPoolExecutor = field(default_factory=_blob_threads)
     beats: Beats = field(init=False)  #: of the loops
     check: CheckView = field(default_factory=no_check)  #: the last look at the database's rules, or this one

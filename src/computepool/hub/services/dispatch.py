@@ -182,6 +182,10 @@ class Dispatcher:
 
     async def round(self) -> bool:
         """Place what can be placed. True when another round may place more."""
+        async with self._hub.placing:
+            return await self._place()
+
+    async def _place(self) -> bool:
         hub = self._hub
         hub.backlog.release_due(hub.now_ms())
         places = self._new_lanes() + self._top_up()
