@@ -6,7 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 PORT ?= 8000
-#: How many tests run at a time. The `process` tests always run one by one: they watch the clock.
+#: How many tests run at a time. The `process` tests of a file run on one worker, and so share their hubs and browsers.
 WORKERS ?= 2
 ARGS ?=
 
@@ -57,7 +57,7 @@ browser:
 
 test: packages browser .venv/.dev check web ## install what is missing, then lint, types, import rules and every test
 	.venv/bin/pytest -q -n $(WORKERS) --dist loadgroup -m 'not process' $(ARGS)
-	.venv/bin/pytest -q -n $(WORKERS) --dist loadgroup -m process $(ARGS)
+	.venv/bin/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m process $(ARGS)
 
 check: lint types imports web-check ## lint, types and import rules, of Python and of the dashboard
 

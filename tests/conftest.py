@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -28,6 +29,14 @@ settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 
 
 compiled.share()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m process`, files that have no such test are not read: importing all of them takes longer than most of these."""
+    if config.option.markexpr != "process" or collection_path.suffix != ".py":
+        return None
+    marked = "mark.process" in collection_path.read_text() or collection_path.parent.name == "web"
+    return None if marked else True
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,9 @@ How to use it, in tests/web/test_<page>.py (plain functions, no async; everythin
         expect(submitter_page.get_by_text("hello")).to_be_visible()    # waits by itself: never sleep
         axe(submitter_page)
 
-- `web`: one pool for all tests: a hub (SQLite), one node of the provider, three people. `web.url`, `web.hub` (kill it,
-  start it again), `web.admin`, `web.submitter`, `web.provider` (SDK `Pool`s), `web.key_of[...]`, `web.earn(amount)`.
+- `web`: one pool for all tests of a worker: a hub (SQLite), one node of the provider, three people. `web.url`,
+  `web.hub` (kill it, start it again), `web.admin`, `web.submitter`, `web.provider` (SDK `Pool`s), `web.key_of[...]`,
+  `web.earn(amount)`.
   Tests share it: name what you make so that it cannot be mistaken, and wait for your own things only.
 - `admin_page`, `submitter_page`, `provider_page`, `visitor_page` (nobody signed in); `page` is the admin's.
 - `open_page(role, width=…, height=…, dark=…)` for other sizes and for several pages at once.
@@ -17,7 +18,7 @@ How to use it, in tests/web/test_<page>.py (plain functions, no async; everythin
   asked another server. A test that provokes a refusal says so: `allow(page, "status of 422")`.
 - `axe(page)`, `settled(page)`, `shoot(page, "name")` come from tests.web.browsing.
 
-They need web/out (`make web`) and Debian's chromium (`apt-get install chromium`), and run on one worker, one by one.
+They need web/out (`make web`) and Debian's chromium (`apt-get install chromium`), and run file by file.
 """
 
 from __future__ import annotations
@@ -84,7 +85,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(ROOT / "tests" / "web"):
             item.add_marker(pytest.mark.process)
-            item.add_marker(pytest.mark.xdist_group("web"))
 
 
 @pytest.fixture(scope="package")
