@@ -10,11 +10,13 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from computepool.agent.config import AgentConfig
-from computepool.testing.processes import READY_S, AgentProcess, HubProcess, wait_until
+from computepool.testing.processes import READY_S, AgentProcess, HubProcess, shared_cache, wait_until
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 RunningHub = HubProcess
+#: Started anew, not forked: what other code was loaded before must not change the figures.
+FRESH = True
 
 
 def cpu_s(pid: int) -> float:
@@ -32,8 +34,7 @@ def hub_process(**settings: str | float) -> Iterator[RunningHub]:
     with tempfile.TemporaryDirectory(prefix="computepool-bench-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        # Started anew, not forked: what other code was loaded before must not change the figures.
-        hub = HubProcess(folder, fresh=True, **settings)
+        hub = HubProcess(folder, fresh=FRESH, **settings)
         try:
             yield hub.start()
         finally:
@@ -51,7 +52,9 @@ def agent_process(hub: RunningHub, *, sandbox: str = "namespace", cores: float =
         sandbox=sandbox,
         cores=cores,
     )
-    agent = AgentProcess(config, fresh=True).start()
+    agent = AgentProcess(config, fresh=FRESH)
+    config.cache_dir.symlink_to(shared_cache())
+    agent.start()
     try:
         wait_until(lambda: _available(hub) or not agent.alive, READY_S, "the node is available")
         if not agent.alive:

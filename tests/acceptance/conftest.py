@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.faults.conftest import agent_cache, make_pool
+from tests.faults.conftest import make_pool
 
-__all__ = ["agent_cache", "make_pool"]
+__all__ = ["make_pool"]

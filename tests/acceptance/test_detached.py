@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from computepool import ComputeJob, ComputeJobState, Pool, connect
-from computepool.testing.processes import FAST_HUB, free_port, wait_until
+from computepool.testing.processes import FAST_HUB, free_port, shared_cache, wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
@@ -32,10 +32,8 @@ START_S = 90
 class Mesh:
     """Hosts on one machine that share nothing but the loopback interface."""
 
-    def __init__(self, folder: Path, cache: Path) -> None:
-        """`cache`: the jobs' Python, which the first host makes for all of them."""
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._cache = cache
         self.port = free_port()
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("COMPUTEPOOL_")}
         self.env |= {
@@ -65,7 +63,7 @@ class Mesh:
         node = self.home if name == "laptop" else self.folder / name / "node"
         if not node.exists():
             node.mkdir(parents=True, mode=0o755)
-            (node / "cache").symlink_to(self._cache)
+            (node / "cache").symlink_to(shared_cache())
         program = [sys.executable, "-m", "computepool.cli", "host", "--name", name]
         lent = ["--sandbox", "process", "--cores", "2"]
         with log.open("a") as output:
@@ -117,10 +115,10 @@ class Mesh:
 
 
 @pytest.fixture(scope="module")
-def mesh(agent_cache: Path) -> Iterator[Mesh]:
+def mesh() -> Iterator[Mesh]:
     folder = Path(tempfile.mkdtemp(prefix="computepool-mesh-", dir="/tmp"))
     folder.chmod(0o755)
-    made = Mesh(folder, agent_cache)
+    made = Mesh(folder)
     try:
         made.start_first()
         made.start("linux-a", "linux")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -107,10 +108,13 @@ def test_the_drivers_libraries_are_taken_from_the_loaders_cache(monkeypatch: pyt
 
 # ---------------------------------------------------------------- with the real hub
 @pytest.fixture
-def real(ground: Path, runtime: object) -> Iterator[RealPool]:
+def real() -> Iterator[RealPool]:
     measuring: dict[str, Any] = {"measure_every_s": 3600, "measure_first_s": 0, "retier_round_s": 0.1}
-    with RealPool(cache=ground / "cache", **measuring) as pool:
-        pool.start_hub()
+    with RealPool(**measuring) as pool:
+        hub = pool.start_hub()
+        # The node times this answer; on a slow machine the hub makes it the first time for longer than a node waits.
+        with urlopen(f"{hub.url}/api/v1/openapi.json", timeout=60) as document:
+            assert document.status == 200
         yield pool
 
 

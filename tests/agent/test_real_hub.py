@@ -16,14 +16,9 @@ from computepool.testing.processes import RealPool, wait_until
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture(scope="module")
-def cache(ground: Path, runtime: object) -> Path:
-    return ground / "cache"
-
-
 @pytest.fixture
-def real(cache: Path) -> Iterator[RealPool]:
-    with RealPool(cache=cache) as pool:
+def real() -> Iterator[RealPool]:
+    with RealPool() as pool:
         pool.start_hub()
         yield pool
 

@@ -9,24 +9,37 @@ from pathlib import Path
 
 import pytest
 
+from bench import processes
 from bench.children import ROOT, result_of
 from bench.comparison import QUESTIONS
-from bench.ours import MODULES
+from bench.ours import MODULES, SIZES, measure
 from bench.table import Figure
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_our_figures(name: str) -> None:
-    found = result_of([sys.executable, "-m", "bench.ours", name, "tiny"], limit_s=240)
-    figures = [Figure(**figure) for figure in found["figures"]]
+#: Those that start no agent; hubs and agents of the others are forked, which is quicker.
+APART = ("allocation", "heartbeats")
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name not in APART])
+def test_our_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "FRESH", False)
+    for constant, value in SIZES["tiny"][name].items():
+        monkeypatch.setattr(f"bench.{name}.{constant}", value)  # which `measure` does for good
+    figures = measure(name, "tiny")
     assert any(figure.target is not None for figure in figures)
     if name in ("throughput", "groups"):
         # Else the peers' numbers would silently stand beside nothing.
         asked = {question.ours for question in QUESTIONS if (name == "groups") is ("map" in question.ours)}
         assert asked
         assert asked <= {figure.name for figure in figures}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_figures_come_from_a_process_of_their_own(name: str) -> None:
+    found = result_of([sys.executable, "-m", "bench.ours", name, "tiny"], limit_s=240)
+    assert any(Figure(**figure).target is not None for figure in found["figures"])
 
 
 def test_the_command_prints_the_floors_and_writes_them(tmp_path: Path) -> None:

@@ -54,8 +54,7 @@ def test_the_life_of_a_key(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyP
 
 
 def test_the_hubs_keys(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Path(str(hub.process.cmdline()[-1] and json.loads(hub.process.cmdline()[-1])["data_dir"]))
-    monkeypatch.setenv("COMPUTEPOOL_DATA_DIR", str(folder))
+    monkeypatch.setenv("COMPUTEPOOL_DATA_DIR", str(hub.process.settings.data_dir))
     assert [key["state"] for key in reply(run("hub", "keys", "list", "--json"))] == ["current", "next"]
     rotated = run("hub", "keys", "rotate")
     assert [line.split("\t")[1] for line in rotated.out.splitlines()] == ["accepted", "current", "next"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,17 +12,8 @@ from computepool.testing.processes import RealPool
 MakePool = Callable[..., RealPool]
 
 
-@pytest.fixture(scope="session")
-def agent_cache() -> Iterator[Path]:
-    """The jobs' Python, copied once for all agents of the run."""
-    with tempfile.TemporaryDirectory(prefix="computepool-cache-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
-
-
 @pytest.fixture
-def make_pool(request: pytest.FixtureRequest, agent_cache: Path) -> Iterator[MakePool]:
+def make_pool(request: pytest.FixtureRequest) -> Iterator[MakePool]:
     """Makes pools that end with the test; then their databases are checked."""
     pools: dict[RealPool, bool] = {}
 
@@ -36,7 +25,7 @@ def make_pool(request: pytest.FixtureRequest, agent_cache: Path) -> Iterator[Mak
         url = database if "://" in database else ""
         if database == "postgresql":
             url = request.getfixturevalue("postgres").fresh_database(migrate)
-        pool = RealPool(database_url=url, cache=agent_cache, **settings)
+        pool = RealPool(database_url=url, **settings)
         pools[pool] = quiet
         return pool
 

@@ -7,8 +7,10 @@ forked from a server that has imported everything once, because starting Python 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
+import functools
 import importlib
 import json
 import multiprocessing
@@ -29,6 +31,7 @@ from urllib.request import urlopen
 
 from computepool.agent import main as agent_main
 from computepool.agent.config import AgentConfig, AgentLimits
+from computepool.agent.sandbox.scratch import remove_tree
 from computepool.hub import main as hub_main
 from computepool.hub.main import Bootstrap
 from computepool.hub.settings import Settings
@@ -62,7 +65,7 @@ READY_S = 30.0
 _POLL_S = 0.02
 _SPAWN = multiprocessing.get_context("spawn")
 _FORKSERVER = multiprocessing.get_context("forkserver")
-_FORKSERVER.set_forkserver_preload(["computepool.testing.processes", "pytest"])
+_FORKSERVER.set_forkserver_preload(["computepool.testing.processes", "pytest", "computepool.testing.warm"])
 
 
 def wait_until(condition: Callable[[], T], timeout_s: float, what: str = "") -> T:
@@ -83,6 +86,15 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@functools.cache
+def shared_cache() -> Path:
+    """The jobs' Python, copied once for all agents of this process: more than a second of work for each."""
+    folder = Path(tempfile.mkdtemp(prefix="computepool-cache-", dir="/tmp"))
+    folder.chmod(0o755)
+    atexit.register(remove_tree, folder)
+    return folder
 
 
 class RealProcess:
@@ -256,12 +268,12 @@ class RealPool:
         fresh: bool = False,
         **settings: str | float,
     ) -> None:
-        """`cache`: a folder in which agents find what another one built, which saves a second for each."""
+        """`cache`: a folder in which agents find what others built; else that of all pools of this process."""
         # Not pytest's folder: as root, jobs run under uids of their own and must be able to walk to theirs.
         self.folder = Path(tempfile.mkdtemp(prefix="computepool-", dir="/tmp"))
         self.folder.chmod(0o755)
         self._database_url = database_url
-        self._cache = cache
+        self._cache = cache or shared_cache()
         self._fresh = fresh
         # Nodes that measure themselves while a test counts milliseconds would be measured by it.
         self._settings = {**FAST_HUB, "measure_every_s": 0, "log_level": "warning", **settings}
@@ -330,8 +342,7 @@ class RealPool:
             **{"cores": 2, "sandbox": "process", **config},
         )
         agent = AgentProcess(filled, fresh=self._fresh)
-        if self._cache is not None:
-            filled.cache_dir.symlink_to(self._cache)
+        filled.cache_dir.symlink_to(self._cache)
         self.agents.append(agent)
         agent.start()
         if online:

@@ -1,0 +1,29 @@
+"""What every hub and agent of a test would do first, done once in the server that they are forked from.
+
+Only ever imported there: it leaves the modules, the routes and the certificates' library ready, and everything made so
+far out of the collector's sight, which would otherwise touch, and so copy, all of the server's memory in each fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from pathlib import Path
+
+import httpcore2  # noqa: F401 - httpx2 imports it with its first client
+import httpx2
+
+from computepool.hub.app import create_app
+from computepool.hub.settings import Settings
+
+
+async def _ask() -> None:
+    """A page that is not there: the way to it goes through all routes, and FastAPI works each out when it is first passed."""
+    app = create_app(Settings(data_dir=Path("/nonexistent"), dashboard_dir="none"))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://hub.test") as client:
+        await client.get("/api/v1/nothing")
+
+
+asyncio.run(_ask())
+gc.collect()
+gc.freeze()
