@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from computepool.core.jobs import Outcome, Reason
 from computepool.hub.services import collection
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store.tables import artifacts as artifact_table
@@ -228,6 +229,30 @@ async def test_a_node_sends_outputs_and_they_become_the_submitters(any_hub: HubD
     assert answer.headers["content-disposition"] == "attachment"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "sandbox" in answer.headers["content-security-policy"]
+
+
+async def test_the_outputs_of_a_job_that_failed_for_good_are_kept_for_looking_at(any_hub: HubDouble) -> None:
+    any_hub.hub.settings.backoff_base_s = 0.001
+    sam = await any_hub.account("sam", "submitter")
+    node = await any_hub.node()
+    secret = await upload(await any_hub.account("eve", "submitter"), b"of somebody else")
+    failed = {"outcome": Outcome.FAILED, "reason": Reason.EXIT_NONZERO, "exit_code": 4}
+    [job_id] = await submit(sam, retries=1)
+    for name in ("first.txt", "last.txt"):
+        [grant] = await node.take()
+        await upload(node.client, DATA, name=name)
+        outputs = [
+            {"name": name, "digest": DIGEST, "size": len(DATA)},
+            {"name": "loot", "digest": secret, "size": 16},
+        ]
+        assert await node.report(grant.attempt_id, outputs=outputs, **failed) == "accepted"
+    found = (await sam.get(f"/jobs/{job_id}")).json()
+    assert found["state"] == "failed"
+    assert [output["name"] for output in found["outputs"]] == ["last.txt"], (
+        "of the last try, and its own alone"
+    )
+    assert (await sam.get(f"/artifacts/{DIGEST}")).content == DATA
+    assert (await sam.get(f"/artifacts/{secret}")).status_code == 404
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x00b", "\x1b[31m", "x" * 256])

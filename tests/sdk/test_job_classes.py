@@ -142,6 +142,12 @@ class Reports(ComputeJob[State]):
     def missing_file(self) -> None:
         self.report_compute_artifact(self.work_dir() / "never-made.db")
 
+    def folder(self) -> None:
+        self.report_compute_artifact(self.work_dir())
+
+    def registered_folder(self) -> None:
+        self.register_file(self.work_dir())
+
     def vanished_file(self) -> None:
         self.file("gone.db")
         (computepool.outputs() / "gone.db").unlink()
@@ -190,6 +196,8 @@ FAILURES: list[tuple[type[ComputeJob[State]], str, str]] = [
     (ReturnsNone, "", r"build_result_payload\(\) is NoneType; a report is a dict"),
     (Reports, "unsendable", r"result\.lock: _thread\.lock cannot be sent"),
     (Reports, "missing_file", "never-made.db': there is no such file"),
+    (Reports, "folder", "cannot report .*: it is a folder; pack it into one file"),
+    (Reports, "registered_folder", "cannot register .*: it is a folder; pack it into one file"),
     (Reports, "vanished_file", "reported file 'gone.db' was gone when the job ended"),
     (Reports, "escaping_name", "is not the name of a file"),
 ]
@@ -206,6 +214,21 @@ def test_a_wrong_report_fails_the_job_with_clear_words(
         future.result(60)
     view = pool.jobs.get(future.job_id)
     assert (view.state, len(view.tries)) == ("failed", 1), "once is enough: it is the job's own fault"
+
+
+class FailsLate(ComputeJob[State]):
+    def run_compute_job(self) -> None:
+        (computepool.outputs() / "so far.txt").write_text("half of it")
+        raise ValueError("in the end")
+
+
+def test_the_files_of_a_failed_job_are_there_to_look_at(pool: Pool) -> None:
+    future = pool.submit_job(FailsLate, State(text="x"))
+    with pytest.raises(JobFailed, match="in the end"):
+        future.result(60)
+    [file] = pool.jobs.get(future.job_id).outputs
+    assert file.name == "so far.txt"
+    assert pool.artifacts.get_bytes(file.digest) == b"half of it"
 
 
 def test_the_first_report_stands_when_the_second_is_refused_and_caught(pool: Pool) -> None:

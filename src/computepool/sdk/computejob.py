@@ -159,7 +159,7 @@ class ComputeJob(Generic[StateT]):
         """This file is the result, with a few words beside it. `move`: it need not stay where it is."""
         source = Path(path)
         if not source.is_file():
-            raise FileNotFoundError(f"cannot report {os.fspath(path)!r}: there is no such file")
+            raise FileNotFoundError(f"cannot report {os.fspath(path)!r}: {_no_file(source)}")
         target = _under(outputs(), source.name if name is None else name)
         run = self._computepool
         with run.lock:
@@ -187,7 +187,7 @@ class ComputeJob(Generic[StateT]):
         if mode not in ("move", "copy"):
             raise ValueError(f"mode is 'move' or 'copy', not {mode!r}")
         if not source.is_file():
-            raise FileNotFoundError(f"cannot register {os.fspath(path)!r}: there is no such file")
+            raise FileNotFoundError(f"cannot register {os.fspath(path)!r}: {_no_file(source)}")
         known = source.name if name is None else name
         _under(Path(), known)
         self._computepool.files[known] = _File(path=source.absolute(), moves=mode == "move")
@@ -313,6 +313,12 @@ def _argument(cls: type) -> Any:
 def _is_dataclass(cls: type) -> bool:
     """Itself, not by inheritance alone: its own annotations would be no fields."""
     return "__dataclass_fields__" in cls.__dict__ or not inspect.get_annotations(cls)
+
+
+def _no_file(path: Path) -> str:
+    if path.is_dir():
+        return "it is a folder; pack it into one file (shutil.make_archive), or put its files into outputs()"
+    return "there is no such file"
 
 
 def _checked(payload: Any, *, whose: str) -> dict[str, Any]:

@@ -142,10 +142,10 @@ def attempt_failed(
     effects: Effects,
     otherwise: Callable[[], bool] = lambda: False,
     **details: Any,
-) -> None:
+) -> bool:
     """The job's newest attempt did not succeed: try again, or give up. `details`: error and exit_code of the attempt.
 
-    `otherwise` is asked before it is given up, and may end the job in another way.
+    `otherwise` is asked before it is given up, and may end the job in another way. True: it was given up.
     """
     node_fault = reason in NODE_FAULTS
     # The failed attempt's own row is already written, so its owner is among these.
@@ -159,8 +159,8 @@ def attempt_failed(
     counts = {"job_faults": history.job_faults, "node_faults": history.node_faults}
     if decision.state is JobState.FAILED:
         if otherwise():
-            return
-        finish(
+            return False
+        return finish(
             tx,
             job,
             JobState.FAILED,
@@ -170,7 +170,6 @@ def attempt_failed(
             **counts,
             **details,
         )
-        return
     requeue(
         tx,
         job,
@@ -182,6 +181,7 @@ def attempt_failed(
         avoid_node=node_id if decision.avoid_node else "",
         **counts,
     )
+    return False
 
 
 def requeue(

@@ -7,7 +7,7 @@ reserve a node is refused, and the job fails and says why.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -18,7 +18,8 @@ from computepool.hub.services.threads import in_thread
 from computepool.hub.store import accounts
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import groups as group_rows
-from computepool.hub.store.session import Connection
+from computepool.hub.store.session import AnyRow, Connection, Tx
+from computepool.protocol.nodes import OutputRef
 
 #: An estimate may miss what came through another hub, or with a report: so it is not trusted for longer.
 _ESTIMATE_MS = 30_000
@@ -144,6 +145,25 @@ def hand_over(
     if full is None:
         given[account_id] = besides + sum(files.values())
     return full
+
+
+def keep_of_failed(
+    hub: Hub,
+    tx: Tx,
+    job: AnyRow,
+    *,
+    files: Sequence[OutputRef],
+    sizes: Mapping[str, int],
+    given: dict[str, int],
+) -> None:
+    """The outputs of a job that was given up become its account's, for looking at: those the node sent (`sizes`),
+    and only where there is room, because the job has failed already.
+    """
+    sent = [file for file in files if file.digest in sizes]
+    room = {file.digest: sizes[file.digest] for file in sent}
+    if hand_over(hub, tx.connection, job.account_id, files=room, given=given) is None:
+        shared = {"account_id": job.account_id, "job_id": job.id, "role": "output"}
+        artifact_rows.refer(tx, [{"digest": file.digest, "name": file.name, **shared} for file in sent])
 
 
 def _no_room(

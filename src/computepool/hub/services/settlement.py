@@ -414,7 +414,7 @@ class _Settling:
             )
             return
         checkpoints.failed(self.hub, self.tx, job, attempt_no=number)
-        lifecycle.attempt_failed(
+        given_up = lifecycle.attempt_failed(
             self.tx,
             job,
             attempt_no=number,
@@ -431,6 +431,9 @@ class _Settling:
             error=report.error,
             exit_code=report.exit_code,
         )
+        if given_up and report.outputs:
+            sizes, given = self.uploaded, self.settled.enriched
+            room.keep_of_failed(self.hub, self.tx, job, files=report.outputs, sizes=sizes, given=given)
 
     def _move(self, report: Report, job: AnyRow, attempt_no: int) -> bool:
         """The job waits for the host that it named, and goes on there. False: there is nothing to go on from."""
@@ -444,10 +447,8 @@ class _Settling:
             return True
         pinned = checkpoints.destination(self.hub, self.tx, job, host=report.move_to)
         if pinned is None:
-            reason, error = (
-                Reason.HOST_NOT_REACHED,
-                f"There is no host {report.move_to!r} that it may go on at.",
-            )
+            reason = Reason.HOST_NOT_REACHED
+            error = f"There is no host {report.move_to!r} that it may go on at."
             lifecycle.finish(self.tx, job, JobState.FAILED, reason=reason, error=error, **said)
             return True
         lifecycle.requeue(
