@@ -98,6 +98,25 @@ def test_the_collector_in_python(pool: Pool) -> None:
         collector.job_result("other")
 
 
+def test_a_single_text_is_one_key(pool: Pool) -> None:
+    collector = Collector(pool, pool.groups.create("one").id)
+    assert collector.register_jobs("seed-1") == 1
+    assert [item.key for item in collector.items()] == ["seed-1"]
+
+
+def test_a_job_with_a_key_of_the_group(pool: Pool, run: Run) -> None:
+    run("group", "register", "keyed ones", "seed-7", "seed-8")
+    done = run("submit", "--group", "keyed ones", "--key", "seed-7", "--", "true")
+    assert (done.code, "pool group drain 'keyed ones'" in done.err) == (0, True)
+    items = {item.key: item.job_id for item in pool.groups.collector("keyed ones").items()}
+    assert items == {"seed-7": done.out.strip(), "seed-8": None}
+    again = run("submit", "--group", "keyed ones", "--key", "seed-7", "--", "true")
+    assert (again.code, "A job of the group has this key already" in again.err) == (2, True)
+    for wrong in (["--key", "a"], ["--key", "a", "--group", "g", "--slices", "2"]):
+        refused = run("submit", *wrong, "--", "true")
+        assert (refused.code, "it names one job of a group" in refused.err) == (2, True)
+
+
 def test_many_submits_at_once_make_one_group(pool: Pool, run: Run) -> None:
     command = [sys.executable, "-m", "computepool.cli", "submit", "--group", "together", "--", "true"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

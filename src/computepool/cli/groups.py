@@ -100,13 +100,11 @@ def show_summary(found: GroupSummary, *, json: bool) -> None:
         ("home", None if found.home.state == "off" else found.home.sentence),
     ]
     if found.home.state == "arrived":
-        size = output.size(found.home.bytes or 0)
-        fields.append(
-            (
-                "arrived",
-                f"{_brought(found.home.items or 0, found.home.files or 0)}, {size}, {output.ago(found.home.at_ms)}",
-            )
+        brought = (
+            f"{counted(found.home.items or 0, 'item')}, {counted(found.home.files or 0, 'different file')}"
         )
+        size = output.size(found.home.bytes or 0)
+        fields.append(("arrived", f"{brought}, {size}, {output.ago(found.home.at_ms)}"))
         place = found.home.path or f"{found.home.folder} in the data of the agent"
         fields.append(("folder", f"{place} on {found.home.node_name}"))
     output.print_fields(fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -47,6 +48,9 @@ def submit(
         str | None,
         typer.Option(metavar="GROUP", help="Put it into this group (name or id); a new name makes one."),
     ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Its name in the group, such as seed-7; unique there.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch it to its end.")] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Fetch its outputs into this folder; implies --wait.")
@@ -68,11 +72,15 @@ def submit(
       pool submit train.py --vram 16 --ram 32GB --timeout 2h --wait -- --epochs 3
       pool submit --cores 4 -i in.mp4 --out results -- ffmpeg -i in.mp4 outputs/out.webm
       pool submit render.py --slices 100 --retries 2 --tag studio --budget 50
-      pool submit fit.py --group sweep -- --seed 7
+      pool submit fit.py --group sweep --key seed-7 -- --seed 7
       pool submit train.py --type ml --max-price 40 --quote
       pool submit prove.py --verify quorum:3 --wait
       pool submit fit.py --verify quorum:2 --compare tolerance:1e-9
     """
+    if key is not None and (group is None or slices):
+        raise typer.BadParameter(
+            "it names one job of a group: give --group, without --slices.", param_hint="--key"
+        )
     pool, rest = open_pool(), ctx.meta.get(REST, [])
     work = pool.options(**merged(needs, more, trust))
     if ask:
@@ -81,9 +89,9 @@ def submit(
     spec = _spec(work, file, rest)
     if (wait or out) and not json:
         output.note(quote.short(quote.ask(work, file, rest, items=slices or 1)))
-    reply = _send(pool, work, spec, slices=slices, group=group)
+    reply = _send(pool, work, spec, slices=slices, group=group, key=key)
     if not (wait or out):
-        _say(reply, spec, json=json)
+        _say(reply, spec, json=json, group=group)
         if not json:
             _warn(pool, reply.job_ids[0])
         return
@@ -103,17 +111,19 @@ def _spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
 
 
 def _send(
-    pool: Pool, work: Submitter, spec: JobSpec, *, slices: int | None, group: str | None
+    pool: Pool, work: Submitter, spec: JobSpec, *, slices: int | None, group: str | None, key: str | None
 ) -> SubmitReply:
     from computepool.protocol.jobs import Item
+    from computepool.sdk.options import validated
 
+    item = validated(Item, key=key)
     group_id = None if group is None else pool.groups.find_or_create(group).id
     if slices and group_id is None:
         group_id = pool.groups.create(spec.name, kind="slices").id
-    return pool.jobs.submit(spec, items=[Item()] * (slices or 1), group_id=group_id, **work.terms)
+    return pool.jobs.submit(spec, items=[item] * (slices or 1), group_id=group_id, **work.terms)
 
 
-def _say(reply: SubmitReply, spec: JobSpec, *, json: bool) -> None:
+def _say(reply: SubmitReply, spec: JobSpec, *, json: bool, group: str | None) -> None:
     if json:
         output.print_json(reply)
         return
@@ -122,8 +132,10 @@ def _say(reply: SubmitReply, spec: JobSpec, *, json: bool) -> None:
     many = len(reply.job_ids) > 1
     what = f"{len(reply.job_ids)} jobs of {spec.name}" if many else spec.name
     held = f"; {format_credits(reply.hold)} credits are set aside" if reply.hold else ""
+    together = "" if group is None else f" · wait for the group: pool group drain {shlex.quote(group)}"
     output.note(
         f"Submitted {what}{held}. Follow: pool jobs logs -f {reply.job_ids[0]} · why it waits: pool jobs why {reply.job_ids[0]}"
+        f"{together}"
     )
 
 
@@ -159,11 +171,16 @@ def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None) -> None:
 
 def end_as(job: JobDetail) -> None:
     from computepool.core.jobs import JobState
+    from computepool.sdk.errors import missing_package
 
     if job.state is JobState.SUCCEEDED:
         return
     if job.error:
         output.note(job.error.rstrip())
+        if name := missing_package(job.error):
+            output.note(
+                f"Nodes have Python's own library and what a job lists: --dep {name}, or what the package is called."
+            )
     raise typer.Exit(1)
 
 

@@ -109,8 +109,12 @@ class Collector:
             wait_ms = max(1, min(WAIT_MS, step_ms, WAIT_MS if left_ms is None else left_ms))
 
     def register_jobs(self, keys: Keys) -> int:
-        """Keys to wait for, with metadata if it is a mapping; a known key gets the new metadata. How many are new."""
-        pairs = keys.items() if isinstance(keys, Mapping) else ((key, None) for key in keys)
+        """Keys to wait for, with metadata if it is a mapping; a known key gets the new metadata. How many are new.
+
+        A single text is one key, not its letters.
+        """
+        several = [keys] if isinstance(keys, str) else keys
+        pairs = several.items() if isinstance(several, Mapping) else ((key, None) for key in several)
         entries = (
             validated(ExpectedKey, key=key, **({} if meta is None else {"meta": dict(meta)}))
             for key, meta in pairs

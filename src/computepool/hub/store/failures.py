@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
@@ -13,6 +14,8 @@ logger = logging.getLogger(__name__)
 _AGAIN = {"40001", "40P01"}  # serialisation failure, deadlock
 _DISK_FULL = "53100"
 _READ_ONLY = "25006"  # connected to a standby
+#: As SQLite and as PostgreSQL say it.
+_KEY_TAKEN = re.compile(r"jobs\.group_id, jobs\.key|uq_jobs_group_id_key")
 
 
 class OutcomeUnknown(Unavailable):
@@ -49,6 +52,10 @@ def as_refusal(error: BaseException) -> BaseException:
         return OutOfSpace("The hub's disk is full; nothing was changed. Free some space and try again.")
     if isinstance(error, IntegrityError):
         logger.warning("store.refused: %s", error)
+        if _KEY_TAKEN.search(str(error.orig)):
+            return Conflict(
+                "A job of the group has this key already; a key names one job of a group.", field="key"
+            )
         return Conflict("This already exists, or refers to something that is gone; nothing was changed.")
     if isinstance(error, DataError):
         logger.warning("store.refused: %s", error)
