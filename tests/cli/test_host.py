@@ -25,7 +25,7 @@ from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.hub.settings import Settings
 from computepool.protocol.jobs import Needs
 from computepool.sdk import Pool, connect
-from computepool.sdk.config import load_config
+from computepool.sdk.config import config_path, load_config
 from computepool.testing.processes import free_port
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub, Refusal
@@ -223,6 +223,23 @@ def test_addresses() -> None:
 def test_versions_are_words(run: Run) -> None:
     done = run("host", "--name", "a", "--mesh-version", "two words")
     assert (done.code, "A mesh version is a word" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--property", "python", "NAME=VALUE"),
+        ("--ram", "lots", "not understood"),
+        ("--sandbox", "no", "one of"),
+    ],
+)
+def test_what_is_wrong_with_the_machine_is_said_before_anything_starts(
+    run: Run, option: str, value: str, words: str
+) -> None:
+    """A hub that was started in vain would leave the command line signed in to nothing."""
+    done = run("host", "--name", "a", option, value)
+    assert (done.code, words in done.err, "Starting" in done.err) == (2, True, False)
+    assert not config_path().exists()
 
 
 def test_joining_without_a_code_or_a_key_says_what_is_missing(run: Run) -> None:

@@ -17,7 +17,7 @@ from computepool.cli import nodecodes, output
 from computepool.cli.confirming import Yes, confirm
 from computepool.cli.folders import data_folder, node_folder
 from computepool.cli.hub import check_port
-from computepool.cli.nodes import CODE_ENV, Cores, Elastic, Properties, Ram, Tags
+from computepool.cli.nodes import CODE_ENV, Cores, Elastic, Properties, Ram, Tags, agent_config
 from computepool.cli.options import PATIENCE_S, Json, accepts
 from computepool.cli.together import NODE_START_S, Together, program, signed_in, status_line
 
@@ -61,7 +61,8 @@ def lending(
     ] = None,
     net: Annotated[bool, typer.Option("--net/--no-net", help="Let jobs reach the hosts they list.")] = False,
 ) -> list[str]:
-    """As options of `pool node start`, which is what runs."""
+    """As options of `pool node start`, which is what runs. What is wrong with them is said before anything is started."""
+    agent_config(hub=LOOPBACK, tag=tag, property_=property_, cores=cores, ram=ram, sandbox=sandbox or "auto")
     single = {"--cores": cores, "--ram": ram, "--sandbox": sandbox}
     options = [part for word in tag or () for part in ("--tag", word)]
     options += [part for pair in property_ or () for part in ("--property", pair)]
