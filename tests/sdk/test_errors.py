@@ -41,6 +41,17 @@ def test_others_are_plain_failures(name: str) -> None:
     assert type(pickle.loads(pickle.dumps(error))) is JobFailed
 
 
+def test_a_package_that_the_node_lacks_is_named_with_what_to_pass() -> None:
+    said = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'numpy.linalg'"
+    error = raised_error("job_1", said)
+    assert "dependencies=['numpy']" in str(error)
+    assert error.remote_error == said, "the node's words stay the node's"
+    assert "dependencies=" not in str(raised_error("job_1", "ValueError: No module named 'numpy'"))
+    assert "dependencies=" not in str(
+        raised_error("job_1", "ModuleNotFoundError: No module named '; rm -rf'")
+    )
+
+
 @given(st.text())
 def test_whatever_a_node_says_is_an_error_that_can_be_shown_and_pickled(text: str) -> None:
     error = raised_error("job_1", text)

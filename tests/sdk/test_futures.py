@@ -191,6 +191,14 @@ def test_cancel_before_it_runs(hub: FakeHub, pool: Pool) -> None:
     assert wait([future], SOON_S).done == {future}
 
 
+def test_who_waits_too_briefly_is_told_that_the_job_goes_on(hub: FakeHub, pool: Pool) -> None:
+    hub.hold = True
+    future = pool.submit(double, 1)
+    with pytest.raises(TimeoutError, match=f"{future.job_id} is not over after 0.01 s; it goes on"):
+        future.result(0.01)
+    future.cancel()
+
+
 def test_cancel_by_somebody_else_arrives(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     future = pool.submit(double, 1)

@@ -234,6 +234,11 @@ Call = Callable[[Pool], Any]
 REFUSED: list[tuple[str, Call, str]] = [
     ("none", lambda pool: submit_compute_job_group(pool, Length, []), "no states"),
     (
+        "one",
+        lambda pool: submit_compute_job_group(pool, Length, LengthState()),  # type: ignore[arg-type]
+        r"write \[state\]",
+    ),
+    (
         "one key twice",
         lambda pool: submit_compute_job_group(pool, Length, [*states(2), *states(1)]),
         "same job_key: 'key-0'",

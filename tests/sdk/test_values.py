@@ -180,7 +180,10 @@ def test_a_subclass_arrives_as_its_plain_type_unless_pickle_keeps_it(value: Any,
         ({"a b": {2: (object(),)}}, "result['a b'][2][0]: object cannot be sent"),
         ([np.array([None])], "result[0]: numpy array of dtype object cannot be sent"),
         (np.ma.masked_array([1], [True]), "MaskedArray cannot be sent"),
-        (lambda: None, "function cannot be sent; return arrays or bytes, or pass allow_pickle=True"),
+        (
+            lambda: None,
+            "function cannot be sent; make it plain values, arrays, bytes or a dataclass, or pass allow_pickle=True",
+        ),
     ],
 )
 def test_what_cannot_be_sent_is_named_with_its_path(value: Any, message: str) -> None:

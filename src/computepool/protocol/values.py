@@ -33,7 +33,7 @@ from computepool.protocol.values_records import Record as Record  # noqa: PLC041
 #: Deeper values (and values that contain themselves) are refused: no text can exhaust the reader's stack.
 DEPTH_MAX = 150
 
-_HINT = "return arrays or bytes, or pass allow_pickle=True"
+_HINT = "make it plain values, arrays, bytes or a dataclass, or pass allow_pickle=True"
 _INT_PLAIN_BITS = 4096  # Python refuses to print or parse decimal integers of more than 4300 digits
 _FRACTION_BITS_MAX = 2**18  # reducing one takes the square of its length
 _SAME_HASH_MAX = 1_000

@@ -148,7 +148,7 @@ def job_error(result: JobResult) -> JobError | None:
     if result.exit_code is not None:
         sentence += f" (exit code {result.exit_code})"
     if result.error:
-        sentence += f"\n{result.error}"
+        sentence += f"\n{result.error}{_hint(result.error)}"
     error = kind(sentence, job_id=result.job_id, reason=result.reason, exit_code=result.exit_code)
     error.remote_error = result.error
     return error
@@ -158,10 +158,26 @@ def raised_error(job_id: str, traceback: str) -> JobError:
     """The end of one item of several that a job had, as if it had been a job of its own."""
     kind = _failure(_type_in(traceback))
     error = kind(
-        f"An item of job {job_id} failed: exception\n{traceback}", job_id=job_id, reason=Reason.EXCEPTION
+        f"An item of job {job_id} failed: exception\n{traceback}{_hint(traceback)}",
+        job_id=job_id,
+        reason=Reason.EXCEPTION,
     )
     error.remote_error = traceback
     return error
+
+
+def missing_package(error: str) -> str | None:
+    """What the job imports and its node does not have. It is a stranger's text."""
+    lines = error.rstrip().splitlines()
+    found = _MISSING.search(lines[-1]) if lines else None
+    return None if found is None else found[1]
+
+
+def _hint(error: str) -> str:
+    name = missing_package(error)
+    if name is None:
+        return ""
+    return f"\nNodes have Python's own library and what a job lists: pass dependencies=[{name!r}], or what the package is called."
 
 
 def _type_in(traceback: str) -> type[Exception] | None:
@@ -190,6 +206,7 @@ def _failure(kind: type[Exception] | None) -> type[JobFailed]:
 
 
 _failures: dict[type[Exception], type[JobFailed]] = {}
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([A-Za-z0-9_]{1,100})[.']")
 _NAMED = re.compile(r"([A-Z][A-Za-z]+)(?::|$)")
 _PLAIN_ONLY = (StopIteration, StopAsyncIteration, SyntaxError, MemoryError, BaseExceptionGroup, Warning)
 

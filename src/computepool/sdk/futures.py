@@ -64,6 +64,13 @@ class JobFuture(Future[Any]):
         """The value. Raises JobFailed, JobCancelled or JobExpired when there is none, or TimeoutError."""
         try:
             return super().result(timeout)
+        except TimeoutError as error:
+            if timeout is None or self.done():  # the function's own
+                raise
+            name = "the job" if self._id is None else f"job {self._id}"
+            raise TimeoutError(
+                f"{name} is not over after {timeout:g} s; it goes on (future.why() says more)"
+            ) from error
         except CancelledError as error:
             raise self._as_cancelled(error) from None
 

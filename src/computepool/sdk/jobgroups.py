@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -45,9 +45,15 @@ class GroupSubmission:
     _pool: Pool = field(repr=False, compare=False)
     _allow_pickle: bool = field(default=False, repr=False)
 
-    def drain(self, timeout_s: float | None = None) -> GroupSummary:
-        """Wait until every key has an outcome."""
-        return self.collector.drain(timeout_s)
+    def drain(
+        self,
+        timeout_s: float | None = None,
+        progress: Callable[[GroupView], object] | None = None,
+        *,
+        notify: bool = False,
+    ) -> GroupSummary:
+        """Wait until every key has an outcome, as `Collector.drain` does."""
+        return self.collector.drain(timeout_s, progress, notify=notify)
 
     def reports(self, *, follow: bool = False) -> Iterator[JobReport]:
         """What succeeded, in the order in which it came; with `follow` until nothing is pending."""
@@ -73,6 +79,8 @@ def submit_compute_job_group(
     >>> submit_compute_job_group(pool, Count, [CountState(job_key="a", text="…")], home="laptop")
     """
     name = options.pop("name", None) or jobclasses.checked_class(job_class).__name__
+    if isinstance(states, ComputeJobState):
+        raise BadRequest("states: a list of states is needed; for a single one, write [state].")
     if "group" in options:
         raise BadRequest("group: to go on with a group, pass group_id=.")
     work = Submitter(pool, options)

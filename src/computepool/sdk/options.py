@@ -93,8 +93,8 @@ def check_known(options: Mapping[str, Any]) -> None:
             close = difflib.get_close_matches(word, _KNOWN, n=1)
             meant = f"; did you mean {close[0]!r}?" if close else "."
             raise TypeError(
-                f"{word!r} is not a job option{meant} The function's own keywords go into kwargs={{...}},"
-                " or use pool.options(...).submit(fn, ...)."
+                f"{word!r} is not a job option{meant} The function's own keywords go into kwargs={{...}} of submit,"
+                " or into functools.partial(fn, ...) for a map."
             )
 
 

@@ -19,6 +19,7 @@ from computepool.protocol.webhooks import (
     signature,
 )
 from computepool.sdk import clock
+from computepool.sdk.errors import BadRequest
 from computepool.sdk.options import validated
 from computepool.sdk.paging import pages
 from computepool.sdk.transport import Transport
@@ -33,6 +34,10 @@ class WebhookApi:
 
     def add(self, url: str, *, events: Sequence[str] = DEFAULT_EVENTS) -> NewWebhookReply:
         """Be told at `url`. The reply holds the secret, which is shown this once."""
+        if not url.startswith(("https://", "http://")):
+            raise BadRequest(
+                "url: write a whole address, such as https://example.org/computepool.", field="url"
+            )
         request = validated(WebhookRequest, url=url, events=list(events))
         return self._transport.post("/webhooks", NewWebhookReply, body=request)
 
