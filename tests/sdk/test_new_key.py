@@ -23,6 +23,7 @@ class KeyHub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.key = "cp_first"
         self.shown: list[str] = []
+        self.away = 0  #: so many requests are not answered
 
     @property
     def url(self) -> str:
@@ -33,6 +34,10 @@ class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         hub = self.server
         assert isinstance(hub, KeyHub)
+        if hub.away:
+            hub.away -= 1
+            self.close_connection = True
+            return
         shown = self.headers["Authorization"].removeprefix("Bearer ")
         hub.shown.append(shown)
         body = b"{}" if shown == hub.key else REFUSED
@@ -62,6 +67,14 @@ def test_a_program_that_was_signed_in_goes_on_with_the_new_key(hub: KeyHub) -> N
         threading.Timer(0.1, save_config, [Config(hub=hub.url, key="cp_second")]).start()  # a moment too late
         assert pool.transport.call("GET", "/me") == b"{}"
     assert hub.shown == ["cp_first", "cp_first", "cp_second"]
+
+
+def test_a_program_that_was_started_while_the_hub_was_away_takes_the_new_key(hub: KeyHub) -> None:
+    hub.away, hub.key = 1, "cp_second"
+    threading.Timer(0.1, save_config, [Config(hub=hub.url, key="cp_second")]).start()
+    with connect() as pool:
+        assert pool.transport.call("GET", "/me") == b"{}"
+    assert hub.shown[-1] == "cp_second"
 
 
 def test_a_key_that_was_given_is_never_exchanged(hub: KeyHub) -> None:

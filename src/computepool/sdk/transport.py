@@ -66,10 +66,10 @@ class Transport:
         patience_s: float = PATIENCE_S,
         key_now: Callable[[], str | None] | None = None,
     ) -> None:
-        """`key_now`: asked for another key when the hub no longer takes one that it took before."""
+        """`key_now`: asked for another key when the hub no longer takes one, after it took it or was away."""
         self.url = url
         self._key, self._key_now = key, key_now
-        self._worked = False
+        self._may_change = False  #: the key: it was taken before, or the hub was away and may have made another
         self.patience_s = patience_s
         self.closed = threading.Event()
         self._lock = threading.Lock()
@@ -167,14 +167,14 @@ class Transport:
                 reply = self._client.request(method, API + path, **request)
                 raise_for_problem(reply)
                 answer = read(reply.content)
-                self._worked = True
+                self._may_change = True
                 return answer
         raise AssertionError("the loop returns or raises")
 
     def _renewed(self, used: str | None) -> bool:
         """A hub of one's own makes a new key at each start, and stores it where this program found the old one."""
         deadline = time.monotonic() + _NEW_KEY_S
-        while self._key_now is not None and self._worked:
+        while self._key_now is not None and self._may_change:
             fresh = self._key_now()
             with self._lock:
                 if fresh and fresh != self._key:
@@ -219,6 +219,7 @@ class Transport:
             if away_s > _OUTAGE_WORTH_A_WARNING_S and not warned:
                 warned = True
                 _log.warning("the hub at %s is away (%s); still trying", self.url, attempt.error)
+            self._may_change = True
             self.closed.wait(pause_s)
 
     def _given_up(self, error: Exception) -> Exception:
