@@ -34,6 +34,18 @@ class SubmitCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+_Slices = Annotated[
+    int | None, typer.Option(metavar="N", min=1, max=1000, help="Run it this many times, as a group.")
+]
+_Group = Annotated[
+    str | None,
+    typer.Option(metavar="GROUP", help="Put it into this group (name or id); a new name makes one."),
+]
+_Key = Annotated[
+    str | None, typer.Option(metavar="KEY", help="Its name in the group, such as seed-7; unique there.")
+]
+
+
 @accepts(needs=requirements, more=terms, trust=checks)
 def submit(
     ctx: typer.Context,
@@ -41,16 +53,9 @@ def submit(
         Path | None, typer.Argument(metavar="FILE", help="A script; arguments for it follow after --.")
     ] = None,
     *,
-    slices: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=1000, help="Run it this many times, as a group.")
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="GROUP", help="Put it into this group (name or id); a new name makes one."),
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Its name in the group, such as seed-7; unique there.")
-    ] = None,
+    slices: _Slices = None,
+    group: _Group = None,
+    key: _Key = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch it to its end.")] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Fetch its outputs into this folder; implies --wait.")

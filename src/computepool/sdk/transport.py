@@ -69,9 +69,8 @@ class Transport:
         """`key_now`: asked for another key when the hub no longer takes one, after it took it or was away."""
         self.url = url
         self._key, self._key_now = key, key_now
-        self._may_change = (
-            False  #: the key: it was taken before, or the hub was away and may have made another
-        )
+        #: The key: it was taken before, or the hub was away and may have made another.
+        self._may_change = False
         self.patience_s = patience_s
         self.closed = threading.Event()
         self._lock = threading.Lock()
