@@ -310,7 +310,7 @@ async def status_and_code(cast: Cast, caller: str, method: str, path: str) -> tu
     client = await cast.stand_in(caller) if path in ENDS_SESSIONS else cast.callers[caller]
     url = await address(cast, method, path)
     wanted = await content(cast, method, path)
-    if path.endswith("/stream"):
+    if path.endswith(("/stream", "/news")):
         async with opened(cast.hub.app, url, dict(client.headers)) as stream:
             return stream.status, "unauthenticated" if stream.status == 401 else None
     if path == "/api/v1/nodes/rekey" and caller in ("node", "other_node"):
