@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import pkgutil
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -216,3 +218,23 @@ def test_a_forgotten_policy_cannot_be_documented() -> None:
 
     with pytest.raises((AssertionError, KeyError)):
         api.openapi()
+
+
+@pytest.mark.anyio
+async def test_making_the_document_keeps_nobody_waiting(
+    hub: HubDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that measures its way to the hub asks for it, and others poll meanwhile."""
+    made = threading.Event()
+    slow = Api.openapi
+
+    def openapi_later(api: Api) -> dict[str, Any]:
+        assert made.wait(10)
+        return slow(api)
+
+    monkeypatch.setattr(Api, "openapi", openapi_later)
+    asked = asyncio.create_task(hub.admin.get("/openapi.json"))
+    assert (await hub.admin.get("/hub")).status_code == 200
+    assert not asked.done()
+    made.set()
+    assert (await asked).json()["info"]["title"]

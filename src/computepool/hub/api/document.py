@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import threading
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 
 from computepool.hub.api import examples, problems
@@ -61,9 +64,9 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get("/openapi.json")
-async def openapi(request: Request, _caller: Anyone) -> dict[str, Any]:
-    document: dict[str, Any] = request.app.openapi()
-    return document
+async def openapi(request: Request, _caller: Anyone) -> Response:
+    """By a thread: making it takes most of a second, in which no node would be heard."""
+    return Response(await asyncio.to_thread(request.app.document), media_type="application/json")
 
 
 def operation_id(route: APIRoute) -> str:
@@ -72,7 +75,16 @@ def operation_id(route: APIRoute) -> str:
 
 
 class Api(FastAPI):
-    """An application that documents its policies and refusals. The document is made once."""
+    """An application that documents its policies and refusals. The document is made once, when it is first asked for."""
+
+    _written: bytes | None = None
+    _writing = threading.Lock()
+
+    def document(self) -> bytes:
+        with self._writing:
+            if self._written is None:
+                self._written = json.dumps(self.openapi(), separators=(",", ":")).encode()
+            return self._written
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
