@@ -56,7 +56,7 @@ browser:
 	@scripts/install-debian.sh $(BROWSER)
 
 test: packages browser .venv/.dev check web ## install what is missing, then lint, types, import rules and every test
-	.venv/bin/pytest -q -n $(WORKERS) --dist loadgroup -m 'not process' $(ARGS)
+	.venv/bin/pytest -q -n $(WORKERS) -m 'not process' $(ARGS)
 	.venv/bin/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m process $(ARGS)
 
 check: lint types imports web-check ## lint, types and import rules, of Python and of the dashboard

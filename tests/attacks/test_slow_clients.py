@@ -19,7 +19,7 @@ from computepool.protocol.tokens import b64, public_text, sign_node_token
 from computepool.testing.node import PROFILE
 from tests.hub.serving import ServedHub, serving
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("slow-clients")]
+pytestmark = pytest.mark.process
 
 SLOW = 300
 DEADLINE_S = 1.0

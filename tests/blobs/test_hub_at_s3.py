@@ -25,8 +25,6 @@ from tests.blobs.weed import S3Server
 from tests.hub.cast import upload
 from tests.hub.submitting import submit
 
-pytestmark = pytest.mark.xdist_group("s3")  # one service for all of them
-
 MB = 1024 * 1024
 DATA = random.Random(7).randbytes(11 * MB + 5)
 DIGEST = hashlib.sha256(DATA).hexdigest()

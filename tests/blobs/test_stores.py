@@ -13,8 +13,6 @@ from computepool.core.errors import BadRequest, Conflict
 from computepool.hub.blobs.base import Blobs, owner_key
 from tests.blobs.conftest import MakeBlobs
 
-pytestmark = pytest.mark.xdist_group("s3")  # one service for all of them
-
 MB = 1024 * 1024
 
 

@@ -160,9 +160,9 @@ def test_a_changed_file_is_noticed_and_mended(ground: Path, light: None) -> None
 def test_second_call_is_quick_and_the_same(ground: Path, runtime: Runtime) -> None:
     took_s = []
     for _ in range(3):
-        began = time.perf_counter()
+        began = time.process_time()
         assert Runtime.prepare(ground / "cache", {}) == runtime
-        took_s.append(time.perf_counter() - began)
+        took_s.append(time.process_time() - began)
     assert min(took_s) < 0.05
 
 

@@ -21,6 +21,7 @@ from computepool.hub.api import jobs, nodes
 from computepool.hub.api.deps import SEQ_MAX, WAIT_MAX_MS, Allow, for_body, remembered, shortened
 from computepool.hub.api.errors import invalid, refusal, surprise
 from computepool.hub.api.headers import SafeHeaders, added
+from computepool.hub.api.limits import declared_bytes
 from computepool.hub.api.ratelimit import take_submission
 from computepool.hub.services import groups
 from computepool.hub.services.access import Action, NodePrincipal, Principal
@@ -86,7 +87,7 @@ class HotRoutes(FastAPI):
             return
         body = b""
         try:
-            body = await self._body(receive)
+            body = await self._body(scope, receive)
             reply = await answer.handler(scope, body)
         except _Unreadable:
             await super().__call__(scope, _again(body, receive), send)
@@ -120,14 +121,16 @@ class HotRoutes(FastAPI):
             return path[len(self._prefix) :] or "/"
         return path
 
-    async def _body(self, receive: Receive) -> bytes:
-        parts, size, more = [], 0, True
-        while more and size <= self._max_bytes:
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """Read to its end, or not at all where it is said to be too long."""
+        declared, size = declared_bytes(scope), 0
+        parts, more = [], True
+        while more and max(size, declared) <= self._max_bytes:
             message = await receive()
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             more = message.get("more_body", False)
-        if size > self._max_bytes:
+        if more or size > self._max_bytes:
             raise TooLarge(f"A request body may have {self._max_bytes} bytes at most.")
         return b"".join(parts)
 

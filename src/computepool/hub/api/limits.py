@@ -13,6 +13,12 @@ from computepool.hub.api.errors import refusal
 _UPLOAD = re.compile(r"/artifacts/[0-9a-f]{64}$")  # streamed to disk, with a limit of its own
 
 
+def declared_bytes(scope: Scope) -> int:
+    """How long the body will be, by the word of its sender; 0 where nothing is said."""
+    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    return int(declared) if declared.isdigit() else 0
+
+
 class BodyLimit:
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
@@ -23,8 +29,7 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         error = TooLarge(f"A request body may have {self._max_bytes} bytes at most.")
-        declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if declared.isdigit() and int(declared) > self._max_bytes:
+        if declared_bytes(scope) > self._max_bytes:
             await refusal(error)(scope, receive, send)
             return
         seen = 0
