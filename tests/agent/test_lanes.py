@@ -79,6 +79,23 @@ async def test_a_long_head_gives_back_those_behind_it(
     assert all(hub.reports[attempt].outcome is Outcome.SUCCEEDED for attempt in quick)
 
 
+async def test_those_behind_a_crash_run_as_if_nothing_was(hub: FakeHub, start_node: StartNode) -> None:
+    """They were at the worker already when it died. The node is not to blame, nor are they."""
+    await start_node()
+
+    def crash_at(number: int) -> int:
+        if number in (20, 21, 45):
+            os.kill(os.getpid(), 9)
+        return number
+
+    attempts = hub.submit(function(crash_at), [payload(n) for n in range(60)], lane="one")
+    await until(lambda: len(hub.reports) == 60)
+    ends = {number: hub.reports[attempt].reason for number, attempt in enumerate(attempts)}
+    assert {number for number, reason in ends.items() if reason is Reason.SIGNAL} == {20, 21, 45}
+    assert {reason for reason in ends.values() if reason is not Reason.SIGNAL} == {Reason.COMPLETED}
+    assert hub.order == attempts
+
+
 async def test_a_duplicate_grant_is_ignored(hub: FakeHub, start_node: StartNode, ground: Path) -> None:
     await start_node()
     grants: list[Grant] = []

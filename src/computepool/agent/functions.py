@@ -193,8 +193,11 @@ class FunctionRunner:
         )
 
     def _drop_worker(self, lane: Lane) -> None:
+        """It has ended. What it was given ahead was lost with it before it began, and is called anew."""
         self.release(lane)
-        lane.fed = sum(attempt.call is not None for attempt in lane.waiting)
+        for attempt in lane.waiting:
+            attempt.call = None
+        lane.fed = 0
 
     # ------------------------------------------------------------ what comes back
     async def _answered(self, attempt: Attempt, call: Call, answer: Answer, *, worker: Worker) -> Ending:
