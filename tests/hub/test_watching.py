@@ -278,6 +278,16 @@ async def test_news_end_a_wait(tmp_path: Path) -> None:
             assert [item["what"] for item in (await waiting)["activity"]] == ["submitted"]
 
 
+async def test_what_happened_just_after_the_last_look_is_told(tmp_path: Path) -> None:
+    """Nothing else happens that would wake the one who waits."""
+    async with running_hub(tmp_path, mesh_age_s=0.5) as hub:
+        cursor = (await got(hub.admin, "/mesh/activity"))["cursor"]
+        await submit(hub.admin)
+        async with asyncio.timeout(10):
+            page = await got(hub.admin, "/mesh/activity", after=cursor, wait_ms=20_000)
+        assert [item["what"] for item in page["activity"]] == ["submitted"]
+
+
 async def test_a_flood_is_not_read_in_full(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     for _ in range(3):
         await submit(sam, items=1_000, needs={"cores": 1000})

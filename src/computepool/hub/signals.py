@@ -36,13 +36,13 @@ class Watch:
             waiting.setdefault(topic, set()).add(self._future)
 
     async def wait(self, timeout_s: float) -> bool:
-        """False when the time is over."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._future
-        except TimeoutError:
-            return False
-        return True
+        """False when the time is over. Several may wait."""
+        done, _ = await asyncio.wait((self._future,), timeout=timeout_s)
+        return bool(done)
+
+    @property
+    def fired(self) -> bool:
+        return self._future.done()
 
     def close(self) -> None:
         self._future.cancel()

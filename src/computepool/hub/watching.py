@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from computepool.core.places import Place
 from computepool.core.resources import NodeProfile
 from computepool.core.series import Series
+from computepool.hub.signals import Watch
 from computepool.protocol.mesh import Activity, MeshView
 from computepool.protocol.nodes import LoadModel
 
@@ -91,6 +92,7 @@ class MeshMemory:
     settled: Settled = field(default_factory=Settled)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     activity: deque[Activity] = field(default_factory=lambda: deque(maxlen=ACTIVITY_MAX))
-    activity_upto: int | None = None  #: the last event that was looked at
+    activity_upto: int = 0  #: the last event that was looked at
     activity_ms: int = 0
+    activity_watch: Watch | None = None  #: hears what happens after that
     activity_lock: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -14,6 +14,7 @@ from computepool.core.pricing import PPM, Zone
 from computepool.core.resources import CPU_TIER
 from computepool.core.tiers import region_of
 from computepool.hub.services.context import Hub
+from computepool.hub.signals import Watch
 from computepool.hub.store import mesh as mesh_rows
 from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Connection
@@ -49,33 +50,37 @@ _VERBS = {
 async def page(hub: Hub, *, after: int, limit: int, wait_ms: int) -> ActivityPage:
     deadline_ms = hub.now_ms() + wait_ms
     while True:
-        with hub.signals.watch("events") as watch:
-            await _look(hub)
-            found = [item for item in hub.mesh.activity if item.seq > after]
-            left_ms = deadline_ms - hub.now_ms()
-            if found or left_ms <= 0 or hub.stopping:
-                break
-            await watch.wait(left_ms / 1000)
+        watch = await _look(hub)
+        found = [item for item in hub.mesh.activity if item.seq > after]
+        left_ms = deadline_ms - hub.now_ms()
+        if found or left_ms <= 0 or hub.stopping:
+            break
+        await watch.wait(left_ms / 1000)
         # A busy pool has news all the time; nobody needs it more often than this.
         await asyncio.sleep(min(hub.settings.mesh_age_s, max(0, deadline_ms - hub.now_ms()) / 1000))
     cursor = max((item.seq for item in found), default=after)
     return ActivityPage(activity=found[-limit:][::-1], cursor=cursor)
 
 
-async def _look(hub: Hub) -> None:
+async def _look(hub: Hub) -> Watch:
+    """One look for everybody. The watch began before it, so it tells of all that happens after, whenever one waits."""
     mesh = hub.mesh
     async with mesh.activity_lock:
         now_ms = hub.now_ms()
-        if mesh.activity_upto is not None and 0 <= now_ms - mesh.activity_ms < hub.settings.mesh_age_s * 1000:
-            return
+        watch = mesh.activity_watch
+        if watch is not None and 0 <= now_ms - mesh.activity_ms < hub.settings.mesh_age_s * 1000:
+            return watch
+        if watch is None or watch.fired:
+            watch = mesh.activity_watch = hub.signals.watch("events")
         mesh.activity_ms = now_ms
         upto = await hub.store.read(records.last_event)
-        after = max(mesh.activity_upto or 0, upto - EVENTS_MAX)
+        after = max(mesh.activity_upto, upto - EVENTS_MAX)
         if upto > after:
             jobs, nodes = await hub.store.read(lambda connection: _load(connection, after=after, until=upto))
             found = [*(_of_jobs(hub, row) for row in jobs), *_of_nodes(nodes)]
             mesh.activity.extend(sorted(found, key=lambda item: item.seq))
         mesh.activity_upto = upto
+        return watch
 
 
 def _load(connection: Connection, *, after: int, until: int) -> tuple[list[AnyRow], list[AnyRow]]:
