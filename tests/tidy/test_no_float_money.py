@@ -30,6 +30,7 @@ PATHS = (
     *("core/terms.py", "core/payouts.py", "core/bills.py", "core/demand.py"),
     *("hub/store/booking.py", "hub/store/ledger.py", "hub/store/prices.py", "hub/store/money_tables.py"),
     *("hub/store/payouts.py", "hub/store/market.py", "hub/store/consistency_money.py"),
+    "hub/store/consistency_payouts.py",
     *("hub/services/holds.py", "hub/services/grants.py", "hub/services/quotas.py", "hub/services/quotes.py"),
     *(
         "hub/services/quotewords.py",

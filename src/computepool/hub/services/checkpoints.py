@@ -261,17 +261,6 @@ def drop(tx: Tx, job: AnyRow) -> None:
         checkpoint_rows.drop(tx, job.id)
 
 
-def destination(hub: Hub, tx: Tx, job: AnyRow, *, host: str) -> str | None:
-    """The id of the node that is meant. One of another owner must be the one that the job's own rules name, if any."""
-    found = {row.id: row for row in node_rows.called(tx.connection, host)}
-    hosts = [rules.Host(id=row.id, owner=row.account_id) for row in found.values()]
-    chosen = rules.destination(host, hosts, account=job.account_id)
-    if chosen is None or found[chosen].account_id == job.account_id:
-        return chosen
-    only = spec_of(hub, tx, job).needs.host
-    return chosen if only in (None, chosen, found[chosen].name) else None
-
-
 def cut_short(attempt: AnyRow, reason: Reason) -> bool:
     """What it went on from had left it less than the whole: that time or money ran out is not the job's fault."""
     return reason in (Reason.TIMEOUT, Reason.BUDGET_SPENT) and bool(attempt.covered_ms or attempt.spent)

@@ -14,6 +14,7 @@ from computepool.hub.store import (
     reputations,
 )
 from computepool.hub.store import consistency_money as money
+from computepool.hub.store import consistency_payouts as payouts
 from computepool.hub.store.consistency import Finder
 from computepool.hub.store.session import Connection
 
@@ -68,11 +69,11 @@ MONEY_RULES: dict[str, Finder] = {
     "nobody pays above their ceiling": money.above_the_ceiling,
     "what was taken back was paid for a result that was wrong": money.wrong_take_backs,
     "what has matured was earned before": money.matured_unearned,
-    "a payout is reserved once, and paid or returned once": money.wrong_payouts,
-    "a payout's account holds its amount until it is decided": money.payouts_in_flight,
-    "each provider reference belongs to one payout": money.provider_words_used_twice,
-    "no payout is below the least amount": money.small_payouts,
-    "the bank's account is what was paid in less what was paid out": money.wrong_bank,
+    "a payout is reserved once, and paid or returned once": payouts.wrong_payouts,
+    "a payout's account holds its amount until it is decided": payouts.payouts_in_flight,
+    "each provider reference belongs to one payout": payouts.provider_words_used_twice,
+    "no payout is below the least amount": payouts.small_payouts,
+    "the bank's account is what was paid in less what was paid out": payouts.wrong_bank,
 }
 
 #: Of the schema itself, whatever is in it.

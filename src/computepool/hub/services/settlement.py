@@ -29,6 +29,7 @@ from computepool.hub.services import (
     identity,
     lifecycle,
     logs,
+    moving,
     room,
     verification,
 )
@@ -392,7 +393,10 @@ class _Settling:
 
     def _try_again(self, report: Report, attempt: AnyRow, job: AnyRow) -> None:
         number = attempt.number
-        if report.outcome is Outcome.MOVED and self._move(report, job, number):
+        said: dict[str, Any] = {"actor": self.node.node_id, "effects": self.settled.effects}
+        if report.outcome is Outcome.MOVED and moving.move(
+            self.hub, self.tx, job, report=report, attempt_no=number, **said
+        ):
             return
         cut_short = report.outcome is Outcome.FAILED and checkpoints.cut_short(attempt, report.reason)
         if cut_short:
@@ -407,8 +411,7 @@ class _Settling:
                 job,
                 attempt_no=number,
                 reason=report.reason,
-                actor=self.node.node_id,
-                effects=self.settled.effects,
+                **said,
                 ready_at_ms=self.tx.now_ms + delay_ms,
                 avoid_node="",
             )
@@ -421,10 +424,9 @@ class _Settling:
             # Nothing was saved to go on from: the node moved it without its files.
             reason=Reason.STAGING_FAILED if report.outcome is Outcome.MOVED else report.reason,
             node_id=self.node.node_id,
-            actor=self.node.node_id,
             limits=self.hub.settings.retry_limits(job.retries),
             jitter=self.jitter,
-            effects=self.settled.effects,
+            **said,
             otherwise=lambda: verification.believe_first(
                 self.hub, self.tx, job, effects=self.settled.effects
             ),
@@ -434,35 +436,6 @@ class _Settling:
         if given_up and report.outputs:
             sizes, given = self.uploaded, self.settled.enriched
             room.keep_of_failed(self.hub, self.tx, job, files=report.outputs, sizes=sizes, given=given)
-
-    def _move(self, report: Report, job: AnyRow, attempt_no: int) -> bool:
-        """The job waits for the host that it named, and goes on there. False: there is nothing to go on from."""
-        if job.checkpoint_no != attempt_no or report.move_to is None:
-            return False
-        said: dict[str, Any] = {"actor": self.node.node_id, "effects": self.settled.effects}
-        if job.moves >= self.hub.settings.moves_max:
-            reason, most = Reason.MOVED_TOO_OFTEN, self.hub.settings.moves_max
-            error = f"It moved {most} times already; no job may move more often here."
-            lifecycle.finish(self.tx, job, JobState.FAILED, reason=reason, error=error, **said)
-            return True
-        pinned = checkpoints.destination(self.hub, self.tx, job, host=report.move_to)
-        if pinned is None:
-            reason = Reason.HOST_NOT_REACHED
-            error = f"There is no host {report.move_to!r} that it may go on at."
-            lifecycle.finish(self.tx, job, JobState.FAILED, reason=reason, error=error, **said)
-            return True
-        lifecycle.requeue(
-            self.tx,
-            job,
-            attempt_no=attempt_no,
-            reason=Reason.MOVED,
-            ready_at_ms=self.tx.now_ms,
-            avoid_node="",
-            pinned=pinned,
-            moves=job.moves + 1,
-            **said,
-        )
-        return True
 
     def _update_health(self) -> None:
         """Three node faults in a row and the node rests for a while; any success clears the count."""

@@ -36,15 +36,13 @@ from computepool.core.pricing import PriceTable, charge_of
 from computepool.hub.store import prices
 from computepool.hub.store.consistency import finder, ids
 from computepool.hub.store.consistency_checkpoints import was_used
-from computepool.hub.store.money_tables import IS_UNDECIDED, balances, payouts, price_tables, transfers
+from computepool.hub.store.money_tables import balances, price_tables, transfers
 from computepool.hub.store.session import AnyRow
 from computepool.hub.store.tables import IS_OPEN, attempts, jobs, nodes
 
 _TERMINAL = sorted(state.value for state in TERMINAL)
 #: How many rows are in memory at once while the whole ledger is read.
 _STREAMED = 5_000
-#: Hubs' clocks may differ by this much when one changes prices and another takes a request.
-_SKEW_MS = 60_000
 _PARTIES = (transfers.c.debit, transfers.c.credit)
 _RESOLVING = [Kind.PAY.value, Kind.FEE.value, Kind.REFUND.value]
 #: Which accounts each kind of transfer goes between; a colon at the end stands for any of that sort. The last word:
@@ -69,7 +67,7 @@ _SIDES: tuple[_Sides, ...] = (
 )
 
 
-def _named(prefix: str, column: ColumnElement[str]) -> ColumnElement[str]:
+def named(prefix: str, column: ColumnElement[str]) -> ColumnElement[str]:
     """The ledger account (or key) that core/ledger.py would name so."""
     return literal(prefix) + column
 
@@ -85,7 +83,7 @@ def _numbered(connection: Connection, statement: Select[Any]) -> list[str]:
 _transfer_finder = partial(finder, read=_numbered)
 
 
-def _stream(connection: Connection, statement: Select[Any]) -> Iterator[AnyRow]:
+def stream(connection: Connection, statement: Select[Any]) -> Iterator[AnyRow]:
     yield from connection.execute(statement, execution_options={"yield_per": _STREAMED})
 
 
@@ -122,7 +120,7 @@ def overdrawn() -> Select[Any]:
 def broken_chain(connection: Connection) -> list[str]:
     """Each row against the hash stored before it, so that one changed row is one finding, and not all after it."""
     broken, previous = [], GENESIS
-    for row in _stream(connection, select(transfers).order_by(transfers.c.seq)):
+    for row in stream(connection, select(transfers).order_by(transfers.c.seq)):
         if ledger.chain_hash(previous, row._asdict()) != row.hash:
             broken.append(f"transfer {row.seq}")
         previous = row.hash
@@ -193,17 +191,17 @@ def strays() -> Select[Any]:
     """A job's money comes from and goes back to its submitter, under a key that names the job."""
     held = exists().where(
         jobs.c.id == func.substr(transfers.c.tx_key, 6),  # after hold:
-        transfers.c.credit == _named("escrow:", jobs.c.account_id),
+        transfers.c.credit == named("escrow:", jobs.c.account_id),
     )
     used = exists().where(
         transfers.c.job_id == jobs.c.id,
-        transfers.c.tx_key == _named("settle:", jobs.c.id),
-        transfers.c.debit == _named("escrow:", jobs.c.account_id),
+        transfers.c.tx_key == named("settle:", jobs.c.id),
+        transfers.c.debit == named("escrow:", jobs.c.account_id),
     )
     back = exists().where(
         transfers.c.job_id == jobs.c.id,
-        transfers.c.tx_key == _named("takeback:", jobs.c.id),
-        transfers.c.credit == _named("user:", jobs.c.account_id),
+        transfers.c.tx_key == named("takeback:", jobs.c.id),
+        transfers.c.credit == named("user:", jobs.c.account_id),
     )
     holds, uses = transfers.c.kind == Kind.HOLD.value, transfers.c.kind.in_(_RESOLVING)
     backs = transfers.c.kind == Kind.TAKE_BACK.value
@@ -221,7 +219,7 @@ def paid_to_others() -> Select[Any]:
         or_(attempts.c.state == AttemptState.SUCCEEDED.value, was_used()),
         nodes.c.id == attempts.c.node_id,
         nodes.c.account_id == attempts.c.owner_id,
-        transfers.c.credit == _named("earn:", nodes.c.account_id),
+        transfers.c.credit == named("earn:", nodes.c.account_id),
     )
     return _transfers(transfers.c.kind == Kind.PAY.value, ~earned)
 
@@ -263,7 +261,7 @@ def holds_not_used_up() -> Select[Any]:
 
 @finder
 def holds_used_early() -> Select[Any]:
-    spent = exists().where(transfers.c.tx_key == _named("settle:", jobs.c.id))
+    spent = exists().where(transfers.c.tx_key == named("settle:", jobs.c.id))
     return select(jobs.c.id).where(IS_OPEN, spent)
 
 
@@ -274,7 +272,7 @@ def holds_not_taken() -> Select[Any]:
     earned = case((func.substr(transfers.c.debit, 1, 6) == "owner:", transfers.c.amount), else_=0)
     moves = union_all(
         select(
-            _named("escrow:", jobs.c.account_id).label("account"),
+            named("escrow:", jobs.c.account_id).label("account"),
             jobs.c.hold.label("amount"),
             jobs.c.hold_earned.label("earned"),
         ),
@@ -290,7 +288,7 @@ def wrong_escrow() -> Select[Any]:
     is_escrow = func.substr(balances.c.account, 1, 7) == "escrow:"
     sides = union_all(
         select(balances.c.account, balances.c.balance.label("amount")).where(is_escrow),
-        select(_named("escrow:", jobs.c.account_id), -jobs.c.hold).where(IS_OPEN),
+        select(named("escrow:", jobs.c.account_id), -jobs.c.hold).where(IS_OPEN),
     ).subquery()
     statement = select(sides.c.account).group_by(sides.c.account)
     return statement.having(func.sum(sides.c.amount) != 0)
@@ -304,7 +302,7 @@ def wrong_charges(connection: Connection) -> list[str]:
 
     Computed here, row by row: the products are too large for the databases' integers.
     """
-    tables = _tables(connection)
+    tables = tables_of(connection)
     used = _used()
     paid = and_(attempts.c.job_id == jobs.c.id, attempts.c.charge.is_not(None))
     told = jobs.outerjoin(used, used.c.job_id == jobs.c.id).outerjoin(attempts, paid)
@@ -315,11 +313,11 @@ def wrong_charges(connection: Connection) -> list[str]:
         *(used.c.pay, used.c.fee, used.c.back_earned),
     )
     statement = select(*columns).select_from(told).where(jobs.c.state.in_(_TERMINAL)).order_by(jobs.c.id)
-    by_job = groupby(_stream(connection, statement), key=lambda row: row.id)
+    by_job = groupby(stream(connection, statement), key=lambda row: row.id)
     return [job_id for job_id, rows in by_job if not _adds_up(list(rows), tables)]
 
 
-def _tables(connection: Connection) -> dict[int, PriceTable]:
+def tables_of(connection: Connection) -> dict[int, PriceTable]:
     versions = connection.execute(select(price_tables.c.version)).scalars().all()
     found = {version: prices.get(connection, version) for version in versions}
     return {version: table for version, table in found.items() if table is not None}
@@ -370,7 +368,7 @@ def wrong_take_backs(connection: Connection) -> list[str]:
     earned = exists().where(
         attempts.c.job_id == transfers.c.job_id,
         attempts.c.charge > 0,
-        transfers.c.debit == _named("earn:", attempts.c.owner_id),
+        transfers.c.debit == named("earn:", attempts.c.owner_id),
     )
     from_others = transfers.c.kind == Kind.TAKE_BACK.value, transfers.c.debit != FEES, ~earned
     return ids(connection, jobs_found) + _numbered(connection, _transfers(*from_others))
@@ -404,88 +402,19 @@ def matured_unearned(connection: Connection) -> list[str]:
     columns = (*_PARTIES, transfers.c.seq, transfers.c.amount, transfers.c.ref, transfers.c.job_id)
     left: Counter[str] = Counter()
     taken_back = select(*_PARTIES, transfers.c.job_id).where(transfers.c.kind == Kind.TAKE_BACK.value)
-    gone = {(row.job_id, row.debit) for row in _stream(connection, taken_back)}
+    gone = {(row.job_id, row.debit) for row in stream(connection, taken_back)}
     up_to: dict[str, int] = {}
     of_kind = select(*columns).order_by(transfers.c.seq)
-    for row in _stream(connection, of_kind.where(transfers.c.kind == Kind.MATURE.value)):
+    for row in stream(connection, of_kind.where(transfers.c.kind == Kind.MATURE.value)):
         left[row.debit] += row.amount
         up_to[row.debit] = int(row.ref) if row.ref and row.ref.isdecimal() else 0
-    for row in _stream(connection, of_kind.where(transfers.c.kind == Kind.PAY.value)):
+    for row in stream(connection, of_kind.where(transfers.c.kind == Kind.PAY.value)):
         if row.seq <= up_to.get(row.credit, 0) and (row.job_id, row.credit) not in gone:
             left[row.credit] -= row.amount
     return sorted(account for account, amount in left.items() if amount)
 
 
-# payouts
-
-
-def wrong_payouts(connection: Connection) -> list[str]:
-    """Reserved in full; gone to the bank when paid, back to the owner when refused, and else on its way."""
-    name, owner = _named("payout:", payouts.c.id), _named("owner:", payouts.c.account_id)
-    reserved = _sum_of(Kind.PAYOUT_RESERVE, transfers.c.credit == name, transfers.c.debit == owner)
-    paid = _sum_of(Kind.PAYOUT_PAID, transfers.c.debit == name)
-    returned = _sum_of(Kind.PAYOUT_RETURN, transfers.c.debit == name, transfers.c.credit == owner)
-    over = [
-        case((payouts.c.state == "paid", payouts.c.amount), else_=0),
-        case((payouts.c.state.in_(["failed", "rejected"]), payouts.c.amount), else_=0),
-    ]
-    broken = or_(reserved != payouts.c.amount, paid != over[0], returned != over[1])
-    found = ids(connection, select(payouts.c.id).where(broken))
-    known = exists().where(payouts.c.id == func.substr(balances.c.account, 8))
-    unknown = select(balances.c.account).where(func.substr(balances.c.account, 1, 7) == "payout:", ~known)
-    return found + ids(connection, unknown)
-
-
-def _sum_of(kind: Kind, *which: ColumnElement[bool]) -> ColumnElement[int]:
-    total = func.coalesce(func.sum(transfers.c.amount), 0)
-    statement = select(total).where(transfers.c.kind == kind.value, *which)
-    return statement.correlate(payouts).scalar_subquery()
-
-
-@finder
-def payouts_in_flight() -> Select[Any]:
-    """The account of a payout holds its amount until it is decided, and nothing afterwards."""
-    there = func.coalesce(balances.c.balance, 0)
-    expected = case((IS_UNDECIDED, payouts.c.amount), else_=0)
-    joined = payouts.outerjoin(balances, balances.c.account == _named("payout:", payouts.c.id))
-    return select(payouts.c.id).select_from(joined).where(there != expected)
-
-
-@finder
-def provider_words_used_twice() -> Select[Any]:
-    given = select(payouts.c.provider_ref).where(payouts.c.provider_ref.is_not(None))
-    return given.group_by(payouts.c.provider_ref).having(func.count() > 1)
-
-
-def small_payouts(connection: Connection) -> list[str]:
-    """Below the least amount of the price table that was in force when it was asked for."""
-    since = select(price_tables.c.version, price_tables.c.created_at_ms).order_by(price_tables.c.version)
-    tables, starts = _tables(connection), connection.execute(since).all()
-    least = [(start.created_at_ms, tables[start.version].payout_min) for start in starts]
-    rows = _stream(connection, select(payouts.c.id, payouts.c.amount, payouts.c.created_at_ms))
-    return [row.id for row in rows if row.amount < _least_at(row.created_at_ms, least)]
-
-
-def _least_at(at_ms: int, least: list[tuple[int, int]]) -> int:
-    ends = [start_ms for start_ms, _ in least[1:]]
-    in_force = [
-        amount
-        for (start_ms, amount), end_ms in zip(least, [*ends, None], strict=True)
-        if start_ms - _SKEW_MS <= at_ms and (end_ms is None or at_ms < end_ms + _SKEW_MS)
-    ]
-    return min(in_force, default=0)
-
-
-def wrong_bank(connection: Connection) -> list[str]:
-    """What the bank is owed is what was paid in less what was paid out: compare it with the bank's own statement."""
-    paid_in = select(func.sum(transfers.c.amount)).where(
-        transfers.c.debit == BANK, transfers.c.kind == Kind.TOP_UP.value
-    )
-    paid_out = select(func.sum(payouts.c.amount)).where(payouts.c.state == "paid")
-    stored = select(balances.c.balance).where(balances.c.account == BANK)
-    numbers = [int(connection.execute(query).scalar() or 0) for query in (paid_in, paid_out, stored)]
-    expected = numbers[1] - numbers[0]
-    return [] if numbers[2] == expected else [f"{BANK} has {numbers[2]} and should have {expected}"]
+# what guards it
 
 
 def unguarded(connection: Connection) -> list[str]:
