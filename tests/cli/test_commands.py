@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import typer
 
-from computepool.cli import output
+from computepool.cli import output, submit
 from computepool.cli.main import app
 from computepool.core.jobs import JobState
 from computepool.sdk.config import load_config
@@ -248,6 +248,18 @@ def test_ctrl_c_leaves_the_job_alone_and_says_so(hub: FakeHub, arguments: list[s
     assert "pool jobs cancel job_000001" in err
     assert "Traceback" not in err
     assert hub.jobs["job_000001"]["state"] is JobState.QUEUED
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",), ("--slices", "3")])
+def test_when_the_hub_stays_away_the_one_who_waits_hears_that_the_work_goes_on(
+    hub: FakeHub, run: Run, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(submit, "WATCH_PATIENCE_S", 0.2)
+    hub.hold = True
+    hub.fault = lambda method, path: "reset" if hub.jobs and method == "GET" else None
+    done = run("submit", "--wait", *flags, "--", "sleep", "1000")
+    assert (done.code, "Cannot reach the hub" in done.err) == (3, True)
+    assert "go on. See them" in done.err if "--slices" in flags else "The job goes on. Follow it" in done.err
 
 
 def test_a_reader_that_leaves_is_no_error(hub: FakeHub) -> None:

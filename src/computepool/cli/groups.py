@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
+from computepool.cli.leaving import goes_on
 from computepool.cli.options import Json, Limit, open_pool, pairs
 from computepool.core.words import counted
 
@@ -179,17 +180,12 @@ def drain(
         seen = done
 
     try:
-        found = collector.drain(None if timeout is None else limit_s, progress, notify=notify)
+        with goes_on(f"Everything goes on. Wait again: pool group drain {collector.group_id}"), bar:
+            found = collector.drain(None if timeout is None else limit_s, progress, notify=notify)
     except DrainTimeout as late:
-        bar.stop()
         show_summary(late.summary, json=json)
         output.note(f"It takes longer than you wanted to wait: {late}.")
         raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        bar.stop()
-        output.note(f"\nEverything goes on. Wait again: pool group drain {collector.group_id}")
-        raise typer.Exit(130) from None
-    bar.stop()
     show_summary(found, json=json)
     if found.failed:
         raise typer.Exit(1)
@@ -348,13 +344,8 @@ def fetch(
     def progress(_: Fetched) -> None:
         bar.add(1)
 
-    try:
+    with goes_on(f"What is there stays. Go on: pool group fetch {view.id} {folder}"), bar:
         found = fetch_group(pool, view.id, folder, progress=progress)
-    except KeyboardInterrupt:
-        bar.stop()
-        output.note(f"\nWhat is there stays. Go on: pool group fetch {view.id} {folder}")
-        raise typer.Exit(130) from None
-    bar.stop()
     if json:
         output.print_json(
             {

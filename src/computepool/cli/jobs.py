@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.clock import now_ms
+from computepool.cli.leaving import goes_on
 from computepool.cli.options import Json, Limit, open_pool
 from computepool.core.words import counted
 
@@ -243,15 +245,12 @@ def logs(
       pool jobs logs job_01h… 2>/dev/null
     """
     pool = open_pool(patience_s=300 if follow else 3)
-    try:
+    with goes_on(f"The job goes on. Stop it: pool jobs cancel {job_id}") if follow else nullcontext():
         for chunk in pool.jobs.logs(job_id, follow=follow):
             if json:
                 output.say(chunk.model_dump_json())
                 continue
             output.write_log(chunk.text, stderr=chunk.stream == "stderr")
-    except KeyboardInterrupt:
-        output.note(f"\nThe job goes on. Stop it: pool jobs cancel {job_id}")
-        raise typer.Exit(130) from None
 
 
 @app.command()

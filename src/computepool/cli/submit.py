@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from computepool.cli import output, quote
+from computepool.cli.leaving import goes_on
 from computepool.cli.options import REST, Json, accepts, checks, merged, open_pool, requirements, terms
 from computepool.core.money import format_credits
 
@@ -158,13 +159,10 @@ def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None) -> None:
     """Follow one job, then exit as it did."""
     from computepool.cli import follow
 
-    try:
+    with goes_on(
+        f"The job goes on. Follow it: pool jobs logs -f {job_id} · stop it: pool jobs cancel {job_id}"
+    ):
         job = pool.jobs.wait(job_id) if json else follow.follow(pool, job_id)
-    except KeyboardInterrupt:
-        output.note(
-            f"\nThe job goes on. Follow it: pool jobs logs -f {job_id} · stop it: pool jobs cancel {job_id}"
-        )
-        raise typer.Exit(130) from None
     if json:
         output.print_json(job)
     if job.outputs and (out is not None or not json):
@@ -194,11 +192,8 @@ def _watch_slices(pool: Pool, reply: SubmitReply, *, json: bool, out: Path | Non
     from computepool.core.jobs import JobState
 
     group_id = reply.group_id or ""
-    try:
+    with goes_on(f"The jobs go on. See them: pool jobs list --group {group_id}"):
         ended = follow.follow_slices(pool, group_id, reply.job_ids)
-    except KeyboardInterrupt:
-        output.note(f"\nThe jobs go on. See them: pool jobs list --group {group_id}")
-        raise typer.Exit(130) from None
     group = pool.groups.get(group_id)
     if json:
         output.print_json(group)

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -60,6 +60,12 @@ class Bar:
                 with suppress(Exception):
                     self._drawn.stop(self._done)
                 self._drawn = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 def _drawn(label: str, total: int | None, *, forced: bool) -> _Drawn | None:
