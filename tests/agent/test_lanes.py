@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from computepool.agent import control
+from computepool.agent.sandbox.base import Status
 from computepool.core.errors import BadRequest, Unavailable
 from computepool.protocol.nodes import Grant, NextReply
 from tests.agent.conftest import QUICK, StartNode
@@ -94,6 +95,67 @@ async def test_those_behind_a_crash_run_as_if_nothing_was(hub: FakeHub, start_no
     assert {number for number, reason in ends.items() if reason is Reason.SIGNAL} == {20, 21, 45}
     assert {reason for reason in ends.values() if reason is not Reason.SIGNAL} == {Reason.COMPLETED}
     assert hub.order == attempts
+
+
+async def test_a_worker_that_dies_while_outputs_go_out_takes_nothing_with_it(
+    hub: FakeHub, start_node: StartNode
+) -> None:
+    """Its lane still holds it, and is asked to take calls back and to read what was printed."""
+    node = await start_node()
+    hub.fault = lambda path: 503 if path.startswith("/artifacts/") else None
+
+    def act(number: int) -> int:
+        if number == 20:
+            with open("outputs/file", "w") as file:
+                file.write("kept")
+        if number == 21:
+            os._exit(3)
+        return number
+
+    attempts = hub.submit(function(act), [payload(n) for n in range(24)], lane="one")
+    lanes = node.agent._executor.lanes
+    await until(lambda: any(lane.worker is not None and not lane.worker.alive for lane, _ in lanes()))
+    hub.stop_attempt(attempts[22])
+    (long,) = hub.submit(function(time.sleep, timeout_s=1), [payload(600)], lane="two")
+    await until(lambda: long in hub.reports)
+    assert hub.reports[long].reason is Reason.TIMEOUT
+    assert not node.task.done()
+    hub.fault = None
+    await until(lambda: len(hub.reports) == 25)
+    ends = [hub.reports[attempt].reason for attempt in attempts[20:]]
+    assert ends == [Reason.COMPLETED, Reason.EXIT_NONZERO, Reason.CANCELLED_BY_USER, Reason.COMPLETED]
+    assert list(hub.artifacts.values()) == [b"kept"]
+
+
+async def test_a_stop_that_comes_after_the_answer_leaves_the_next_call_alone(
+    hub: FakeHub, start_node: StartNode, ground: Path
+) -> None:
+    node = await start_node()
+    runs = ground / "runs"
+    runs.touch()
+    runs.chmod(0o666)
+
+    def run(path: str, number: int) -> None:
+        with open(path, "a") as file:
+            file.write(f"{number} ")
+        while number == 2 and not os.path.exists(f"{path}.go"):
+            time.sleep(0.01)
+
+    (first,) = hub.submit(function(run, timeout_s=60), [payload(str(runs), 1)], lane="one")
+    stops = []
+
+    def begun() -> bool:
+        stops.extend(head.kill for _, head in node.agent._executor.lanes() if head.kill and not stops)
+        return bool(stops)
+
+    await until(begun)
+    (second,) = hub.submit(function(run, timeout_s=60), [payload(str(runs), 2)], lane="one")
+    await until(lambda: runs.read_text() == "1 2 ")
+    stops[0](Status.CANCELLED)
+    (ground / "runs.go").touch()
+    await until(lambda: len(hub.reports) == 2)
+    assert runs.read_text() == "1 2 "
+    assert {hub.reports[attempt].outcome for attempt in (first, second)} == {Outcome.SUCCEEDED}
 
 
 async def test_a_duplicate_grant_is_ignored(hub: FakeHub, start_node: StartNode, ground: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from computepool.agent import sealing
 from computepool.agent.artifacts import ArtifactCache, Uploader, sha256_of
-from computepool.agent.attempts import Attempt, OutputSink
+from computepool.agent.attempts import Attempt, Interrupted, OutputSink
 from computepool.agent.checkpoints import CheckpointKeeper
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
@@ -71,7 +71,7 @@ class FunctionRunner:
             assert worker is not None
             attempt.workdir = worker.workdir
             if not call.future.done():
-                self._watch(attempt, worker)
+                self._watch(attempt, call, worker)
                 self._feed_ahead(lane, worker)
             result = await call.future
             attempt.kill = None
@@ -86,6 +86,8 @@ class FunctionRunner:
             if result.started and not innocent:
                 attempt.proxy = worker.proxy
                 return _lost(attempt, result, ready=worker.ready)
+            if attempt.stop is not None:
+                raise Interrupted
             # The worker was ended for the sake of another call: this one is simply called again.
 
     def warm_ids(self, attempt: Attempt) -> tuple[int, ...]:
@@ -118,14 +120,14 @@ class FunctionRunner:
                 return call
             self.release(lane)
 
-    def _watch(self, attempt: Attempt, worker: Worker) -> None:
-        attempt.kill = worker.kill
+    def _watch(self, attempt: Attempt, call: Call, worker: Worker) -> None:
+        attempt.kill = partial(worker.stop_call, call)
         if worker.ready:
             attempt.started_at = self._clock.steady()
         else:
             worker.on_ready = partial(self._on_ready, attempt)
         if attempt.stop is not None:
-            worker.kill(Status.CANCELLED)
+            attempt.kill(Status.CANCELLED)
 
     def _on_ready(self, attempt: Attempt) -> None:
         attempt.started_at = self._clock.steady()

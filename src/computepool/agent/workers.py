@@ -162,6 +162,8 @@ class Worker:
 
     def recall(self) -> list[Call]:
         """Take back the calls that are not started. What this end reads, the worker cannot read any more."""
+        if self.ended is not None:
+            return []  # those were told that they are lost
         back = 0
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while self._theirs.recv(FRAME_MAX + 1, socket.MSG_DONTWAIT):
@@ -178,6 +180,12 @@ class Worker:
         self._on_answers()  # An answer that is already here counts.
         if self.ended is None:
             self._process.kill(status)
+
+    def stop_call(self, call: Call, status: Status) -> None:
+        """Only by ending the worker, but not the next call in its place."""
+        self._on_answers()
+        if not call.future.done():
+            self.kill(status)
 
     def patrol(self) -> None:
         if self.ended is None:
@@ -256,6 +264,8 @@ class Worker:
         Sizes are taken first and answers second: what lies between the end of the last answered call and those
         sizes was then written by the first call that has no answer yet.
         """
+        if self.ended is not None:
+            return
         sizes = self._sizes()
         if sizes != self._read_to:
             self._on_answers()
