@@ -158,6 +158,45 @@ async def test_the_last_poll_of_a_node_hears_what_was_on_its_way_to_it(hub: HubD
     await slow
 
 
+async def test_a_poll_that_was_broken_off_before_it_parked_takes_nothing(hub: HubDouble) -> None:
+    """What it said is still being written when the node says its last word."""
+    node = await hub.node()
+    session = hub.hub.registry.get(node.node_id)
+    assert session is not None
+    await submit(hub.admin)
+    hub.dispatcher.kick()
+    [held] = (await node.poll()).grants
+    await node.poll(wait_ms=0, claim=False)
+    [job_id] = await submit(hub.admin)
+    commits = threading.Event()
+    slow = asyncio.create_task(hub.hub.store.write(lambda _: commits.wait(10)))
+    broken_off = asyncio.create_task(node.poll(wait_ms=10_000, running=[{"attempt_id": held.attempt_id}]))
+    await until(lambda: session.claims)
+    hub.dispatcher.kick()
+    await until(lambda: len(hub.hub.backlog) == 0)
+    last = asyncio.create_task(node.poll(wait_ms=0, claim=False))
+    await until(lambda: not session.claims)
+    commits.set()
+    assert [grant.job_id for grant in (await last).grants] == [job_id]
+    assert (await broken_off).grants == []
+    await slow
+
+
+async def test_a_poll_that_was_broken_off_does_not_park_over_the_newer_one(hub: HubDouble) -> None:
+    node = await hub.node()
+    session = hub.hub.registry.get(node.node_id)
+    assert session is not None
+    async with hub.hub.placing:
+        broken_off = asyncio.create_task(node.poll(wait_ms=10_000, claim=False))
+        await until(lambda: not session.claims)
+        newer = asyncio.create_task(node.poll(wait_ms=10_000))
+        await until(lambda: session.waiter is not None)
+    assert (await broken_off).grants == []
+    [job_id] = await submit(hub.admin)
+    hub.dispatcher.kick()
+    assert [grant.job_id for grant in (await newer).grants] == [job_id]
+
+
 async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not true():  # noqa: ASYNC110 - nothing there tells

@@ -64,6 +64,7 @@ class Session:
     attempts: dict[str, LiveAttempt] = field(default_factory=dict)
     outgoing: list[str] = field(default_factory=list)  #: attempts not delivered yet
     cancel: set[str] = field(default_factory=set)
+    polls: int = 0  #: that it began; only the last one's connection is there still
     waiter: asyncio.Future[None] | None = None
     rules: str = NO_RULES  #: its owner's, as JSON
     rules_digest: str = ""

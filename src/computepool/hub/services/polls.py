@@ -53,33 +53,36 @@ async def next_(
         if request.profile is None:
             return _reply(hub, None, reregister=True), None
         session, effects = await _arrive(hub, node, request, profile=request.profile)
-    _hear(hub, session, request, poll=poll)
+    mine = _hear(hub, session, request, poll=poll)
     await _note_running(hub, session, request)
     if poll and not request.claim:
         # It may be this node's last word: what was chosen for it before it said so is told now, or nobody runs it
         # until its lease ends.
         async with hub.placing:
             pass
-    if poll and request.wait_ms and not effects and not _has_news(session) and not hub.stopping:
-        listens = await _park(hub, session, request.wait_ms)
+    quiet = not effects and not _has_news(session) and not hub.stopping
+    if poll and request.wait_ms and quiet and session.polls == mine:
+        await _park(hub, session, request.wait_ms)
         if session.state is NodeState.REVOKED:
             raise Unauthenticated("This node's key was revoked by its owner or the operator.")
-        if not listens:
-            return _reply(hub, None), effects
-    if poll and session.home_due:
+    if poll and session.home_due and session.polls == mine:
         await homes.load(hub, session)
+    if poll and session.polls != mine:
+        return _reply(hub, None), effects  # a newer poll of the same node came: nobody listens to this one
     return permissions.told(_reply(hub, session, deliver=poll), session, request), effects
 
 
-def _hear(hub: Hub, session: Session, request: NextRequest, *, poll: bool) -> None:
+def _hear(hub: Hub, session: Session, request: NextRequest, *, poll: bool) -> int:
+    """The number of the poll, which is the node's only one until a higher number is given."""
     now_ms = hub.now_ms()
     session.seen_ms = now_ms
     holding = set(request.holding)
     session.cancel.update(id_ for id_ in holding if id_ not in session.attempts)
     if not poll:
-        return  # only polls are sequential; a heartbeat may overtake the reply that carries a grant
+        return session.polls  # only polls are sequential; a heartbeat may overtake the reply that carries a grant
     session.wake()
     session.waiter = None  # an older poll of the same node: its connection is gone
+    session.polls += 1
     session.claims = request.claim
     hub.registry.refresh(session, now_ms)
     waiting = set(session.outgoing)
@@ -88,6 +91,7 @@ def _hear(hub: Hub, session: Session, request: NextRequest, *, poll: bool) -> No
             # The reply that carried it was lost on the way. It is still this node's: say it again.
             attempt.delivered = False
             session.outgoing.append(attempt.id)
+    return session.polls
 
 
 def _has_news(session: Session) -> bool:
@@ -95,15 +99,14 @@ def _has_news(session: Session) -> bool:
     return bool(session.outgoing or session.cancel or unmeasured or session.home_due)
 
 
-async def _park(hub: Hub, session: Session, wait_ms: int) -> bool:
-    """Until there is news or the time is over. False when a newer poll of the same node came: nobody listens to this one."""
+async def _park(hub: Hub, session: Session, wait_ms: int) -> None:
+    """Until there is news, the time is over, or a newer poll of the same node came."""
     session.waiter = asyncio.get_running_loop().create_future()
     waiter = session.waiter
     timeout_s = min(wait_ms, hub.registry.interval_ms) / 1000
     timer = asyncio.get_running_loop().call_later(timeout_s, _time_over, waiter)
     try:
         await waiter
-        return session.waiter is waiter
     finally:
         timer.cancel()
         if session.waiter is waiter:
