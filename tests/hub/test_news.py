@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from computepool.hub.services import access, news
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.streaming import opened
 from tests.hub.submitting import submit
@@ -80,6 +82,56 @@ async def test_everybody_hears_of_their_own_and_an_admin_of_all(prompt: HubDoubl
         heard: set[str] = set()
         while heard != {hers, his}:
             heard |= set((await all_.data())["job_ids"])
+
+
+@pytest.mark.parametrize("stream_of", ["events/news", "events/stream"])
+async def test_who_is_no_administrator_any_more_hears_nobody_elses_any_more(
+    prompt: HubDouble, stream_of: str
+) -> None:
+    ann = await prompt.account("ann", "admin")
+    account_id = (await ann.get("/me")).json()["id"]
+    async with opened(prompt.app, f"/api/v1/{stream_of}", headers(ann)) as stream:
+        changed = await prompt.admin.put(f"/accounts/{account_id}/roles", json={"roles": ["submitter"]})
+        assert changed.status_code == 200
+        await submit(prompt.admin, needs={"cores": 1000})
+        while (event := await stream.event()) is not None:
+            assert "job" not in event["data"]
+
+
+async def test_others_events_are_no_reason_to_stay_silent(
+    prompt: HubDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each word is a look at whether its key is still good."""
+    monkeypatch.setattr(news, "_SILENT_S", 0.3)
+    sam = access.Principal(account_id="acc_sam", name="sam", roles=frozenset())
+    told = news.stream(prompt.hub, sam, after=0)
+
+    async def others() -> None:
+        while True:
+            await submit(prompt.admin, needs={"cores": 1000})
+            await asyncio.sleep(0.02)
+
+    busy = asyncio.create_task(others())
+    async with asyncio.timeout(10):
+        assert await anext(told) is None
+    busy.cancel()
+
+
+async def test_an_account_holds_so_many_streams_open(tmp_path: Path) -> None:
+    async with running_hub(tmp_path, streams_max=2) as hub:
+        sam = await hub.account("sam", "submitter")
+        async with (
+            opened(hub.app, NEWS, headers(sam)),
+            opened(hub.app, "/api/v1/events/stream", headers(sam)),
+            opened(hub.app, NEWS, headers(hub.admin)) as others,
+        ):
+            refused = await sam.get("/events/news")
+            assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+            assert refused.headers["retry-after"] == "60"
+            assert others.status == 200
+        async with opened(hub.app, NEWS, headers(sam)) as again:
+            assert again.status == 200
+        assert not hub.hub.listening
 
 
 async def test_who_is_signed_out_hears_no_more(prompt: HubDouble) -> None:

@@ -163,6 +163,23 @@ async def test_beyond_the_reserve_a_node_is_refused_and_told_why(hub: HubDouble)
     assert (await put(node.client, some(6_001, 2))).status_code == 200, "it may be for olga's job"
 
 
+async def test_the_reserve_is_not_for_what_failed(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    node = await hub.node(cores=8)
+    await upload(sam, some(9_000, 1))
+    jobs = []
+    for said in ({"outcome": "failed", "reason": "exit_nonzero", "exit_code": 1}, {}):
+        jobs += await submit(sam, needs={"cores": 1}, retries=0)
+        [grant] = await node.take()
+        file = await upload(node.client, some(5_000, len(jobs)))
+        outputs = [{"name": "o", "digest": file, "size": 5_000}]
+        assert await node.report(grant.attempt_id, outputs=outputs, **said) == "accepted"
+    failed, done = jobs
+    assert (await sam.get(f"/jobs/{failed}")).json()["outputs"] == []
+    kept = (await sam.get(f"/jobs/{done}")).json()
+    assert (kept["state"], len(kept["outputs"])) == ("succeeded", 1)
+
+
 async def test_what_is_handed_over_meets_the_quota_whenever_it_was_sent(hub: HubDouble) -> None:
     """A node gathers bytes under a rich account's job, and lays them on a poor one's."""
     sam, olga = await hub.account("sam", "submitter"), await hub.account("olga", "submitter")

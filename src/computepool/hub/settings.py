@@ -145,6 +145,7 @@ class Settings(BaseSettings):
     news_events_max: int = Field(
         default=1_000, gt=0
     )  #: events that such news is made of; of more, the rest is not named
+    streams_max: int = Field(default=100, gt=0)  #: of events and news, that an account holds open at a hub
     mesh_age_s: float = Field(default=1, ge=0)  #: how old the counters and the list of nodes may be
     usage_points_max: int = Field(default=240, ge=4)  #: of one attempt over time
     usage_series_max: int = Field(

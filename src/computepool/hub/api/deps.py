@@ -139,14 +139,13 @@ def clear_cookie(request: Request, response: Response) -> None:
             response.delete_cookie(name, path=path, httponly=True, samesite="lax", secure=name != COOKIE)
 
 
-async def still_signed_in(request: Request) -> bool:
-    """For answers that never end: a key that was revoked meanwhile must not go on listening."""
+async def signed_in_now(request: Request) -> Principal | None:
+    """For answers that never end: a key that was revoked meanwhile, or may do less, must not go on listening."""
     key = bearer(request) or session_cookie(request)
     try:
-        await get_authenticator(request).person(key or "")
+        return await get_authenticator(request).person(key or "")
     except Unauthenticated:
-        return False
-    return True
+        return None
 
 
 def _is_node_token(token: str | None) -> bool:

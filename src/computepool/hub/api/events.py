@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+from computepool.core.errors import RateLimited
 from computepool.hub.api import deps
 from computepool.hub.api.deps import SEQ_MAX, HubDep, IdQuery, Limit, Moment, Seq, SignedIn, WaitMs, Words
-from computepool.hub.services import events, news
+from computepool.hub.services import access, events, news
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.protocol.accounts import EventPage, EventView, News
@@ -19,6 +21,7 @@ from computepool.protocol.filters import EventFilter
 
 T = TypeVar("T")
 _RETRY_MS = 1000
+_FULL_S = 60
 
 router = APIRouter(tags=["events"])
 
@@ -79,11 +82,29 @@ class _Listener:
     after: int
 
     async def hear(self, told: AsyncIterator[T]) -> AsyncIterator[T]:
-        """As long as the caller is signed in."""
+        """As long as the caller is signed in, and may see what it saw when it began."""
+        begun = access.scope(self.principal)
         async for one in told:
-            if not await deps.still_signed_in(self.request):
+            now = await deps.signed_in_now(self.request)
+            if now is None or access.scope(now) != begun:
                 return
             yield one
+
+
+@contextmanager
+def _one_more(hub: Hub, account_id: str) -> Iterator[None]:
+    most = hub.settings.streams_max
+    if hub.listening[account_id] >= most:
+        raise RateLimited(
+            f"An account may have {most} streams open at once; close some pages first.", retry_after_s=_FULL_S
+        )
+    hub.listening[account_id] += 1
+    try:
+        yield
+    finally:
+        hub.listening[account_id] -= 1
+        if not hub.listening[account_id]:
+            del hub.listening[account_id]
 
 
 async def _listener(
@@ -94,10 +115,11 @@ async def _listener(
     last_event_id: Annotated[
         int | None, Header(ge=0, le=SEQ_MAX, description="Go on after this event; without it, from now on")
     ] = None,
-) -> _Listener:
+) -> AsyncIterator[_Listener]:
     """Settled before the answer begins: what happens once the caller sees it begin is part of it."""
-    after = await events.newest(hub) if last_event_id is None else last_event_id
-    return _Listener(request, principal, hub, after)
+    with _one_more(hub, principal.account_id):
+        after = await events.newest(hub) if last_event_id is None else last_event_id
+        yield _Listener(request, principal, hub, after)
 
 
 Listener = Annotated[_Listener, Depends(_listener)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from fastapi import FastAPI, Request
 from pydantic import ValidationError
@@ -38,11 +38,19 @@ _WANTED = {"after": (0, SEQ_MAX), "limit": (1, 500), "wait_ms": (0, WAIT_MAX_MS)
 _KEY = re.compile(rb"[\x20-\x7e]{0,200}")
 
 _ANSWER = "computepool.answer"
+Said = TypeVar("Said", NextRequest, CompleteRequest)
 Handler = Callable[[Scope, bytes], Awaitable[bytes]]
 
 
 class _Unreadable(Exception):
     """The twin says what is wrong with the body, in the words of all other routes."""
+
+
+class _Invalid(Exception):
+    """A node said something that is not understood."""
+
+    def __init__(self, error: ValidationError) -> None:
+        self.error = error
 
 
 class Answer(NamedTuple):
@@ -93,8 +101,8 @@ class HotRoutes(FastAPI):
             await super().__call__(scope, _again(body, receive), send)
         except ComputePoolError as error:
             await self._refuse({**scope, _ANSWER: refusal(error)}, receive, send)
-        except ValidationError as error:
-            await self._refuse({**scope, _ANSWER: invalid(error)}, receive, send)
+        except _Invalid as bad:
+            await self._refuse({**scope, _ANSWER: invalid(bad.error)}, receive, send)
         except Exception as error:  # noqa: BLE001 - the last resort of this path, as errors.install is of the others
             await self._refuse({**scope, _ANSWER: surprise(scope["path"], error)}, receive, send)
         else:
@@ -144,13 +152,13 @@ class HotRoutes(FastAPI):
 
     async def _next(self, scope: Scope, body: bytes) -> bytes:
         node = await self._node(scope)
-        request = NextRequest.model_validate_json(body)
+        request = _parsed(NextRequest, body)
         reply = await nodes.poll(self.state.hub, node, request, dispatcher=self.state.dispatcher)
         return reply.model_dump_json(exclude_defaults=True).encode()
 
     async def _complete(self, scope: Scope, body: bytes) -> bytes:
         node = await self._node(scope)
-        request = CompleteRequest.model_validate_json(body)
+        request = _parsed(CompleteRequest, body)
         reply = await nodes.settle(self.state.hub, node, request, dispatcher=self.state.dispatcher)
         return reply.model_dump_json().encode()
 
@@ -181,6 +189,13 @@ class HotRoutes(FastAPI):
             wait_ms=shortened(request, wanted.get("wait_ms", 0)),
         )
         return page.model_dump_json().encode()
+
+
+def _parsed(model: type[Said], body: bytes) -> Said:
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise _Invalid(error) from None
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

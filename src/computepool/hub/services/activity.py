@@ -71,15 +71,14 @@ async def _look(hub: Hub) -> Watch:
         if watch is not None and 0 <= now_ms - mesh.activity_ms < hub.settings.mesh_age_s * 1000:
             return watch
         if watch is None or watch.fired:
-            watch = mesh.activity_watch = hub.signals.watch("events")
-        mesh.activity_ms = now_ms
+            watch = hub.signals.watch("events")
         upto = await hub.store.read(records.last_event)
         after = max(mesh.activity_upto, upto - EVENTS_MAX)
         if upto > after:
             jobs, nodes = await hub.store.read(lambda connection: _load(connection, after=after, until=upto))
             found = [*(_of_jobs(hub, row) for row in jobs), *_of_nodes(nodes)]
             mesh.activity.extend(sorted(found, key=lambda item: item.seq))
-        mesh.activity_upto = upto
+        mesh.activity_upto, mesh.activity_ms, mesh.activity_watch = upto, now_ms, watch
         return watch
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -146,6 +146,7 @@ class Hub:
     charts: dict[str, tuple[int, MarketChart]] = field(default_factory=dict)  #: by span; when made, and what
     mesh: MeshMemory = field(default_factory=MeshMemory)  #: as people who watch it are told
     usages: dict[str, Watched] = field(default_factory=dict)  #: by attempt
+    listening: Counter[str] = field(default_factory=Counter)  #: open streams, by account
     searches: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(_SEARCHES_MAX)
     )  #: who looks at rows one by one takes turns, window by window

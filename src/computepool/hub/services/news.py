@@ -20,14 +20,17 @@ async def stream(hub: Hub, principal: Principal, *, after: int) -> AsyncIterator
     """None now and then, where nothing happened."""
     whose, cursor = access.scope(principal), after
     now = asyncio.get_running_loop().time
+    said_s = now()
     while not hub.stopping:
         looked_s = now()
         with hub.signals.watch("events") as watch:
             news = await _since(hub, cursor, whose=whose)
-            if news is None and not await watch.wait(_SILENT_S):
-                yield None
-        if news is not None:
-            cursor = news.cursor
+            if news is None:
+                await watch.wait(max(0, said_s + _SILENT_S - looked_s))
+        # Others' events wake it, too, and are no reason to stay silent for longer.
+        if news is not None or now() - said_s >= _SILENT_S:
+            cursor = cursor if news is None else news.cursor
+            said_s = now()
             yield news
         # Every commit of the pool wakes every page. The first after a pause is told at once, the next ones together.
         await asyncio.sleep(max(0, looked_s + hub.settings.news_every_s - now()))

@@ -134,14 +134,20 @@ def count_in(hub: Hub, owner: str, size: int) -> None:
 
 
 def hand_over(
-    hub: Hub, connection: Connection, account_id: str, *, files: Mapping[str, int], given: dict[str, int]
+    hub: Hub,
+    connection: Connection,
+    account_id: str,
+    *,
+    files: Mapping[str, int],
+    given: dict[str, int],
+    reserve: bool = True,
 ) -> str | None:
-    """In the transaction that hands files of a job to its account: what to say where not even the reserve has room.
+    """In the transaction that hands files of a job to its account: what to say where there is no room for them.
 
-    `given`: by account, what the transaction gives besides; they are added to it.
+    `given`: by account, what the transaction gives besides; they are added to it. `reserve`: it may be used, too.
     """
     besides = given.get(account_id, 0)
-    full = _no_room(hub, connection, account_id, files=files, besides=besides)
+    full = _no_room(hub, connection, account_id, files=files, besides=besides, reserve=reserve)
     if full is None:
         given[account_id] = besides + sum(files.values())
     return full
@@ -157,17 +163,23 @@ def keep_of_failed(
     given: dict[str, int],
 ) -> None:
     """The outputs of a job that was given up become its account's, for looking at: those the node sent (`sizes`),
-    and only where there is room, because the job has failed already.
+    and only where there is room without the reserve, which is for results.
     """
     sent = [file for file in files if file.digest in sizes]
     room = {file.digest: sizes[file.digest] for file in sent}
-    if hand_over(hub, tx.connection, job.account_id, files=room, given=given) is None:
+    if hand_over(hub, tx.connection, job.account_id, files=room, given=given, reserve=False) is None:
         shared = {"account_id": job.account_id, "job_id": job.id, "role": "output"}
         artifact_rows.refer(tx, [{"digest": file.digest, "name": file.name, **shared} for file in sent])
 
 
 def _no_room(
-    hub: Hub, connection: Connection, account_id: str, *, files: Mapping[str, int], besides: int
+    hub: Hub,
+    connection: Connection,
+    account_id: str,
+    *,
+    files: Mapping[str, int],
+    besides: int,
+    reserve: bool,
 ) -> str | None:
     known = _estimate(hub, account_id)
     if known is not None and known.bytes + besides + sum(files.values()) <= known.bytes_max:
@@ -176,7 +188,8 @@ def _no_room(
     more = besides + sum(size for digest, size in files.items() if digest not in own)
     # Remembered for the reports that follow: a large account is not counted for each of them.
     counted = hub.kept[account_id] = _count(hub, connection, account_id, is_node=False)
-    return None if more <= 0 or _has_reserve(hub, counted, more) else _full(counted, more)
+    fits = _has_reserve(hub, counted, more) if reserve else counted.bytes + more <= counted.bytes_max
+    return None if more <= 0 or fits else _full(counted, more)
 
 
 def note_results(hub: Hub, sizes: Mapping[str, int]) -> None:

@@ -48,7 +48,12 @@ class Prepared:
 
     def _compile(self, connection: Connection, row: Row) -> _Compiled:
         statement = self._make if isinstance(self._make, UpdateBase) else self._make(connection)
-        compiled: Any = statement.compile(dialect=connection.dialect, column_keys=list(row))
+        compiled: Any = statement.compile(
+            dialect=connection.dialect, column_keys=list(row), for_executemany=True
+        )
+        missing = [bind.key for bind in compiled.binds.values() if bind.required and bind.key not in row]
+        if missing:
+            raise KeyError(*missing)
         names = tuple(compiled.positiontup if compiled.positional else compiled.bind_names.values())
         processors: Mapping[str, _Process] = compiled._bind_processors
         constants = {name: value for name, value in compiled.params.items() if name not in row}
