@@ -163,7 +163,7 @@ def test_hosts_are_left_out_by_their_url(pool: Pool) -> None:
 
 
 def test_submitter_worker_and_hub_die_and_the_files_come_home(mesh: Mesh, pool: Pool) -> None:
-    submitter, group_id = mesh.submit("--seconds", "2")
+    submitter, group_id = mesh.submit("--seconds", "6")
     submitter.kill()
     submitter.communicate()
 

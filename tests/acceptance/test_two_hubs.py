@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 
 KILLS = 10
 #: What must not wait for anything to run out, only for a notification.
-SOON_S = 5.0
+SOON_S = 20.0
 
 
 class TwoHubs:
@@ -41,11 +41,15 @@ def two(make_pool: MakePool) -> TwoHubs:
 
 
 def test_a_job_of_one_hub_runs_on_a_node_of_the_other(two: TwoHubs) -> None:
-    spec = command("/bin/sh", "-c", "echo early; sleep 1; echo late; echo kept > outputs/file")
+    spec = command("/bin/sh", "-c", "echo early; sleep 4; echo late; echo kept > outputs/file")
     [job_id] = two.at_here.jobs.submit(spec).job_ids
     for client in two.clients:
         wait_until(lambda client=client: "early" in client.jobs.log_text(job_id), SOON_S, "live logs")
-        assert client.jobs.get(job_id).state is JobState.RUNNING
+        wait_until(
+            lambda client=client: client.jobs.get(job_id).state is JobState.RUNNING,
+            SOON_S,
+            "it is said to run",
+        )
     for client in two.clients:
         job = client.jobs.wait(job_id, timeout_s=SOON_S)
         assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)

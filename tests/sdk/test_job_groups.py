@@ -144,7 +144,7 @@ SUBMITTER = """
 from computepool import connect
 from computepool.sdk import jobgroups
 from tests.sdk.test_job_groups import Length, states
-jobgroups.ITEMS_MAX = 3
+jobgroups.ITEMS_MAX = 1
 with connect() as pool:
     jobgroups.submit_compute_job_group(pool, Length, states(300, required_host_tags=("never",)), name="killed",
                                        return_home_when_complete=False)

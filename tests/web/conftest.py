@@ -93,7 +93,7 @@ def browser() -> Iterator[Browser]:
     program = chromium()
     if program is None:
         pytest.skip("no chromium: apt-get install chromium")
-    expect.set_options(timeout=15_000)
+    expect.set_options(timeout=30_000)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(
             executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]

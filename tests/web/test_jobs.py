@@ -30,7 +30,7 @@ print("careful now", file=sys.stderr, flush=True)
 print("::progress 0.25", flush=True)
 for tick in range(2000):
     print(f"tick {tick}", flush=True)
-    time.sleep(0.1)
+    time.sleep(0.4)
 """
 LEAVES = r"""
 import json, os, pathlib, struct, zlib

@@ -76,6 +76,48 @@ def test_what_is_loaded_late_comes_when_the_hub_is_back(web: Web, submitter_page
     assert page.evaluate("window.same") is True, "it was not loaded anew"
 
 
+def test_what_happened_while_nobody_listened_is_shown(web: Web, submitter_page: Page, allow: Allow) -> None:
+    """Nothing happens afterwards that would say so."""
+    page = submitter_page
+    allow(page, _AWAY)
+    group = web.submitter.groups.create("in a tunnel")
+    collector = web.submitter.groups.collector(group.id)
+    collector.register_jobs(["only"])
+    _loaded(page, f"{web.url}/groups/?id={group.id}")
+    grid = page.get_by_role("application", name="Grid of 1 items")
+    expect(page.get_by_text("No result yet.")).to_be_visible()
+    page.route("**/api/v1/events/news", lambda route: route.abort())
+    web.hub.kill()
+    expect(page.get_by_text("Reconnecting…").first).to_be_visible()
+    web.hub.start()
+    collector.job_result("only", 1)
+    page.unroute("**/api/v1/events/news")
+    expect(page.get_by_text("Complete: everything that it waited for is over.")).to_be_visible()
+    expect(page.get_by_role("row", name="only")).to_be_visible()
+    grid.focus()
+    grid.press("ArrowRight")
+    expect(page.locator("p[aria-live=polite]", has_text="succeeded")).to_be_visible()
+
+
+def test_what_happened_before_the_page_listened_is_shown(web: Web, submitter_page: Page) -> None:
+    page = submitter_page
+    group = web.submitter.groups.create("early birds")
+    collector = web.submitter.groups.collector(group.id)
+    collector.register_jobs(["only"])
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/api/v1/events/news", hold)
+    page.goto(f"{web.url}/groups/?id={group.id}")
+    expect(page.get_by_text("No result yet.")).to_be_visible()
+    collector.job_result("only", 1)
+    held[0].continue_()
+    expect(page.get_by_text("Complete: everything that it waited for is over.")).to_be_visible()
+    expect(page.get_by_role("row", name="only")).to_be_visible()
+
+
 def test_a_page_whose_program_did_not_come_can_be_asked_for_again(
     web: Web, submitter_page: Page, allow: Allow
 ) -> None:

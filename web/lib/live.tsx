@@ -51,6 +51,18 @@ export function useNews(heard: (news: News) => void): void {
   useEffect(() => listen((news) => latest.current(news)), [listen]);
 }
 
+/** Calls `begun` when listening begins, or begins again: what happened just before was not told. */
+export function useListening(begun: () => void): void {
+  const connection = useConnection();
+  const latest = useRef(begun);
+  latest.current = begun;
+  const deaf = useRef(false);
+  useEffect(() => {
+    if (connection === "live" && deaf.current) latest.current();
+    deaf.current = connection !== "live";
+  }, [connection]);
+}
+
 export function useConnection(): Connection {
   return useContext(Context).connection;
 }
@@ -60,7 +72,7 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
   let source: EventSource | null = null;
   let retry: ReturnType<typeof setTimeout> | undefined;
   let wait = RETRY_MIN_MS;
-  let missed = false; // something may have happened that was not heard
+  let missed = true; // something may have happened that was not heard, also before the first word
   let openedAt = 0;
   const pace = pacer(queries, concerns);
 

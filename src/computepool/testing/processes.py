@@ -83,9 +83,14 @@ def wait_until(condition: Callable[[], T], timeout_s: float, what: str = "") -> 
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """One that the system gives nobody else for a minute: a connection to it has just ended on this side."""
+    with socket.socket() as server, socket.socket() as client:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        client.connect(server.getsockname())
+        server.accept()[0].close()
+        return int(server.getsockname()[1])
 
 
 @functools.cache

@@ -4,7 +4,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useTimeRange } from "@/components/ui/time-range";
 import { $api, client } from "@/lib/api/client";
-import { useNews } from "@/lib/live";
+import { useListening, useNews } from "@/lib/live";
 import type { Pages } from "@/lib/paging";
 import { useParam } from "@/lib/use-params";
 import type { HubEvent } from "./event";
@@ -149,6 +149,9 @@ function useFresh({ key, filters, from, paused, anew }: Since) {
   useNews((news) => {
     if (paused_.current) setWaiting((before) => before + news.events);
     else soon();
+  });
+  useListening(() => {
+    if (!paused_.current) soon();
   });
   return { ...fresh, waiting };
 }

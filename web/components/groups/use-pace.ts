@@ -1,12 +1,12 @@
 "use client";
 // A busy group has hundreds of events a second; what shows it is asked again at a pace that the hub does not feel.
 import { useEffect, useRef } from "react";
-import { useConnection, useNews } from "@/lib/live";
+import { useListening, useNews } from "@/lib/live";
 
 const LEAST_MS = 1500;
 const SHARE = 4; // of the time, at most one part in five goes into asking
 
-/** Calls `refresh` after events of the group, and when the connection is back. */
+/** Calls `refresh` after events of the group, and when listening begins. */
 export function usePace(groupId: string, refresh: () => Promise<unknown>): void {
   const state = useRef({ dirty: false, busy: false, timer: undefined as ReturnType<typeof setTimeout> | undefined });
   const latest = useRef(refresh);
@@ -35,13 +35,7 @@ export function usePace(groupId: string, refresh: () => Promise<unknown>): void 
   useNews((news) => {
     if (news.partial || news.group_ids?.includes(groupId)) touch();
   });
-  const connection = useConnection();
-  const was = useRef(connection);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: only the way back to "live" counts
-  useEffect(() => {
-    if (connection === "live" && was.current === "broken") touch();
-    was.current = connection;
-  }, [connection]);
+  useListening(touch);
   useEffect(() => {
     const now = state.current;
     return () => clearTimeout(now.timer);

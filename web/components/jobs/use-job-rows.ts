@@ -3,7 +3,7 @@
 import { useCallback, useEffect, useRef, useState } from "react";
 import { client, type Schemas } from "@/lib/api/client";
 import { asProblem, isPassing } from "@/lib/api/problem";
-import { useConnection, useNews } from "@/lib/live";
+import { useListening, useNews } from "@/lib/live";
 import type { More } from "@/lib/paging";
 import type { JobQuery } from "./use-job-filters";
 
@@ -143,7 +143,7 @@ export function useJobRows(query: JobQuery): JobRows {
     for (const job of held.current.rows.jobs) touched.current.add(job.id);
     void freshen();
   }, [freshen]);
-  useAfterBreak(refresh);
+  useListening(refresh);
   const failed = state.error !== null && isPassing(asProblem(state.error));
   // biome-ignore lint/correctness/useExhaustiveDependencies: each failure waits anew, so that no two are asked at once
   useEffect(() => {
@@ -169,14 +169,4 @@ export function useJobRows(query: JobQuery): JobRows {
     more: { has: isThis && rows.next !== null, ...further, load: () => void load() },
     refresh,
   };
-}
-
-/** What happened while the stream was broken was not heard. */
-function useAfterBreak(refresh: () => void): void {
-  const connection = useConnection();
-  const broken = useRef(false);
-  useEffect(() => {
-    if (connection === "live" && broken.current) refresh();
-    broken.current = connection !== "live";
-  }, [connection, refresh]);
 }

@@ -239,7 +239,8 @@ async def chart(hub: Hub, span: Span) -> MarketChart:
 
     times = list(range(since, until, step))
     made = MarketChart(span=span, step_ms=step, at_ms=times, zones=await hub.store.read(load))
-    hub.charts[span] = now_ms, made
+    if made.zones:  # the first price is worth showing at once
+        hub.charts[span] = now_ms, made
     return made
 
 
