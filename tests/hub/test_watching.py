@@ -353,6 +353,14 @@ async def test_a_chart_is_shared_for_a_while(hub: HubDouble) -> None:
     assert json.dumps(first) != json.dumps(await got(hub.admin, "/market/chart", span="1h"))
 
 
+async def test_an_empty_chart_is_not_kept(hub: HubDouble) -> None:
+    assert (await got(hub.admin, "/market/chart", span="24h"))["zones"] == []
+    await hub.node(region="in")
+    await market.tick(hub.hub)
+    [zone] = (await got(hub.admin, "/market/chart", span="24h"))["zones"]
+    assert zone["region"] == "in"
+
+
 # two hubs
 
 
