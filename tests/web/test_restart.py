@@ -130,3 +130,15 @@ def test_a_page_whose_program_did_not_come_can_be_asked_for_again(
     page.unroute("**/_next/static/chunks/**")
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("heading", name="Leaderboard", level=1)).to_be_visible()
+
+
+def test_what_fails_again_and_again_says_so_and_comes_by_itself(
+    web: Web, submitter_page: Page, allow: Allow
+) -> None:
+    page = submitter_page
+    allow(page, "status of 500")
+    page.route("**/api/v1/market", lambda route: route.fulfill(status=500, body="{}"))
+    page.goto(f"{web.url}/market/")
+    expect(page.get_by_role("alert").get_by_role("button", name="Try again")).to_be_visible()
+    page.unroute("**/api/v1/market")
+    expect(page.get_by_label("Tier")).to_be_visible()

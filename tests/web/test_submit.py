@@ -18,7 +18,7 @@ from computepool.protocol.jobs import JobDetail
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import wait_until
 from tests.web.browsing import ROOT, axe, settled
-from tests.web.conftest import Allow, OpenPage, Web
+from tests.web.conftest import COOKIE, Allow, OpenPage, Web
 
 RUNNING = ("Hello", "Monte Carlo π", "Parameter sweep", "Picture", "Long job")
 SCRIPT = 'import sys\nprint("checkpoint of", sys.argv[1:])\n'
@@ -279,3 +279,45 @@ def test_files_go_up_in_parts_and_an_earlier_job_fills_the_form(
     again = pool.jobs.get(submit(page)).spec
     assert again.argv == ["--changed"]
     assert [file.name for file in again.inputs] == ["large.bin"]
+
+
+def test_what_was_written_is_asked_about_and_stays_with_its_author(web: Web, open_page: OpenPage) -> None:
+    page = open_page("submitter")
+    to_submit(web, page)
+    page.get_by_role("button", name="Command", exact=True).click()
+    page.get_by_label("Command", exact=True).fill("make everything --secret=1")
+    template(page, "Picture")
+    question = page.get_by_role("dialog", name="Replace what you wrote?")
+    question.get_by_role("button", name="Keep mine").click()
+    expect(page.get_by_label("Command", exact=True)).to_have_value("make everything --secret=1")
+
+    # Somebody else signs in on the same tab.
+    page.goto(f"{web.url}/signin/")
+    page.context.add_cookies([{"name": COOKIE, "value": web.key_of["admin"], "url": web.url}])
+    to_submit(web, page)
+    expect(page.get_by_role("textbox", name="Script")).to_be_visible()
+    assert "secret" not in page.content()
+
+
+def test_a_template_takes_the_place_of_an_earlier_job(web: Web, submitter_page: Page) -> None:
+    page = submitter_page
+    job = web.submitter.command(["echo", "once more"], name="filled from", wait=False)
+    to_submit(web, page, f"?again={job.job_id}")
+    expect(page.get_by_text("Filled in from filled from.")).to_be_visible()
+    template(page, "Picture")
+    page.get_by_role("dialog").get_by_role("button", name="Replace").click()
+    expect(page.get_by_role("textbox", name="Script")).to_have_value(re.compile("outputs"))
+    expect(page.get_by_text("Filled in from")).to_have_count(0)
+
+
+def test_more_runs_than_the_hub_takes_make_no_group(web: Web, submitter_page: Page) -> None:
+    page = submitter_page
+    before = len(web.submitter.groups.list(limit=100))
+    to_submit(web, page)
+    fill(page, "Name", Runs="5000")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    expect(page.get_by_text("From 1 to 1,000.")).to_be_visible()
+    fill(page, "Name", Runs="100000000")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    expect(page.get_by_text("From 1 to 1,000.")).to_be_visible()
+    assert len(web.submitter.groups.list(limit=100)) == before

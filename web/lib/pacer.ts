@@ -9,6 +9,8 @@ const MOST_MS = 30_000;
 
 /** For questions that the hub answers by adding up a whole history. */
 export const SLOW = { meta: { pauseMs: 12_000 } };
+/** For what is asked again by those who show it. */
+export const OWN_PACE = { ownPace: true };
 
 type Concerns = (key: readonly unknown[], words: Set<string>) => boolean;
 
@@ -38,7 +40,7 @@ export function pacer(queries: QueryClient, concerns: Concerns) {
   };
   const touch = (concerned: (query: Query) => boolean) => {
     for (const query of cache.getAll()) {
-      if (!concerned(query)) continue;
+      if (query.meta?.ownPace || !concerned(query)) continue;
       if (query.isActive()) due.add(query.queryHash);
       else query.invalidate(); // asked when somebody looks at it
     }

@@ -3,6 +3,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useRef } from "react";
 import { $api, type Schemas } from "./api/client";
+import { failing } from "./api/problem";
 import { ClockProvider } from "./clock";
 
 export type HubInfo = Schemas["HubInfo"];
@@ -27,7 +28,7 @@ export function SessionProvider({ children }: { children: React.ReactNode }) {
       value={{
         hub: query.data,
         account: query.data ? (query.data.account ?? null) : undefined,
-        error: query.error,
+        error: failing(query),
         retry: () => void query.refetch(),
       }}
     >

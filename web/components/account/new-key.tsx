@@ -3,7 +3,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { CheckField, SelectField, TextField } from "@/components/ui/field";
 import { Form } from "@/components/ui/form";
-import { $api, type Schemas } from "@/lib/api/client";
+import { $api, BASE_PATH, type Schemas } from "@/lib/api/client";
 import { useOnce } from "@/lib/once";
 import { useSession } from "@/lib/session";
 import { ShownOnce } from "./shown-once";
@@ -45,7 +45,7 @@ export function NewKey({ accountId, done }: { accountId?: string | undefined; do
       <ShownOnce
         secret={make.data.key}
         label="Key"
-        use={`COMPUTEPOOL_HUB=${window.location.origin} COMPUTEPOOL_KEY=… pool jobs`}
+        use={`COMPUTEPOOL_HUB=${window.location.origin}${BASE_PATH} COMPUTEPOOL_KEY=… pool jobs`}
         done={done}
       />
     );

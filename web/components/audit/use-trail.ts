@@ -5,6 +5,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useTimeRange } from "@/components/ui/time-range";
 import { $api, client } from "@/lib/api/client";
 import { useListening, useNews } from "@/lib/live";
+import { OWN_PACE } from "@/lib/pacer";
 import type { Pages } from "@/lib/paging";
 import { useParam } from "@/lib/use-params";
 import type { HubEvent } from "./event";
@@ -20,6 +21,7 @@ export const ACTION = /^[a-z_.]{1,64}$/;
 const FOUND = {
   pageParamName: "before",
   initialPageParam: null as number | null,
+  meta: OWN_PACE, // who has paused it is not disturbed
   getNextPageParam: (page: { next?: number | null }) => page.next ?? undefined,
 };
 
@@ -69,6 +71,12 @@ function firstOf({ pages, pageParams }: Pages): Pages {
   return { pages: pages.slice(0, 1), pageParams: pageParams.slice(0, 1) };
 }
 
+/** Only of those that are shown: a page that is open all day would know everybody in the end. */
+function namesOf(events: HubEvent[], names: Record<string, string>): Record<string, string> {
+  const shown = new Set(events.flatMap((event) => Object.values(event)));
+  return Object.fromEntries(Object.entries(names).filter(([id]) => shown.has(id)));
+}
+
 interface Fresh {
   events: HubEvent[];
   names: Record<string, string>;
@@ -100,11 +108,12 @@ function useFresh({ key, filters, from, paused, anew }: Since) {
     setFresh(NONE);
     cursor.current = undefined;
   }, [key]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: other filters may begin at the same event
   useEffect(() => {
     if (from === undefined || (cursor.current !== undefined && from <= cursor.current)) return;
     cursor.current = from;
     setFresh(NONE); // the first page has all of it now
-  }, [from]);
+  }, [key, from]);
 
   const look = useCallback(async () => {
     const after = cursor.current;
@@ -116,9 +125,10 @@ function useFresh({ key, filters, from, paused, anew }: Since) {
     if (data.events.length === PAGE) return latest.current.anew(); // too much to catch up with page by page
     cursor.current = data.cursor;
     setFresh((before) => {
-      const events = [...data.events.toReversed(), ...before.events];
-      const left = before.left + Math.max(0, events.length - FRESH_MAX);
-      return { events: events.slice(0, FRESH_MAX), names: { ...before.names, ...data.names }, left };
+      const all = [...data.events.toReversed(), ...before.events];
+      const events = all.slice(0, FRESH_MAX);
+      const left = before.left + all.length - events.length;
+      return { events, names: namesOf(events, { ...before.names, ...data.names }), left };
     });
   }, []);
   const soon = useCallback(() => {

@@ -2,14 +2,14 @@
 import { Layers, Search } from "lucide-react";
 import type { Route } from "next";
 import { useRouter } from "next/navigation";
-import { useEffect, useState } from "react";
 import { StateBadge } from "@/components/ui/badge";
 import { Card } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { type Column, DataTable } from "@/components/ui/data-table";
-import { SelectField, TextField } from "@/components/ui/field";
+import { SelectField } from "@/components/ui/field";
 import { Link } from "@/components/ui/link";
 import { Page } from "@/components/ui/page";
+import { ParamField } from "@/components/ui/param-field";
 import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
@@ -61,22 +61,9 @@ export function GroupList() {
 
 function Filters() {
   const [kind] = useParam("kind");
-  const [q] = useParam("q");
-  const [typed, setTyped] = useState(q);
-  useEffect(() => {
-    if (typed.trim() === q) return;
-    const timer = setTimeout(() => setParams({ q: typed.trim() }), 300);
-    return () => clearTimeout(timer);
-  }, [typed, q]);
   return (
     <div className="grid gap-3 sm:grid-cols-[minmax(0,22rem)_14rem]">
-      <TextField
-        label="Search"
-        type="search"
-        placeholder="A part of the name, or an id"
-        value={typed}
-        onChange={(event) => setTyped(event.target.value)}
-      />
+      <ParamField name="q" label="Search" type="search" placeholder="A part of the name, or an id" />
       <SelectField label="Kind" options={KINDS} value={kind} onChange={(event) => setParams({ kind: event.target.value })} />
     </div>
   );

@@ -12,6 +12,7 @@ import { Tabs } from "@/components/ui/tabs";
 import { useToast } from "@/components/ui/toast";
 import { Ago, Id } from "@/components/ui/values";
 import { $api, client, type Schemas } from "@/lib/api/client";
+import { failing } from "@/lib/api/problem";
 import { count, percent } from "@/lib/format";
 import { useParam } from "@/lib/use-params";
 import { groupState } from "./group-list";
@@ -34,7 +35,7 @@ export function GroupPage({ id }: { id: string }) {
   if (!group.data) {
     return (
       <Page title="Group" above={back}>
-        {group.error ? <Failure error={group.error} retry={() => void group.refetch()} /> : <Waiting />}
+        {failing(group) ? <Failure error={failing(group)} retry={() => void group.refetch()} /> : <Waiting />}
       </Page>
     );
   }

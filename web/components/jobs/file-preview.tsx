@@ -3,6 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { Failure, Skeleton } from "@/components/ui/states";
+import { failing } from "@/lib/api/problem";
 import { bytes } from "@/lib/format";
 import { csvRows, HEAD_BYTES, type Preview, previewOf } from "./artifacts";
 
@@ -18,11 +19,12 @@ export function FilePreview({ file }: { file: FileRef }) {
   const query = useQuery({
     queryKey: ["preview", file.digest],
     queryFn: ({ signal }) => previewOf(file, signal),
-    staleTime: Number.POSITIVE_INFINITY, // a digest always means the same bytes
+    staleTime: "static", // a digest always means the same bytes
     gcTime: 60_000,
   });
   if (query.data) return <Shown preview={query.data} file={file} />;
-  if (query.error) return <Failure error={query.error} retry={() => void query.refetch()} />;
+  const error = failing(query);
+  if (error) return <Failure error={error} retry={() => void query.refetch()} />;
   return <Skeleton className="h-24" />;
 }
 

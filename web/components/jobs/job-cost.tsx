@@ -123,12 +123,7 @@ function Sums({ cost }: { cost: Cost }) {
 
 /** Its bytes come as the hub signed them: nothing in between may write them anew. */
 function Receipt({ job }: { job: JobDetail }) {
-  const query = $api.useQuery(
-    "get",
-    "/jobs/{job_id}/receipt",
-    { params: { path: { job_id: job.id } } },
-    { staleTime: Number.POSITIVE_INFINITY },
-  );
+  const query = $api.useQuery("get", "/jobs/{job_id}/receipt", { params: { path: { job_id: job.id } } }, { staleTime: "static" });
   const name = `receipt-${job.id}.json`;
   return (
     <Card

@@ -2,7 +2,6 @@
 // The filters of the list of jobs. What is chosen is in the address.
 import { Search, X } from "lucide-react";
 import { useSearchParams } from "next/navigation";
-import { useEffect, useState } from "react";
 import { Badge } from "@/components/ui/badge";
 import { Button } from "@/components/ui/button";
 import { classes } from "@/components/ui/classes";
@@ -10,9 +9,8 @@ import { Segments } from "@/components/ui/segments";
 import { shortId } from "@/lib/format";
 import { useAccount } from "@/lib/session";
 import { setParams, useParam } from "@/lib/use-params";
+import { useTyped } from "@/lib/use-typed";
 import { FILTERS, KINDS, SPANS, STATES } from "./use-job-filters";
-
-const TYPING_MS = 300;
 
 export function JobFilterBar({ states, some }: { states: string[]; some: boolean }) {
   const account = useAccount();
@@ -77,13 +75,7 @@ function States({ chosen }: { chosen: string[] }) {
 /** Typed words go into the address when the typing stops. */
 function Words() {
   const [asked, ask] = useParam("q");
-  const [typed, setTyped] = useState(asked);
-  useEffect(() => setTyped(asked), [asked]);
-  useEffect(() => {
-    if (typed === asked) return;
-    const timer = setTimeout(() => ask(typed), TYPING_MS);
-    return () => clearTimeout(timer);
-  }, [typed, asked, ask]);
+  const [typed, setTyped] = useTyped(asked, ask);
   return (
     <div className="relative min-w-48 grow sm:max-w-xs">
       <Search size={16} aria-hidden="true" className="-translate-y-1/2 absolute top-1/2 left-3 text-muted" />

@@ -12,7 +12,8 @@ import { Page } from "@/components/ui/page";
 import { Empty, Failure, SkeletonRows } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { client } from "@/lib/api/client";
-import { count } from "@/lib/format";
+import { asProblem } from "@/lib/api/problem";
+import { count, counted } from "@/lib/format";
 import { useAccount, useRole } from "@/lib/session";
 import { setParams } from "@/lib/use-params";
 import { jobColumns } from "./job-columns";
@@ -90,12 +91,18 @@ function Selection({ rows, chosen, choose, refresh, more }: SelectionProps) {
   const say = useToast();
   const able = rows.filter((job) => job.can_cancel);
   const picked = able.filter((job) => chosen.has(job.id));
+  // Said beside the table: the dialog goes away with the last ticked row, also with one that ended by itself.
   const cancel = async () => {
     const refused = await cancelAll(picked.map((job) => job.id));
     choose(new Set());
     refresh();
-    if (refused.length > 0) throw refused[0];
-    say.done(picked.length === 1 ? "The job is cancelled." : `${count(picked.length)} jobs are cancelled.`);
+    if (refused.length === 0) {
+      say.done(picked.length === 1 ? "The job is cancelled." : `${count(picked.length)} jobs are cancelled.`);
+      return;
+    }
+    const why = asProblem(refused[0]);
+    const detail = `${count(refused.length)} of ${counted(picked.length, "job")} not cancelled. ${why.detail}`;
+    say.failed({ ...why, detail });
   };
   return (
     <div className="flex min-h-13 flex-wrap items-center gap-2 border-line border-b px-3 py-2 text-sm">
@@ -116,7 +123,7 @@ function Selection({ rows, chosen, choose, refresh, more }: SelectionProps) {
               Select none
             </Button>
             <Confirm
-              title={picked.length === 1 ? "Cancel this job?" : `Cancel ${count(picked.length)} jobs?`}
+              title={picked.length === 1 ? `Cancel ${picked[0]?.name || "this job"}?` : `Cancel ${count(picked.length)} jobs?`}
               action={picked.length === 1 ? "Cancel the job" : `Cancel ${count(picked.length)} jobs`}
               danger
               confirm={cancel}

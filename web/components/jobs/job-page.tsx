@@ -8,7 +8,7 @@ import { Page } from "@/components/ui/page";
 import { Empty, Failure } from "@/components/ui/states";
 import { Tabs } from "@/components/ui/tabs";
 import { $api, type Schemas } from "@/lib/api/client";
-import { asProblem } from "@/lib/api/problem";
+import { asProblem, failing } from "@/lib/api/problem";
 import { useParam } from "@/lib/use-params";
 import { JobActions } from "./job-actions";
 import { JobAttempts } from "./job-attempts";
@@ -39,7 +39,8 @@ export function JobPage({ id }: { id: string }) {
   );
   const job = query.data;
   if (job) return <Known job={job} />;
-  if (query.error) return <Unknown id={id} error={query.error} retry={() => void query.refetch()} />;
+  const error = failing(query);
+  if (error) return <Unknown id={id} error={error} retry={() => void query.refetch()} />;
   return <PageSkeleton />;
 }
 

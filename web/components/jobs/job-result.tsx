@@ -5,6 +5,7 @@ import { Card } from "@/components/ui/card";
 import { Code, Copy } from "@/components/ui/copy";
 import { Failure, Loaded, Notice, Skeleton } from "@/components/ui/states";
 import { $api, hubUrl } from "@/lib/api/client";
+import { failing } from "@/lib/api/problem";
 import { count } from "@/lib/format";
 import { readArtifact } from "./artifacts";
 import { Plain } from "./file-preview";
@@ -43,10 +44,11 @@ export function WrittenValue({ text, artifact, jobId }: { text: string | null; a
       return { text: await blob.text(), cut: blob.size >= READ_MAX };
     },
     enabled: artifact !== null,
-    staleTime: Number.POSITIVE_INFINITY,
+    staleTime: "static",
   });
   if (artifact === null) return text === null ? null : <Value encoded={text} jobId={jobId} />;
-  if (query.error) return <Failure error={query.error} retry={() => void query.refetch()} />;
+  const error = failing(query);
+  if (error) return <Failure error={error} retry={() => void query.refetch()} />;
   if (!query.data) return <Skeleton className="h-10" />;
   const save = (
     <a className="link" href={hubUrl(["artifacts", artifact])} download={`${jobId}-result.json`}>

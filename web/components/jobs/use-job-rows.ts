@@ -24,6 +24,7 @@ class Rows {
 
   /** `upper`: the page has what is older than this; null: the newest. What should be in it and is not, is gone. */
   take(page: JobPage, upper: string | null): void {
+    if (upper !== null && this.next !== null && upper < this.next) return; // of a part that is no longer in the list
     const lower = page.next ?? "";
     const newest = this.jobs[0]?.id;
     if (upper === null && newest !== undefined && lower > newest) {

@@ -5,6 +5,7 @@ import { Card } from "@/components/ui/card";
 import { Page } from "@/components/ui/page";
 import { Empty, Failure, Notice, Skeleton } from "@/components/ui/states";
 import { $api, type Schemas } from "@/lib/api/client";
+import { failing } from "@/lib/api/problem";
 import { DepthCard } from "./depth-card";
 import { PriceCard } from "./price-card";
 import { WhatToDo } from "./what-to-do";
@@ -21,7 +22,7 @@ export function MarketPage() {
   if (!market) {
     return (
       <Page title="Market">
-        {query.error ? <Failure error={query.error} retry={() => void query.refetch()} /> : <MarketSkeleton />}
+        {failing(query) ? <Failure error={failing(query)} retry={() => void query.refetch()} /> : <MarketSkeleton />}
       </Page>
     );
   }

@@ -4,6 +4,7 @@ import { Segments } from "@/components/ui/segments";
 import { Failure, Skeleton } from "@/components/ui/states";
 import { TimeChart, type TimeSeries } from "@/components/ui/time-chart";
 import { $api, type Schemas } from "@/lib/api/client";
+import { failing } from "@/lib/api/problem";
 import { credits, ppm } from "@/lib/format";
 import { useParam } from "@/lib/use-params";
 import { isSame, regionName, SPANS, type Span, type ZoneMarket, type ZoneSeries, zoneName } from "./zones";
@@ -47,8 +48,8 @@ export function PriceCard({ zone, zones, span, onSpan }: PriceProps) {
         </div>
         {query.data ? (
           <Charts chart={query.data} zone={zone} zones={zones} compare={held} />
-        ) : query.error ? (
-          <Failure error={query.error} retry={() => void query.refetch()} />
+        ) : failing(query) ? (
+          <Failure error={failing(query)} retry={() => void query.refetch()} />
         ) : (
           <div role="status" aria-label="Loading the prices" className="grid gap-4">
             <Skeleton className="h-72" />

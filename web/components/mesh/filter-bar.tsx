@@ -1,25 +1,16 @@
 "use client";
 import { X } from "lucide-react";
-import { useEffect, useState } from "react";
 import { Button } from "@/components/ui/button";
 import { SelectField, TextField } from "@/components/ui/field";
 import { count, counted } from "@/lib/format";
 import { setParams } from "@/lib/use-params";
+import { useTyped } from "@/lib/use-typed";
 import type { MeshNode } from "./families";
 import { choices, type Filter, NO_REGION } from "./use-filter";
 
-const TYPED_MS = 250;
-
 export function FilterBar({ nodes, shown, filter }: { nodes: MeshNode[]; shown: number; filter: Filter }) {
-  const [typed, setTyped] = useState(filter.words);
   const { words } = filter;
-  // The address may change by "back"; what is typed goes there a moment later.
-  useEffect(() => setTyped(words), [words]);
-  useEffect(() => {
-    if (typed === words) return;
-    const timer = setTimeout(() => setParams({ q: typed }), TYPED_MS);
-    return () => clearTimeout(timer);
-  }, [typed, words]);
+  const [typed, setTyped] = useTyped(words, (q) => setParams({ q }));
   const options = (all: string, of: (node: MeshNode) => string, none: string) => [
     { value: "", label: all },
     ...choices(nodes, of).map(([value, many]) => ({ value: value || NO_REGION, label: `${value || none} (${count(many)})` })),

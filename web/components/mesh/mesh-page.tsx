@@ -5,6 +5,7 @@ import { ButtonLink } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Page } from "@/components/ui/page";
 import { Empty, Failure, Skeleton, SkeletonRows } from "@/components/ui/states";
+import { failing } from "@/lib/api/problem";
 import { patiently } from "@/lib/patiently";
 import { Counters } from "./counters";
 import type { MeshNode } from "./families";
@@ -30,10 +31,11 @@ export function MeshPage() {
   const all = nodes.data?.nodes ?? NONE;
   const shown = useShown(all, filter);
   const open = (id: string) => router.push(`/nodes?id=${encodeURIComponent(id)}`);
-  if (!nodes.data && nodes.error) {
+  const error = failing(nodes);
+  if (!nodes.data && error) {
     return (
       <Page title="Mesh">
-        <Failure error={nodes.error} retry={() => void nodes.refetch()} />
+        <Failure error={error} retry={() => void nodes.refetch()} />
       </Page>
     );
   }

@@ -7,6 +7,7 @@ import { Link } from "@/components/ui/link";
 import { Empty, Failure, SkeletonRows } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
+import { failing } from "@/lib/api/problem";
 import { shortId } from "@/lib/format";
 import { PAGED, useRows } from "@/lib/paging";
 import { useRole } from "@/lib/session";
@@ -48,8 +49,8 @@ export function NodeEvidence({ node }: { node: NodeView }) {
             </Empty>
           }
         />
-      ) : query.error ? (
-        <Failure error={query.error} retry={() => void query.refetch()} />
+      ) : failing(query) ? (
+        <Failure error={failing(query)} retry={() => void query.refetch()} />
       ) : (
         <SkeletonRows rows={8} />
       )}

@@ -1,11 +1,9 @@
 "use client";
-import { useEffect, useState } from "react";
 import type { Option } from "@/components/ui/field";
-import { SelectField, TextField } from "@/components/ui/field";
+import { SelectField } from "@/components/ui/field";
+import { ParamField } from "@/components/ui/param-field";
 import { $api } from "@/lib/api/client";
 import { useParam } from "@/lib/use-params";
-
-const TYPED_MS = 300;
 
 export const STATES: Option[] = [
   { value: "", label: "Any state" },
@@ -26,7 +24,7 @@ export function NodeFilters() {
   const zones = $api.useQuery("get", "/market", undefined, { staleTime: 60_000 }).data?.zones ?? [];
   return (
     <div className="grid grid-cols-2 gap-3 px-5 pb-4 lg:grid-cols-[minmax(12rem,2fr)_repeat(3,minmax(8rem,1fr))]">
-      <SearchField />
+      <ParamField name="q" label="Search" type="search" placeholder="Name, owner or id" maxLength={200} />
       <SelectField label="State" value={state} onChange={(event) => setState(event.target.value)} options={STATES} />
       <SelectField
         label="Tier"
@@ -47,25 +45,4 @@ export function NodeFilters() {
 function choices(any: string, chosen: string, known: string[]): Option[] {
   const values = [...new Set([...known, chosen])].filter(Boolean).sort();
   return [{ value: "", label: any }, ...values.map((value) => ({ value, label: value }))];
-}
-
-function SearchField() {
-  const [q, setQ] = useParam("q");
-  const [typed, setTyped] = useState(q);
-  // Somebody who types is not asked about at every letter.
-  useEffect(() => {
-    if (typed === q) return;
-    const timer = setTimeout(() => setQ(typed), TYPED_MS);
-    return () => clearTimeout(timer);
-  }, [typed, q, setQ]);
-  return (
-    <TextField
-      label="Search"
-      type="search"
-      placeholder="Name, owner or id"
-      maxLength={200}
-      value={typed}
-      onChange={(event) => setTyped(event.target.value)}
-    />
-  );
 }

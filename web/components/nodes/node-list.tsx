@@ -13,6 +13,7 @@ import { Segments } from "@/components/ui/segments";
 import { Empty, Failure, SkeletonRows } from "@/components/ui/states";
 import { Ago, Money } from "@/components/ui/values";
 import { $api } from "@/lib/api/client";
+import { failing } from "@/lib/api/problem";
 import { PAGED, useRows } from "@/lib/paging";
 import { useRole } from "@/lib/session";
 import { setParams } from "@/lib/use-params";
@@ -90,7 +91,8 @@ function NodeTable({ mine }: { mine: boolean }) {
   );
   const { rows, more } = useRows(query, (page) => page.nodes);
   const columns = useMemo(() => COLUMNS.filter((column) => mine || column.key !== "floor"), [mine]);
-  if (query.error && !query.data) return <Failure error={query.error} retry={() => void query.refetch()} />;
+  const error = failing(query);
+  if (error && !query.data) return <Failure error={error} retry={() => void query.refetch()} />;
   const filtered = FILTERS.some((name) => params.get(name));
   if (query.data && rows.length === 0 && !filtered && !more.has) return mine ? <NoneOfMine /> : <NoneAtAll />;
   return (

@@ -1,10 +1,11 @@
 "use client";
 // The form is kept in this tab, so that a reload, a sign-in or a wrong click loses nothing.
 import { useEffect, useRef, useState } from "react";
+import { useAccount } from "@/lib/session";
 import { EMPTY, type Form } from "./form";
 import { TEMPLATES } from "./templates";
 
-const KEY = "computepool.submit";
+const KEY = "computepool.submit"; // and the account: what one wrote is not for the next who signs in here
 
 interface Draft {
   form: Form;
@@ -17,16 +18,17 @@ type Changes = Partial<Form> | ((before: Form) => Partial<Form>);
 const FIRST: Draft = { form: { ...EMPTY, ...TEMPLATES[0]?.form }, again: "", fetched: [] };
 
 export function useDraft() {
-  const [draft, setDraft] = useState<Draft>(stored);
+  const key = `${KEY}.${useAccount().id}`;
+  const [draft, setDraft] = useState<Draft>(() => stored(key));
   const over = useRef(false);
   useEffect(() => {
     if (over.current) return;
     try {
-      sessionStorage.setItem(KEY, JSON.stringify(draft));
+      sessionStorage.setItem(key, JSON.stringify(draft));
     } catch {
       // No room, or not allowed: then it lasts as long as the page.
     }
-  }, [draft]);
+  }, [key, draft]);
   return {
     ...draft,
     change: (changes: Changes) =>
@@ -39,7 +41,7 @@ export function useDraft() {
     forget: () => {
       over.current = true;
       try {
-        sessionStorage.removeItem(KEY);
+        sessionStorage.removeItem(key);
       } catch {
         // Nothing was kept.
       }
@@ -53,9 +55,9 @@ function isSame(name: string, before: Form, after: Partial<Form>): boolean {
   return digest(before) === digest(after);
 }
 
-function stored(): Draft {
+function stored(key: string): Draft {
   try {
-    const kept = JSON.parse(sessionStorage.getItem(KEY) ?? "null") as Partial<Draft> | null;
+    const kept = JSON.parse(sessionStorage.getItem(key) ?? "null") as Partial<Draft> | null;
     if (!kept?.form) return FIRST;
     return { form: { ...EMPTY, ...kept.form }, again: kept.again ?? "", fetched: kept.fetched ?? [] };
   } catch {

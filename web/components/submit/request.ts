@@ -1,10 +1,11 @@
 // The form as the hub takes it. Says only what cannot be read at all; what makes sense is the hub's affair.
 import type { Schemas } from "@/lib/api/client";
-import { parseCredits } from "@/lib/format";
+import { count, parseCredits } from "@/lib/format";
 import { parseMegabytes, parseSeconds } from "./amounts";
 import { type Errors, type FieldName, type Form, lines, listed } from "./form";
 import { splitWords } from "./shell-words";
 
+const RUNS_MAX = 1000; // items that the hub takes at once
 type JobSpec = Schemas["JobSpec"];
 export type Needs = Partial<Schemas["Needs"]>;
 export type Spec = Pick<JobSpec, "kind" | "name"> & Partial<Omit<JobSpec, "kind" | "name" | "needs">> & { needs?: Needs };
@@ -86,7 +87,15 @@ export function read(form: Form): Reading {
     compare: reader.text("compare"),
     after: reader.list("after"),
   });
-  return { spec, terms, runs: reader.whole("runs") ?? 1, errors: reader.errors };
+  return { spec, terms, runs: readRuns(reader), errors: reader.errors };
+}
+
+/** Said here, because a group would be made for what the hub then refuses. */
+function readRuns(reader: Reader): number {
+  const runs = reader.whole("runs") ?? 1;
+  if (runs >= 1 && runs <= RUNS_MAX) return runs;
+  reader.errors.runs = `From 1 to ${count(RUNS_MAX)}.`;
+  return 1;
 }
 
 function readWork(form: Form, reader: Reader): Pick<Spec, "kind" | "name" | "argv" | "source"> {

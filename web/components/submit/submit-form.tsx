@@ -5,6 +5,7 @@ import { Card } from "@/components/ui/card";
 import { Notice } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
 import { bytes, counted } from "@/lib/format";
+import { setParams } from "@/lib/use-params";
 import { useDraft } from "./draft";
 import { Machine, Place, Price, Surroundings, Time, Together, Trust } from "./fields";
 import { EMPTY, type Errors, type FieldName, type Form, fieldOf } from "./form";
@@ -14,6 +15,7 @@ import { read } from "./request";
 import { Section } from "./section";
 import { Snippets } from "./snippets";
 import { TemplateRow } from "./template-row";
+import type { Template } from "./templates";
 import { useAgain } from "./use-again";
 import { useQuote } from "./use-quote";
 import { useSubmission } from "./use-submission";
@@ -43,9 +45,13 @@ export function SubmitForm() {
   const element = useRef<HTMLFormElement>(null);
   useFirstError(element, submission.refusal);
 
+  const take = (template: Template) => {
+    draft.replace({ form: { ...EMPTY, ...template.form }, again: draft.again });
+    setParams({ again: "" }); // it is not that job any more
+  };
   const submit = () => {
     setTried(true);
-    if (!waits && Object.keys(reading.errors).length === 0) void submission.submit(form, reading);
+    if (!waits && !again.loading && Object.keys(reading.errors).length === 0) void submission.submit(form, reading);
     // What is wrong is shown by then.
     else setTimeout(() => element.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus());
   };
@@ -73,7 +79,7 @@ export function SubmitForm() {
     >
       <div className="grid min-w-0 gap-5">
         {again.notice}
-        <TemplateRow chosen={form} choose={(template) => draft.replace({ form: { ...EMPTY, ...template.form } })} />
+        <TemplateRow chosen={form} choose={take} />
         <Work {...section} />
         <Card flush>
           <Section title="Files" said={files(form.inputs)} wrong={Boolean(errors.inputs) || waits}>

@@ -3,13 +3,14 @@ import { useState } from "react";
 import { Button } from "@/components/ui/button";
 import { classes } from "@/components/ui/classes";
 import { Dialog } from "@/components/ui/dialog";
-import type { Form } from "./form";
+import { EMPTY, type Form } from "./form";
 import { TEMPLATES, type Template } from "./templates";
 
 /** Things to begin with. What was written is never thrown away without a question. */
 export function TemplateRow({ chosen, choose }: { chosen: Form; choose: (template: Template) => void }) {
   const [asked, setAsked] = useState<Template | null>(null);
-  const own = chosen.source.trim() !== "" && !TEMPLATES.some((template) => template.form.source === chosen.source);
+  const written = JSON.stringify({ ...chosen, kind: EMPTY.kind });
+  const own = [{}, ...TEMPLATES.map(({ form }) => form)].every((form) => JSON.stringify({ ...EMPTY, ...form }) !== written);
   return (
     <section aria-label="Templates" className="grid grid-cols-2 gap-2 sm:grid-cols-3 2xl:grid-cols-6">
       {TEMPLATES.map((template) => {

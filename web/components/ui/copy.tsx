@@ -2,32 +2,36 @@
 import { Check, Copy as CopyIcon } from "lucide-react";
 import { useState } from "react";
 import { classes } from "./classes";
+import { useToast } from "./toast";
 
 /** Copies where the browser allows it: a page over plain HTTP may only use the old way. */
 async function copy(text: string): Promise<void> {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const area = document.createElement("textarea");
   area.value = text;
-  document.body.append(area);
+  // A dialog takes the focus back from whatever is outside of it, and the selection with it.
+  (document.activeElement?.closest("[role=dialog]") ?? document.body).append(area);
   area.select();
-  document.execCommand("copy");
+  const copied = document.execCommand("copy");
   area.remove();
+  if (!copied) throw new Error("not copied");
 }
 
 export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
+  const say = useToast();
   const [done, setDone] = useState(false);
+  const copied = () => {
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
+  };
+  const failed = () => say.failed({ code: "copy", detail: "The browser did not copy it: select the text, and copy it by hand." });
   return (
     <button
       type="button"
       aria-label={done ? "Copied" : label}
       title={done ? "Copied" : label}
       className="inline-flex size-7 items-center justify-center rounded-md text-muted hover:bg-hover hover:text-ink"
-      onClick={() => {
-        void copy(text).then(() => {
-          setDone(true);
-          setTimeout(() => setDone(false), 1500);
-        });
-      }}
+      onClick={() => void copy(text).then(copied, failed)}
     >
       {done ? <Check size={15} aria-hidden="true" /> : <CopyIcon size={15} aria-hidden="true" />}
     </button>

@@ -79,6 +79,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
     estimateSize: () => rowHeight,
     overscan: 12,
   });
+  useAnchor(scroller, { rows, rowKey, rowHeight, order: sort?.by ?? "" });
   const isEmpty = rows.length === 0 && Boolean(empty) && !more?.loading;
   useTemplate(scroller, columns, isEmpty);
   const seen = virtual.getVirtualItems();
@@ -214,6 +215,33 @@ function SortButton<Row>({ column, sort }: { column: Column<Row>; sort: { by: st
       <Icon size={13} aria-hidden="true" className={classes("shrink-0", way === "none" && "opacity-50")} />
     </button>
   );
+}
+
+interface Anchored<Row> {
+  rows: Row[];
+  rowKey: (row: Row) => string;
+  rowHeight: number;
+  order: string;
+}
+
+/** Who has scrolled down goes on seeing the same rows when others come above them: a click must not hit another one. */
+function useAnchor<Row>(scroller: RefObject<HTMLDivElement | null>, { rows, rowKey, rowHeight, order }: Anchored<Row>): void {
+  const kept = useRef({ key: "", index: 0, order });
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only other rows move what is seen
+  useLayoutEffect(() => {
+    const { key, index, order: before } = kept.current;
+    const table = scroller.current;
+    const there = rows[index];
+    if (!table || table.scrollTop <= 0 || before !== order || (there !== undefined && rowKey(there) === key)) return;
+    const now = rows.findIndex((row) => rowKey(row) === key);
+    if (now >= 0) table.scrollTop += (now - index) * rowHeight;
+  }, [rows]);
+  // After every look: scrolling shows it anew.
+  useEffect(() => {
+    const index = Math.floor((scroller.current?.scrollTop ?? 0) / rowHeight);
+    const first = rows[index];
+    kept.current = { key: first === undefined ? "" : rowKey(first), index, order };
+  });
 }
 
 /** The grid's columns at this width of the table, as one custom property for every row. */

@@ -1,10 +1,9 @@
 "use client";
 // A filter that is typed: it goes into the address when the typing pauses, so that not every letter is a question to the hub.
-import { type ComponentProps, useEffect, useRef, useState } from "react";
+import type { ComponentProps } from "react";
 import { useParam } from "@/lib/use-params";
+import { useTyped } from "@/lib/use-typed";
 import { TextField } from "./field";
-
-const TYPING_MS = 350;
 
 type ParamFieldProps = Omit<ComponentProps<typeof TextField>, "value" | "onChange" | "error"> & {
   name: string;
@@ -14,18 +13,8 @@ type ParamFieldProps = Omit<ComponentProps<typeof TextField>, "value" | "onChang
 
 export function ParamField({ name, allowed, wrong, ...rest }: ParamFieldProps) {
   const [asked, ask] = useParam(name);
-  const [typed, setTyped] = useState(asked);
-  const latest = useRef({ asked, ask });
-  latest.current = { asked, ask };
-  const bad = typed !== "" && allowed !== undefined && !allowed.test(typed.trim());
-  // Somebody went back, or took all filters away.
-  useEffect(() => setTyped(asked), [asked]);
-  useEffect(() => {
-    const text = typed.trim();
-    if (bad || text === latest.current.asked) return;
-    const timer = setTimeout(() => latest.current.ask(text), TYPING_MS);
-    return () => clearTimeout(timer);
-  }, [typed, bad]);
+  const isWrong = (text: string) => text !== "" && allowed !== undefined && !allowed.test(text);
+  const [typed, setTyped] = useTyped(asked, ask, isWrong);
   return (
     <TextField
       spellCheck={false}
@@ -33,7 +22,7 @@ export function ParamField({ name, allowed, wrong, ...rest }: ParamFieldProps) {
       {...rest}
       value={typed}
       onChange={(event) => setTyped(event.target.value)}
-      error={bad && (wrong ?? "This is not what the hub knows here.")}
+      error={isWrong(typed.trim()) && (wrong ?? "This is not what the hub knows here.")}
     />
   );
 }

@@ -2,7 +2,7 @@
 // What a page shows while it has nothing to show: it loads, there is nothing yet, or something went wrong.
 import { CircleAlert, Inbox, type LucideIcon } from "lucide-react";
 import type { ReactNode } from "react";
-import { asProblem } from "@/lib/api/problem";
+import { asProblem, failing, type Trying } from "@/lib/api/problem";
 import { Button } from "./button";
 import { classes } from "./classes";
 
@@ -66,9 +66,8 @@ export function Notice({ tone = "info", children }: { tone?: "info" | "warn" | "
   );
 }
 
-interface Asked<T> {
+interface Asked<T> extends Trying {
   data: T | undefined;
-  error: unknown;
   refetch: () => unknown;
 }
 
@@ -83,6 +82,7 @@ export function Loaded<T>({
   children: (data: T) => ReactNode;
 }) {
   if (query.data !== undefined) return <>{children(query.data)}</>;
-  if (query.error) return <Failure error={query.error} retry={() => void query.refetch()} />;
+  const error = failing(query);
+  if (error) return <Failure error={error} retry={() => void query.refetch()} />;
   return <>{skeleton ?? <SkeletonRows />}</>;
 }

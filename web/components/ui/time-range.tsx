@@ -1,6 +1,6 @@
 "use client";
 // A span of time as a filter: the last day, week, month, or from one moment to another. It lives in the address.
-import { useMemo } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { setParams, useParam } from "@/lib/use-params";
 import { type Option, SelectField, TextField } from "./field";
 
@@ -59,17 +59,21 @@ export function TimeRangeField({ className }: { className?: string }) {
 }
 
 function MomentField({ label, ms, onChange }: { label: string; ms: number | undefined; onChange: (ms: string) => void }) {
-  return (
-    <TextField
-      label={label}
-      type="datetime-local"
-      value={ms === undefined ? "" : local(ms)}
-      onChange={(event) => {
-        const chosen = new Date(event.target.value).getTime();
-        onChange(Number.isNaN(chosen) ? "" : String(chosen));
-      }}
-    />
-  );
+  const [text, setText] = useState(ms === undefined ? "" : local(ms));
+  const sent = useRef(ms);
+  useEffect(() => {
+    if (ms === sent.current) return;
+    sent.current = ms;
+    setText(ms === undefined ? "" : local(ms));
+  }, [ms]);
+  const change = (value: string) => {
+    setText(value);
+    const chosen = new Date(value).getTime();
+    if (chosen < 0) return; // a year that is still being typed
+    sent.current = Number.isNaN(chosen) ? undefined : chosen;
+    onChange(Number.isNaN(chosen) ? "" : String(chosen));
+  };
+  return <TextField label={label} type="datetime-local" value={text} onChange={(event) => change(event.target.value)} />;
 }
 
 /** As the control wants it: the local time without a zone. */

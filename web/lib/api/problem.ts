@@ -34,6 +34,20 @@ export function isPassing(problem: Problem): boolean {
   return problem.status === 0 || problem.status === 429 || problem.status >= 500;
 }
 
+/** A question to the hub, which is asked again for as long as somebody looks. */
+export interface Trying {
+  error: unknown;
+  failureCount?: number;
+  failureReason?: unknown;
+}
+
+const PATIENCE = 3; // failures that pass for a restart of the hub
+
+/** What to show of a question without an answer: its refusal, or why it fails again and again. */
+export function failing({ error, failureCount = 0, failureReason }: Trying): unknown {
+  return error ?? (failureCount >= PATIENCE ? failureReason : null);
+}
+
 export function isSignedOut(error: unknown): boolean {
   return asProblem(error).status === 401;
 }

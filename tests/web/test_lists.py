@@ -1,0 +1,100 @@
+"""Long lists that live: nothing is left out of them, and a click hits what one sees."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from computepool.protocol.jobs import Item, JobSpec, Needs
+from tests.web.browsing import settled
+from tests.web.conftest import Allow, Web
+
+
+@pytest.fixture
+def crowd(web: Web) -> Iterator[str]:
+    """A group of jobs that nobody can take; they go with the test."""
+    group = web.submitter.groups.create("crowd")
+    yield group.id
+    web.submitter.groups.collector(group.id).cancel()
+
+
+def add(web: Web, group_id: str, name: str, count: int) -> None:
+    spec = JobSpec(kind="command", name=name, argv=["true"], needs=Needs(cores=1000))
+    web.submitter.jobs.submit(spec, items=[Item()] * count, group_id=group_id, max_price=0)
+
+
+def rows_of(page: Page) -> int:
+    return int(page.get_by_role("table", name="Jobs").get_attribute("aria-rowcount") or 0) - 1
+
+
+def to_the_end(page: Page, expected: int) -> None:
+    """Scrolls until the list has so many rows."""
+    page.wait_for_function(
+        """expected => {
+            const table = document.querySelector('[role=table][aria-label=Jobs]');
+            table.scrollTop = table.scrollHeight;
+            return Number(table.getAttribute('aria-rowcount')) - 1 >= expected;
+        }""",
+        arg=expected,
+        polling=100,
+    )
+
+
+def test_a_burst_leaves_no_hole_in_a_list_that_was_scrolled(
+    web: Web, submitter_page: Page, crowd: str
+) -> None:
+    page = submitter_page
+    add(web, crowd, "before", 300)
+    page.goto(f"{web.url}/jobs/?group={crowd}")
+    settled(page)
+    to_the_end(page, 300)
+    with page.expect_response(re.compile(r"/api/v1/jobs\?")):
+        add(web, crowd, "after", 1000)
+    to_the_end(page, 1300)
+    assert rows_of(page) == 1300
+
+
+def test_rows_stay_where_they_are_while_others_come(web: Web, submitter_page: Page, crowd: str) -> None:
+    page = submitter_page
+    add(web, crowd, "earlier", 80)
+    page.goto(f"{web.url}/jobs/?group={crowd}")
+    settled(page)
+    table = page.get_by_role("table", name="Jobs")
+    table.evaluate("table => { table.scrollTop = 58 * 40 }")
+    top = """table => [...table.querySelectorAll('a[href*="id=job_"]')]
+        .filter(link => link.getBoundingClientRect().top > table.getBoundingClientRect().top + 60)
+        .map(link => [link.getAttribute('href'), Math.round(link.getBoundingClientRect().top)])
+        .sort((one, other) => one[1] - other[1])[0]"""
+    page.wait_for_function(f"table => ({top})(table)", arg=table.element_handle())
+    expect(table.locator("[role=row][aria-rowindex='42']")).to_be_visible()
+    before = table.evaluate(top)
+    add(web, crowd, "later", 3)
+    expect(table).to_have_attribute("aria-rowcount", "84")
+    assert table.evaluate(top) == before
+
+
+def test_what_could_not_be_cancelled_is_said(
+    web: Web, submitter_page: Page, crowd: str, allow: Allow
+) -> None:
+    page = submitter_page
+    allow(page, "status of 503")
+    add(web, crowd, "stubborn", 2)
+    page.goto(f"{web.url}/jobs/?group={crowd}")
+    refused: list[str] = []
+
+    def refuse_one(route: Route) -> None:
+        if refused:
+            route.continue_()
+            return
+        refused.append(route.request.url)
+        problem = '{"type": "about:blank", "title": "Unavailable", "status": 503, "code": "unavailable", "detail": "Not now."}'
+        route.fulfill(status=503, body=problem, content_type="application/problem+json")
+
+    page.route(re.compile(r"/jobs/job_\w+/cancel$"), refuse_one)
+    page.get_by_role("button", name="Select 2 that can be cancelled").click()
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("button", name="Cancel 2 jobs").click()
+    expect(page.get_by_text("1 of 2 jobs not cancelled. Not now.")).to_be_visible()

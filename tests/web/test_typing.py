@@ -1,0 +1,89 @@
+"""What is typed stays as it was typed, and goes when it is taken away; what is copied is what was shown."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.web.browsing import settled
+from tests.web.conftest import OpenPage, Web
+
+#: As on a page over plain HTTP: browsers offer the clipboard to secure pages alone.
+_NO_CLIPBOARD = """
+window.__clipboard = navigator.clipboard;
+Object.defineProperty(navigator, 'clipboard', {value: undefined});
+"""
+
+
+@pytest.mark.parametrize("path", ["nodes/?tab=all", "groups/", "jobs/", "mesh"])
+def test_a_search_goes_when_the_filters_are_taken_away(web: Web, submitter_page: Page, path: str) -> None:
+    page = submitter_page
+    page.goto(f"{web.url}/{'' if path == 'mesh' else path}")
+    settled(page)
+    field = page.get_by_role("searchbox").first
+    field.fill("zzz")
+    expect(page).to_have_url(re.compile("q=zzz"))
+    page.evaluate("history.replaceState(null, '', location.pathname)")
+    expect(field).to_have_value("")
+    # It does not come back by itself: a later choice finds no word in the address.
+    field.fill("yyy")
+    expect(page).to_have_url(re.compile("q=yyy"))
+
+
+def test_words_may_be_typed_slowly(web: Web, admin_page: Page) -> None:
+    admin_page.goto(f"{web.url}/audit/")
+    settled(admin_page)
+    field = admin_page.get_by_label("Search")
+    field.press_sequentially("disk ")
+    expect(admin_page).to_have_url(re.compile("q=disk$"))
+    field.press_sequentially("full")
+    expect(field).to_have_value("disk full")
+    expect(admin_page).to_have_url(re.compile(r"q=disk(\+|%20)full"))
+
+
+def test_a_year_is_typed_digit_by_digit(web: Web, admin_page: Page) -> None:
+    admin_page.goto(f"{web.url}/audit/?time=between")
+    settled(admin_page)
+    field = admin_page.get_by_label("From", exact=True)
+    field.focus()
+    admin_page.keyboard.type("05012026")
+    admin_page.keyboard.press("Tab")
+    admin_page.keyboard.type("1030AM")
+    expect(field).to_have_value("2026-05-01T10:30")
+    expect(admin_page).to_have_url(re.compile(r"from=17\d{11}"))
+
+
+def test_events_are_heard_after_a_filter_came_and_went(web: Web, admin_page: Page) -> None:
+    page = admin_page
+    page.goto(f"{web.url}/audit/")
+    settled(page)
+    page.get_by_label("What happened").fill("account.")
+    expect(page).to_have_url(re.compile(r"action=account"))
+    settled(page)
+    page.get_by_role("button", name="Take all filters away").click()
+    expect(page).not_to_have_url(re.compile(r"action="))
+    settled(page)
+    web.admin.accounts.create("heard-afterwards")
+    table = page.get_by_role("table", name="Events")
+    expect(table.get_by_role("row", name="heard-afterwards").first).to_be_visible()
+
+
+def test_a_secret_is_copied_from_its_dialog_without_the_clipboard_of_secure_pages(
+    web: Web, open_page: OpenPage
+) -> None:
+    page = open_page("provider", clipboard=True)
+    page.add_init_script(_NO_CLIPBOARD)
+    page.goto(f"{web.url}/account/?tab=keys")
+    settled(page)
+    page.get_by_role("button", name="New key").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("copied")
+    dialog.get_by_role("button", name="Make the key").click()
+    key = dialog.get_by_label("Key", exact=True).inner_text().strip()
+    dialog.get_by_role("button", name="Copy key").click()
+    expect(dialog.get_by_role("button", name="Copied", exact=True)).to_be_visible()
+    assert page.evaluate("window.__clipboard.readText()") == key
+    dialog.get_by_role("button", name="I have copied it").click()
+    web.provider.keys.revoke(next(one.id for one in web.provider.keys.list() if one.name == "copied"))
