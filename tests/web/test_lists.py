@@ -12,6 +12,11 @@ from computepool.protocol.jobs import Item, JobSpec, Needs
 from tests.web.browsing import settled
 from tests.web.conftest import Allow, Web
 
+_HIDDEN = """hidden => {
+    Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
+    document.dispatchEvent(new Event('visibilitychange'));
+}"""
+
 
 @pytest.fixture
 def crowd(web: Web) -> Iterator[str]:
@@ -51,8 +56,23 @@ def test_a_burst_leaves_no_hole_in_a_list_that_was_scrolled(
     page.goto(f"{web.url}/jobs/?group={crowd}")
     settled(page)
     to_the_end(page, 300)
-    with page.expect_response(re.compile(r"/api/v1/jobs\?")):
-        add(web, crowd, "after", 1000)
+    page.evaluate(_HIDDEN, True)
+    add(web, crowd, "after", 1000)
+    # Back again, all of it is asked for at once, and the newest part is answered first.
+    held: list[Route] = []
+    older = re.compile(r"/api/v1/jobs\?.*after=")
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(older, hold)
+    with page.expect_response(lambda answer: "/api/v1/jobs?" in answer.url and "after=" not in answer.url):
+        page.evaluate(_HIDDEN, False)
+    expect(page.get_by_role("table", name="Jobs").get_by_text("after").first).to_be_visible()
+    assert held
+    for route in held:
+        route.continue_()
+    page.unroute(older)
     to_the_end(page, 1300)
     assert rows_of(page) == 1300
 
