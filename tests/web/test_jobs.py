@@ -223,7 +223,7 @@ def test_filters_survive_a_reload_and_states_are_live(
     page.reload()
     expect(table.get_by_role("link", name="filtered, waiting")).to_be_visible()
     expect(page.get_by_role("button", name="queued", exact=True)).to_have_attribute("aria-pressed", "true")
-    expect(page.get_by_label("Name, key or id of a job")).to_have_value("filtered, ")
+    expect(page.get_by_label("Name, key or id of a job")).to_have_value("filtered,")
     expect(page.get_by_label("Submitted")).to_have_value("24h")
     # Why it waits, in the list already; and what becomes of it, without a reload.
     row = table.get_by_role("row", name="filtered, waiting")

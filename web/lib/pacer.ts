@@ -65,7 +65,7 @@ export function pacer(queries: QueryClient, concerns: Concerns) {
     if (!ended) timer ??= setTimeout(round, GATHER_MS);
   };
   const everything = () => {
-    touch(() => true);
+    touch((query) => query.state.status !== "error"); // a refusal stands, and does not flicker
     soon();
   };
   return {
