@@ -33,7 +33,7 @@ export function eventColumns(names: Names, open: (event: HubEvent) => void): Col
     {
       key: "action",
       title: "What",
-      width: "minmax(9rem,12rem)",
+      width: "minmax(8.75rem,12rem)",
       cell: (event) => (
         <button type="button" onClick={() => open(event)} className="max-w-full truncate hover:underline">
           <Badge tone={tone(event.action)}>{event.action}</Badge>
@@ -43,7 +43,7 @@ export function eventColumns(names: Names, open: (event: HubEvent) => void): Col
     {
       key: "subject",
       title: "About",
-      width: "minmax(7rem,2fr)",
+      width: "minmax(5rem,2fr)",
       cell: (event) => {
         const id = subject(event);
         return id ? <span title={id}>{nameOf(id, names)}</span> : <span className="text-muted">the hub</span>;
@@ -64,6 +64,6 @@ export function eventColumns(names: Names, open: (event: HubEvent) => void): Col
       from: "sm",
       cell: (event) => <span title={event.actor}>{nameOf(event.actor, names)}</span>,
     },
-    { key: "when", title: "When", width: "7.5rem", right: true, cell: (event) => <Ago ms={event.at_ms} /> },
+    { key: "when", title: "When", width: "6.5rem", right: true, cell: (event) => <Ago ms={event.at_ms} /> },
   ];
 }
