@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 
 import httpx2
 import pytest
 
+from computepool.hub.store import jobs as job_rows
+from computepool.protocol import bundles
 from computepool.testing.hub import HubDouble
 from tests.hub.submitting import COMMAND, submit
 
@@ -116,6 +119,32 @@ async def test_items_that_travel_together_count_once_each_as_what_came_of_them(a
 
     await send_items(hub.admin, other, {"replaces": raised}, {"replaces": "job_nowhere"})
     assert (await hub.admin.get(f"/groups/{group}")).json()["total"] == 20
+
+
+async def test_a_result_of_several_answers_says_how_many_whatever_was_sent_again(any_hub: HubDouble) -> None:
+    hub = any_hub
+    node = await hub.node(cores=8)
+    group = await make_group(hub.admin)
+    several = base64.b64encode(bundles.pack([b"[1]", b"[2]", b"[3]"])).decode()
+    jobs = await send_items(
+        hub.admin, group, {"bundled": 3, "payload": several}, {"bundled": 3, "payload": "W1syXSx7fV0="}
+    )
+    answer = bundles.answer([bundles.returned("1"), bundles.raised("E: 2"), bundles.returned("3")])
+    for grant in await node.take(2):
+        await node.report(grant.attempt_id, result=answer, items_failed=1)
+    await send_items(hub.admin, group, {"replaces": jobs[0]})
+    results = (await hub.admin.get(f"/groups/{group}/results")).json()["results"]
+    items = (await hub.admin.get(f"/groups/{group}/items")).json()["items"]
+    for found in (results, items):
+        told = {one["job_id"]: (one["bundled"], one["carried"]) for one in found}
+        assert (told[jobs[0]], told[jobs[1]]) == ((2, 3), (3, 1))
+    again = await hub.admin.post(f"/jobs/{jobs[0]}/again", json={})
+    assert again.status_code == 201, again.text
+    row = await hub.hub.store.read(
+        lambda connection: job_rows.get_job_full(connection, again.json()["job_ids"][0])
+    )
+    assert row is not None
+    assert (row.bundled, row.carried) == (3, 3)
 
 
 async def test_the_states_of_all_items_come_page_by_page_jobs_first(any_hub: HubDouble) -> None:

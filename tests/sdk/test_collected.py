@@ -19,17 +19,44 @@ from computepool.sdk.groups import GroupApi
 BUNDLE = bundles.answer([bundles.returned(values.encode((1, b"x"))), bundles.raised("ValueError: bad")])
 #: A job of three items, by its own word, whose result answers something else.
 LIST = values.encode([7, 8])
-JOBS = (("job_1", 2, BUNDLE), ("job_2", 1, values.encode("alone")), ("job_3", 3, LIST))
+#: Job, items that count in it, answers in its result, those of its items that failed, its result.
+Kind = tuple[str, int, int | None, int, str]
+JOBS: tuple[Kind, ...] = (
+    ("job_1", 2, None, 1, BUNDLE),
+    ("job_2", 1, None, 0, values.encode("alone")),
+    ("job_3", 3, None, 0, LIST),
+)
+#: Items that raised were sent again: both of the first job, one of the second, all of the third; the last is a batch of
+#: two calls that returned pairs.
+AGAIN: tuple[Kind, ...] = (
+    (
+        "job_1",
+        1,
+        3,
+        0,
+        bundles.answer([bundles.raised("E: 1"), bundles.returned("7"), bundles.raised("E: 2")]),
+    ),
+    (
+        "job_2",
+        2,
+        3,
+        1,
+        bundles.answer([bundles.raised("E: 3"), bundles.returned("8"), bundles.raised("E: 4")]),
+    ),
+    ("job_3", 0, 2, 0, values.encode("no answer to two items")),
+    ("job_4", 1, 1, 0, "9"),
+    ("job_5", 2, 1, 0, values.encode([[0, 1], [0, 2]])),
+)
 
 
 class Kept(GroupApi):
     """What a hub would say of a group with these jobs."""
 
-    def __init__(self) -> None:
-        pass
+    def __init__(self, jobs: tuple[Kind, ...] = JOBS) -> None:
+        self.jobs = jobs
 
     def results(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
-        for seq, (job_id, bundled, text) in enumerate(JOBS):
+        for seq, (job_id, bundled, carried, _, text) in enumerate(self.jobs):
             yield JobResult(
                 seq=seq,
                 job_id=job_id,
@@ -37,12 +64,17 @@ class Kept(GroupApi):
                 reason=Reason.COMPLETED,
                 result=text,
                 bundled=bundled,
+                carried=carried,
             )
 
     def items(self, group_id: str, *, which: str = "all", after: str | None = None) -> Iterator[GroupItem]:
-        if which in ("all", "results"):
-            for job_id, bundled, text in JOBS:
-                yield GroupItem(job_id=job_id, state="succeeded", result=text, bundled=bundled)
+        for job_id, bundled, carried, failed, text in self.jobs:
+            wanted = {"all": True, "results": bundled > failed, "failures": failed > 0}
+            if wanted[which]:
+                item = GroupItem(
+                    job_id=job_id, state="succeeded", result=text, bundled=bundled, carried=carried
+                )
+                yield item.model_copy(update={"items_failed": failed})
 
     def summary(self, group_id: str) -> GroupSummary:
         nothing: Any = ItemPage(items=[])
@@ -76,3 +108,21 @@ def test_a_fetched_group_has_a_line_for_each_item(tmp_path: Path) -> None:
     ]
     assert values.decode(lines[0]["result"]) == (1, b"x")
     assert (lines[1]["error"], "result" in lines[1]) == ("ValueError: bad", False)
+
+
+def test_items_that_were_sent_again_are_those_of_their_new_jobs(tmp_path: Path) -> None:
+    collector = Collector(Kept(AGAIN), "grp_1")
+    pairs = ("job_5", [[0, 1], [0, 2]])
+    assert list(collector.values()) == [("job_1/1", 7), ("job_2/1", 8), ("job_4", 9), pairs]
+    names = ["job_1/1", "job_2/1", "job_2/2", "job_4", "job_5"]
+    assert [item.key or item.job_id for item in collector.items()] == names
+    assert [item.key or item.job_id for item in collector.items("results")] == [
+        name for name in names if name != "job_2/2"
+    ]
+    assert [(item.key, item.error) for item in collector.items("failures")] == [("job_2/2", "E: 4")]
+
+    fetch_group(SimpleNamespace(groups=Kept(AGAIN)), "grp_1", tmp_path)  # type: ignore[arg-type]
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert [(line["job_id"], line.get("item")) for line in lines] == [
+        ("job_1", 1), ("job_2", 1), ("job_2", 2), ("job_4", None), ("job_5", None),
+    ]  # fmt: skip

@@ -142,6 +142,7 @@ class GroupItem(Reply):
     state: str  #: a job's state, or expected, succeeded, failed
     sentence: str = ""  #: why it is so
     bundled: int = 1  #: items that count here; those that were sent again count in their new jobs
+    carried: int | None = None  #: answers in its result, of each item one; null: as `bundled`
     items_failed: int = 0  #: of these, in a job that succeeded
     meta: dict[str, MetaValue] | None = None
     duplicates: int = 0

@@ -403,7 +403,8 @@ class JobResult(Reply):
     result: str | None = None  #: an encoded value (see values.py), or null
     result_artifact: str | None = None
     outputs: list[OutputFile] = []
-    bundled: int = 1  #: how many items of its group the job did
+    bundled: int = 1  #: items that count here; those that were sent again count in their new jobs
+    carried: int | None = None  #: answers in its result, of each item one; null: as `bundled`
     ran_ms: int | None = None  #: how long the run that counts took, by the node's word
 
 

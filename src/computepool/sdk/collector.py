@@ -168,20 +168,15 @@ class Collector:
         """Everything the group is about: all, results, failures or waiting. Of a job of several items each by itself,
         unless their result is an artifact; `values` reads that, too."""
         for item in self._api.items(self.group_id, which=which):
-            yield from (part for part in _each(item) if which != "results" or part.state != "failed")
-        if which == "failures":
-            # To the hub a job is done when all its items are over, also those that raised.
-            done = self._api.items(self.group_id, which="results")
-            yield from (part for item in done for part in _each(item) if part.state == "failed")
+            for index, part in apart(item):
+                if index is None:
+                    yield part
+                # A job with items of both kinds is in both lists.
+                elif which == "all" or (part.state == "failed") == (which == "failures"):
+                    yield part.model_copy(update={"key": f"{item.key or item.job_id}/{index}"})
 
     def cancel(self) -> GroupView:
         return self._api.cancel(self.group_id)
-
-
-def _each(item: GroupItem) -> Iterator[GroupItem]:
-    for index, part in apart(item):
-        name = item.key or item.job_id
-        yield part if index is None else part.model_copy(update={"key": f"{name}/{index}"})
 
 
 def _success(key: str, result: object) -> KeyReport:

@@ -23,6 +23,7 @@ from computepool.protocol.groups import (
 )
 from computepool.protocol.jobs import JobResult
 from computepool.protocol.sealing import RESULT, About
+from computepool.protocol.unbundling import answers
 from computepool.sdk.artifacts import ArtifactApi
 from computepool.sdk.collector import Collector
 from computepool.sdk.errors import NotFound, ResultUnreadable
@@ -113,12 +114,14 @@ class GroupApi:
 
     def read_each(self, result: JobResult) -> Iterator[tuple[int | None, Any]]:
         """The same, of each item that succeeded where the job did several, with its number in the job."""
+        if result.bundled == 0:
+            return  # all its items were sent again
         text = self._text(result)
-        parts = None if text is None or result.bundled == 1 else bundles.each(text, result.bundled)
+        parts = None if text is None else answers(text, result)
         if parts is None:
             yield None, self._decoded(text, result)
             return
-        for index, (kind, part) in enumerate(parts):
+        for index, kind, part in parts:
             if kind == bundles.VALUE:
                 yield index, self._decoded(part, result)
 

@@ -2898,6 +2898,8 @@ export interface components {
              * @default 1
              */
             bundled: number;
+            /** Carried */
+            carried?: number | null;
             /**
              * Items Failed
              * @default 0
@@ -3581,6 +3583,8 @@ export interface components {
              * @default 1
              */
             bundled: number;
+            /** Carried */
+            carried?: number | null;
             /** Ran Ms */
             ran_ms?: number | null;
         };

@@ -40,7 +40,7 @@ async def request_for(hub: Hub, principal: Principal, job_id: str, *, asked: Aga
                 key=row.key,
                 payload=row.payload,
                 payload_artifact=row.payload_artifact,
-                bundled=max(1, row.bundled),
+                bundled=max(1, row.bundled, row.carried or 1),
             )
         ],
         priority=row.priority,

@@ -40,6 +40,7 @@ from computepool.hub.store import checkpoints as checkpoint_rows
 from computepool.hub.store import dependencies, names
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
+from computepool.protocol import bundles
 from computepool.protocol.checkpoints import CheckpointDetail
 from computepool.protocol.filters import JobFilter
 from computepool.protocol.jobs import (
@@ -208,6 +209,7 @@ class _Submission:
                 "payload": item.payload,
                 "payload_artifact": item.payload_artifact,
                 "bundled": item.bundled,
+                "carried": item.bundled if bundles.is_packed(item.payload) else 1,
                 "hold_earned": earned[index],
             }
             for index, (job_id, item) in enumerate(zip(self.job_ids, request.items, strict=True))

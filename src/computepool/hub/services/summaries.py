@@ -151,6 +151,7 @@ def _job_items(connection: Connection, rows: list[AnyRow]) -> list[GroupItem]:
             state=row.state,
             sentence=views.status(row, node=names.get(row.node_id)),
             bundled=row.bundled,
+            carried=row.carried,
             items_failed=row.items_failed,
             meta=_meta(row),
             duplicates=row.duplicates or 0,

@@ -219,6 +219,7 @@ def job_result(row: AnyRow, *, seq: int, outputs: Mapping[str, Sequence[AnyRow]]
         result_artifact=row.result_artifact,
         outputs=output_files(outputs.get(row.id, ())),
         bundled=row.bundled,
+        carried=row.carried,
         ran_ms=None if row.started_at_ms is None else max(0, row.finished_at_ms - row.started_at_ms),
     )
 

@@ -159,6 +159,7 @@ _RESULTS = (
         jobs.c.result,
         jobs.c.result_artifact,
         jobs.c.bundled,
+        jobs.c.carried,
         jobs.c.started_at_ms,
         jobs.c.finished_at_ms,
     )

@@ -325,7 +325,8 @@ jobs = Table(
     Column("pinned", FreeText, nullable=False, server_default=text("''")),  # the host it moves to: name or id
     Column("moves", Integer, nullable=False, server_default="0"),
     Column("watched", Boolean, nullable=False, server_default=text("false")),  # its group is: see there
-    Column("bundled", Integer, nullable=False, server_default="1"),  # how many items of its group it does
+    Column("bundled", Integer, nullable=False, server_default="1"),  # items of its group that count here
+    Column("carried", Integer),  # answers in its result, of each item one; empty: by a hub that kept no count
     Column("items_failed", Integer, nullable=False, server_default="0"),  # of them, where it succeeded
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
