@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,6 +26,7 @@ from computepool.agent.sandbox.scratch import remove_tree
 from computepool.core.errors import (
     BadRequest,
     ComputePoolError,
+    Conflict,
     NotFound,
     RateLimited,
     Unauthenticated,
@@ -35,6 +37,7 @@ from computepool.protocol.base import TEXT_MAX
 from computepool.protocol.groups import (
     DIGESTS_MAX,
     PATH_MAX,
+    ArrivalReply,
     ArrivalRequest,
     GroupItem,
     HomecomingView,
@@ -47,6 +50,8 @@ _log = logging.getLogger(__name__)
 HOME = "home"
 _COMING = ".coming"
 _PARTS = ".parts"
+#: Groups name folders here, and patterns that find them.
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PASSING = (Unavailable, RateLimited, Unauthenticated)
 _TRIES = 6
 #: Files that are asked for in one go; how many of them really at once is a limit of its own.
@@ -75,7 +80,7 @@ class Homecoming:
 
     def want(self, group_ids: Iterable[str]) -> None:
         """What the hub says waits for this node: nothing else does any more."""
-        wanted = set(group_ids)
+        wanted = {group_id for group_id in group_ids if _ID.fullmatch(group_id)}
         for group_id, task in list(self._tasks.items()):
             if task.done():
                 del self._tasks[group_id]
@@ -130,13 +135,7 @@ class Homecoming:
             raise NotFound("The group is not this node's owner's.")
         try:
             folder = homefolder.group_folder(view.summary.name, group_id, view.round)
-            arrival = await asyncio.to_thread(self._known, folder, view.round)
-            if arrival is None:
-                arrival = await self._pull(group_id, view, folder)
-            # Told as it is now: the folder may have been moved since it was written.
-            place = str((self._home / folder).resolve()).encode(errors="replace").decode()
-            path = place if len(place) <= PATH_MAX else None
-            reply = await self._client.arrived(group_id, arrival.model_copy(update={"path": path}))
+            arrival, reply = await self._here_or_fetched(group_id, view, folder)
         except (*_PASSING, NotFound):
             raise  # it is the hub that is away, or that does not want it any more: it knows
         except (ComputePoolError, OSError, ValueError, NoRoom) as error:
@@ -149,6 +148,25 @@ class Homecoming:
                 arrival.files,
                 self._home / folder,
             )
+
+    async def _here_or_fetched(
+        self, group_id: str, view: HomecomingView, folder: str
+    ) -> tuple[ArrivalRequest, ArrivalReply]:
+        """What is here is put aside where the hub has more than that: less than there is must not go by its name."""
+        known = await asyncio.to_thread(self._known, folder, view.round)
+        if known is not None:
+            try:
+                return known, await self._arrived(group_id, known, folder)
+            except Conflict as refused:
+                await asyncio.to_thread(self._put_aside, folder, refused.detail)
+        arrival = await self._pull(view, folder)
+        return arrival, await self._arrived(group_id, arrival, folder)
+
+    async def _arrived(self, group_id: str, arrival: ArrivalRequest, folder: str) -> ArrivalReply:
+        # Told as it is now: the folder may have been moved since it was written.
+        place = str((self._home / folder).resolve()).encode(errors="replace").decode()
+        path = place if len(place) <= PATH_MAX else None
+        return await self._client.arrived(group_id, arrival.model_copy(update={"path": path}))
 
     async def _told(self, group_id: str, round_: int, error: Exception) -> Unavailable:
         """People at the hub see why, in one sentence; here it is tried again later."""
@@ -169,22 +187,27 @@ class Homecoming:
                 return arrival
         except (OSError, ValueError):
             pass
+        self._put_aside(folder, "it is not as it was")
+        return None
+
+    def _put_aside(self, folder: str, why: str) -> None:
+        place = self._home / folder
         number = 1
         while os.path.lexists(aside := place.with_name(f"{place.name}.before-{number}")):
             number += 1
         place.rename(aside)
-        _log.warning("%s is not as it was; it is now %s", place, aside.name)
-        return None
+        _log.warning("%s is now %s: %s", place, aside.name, why)
 
-    async def _pull(self, group_id: str, view: HomecomingView, folder: str) -> ArrivalRequest:
+    async def _pull(self, view: HomecomingView, folder: str) -> ArrivalRequest:
         pull = _Pull(
             self._client,
-            self._home / _COMING / f"{group_id}+{view.round}",
+            self._home / _COMING / f"{view.summary.id}+{view.round}",
+            view=view,
             slots=self._slots,
             clock=self._clock,
             limits=self._limits,
         )
-        arrival = await pull.run(group_id, view, folder=f"{HOME}/{folder}")
+        arrival = await pull.run(folder=f"{HOME}/{folder}")
         await asyncio.to_thread(_publish, pull.folder, self._home / folder)
         return arrival
 
@@ -193,10 +216,18 @@ class _Pull:
     """One try to fetch one group, into a folder that may have a part of it already."""
 
     def __init__(
-        self, client: HubClient, folder: Path, *, slots: asyncio.Semaphore, clock: Clock, limits: AgentLimits
+        self,
+        client: HubClient,
+        folder: Path,
+        *,
+        view: HomecomingView,
+        slots: asyncio.Semaphore,
+        clock: Clock,
+        limits: AgentLimits,
     ) -> None:
         self.folder = folder
         self._client = client
+        self._view = view
         self._slots = slots
         self._clock = clock
         self._limits = limits
@@ -207,13 +238,23 @@ class _Pull:
         self._missing: set[str] = set()  #: that the hub does not have any more
         self.items = 0
 
-    async def run(self, group_id: str, view: HomecomingView, *, folder: str) -> ArrivalRequest:
+    async def run(self, *, folder: str) -> ArrivalRequest:
         await asyncio.to_thread(self._prepare)
         have = await asyncio.to_thread(_bytes_in, self.folder)
-        self._check_room(view.bytes - have)
-        (self.folder / SUMMARY).write_text(view.summary.model_dump_json(indent=2) + "\n")
-        await self._pages(group_id)
-        return await asyncio.to_thread(self._conclude, view.round, folder)
+        self._check_room(self._view.bytes - have)
+        (self.folder / SUMMARY).write_text(self._view.summary.model_dump_json(indent=2) + "\n")
+        await self._pages(self._view.summary.id)
+        wanted, here = (await self._still_waits()).files, len(self._at.keys() - self._missing)
+        if here < wanted:
+            raise Conflict(f"{wanted - here} of {wanted} files cannot be read at the hub now.")
+        return await asyncio.to_thread(self._conclude, self._view.round, folder)
+
+    async def _still_waits(self) -> HomecomingView:
+        """Of a group that does not wait for this node any more, every file looks as if it were gone."""
+        now = await self._client.homecoming(self._view.summary.id)
+        if now.round != self._view.round:
+            raise Unavailable("the group was completed once more meanwhile")
+        return now
 
     def _prepare(self) -> None:
         """Others on this machine, jobs among them, may not look."""
@@ -239,11 +280,12 @@ class _Pull:
                 if after is None:
                     break
             lines.flush()
-            os.fsync(lines.fileno())
+            await asyncio.to_thread(os.fsync, lines.fileno())
 
     async def _take(self, items: list[GroupItem], lines: IO[str]) -> None:
         plans = [(item, homefolder.plan(item)) for item in items]
         files_of_all = [file for _, files in plans for file in files]
+        missing = len(self._missing)
         for start in range(0, len(files_of_all), _TOGETHER):
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -251,6 +293,8 @@ class _Pull:
                         tasks.create_task(self._place(file))
             except ExceptionGroup as group:
                 raise group.exceptions[0] from None  # the others are the same, or were broken off by it
+        if len(self._missing) > missing:
+            await self._still_waits()
         for item, files in plans:
             places = [
                 {"name": file.name, "path": file.path, "sha256": file.digest}
@@ -270,8 +314,8 @@ class _Pull:
         """The bytes once from the hub; the same ones again, for another place, from here."""
         target = self.folder.joinpath(*file.path.split("/"))
         async with self._first.setdefault(file.digest, asyncio.Lock()), self._slots:
-            if target.is_file() and not target.is_symlink():
-                self._have(file, target)  # it got its name after it was verified
+            if await asyncio.to_thread(_is_here, target, file.digest):
+                self._have(file, target)
                 return
             if (known := self._at.get(file.digest)) is not None:
                 self._check_room(self._sizes[file.digest])
@@ -320,7 +364,7 @@ class _Pull:
                 async for chunk in chunks:
                     file.write(chunk)
                 file.flush()
-                os.fsync(file.fileno())
+                await asyncio.to_thread(os.fsync, file.fileno())
 
     def _conclude(self, round_: int, folder: str) -> ArrivalRequest:
         """The list of all that is here, and what the hub is told of it."""
@@ -380,9 +424,14 @@ def _is_whole(folder: Path, manifest: str) -> bool:
     for line in text.decode().removesuffix("\n").split("\n"):
         digest, _, path = line.partition("  ")
         file = folder.joinpath(*path.split("/"))
-        if file.is_symlink() or not file.is_file() or _sha256(file) != digest:
+        if not _is_here(file, digest):
             return False
     return True
+
+
+def _is_here(path: Path, digest: str) -> bool:
+    """These bytes, and not others that an earlier try put there: a place may depend on what else there is."""
+    return path.is_file() and not path.is_symlink() and _sha256(path) == digest
 
 
 def _sha256(path: Path) -> str:
