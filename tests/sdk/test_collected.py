@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from computepool import Pool
 from computepool.core.jobs import JobState, Reason
-from computepool.protocol import bundles, values
+from computepool.protocol import bundles, sealing, values
 from computepool.protocol.groups import GroupItem, GroupSummary, ItemPage, LocationView
-from computepool.protocol.jobs import JobResult
+from computepool.protocol.jobs import JobResult, OutputFile
+from computepool.protocol.sealing import OUTPUT, About
+from computepool.sdk import sealing as keys
 from computepool.sdk.collector import Collector
 from computepool.sdk.fetching import fetch_group
 from computepool.sdk.groups import GroupApi
+from tests.sdk.fake_hub import FakeHub
 
 BUNDLE = bundles.answer([bundles.returned(values.encode((1, b"x"))), bundles.raised("ValueError: bad")])
 #: A job of three items, by its own word, whose result answers something else.
@@ -108,6 +113,45 @@ def test_a_fetched_group_has_a_line_for_each_item(tmp_path: Path) -> None:
     ]
     assert values.decode(lines[0]["result"]) == (1, b"x")
     assert (lines[1]["error"], "result" in lines[1]) == ("ValueError: bad", False)
+
+
+def test_a_sealed_file_is_opened_once_and_the_manifest_tells_what_lies_there(
+    hub: FakeHub, pool: Pool, tmp_path: Path
+) -> None:
+    public = sealing.public_bytes(keys.init().public)
+    secret = sealing.seal_bytes(b"secret", to=public, about=About("job_1", OUTPUT, "a.bin"))
+    files = [pool.artifacts.put_bytes(secret, name="a.bin"), pool.artifacts.put_bytes(b"plain", name="b.bin")]
+
+    class Sealed(Kept):
+        def items(
+            self, group_id: str, *, which: str = "all", after: str | None = None
+        ) -> Iterator[GroupItem]:
+            outputs = [OutputFile(name=file.name, digest=file.digest, size=file.size) for file in files]
+            yield GroupItem(job_id="job_1", state="succeeded", outputs=outputs)
+
+    there: Any = SimpleNamespace(groups=Sealed(), artifacts=pool.artifacts)
+    folder = tmp_path / "group"
+    for _ in range(2):
+        fetched = fetch_group(there, "grp_1", folder)
+        assert (fetched.files, fetched.bytes) == (2, 11)
+        assert (folder / "files" / "job_1" / "a.bin").read_bytes() == b"secret"
+        manifest = dict(
+            reversed(line.split("  ", 1)) for line in (folder / "manifest.txt").read_text().splitlines()
+        )
+        assert len(manifest) == 4
+        for path, digest in manifest.items():
+            assert hashlib.sha256((folder / path).read_bytes()).hexdigest() == digest
+        [line] = map(json.loads, (folder / "results.jsonl").read_text().splitlines())
+        assert [(file["sha256"], file.get("sealed")) for file in line["files"]] == [
+            (hashlib.sha256(b"secret").hexdigest(), files[0].digest),
+            (files[1].digest, None),
+        ]
+    assert hub.count("GET", f"/artifacts/{files[0].digest}") == 2, (
+        "asked for when it was sent, and fetched once"
+    )
+    (folder / "files" / "job_1" / "a.bin").write_bytes(b"edited")
+    fetch_group(there, "grp_1", folder)
+    assert (folder / "files" / "job_1" / "a.bin").read_bytes() == b"secret"
 
 
 def test_items_that_were_sent_again_are_those_of_their_new_jobs(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A whole group into a folder on this machine: for people without a home node. What is there already is not fetched again.
 
-The folder is laid out as a home node's is (protocol/homefolder.py). Its manifest is written last.
+The folder is laid out as a home node's is (protocol/homefolder.py), but for files that are sealed to a key of the
+person's: these are opened. Its manifest, which tells what lies there, is written last.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from computepool.protocol.homefolder import MANIFEST, RESULTS, SUMMARY, Placed
 from computepool.protocol.sealing import About
 from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.options import PathLike
+
+#: What the files were sealed as that are opened here: a line for each, with the SHA-256 of both.
+_OPENED = ".opened"
 
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
@@ -46,10 +50,11 @@ def fetch_group(
     target.mkdir(parents=True, exist_ok=True)
     (target / SUMMARY).write_text(summary.model_dump_json(indent=2) + "\n", encoding="utf-8")
     manifest: list[tuple[str, str]] = []
+    opened = _opened_before(target)
     part = target / f".{RESULTS}.part"
     with part.open("w", encoding="utf-8") as lines:
         for item in pool.groups.items(group_id):
-            places = _fetch_files(pool, item, fetched=fetched, manifest=manifest)
+            places = _fetch_files(pool, item, fetched=fetched, manifest=manifest, opened=opened)
             for line in homefolder.lines(item, places):
                 lines.write(json.dumps(line) + "\n")
                 fetched.items += 1
@@ -76,31 +81,52 @@ def _check_folder(folder: Path, group_id: str) -> None:
             raise BadRequest(f"{folder} has another group, {other}; choose another folder.")
 
 
+def _opened_before(folder: Path) -> dict[str, str]:
+    try:
+        lines = (folder / _OPENED).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return {}
+    return {sealed: plain for sealed, _, plain in (line.partition("  ") for line in lines)}
+
+
 def _fetch_files(
-    pool: Pool, item: GroupItem, *, fetched: Fetched, manifest: list[tuple[str, str]]
+    pool: Pool,
+    item: GroupItem,
+    *,
+    fetched: Fetched,
+    manifest: list[tuple[str, str]],
+    opened: dict[str, str],
 ) -> list[dict[str, Any]]:
     places = []
     for file in homefolder.plan(item):
         place: dict[str, Any] = {"name": file.name, "path": file.path, "sha256": file.digest}
+        target = fetched.folder.joinpath(*file.path.split("/"))
+        wanted = opened.get(file.digest, file.digest)
         try:
-            size = _fetch_file(pool, fetched.folder, file, job_id=item.job_id or "")
+            if target.is_symlink() or not target.is_file() or _sha256(target) != wanted:
+                wanted = _fetch_file(pool, file, target, job_id=item.job_id or "")
         except NotFound:
             fetched.missing.append(file.digest)
             places.append(place | {"missing": True})
             continue
+        if wanted != file.digest:
+            place |= {"sha256": wanted, "sealed": file.digest}
+            if opened.get(file.digest) != wanted:
+                opened[file.digest] = wanted
+                with (fetched.folder / _OPENED).open("a", encoding="utf-8") as lines:
+                    lines.write(f"{file.digest}  {wanted}\n")
         fetched.files += 1
-        fetched.bytes += size
-        manifest.append((file.digest, file.path))
+        fetched.bytes += target.stat().st_size
+        manifest.append((wanted, file.path))
         places.append(place)
     return places
 
 
-def _fetch_file(pool: Pool, folder: Path, file: Placed, *, job_id: str) -> int:
-    target = folder.joinpath(*file.path.split("/"))
-    if target.is_symlink() or not target.is_file() or _sha256(target) != file.digest:
-        about = About(job_id, sealing.OUTPUT if file.name else sealing.RESULT, file.name)
-        pool.artifacts.get(file.digest, target, about=about)
-    return target.stat().st_size
+def _fetch_file(pool: Pool, file: Placed, target: Path, *, job_id: str) -> str:
+    """The SHA-256 of what lies there then: of a sealed file, which is opened, it is not the hub's."""
+    about = About(job_id, sealing.OUTPUT if file.name else sealing.RESULT, file.name)
+    pool.artifacts.get(file.digest, target, about=about)
+    return _sha256(target)
 
 
 def _sha256(path: Path) -> str:
