@@ -9,14 +9,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from computepool import Pool
 from computepool.core.jobs import JobState, Reason
 from computepool.protocol import bundles, sealing, values
 from computepool.protocol.groups import GroupItem, GroupSummary, ItemPage, LocationView
 from computepool.protocol.jobs import JobResult, OutputFile
-from computepool.protocol.sealing import OUTPUT, About
+from computepool.protocol.sealing import OUTPUT, RESULT, About
 from computepool.sdk import sealing as keys
 from computepool.sdk.collector import Collector
+from computepool.sdk.errors import ResultUnreadable
 from computepool.sdk.fetching import fetch_group
 from computepool.sdk.groups import GroupApi
 from tests.sdk.fake_hub import FakeHub
@@ -135,11 +138,9 @@ def test_a_sealed_file_is_opened_once_and_the_manifest_tells_what_lies_there(
         fetched = fetch_group(there, "grp_1", folder)
         assert (fetched.files, fetched.bytes) == (2, 11)
         assert (folder / "files" / "job_1" / "a.bin").read_bytes() == b"secret"
-        manifest = dict(
-            reversed(line.split("  ", 1)) for line in (folder / "manifest.txt").read_text().splitlines()
-        )
+        manifest = [line.split("  ", 1) for line in (folder / "manifest.txt").read_text().splitlines()]
         assert len(manifest) == 4
-        for path, digest in manifest.items():
+        for digest, path in manifest:
             assert hashlib.sha256((folder / path).read_bytes()).hexdigest() == digest
         [line] = map(json.loads, (folder / "results.jsonl").read_text().splitlines())
         assert [(file["sha256"], file.get("sealed")) for file in line["files"]] == [
@@ -152,6 +153,39 @@ def test_a_sealed_file_is_opened_once_and_the_manifest_tells_what_lies_there(
     (folder / "files" / "job_1" / "a.bin").write_bytes(b"edited")
     fetch_group(there, "grp_1", folder)
     assert (folder / "files" / "job_1" / "a.bin").read_bytes() == b"secret"
+
+
+def test_what_cannot_be_read_stands_in_its_place_and_hides_no_other(pool: Pool) -> None:
+    words = pool.artifacts.put_bytes(b"\xff\xfe", name="result").digest
+    sealed = sealing.seal_bytes(b"1", to=bytes(32 * [9]), about=About("job_3", RESULT))
+    locked = pool.artifacts.put_bytes(sealed, name="result").digest
+
+    class Odd(Kept):
+        def results(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
+            odd, both = '{"$set":5}', bundles.answer([bundles.returned('{"$set":5}'), bundles.returned("7")])
+            artifacts = [{"result_artifact": digest} for digest in (words, locked, "0" * 64)]
+            all_of_them: list[Any] = [
+                {"result": odd},
+                *artifacts,
+                {"result": both, "bundled": 2},
+                {"result": "8"},
+            ]
+            for seq, told in enumerate(all_of_them, start=1):
+                said: Any = {"state": "succeeded", "reason": "completed", **told}
+                yield JobResult(seq=seq, job_id=f"job_{seq}", **said)
+
+    groups = Odd()
+    groups._transport = pool.groups._transport
+    found = dict(Collector(groups, "grp_1").values())
+    unreadable = {key for key, value in found.items() if isinstance(value, ResultUnreadable)}
+    assert unreadable == {"job_1", "job_2", "job_3", "job_4", "job_5/0"}
+    assert [(key, value) for key, value in found.items() if key not in unreadable] == [
+        ("job_5/1", 7),
+        ("job_6", 8),
+    ]
+    for result in list(groups.results("grp_1"))[:2]:
+        with pytest.raises(ResultUnreadable):
+            groups.read(result)
 
 
 def test_items_that_were_sent_again_are_those_of_their_new_jobs(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from base64 import b64encode
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -142,6 +143,24 @@ def test_the_format_is_fixed(value: Any, text: str) -> None:
 )
 def test_odd_values_come_back(value: Any) -> None:
     assert same(decode(encode(value)), value)
+
+
+@pytest.mark.parametrize("zone", ["America", "x" * 300, "Nowhere/Land"])
+def test_a_zone_that_is_none_is_left_out(zone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the package `tzdata` is, in which every name is a path."""
+    for folder in (tmp_path / "tzdata" / "zoneinfo" / "America").parents[:2]:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "__init__.py").touch()
+    (tmp_path / "tzdata" / "zoneinfo" / "America").mkdir()
+    for name in [name for name in sys.modules if name.split(".")[0] == "tzdata"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = json.dumps({"$datetime": {"iso": "2020-01-01T00:00:00+00:00", "zone": zone}})
+    try:
+        assert decode(text) == datetime(2020, 1, 1, tzinfo=UTC)
+    finally:
+        for name in [name for name in sys.modules if name.split(".")[0] == "tzdata"]:
+            del sys.modules[name]
 
 
 def test_a_named_zone_is_kept() -> None:

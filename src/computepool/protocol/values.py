@@ -393,7 +393,7 @@ def _unpack_moment(kind: type[datetime] | type[time]) -> Callable[[Any], Any]:
             return value
         try:
             return value.replace(tzinfo=ZoneInfo(body["zone"]))
-        except ZoneInfoNotFoundError:
+        except (ZoneInfoNotFoundError, OSError):
             return value  # this machine does not know the zone; the offset still names the same moment
 
     return unpack

@@ -157,6 +157,7 @@ class Collector:
         """Key and value of what succeeded, in the order in which it came; a job without a key goes by its id.
 
         Items that travelled several to a job are KEY/0, KEY/1 …; those of them that raised are in `items("failures")`.
+        Where a value cannot be read here, the ResultUnreadable that says why is in its place.
         """
         for result in self.results(follow=follow):
             if result.state is JobState.SUCCEEDED:

@@ -26,10 +26,10 @@ from computepool.protocol.sealing import RESULT, About
 from computepool.protocol.unbundling import answers
 from computepool.sdk.artifacts import ArtifactApi
 from computepool.sdk.collector import Collector
-from computepool.sdk.errors import NotFound, ResultUnreadable
+from computepool.sdk.errors import ChecksumMismatch, NotFound, ResultUnreadable
 from computepool.sdk.options import validated
 from computepool.sdk.paging import PAGE_MAX, pages
-from computepool.sdk.sealing import with_error
+from computepool.sdk.sealing import CannotOpen, with_error
 from computepool.sdk.transport import WAIT_MS, Transport
 
 Groups: TypeAlias = list[GroupView]
@@ -113,30 +113,49 @@ class GroupApi:
         return self._decoded(self._text(result), result)
 
     def read_each(self, result: JobResult) -> Iterator[tuple[int | None, Any]]:
-        """The same, of each item that succeeded where the job did several, with its number in the job."""
+        """The same, of each item that succeeded where the job did several, with its number in the job.
+
+        One that cannot be read is a ResultUnreadable in the value's place: what a node sent must not hide the others.
+        """
         if result.bundled == 0:
             return  # all its items were sent again
-        text = self._text(result)
+        try:
+            text = self._text(result)
+        except (CannotOpen, ChecksumMismatch, NotFound) as error:
+            yield None, _unreadable(result, error)
+            return
+        except ResultUnreadable as error:
+            yield None, error
+            return
         parts = None if text is None else answers(text, result)
         if parts is None:
-            yield None, self._decoded(text, result)
+            yield None, self._decoded_or_why(text, result)
             return
         for index, kind, part in parts:
             if kind == bundles.VALUE:
-                yield index, self._decoded(part, result)
+                yield index, self._decoded_or_why(part, result)
 
     def _text(self, result: JobResult | GroupItem) -> str | None:
         if result.result_artifact is None:
             return result.result
         about = About(result.job_id or "", RESULT)
-        return ArtifactApi(self._transport).get_bytes(result.result_artifact, about=about).decode()
+        data = ArtifactApi(self._transport).get_bytes(result.result_artifact, about=about)
+        try:
+            return data.decode()
+        except ValueError as error:
+            raise _unreadable(result, error) from error
 
     def _decoded(self, text: str | None, result: JobResult | GroupItem) -> Any:
         try:
             return None if text is None else values.decode(text)
         except ValueError as error:
-            name = result.key or result.job_id or ""
-            raise ResultUnreadable(f"The result {name!r} cannot be read: {error}", job_id=name) from error
+            raise _unreadable(result, error) from error
+
+    def _decoded_or_why(self, text: str | None, result: JobResult) -> Any:
+        try:
+            return self._decoded(text, result)
+        except ResultUnreadable as error:
+            return error
 
     def cancel(self, group_id: str) -> GroupView:
         return self._transport.post(f"/groups/{group_id}/cancel", GroupView)
@@ -175,6 +194,11 @@ class GroupApi:
         """Ask for it, ask again, change the home, or call it off."""
         request = validated(ReturnHomeRequest, home=home, wanted=wanted)
         return self._transport.post(f"/groups/{group_id}/return-home", GroupView, body=request)
+
+
+def _unreadable(result: JobResult | GroupItem, error: Exception) -> ResultUnreadable:
+    name = result.key or result.job_id or ""
+    return ResultUnreadable(f"The result {name!r} cannot be read: {error}", job_id=name)
 
 
 def _opened(page: ItemPage) -> Items:
