@@ -22,9 +22,10 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.homecoming import Homecoming, _is_whole
 from computepool.agent.hub_client import HubClient
 from computepool.agent.identity import Identity
-from computepool.hub.services import collection
+from computepool.core.errors import Conflict
+from computepool.hub.services import collection, homecoming
 from computepool.protocol import homefolder
-from computepool.protocol.groups import GroupItem
+from computepool.protocol.groups import ArrivalRequest, GroupItem
 from computepool.protocol.jobs import OutputFile
 from computepool.protocol.nodes import OutputRef
 from computepool.testing.hub import ORIGIN, HubDouble, running_hub
@@ -466,6 +467,36 @@ async def test_what_lies_at_a_place_is_hashed_before_it_is_believed_and_disks_ke
     assert _is_whole(folder, hashlib.sha256((folder / "manifest.txt").read_bytes()).hexdigest())
     assert waited
     assert threading.main_thread() not in waited
+
+
+def arrival(digests: list[str]) -> ArrivalRequest:
+    told = {
+        "digests": sorted(digests)[: homecoming.DIGESTS_MAX],
+        "files": len(digests),
+        "bytes": len(digests),
+    }
+    return ArrivalRequest(round=1, items=1, folder="home/x", manifest="0" * 64, **told)  # type: ignore[arg-type]
+
+
+@given(
+    st.sets(st.integers(0, 9), max_size=8), st.sets(st.integers(0, 9), max_size=8), st.sampled_from([3, 99])
+)
+def test_an_arrival_counts_when_nothing_is_missing_that_was_named(
+    there: set[int], here: set[int], most: int
+) -> None:
+    wanted, brought = (sorted(f"{number:064x}" for number in numbers) for numbers in (there, here))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(homecoming, "DIGESTS_MAX", most)
+        expected = (1, (len(wanted), len(wanted)), wanted[:most])
+        try:
+            homecoming._compare(expected, arrival(brought))
+            accepted = True
+        except Conflict:
+            accepted = False
+    if there <= here:
+        assert accepted
+    elif most == 99:
+        assert not accepted
 
 
 odd = st.text(st.sampled_from("aAéE\u0301./\\-_ \u202e\x7f~con0"), min_size=1, max_size=12)

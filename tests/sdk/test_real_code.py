@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import joblib
@@ -15,6 +16,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from computepool import JobFailed, Pool, outputs
 from computepool.core.jobs import Reason
+from computepool.sdk.fetching import fetch_group
 from computepool.testing.processes import RealPool
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
@@ -60,7 +62,7 @@ def real() -> Iterator[Pool]:
         yield pool.client()
 
 
-def test_only_the_guilty_items_fail(real: Pool) -> None:
+def test_only_the_guilty_items_fail(real: Pool, tmp_path: Path) -> None:
     results = list(
         real.map(
             misbehaving,
@@ -80,6 +82,14 @@ def test_only_the_guilty_items_fail(real: Pool) -> None:
     ]
     group = real.groups.list(limit=1)[0]
     assert group.counts == {"succeeded": 100 - len(ENDS), "failed": len(ENDS)}
+    # Who comes later finds each item once, wherever its last try was.
+    collector = real.groups.collector(group)
+    assert sorted(value for _, value in collector.values()) == [
+        number for number in range(100) if number not in ENDS
+    ]
+    assert len(list(collector.items("results"))) == 100 - len(ENDS)
+    assert len(list(collector.items("failures"))) == len(ENDS)
+    assert len(list(collector.items())) == fetch_group(real, group.id, tmp_path).items == 100
 
 
 def test_a_map_that_raises_everywhere_has_failed_everywhere(real: Pool) -> None:
