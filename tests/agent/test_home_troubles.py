@@ -1,0 +1,191 @@
+"""Groups come home whole, or not yet: when files are lost, nobody waits any more, or the hub says odd things."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from computepool.agent.homecoming import _is_whole
+from computepool.core.errors import Conflict
+from computepool.hub.services import collection, homecoming
+from computepool.protocol.groups import ArrivalRequest
+from computepool.testing.hub import HubDouble, running_hub
+from tests.agent.coming_home import FILE, Home, home_of, make_group, run_jobs, until
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[HubDouble]:
+    async with running_hub(tmp_path / "hub") as running:
+        yield running
+
+
+@pytest.fixture
+async def home(hub: HubDouble, tmp_path: Path) -> AsyncIterator[Home]:
+    async with home_of(hub, tmp_path / "agent") as made:
+        yield made
+
+
+async def ask(hub: HubDouble, group: str, *, wanted: bool = True) -> None:
+    (await hub.admin.post(f"/groups/{group}/return-home", json={"wanted": wanted})).raise_for_status()
+
+
+async def test_what_is_home_arrives_again_also_when_the_hub_kept_nothing_of_it(
+    hub: HubDouble, home: Home
+) -> None:
+    group = await make_group(hub, ("a",))
+    await run_jobs(hub, await hub.node(name="worker"), group, content={"a": b"x" * 1_000})
+    await home.arrived(group)
+    hub.hub.settings.artifact_keep_s = hub.hub.settings.unreported_keep_s = 0
+    await collection.collect(hub.hub)
+    assert (await hub.admin.get("/artifacts")).json()["artifacts"] == []
+    await ask(hub, group)
+    view = await home.arrived(group)
+    assert (view["home"]["files"], view["home"]["bytes"]) == (1, 1_000)
+    [folder] = home.folders()
+    assert (folder / "files" / "a" / FILE).read_bytes() == b"x" * 1_000
+
+
+async def test_a_folder_that_the_hub_refuses_is_put_aside_and_fetched_once_more(
+    hub: HubDouble, home: Home
+) -> None:
+    group = await make_group(hub, ("a", "b"))
+    await run_jobs(hub, await hub.node(name="worker", cores=4), group, content={"a": b"aa", "b": b"bb"})
+    await home.arrived(group)
+    [folder] = home.folders()
+    # As a node left it that could not read one of the files: whole by its own word, and less than there is.
+    lost = hashlib.sha256(b"bb").hexdigest()
+    kept = [line for line in (folder / "manifest.txt").read_text().splitlines(True) if lost not in line]
+    (folder / "manifest.txt").write_text("".join(kept))
+    told = json.loads((folder / "arrival.json").read_text())
+    told["digests"].remove(lost)
+    told |= {"files": 1, "bytes": 2, "manifest": hashlib.sha256("".join(kept).encode()).hexdigest()}
+    (folder / "arrival.json").write_text(json.dumps(told))
+    await ask(hub, group)
+    assert (await home.arrived(group))["home"]["files"] == 2
+    again, before = home.folders()
+    assert (again.name, before.name) == (folder.name, f"{folder.name}.before-1")
+    assert (again / "files" / "b" / FILE).read_bytes() == b"bb"
+
+
+async def test_a_file_that_the_hub_lost_comes_when_it_is_back(
+    hub: HubDouble, home: Home, tmp_path: Path
+) -> None:
+    group = await make_group(hub, ("a", "b"))
+    await run_jobs(hub, await hub.node(name="worker", cores=4), group, content={"a": b"aa", "b": b"bb"})
+    [blob] = (tmp_path / "hub").rglob(hashlib.sha256(b"bb").hexdigest() + "*")
+    blob.rename(tmp_path / "lost")
+    async with asyncio.timeout(10):
+        while not (view := (await hub.admin.get(f"/groups/{group}")).json())["home"]["reason"]:
+            await home.tell()
+            await asyncio.sleep(0.02)
+    assert view["home"]["reason"] == "1 of 2 files cannot be read at the hub now."
+    assert home.folders() == [], "it is not whole"
+    (tmp_path / "lost").rename(blob)
+    await home.arrived(group)
+    [folder] = home.folders()
+    assert (folder / "files" / "b" / FILE).read_bytes() == b"bb"
+
+
+@pytest.mark.parametrize("asked_again", [False, True])
+async def test_a_group_that_stops_waiting_in_the_middle_gets_no_folder_with_holes(
+    hub: HubDouble, home: Home, asked_again: bool
+) -> None:
+    group = await make_group(hub, ("a", "b"))
+    await run_jobs(hub, await hub.node(name="worker", cores=4), group, content={"a": b"aa", "b": b"bb"})
+
+    async def before() -> None:
+        await ask(hub, group, wanted=False)
+
+    async def after() -> None:
+        if asked_again:
+            await ask(hub, group)
+        over.set()
+
+    over = asyncio.Event()
+    home.breaking.around = (before, after)
+    await home.tell()
+    await asyncio.wait_for(over.wait(), 10)
+    if not asked_again:
+        await until(lambda: home.part is not None and home.part.under_way == [])
+        assert home.folders() == []
+        assert list((home.folder / "home" / ".coming").glob("*")) == []
+        await ask(hub, group)
+    await home.arrived(group)
+    [folder] = home.folders()
+    for key in ("a", "b"):
+        assert (folder / "files" / key / FILE).read_bytes() == key.encode() * 2
+
+
+async def test_a_hub_cannot_name_folders_outside_home(hub: HubDouble, home: Home) -> None:
+    (home.folder / "home" / ".coming").mkdir(parents=True)
+    others = [home.folder / "mine+1", home.folder / "home" / ".coming" / "grp_1+1"]
+    for other in others:
+        other.mkdir()
+    assert home.part is not None
+    home.part.want(["grp_1"])
+    home.part.want(["grp_1", "../../mine", "*", "", "x" * 65])
+    assert home.part.under_way == ["grp_1"]
+    await until(lambda: home.part is not None and home.part.under_way == [])
+    assert [other.exists() for other in others] == [True, False]
+
+
+async def test_what_lies_at_a_place_is_hashed_before_it_is_believed_and_disks_keep_nobody_waiting(
+    hub: HubDouble, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, waited = os.fsync, []
+
+    def told(descriptor: int) -> None:
+        waited.append(threading.current_thread())
+        fsync(descriptor)
+
+    group = await make_group(hub, ("a",))
+    await run_jobs(hub, await hub.node(name="worker"), group, content={"a": b"right"})
+    begun = home.folder / "home" / ".coming" / f"{group}+1" / "files" / "a" / FILE
+    begun.parent.mkdir(parents=True)
+    begun.write_bytes(b"wrong")
+    monkeypatch.setattr("computepool.agent.homecoming.os.fsync", told)
+    await home.arrived(group)
+    [folder] = home.folders()
+    assert (folder / "files" / "a" / FILE).read_bytes() == b"right"
+    assert _is_whole(folder, hashlib.sha256((folder / "manifest.txt").read_bytes()).hexdigest())
+    assert waited
+    assert threading.main_thread() not in waited
+
+
+def arrival(digests: list[str]) -> ArrivalRequest:
+    told = {
+        "digests": sorted(digests)[: homecoming.DIGESTS_MAX],
+        "files": len(digests),
+        "bytes": len(digests),
+    }
+    return ArrivalRequest(round=1, items=1, folder="home/x", manifest="0" * 64, **told)  # type: ignore[arg-type]
+
+
+@given(
+    st.sets(st.integers(0, 9), max_size=8), st.sets(st.integers(0, 9), max_size=8), st.sampled_from([3, 99])
+)
+def test_an_arrival_counts_when_nothing_is_missing_that_was_named(
+    there: set[int], here: set[int], most: int
+) -> None:
+    wanted, brought = (sorted(f"{number:064x}" for number in numbers) for numbers in (there, here))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(homecoming, "DIGESTS_MAX", most)
+        expected = (1, (len(wanted), len(wanted)), wanted[:most])
+        try:
+            homecoming._compare(expected, arrival(brought))
+            accepted = True
+        except Conflict:
+            accepted = False
+    if there <= here:
+        assert accepted
+    elif most == 99:
+        assert not accepted
