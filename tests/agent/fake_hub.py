@@ -10,7 +10,7 @@ import hashlib
 import json
 import socket
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -51,8 +51,11 @@ OWNER = "acc_owner"
 STRANGER = "acc_stranger"
 CODE = "ENROL-CODE-1"
 
-#: Asked before each request: an HTTP status to answer with, "drop" to close the connection after handling, or None.
-Fault = Callable[[str], int | str | None]
+#: What something that is no hub answers: status, headers, body.
+Foreign = tuple[int, dict[str, str], bytes]
+#: Asked before each request: an HTTP status or a foreign answer to give, "drop" to close the connection after handling,
+#: or None.
+Fault = Callable[[str], int | Foreign | str | None]
 
 
 class FakeHub:
@@ -191,6 +194,8 @@ class FakeHub:
         fault = self.fault(path) if self.fault is not None else None
         if isinstance(fault, int):
             return await self._reply(send, fault, _problem(fault))
+        if isinstance(fault, tuple):
+            return await self._reply(send, fault[0], fault[2], fault[1])
         try:
             status, body = await self._route(scope, path, receive)
         except ComputePoolError as error:
@@ -199,10 +204,13 @@ class FakeHub:
             raise ConnectionAbortedError("as the test wished")
         return await self._reply(send, status, body)
 
-    async def _reply(self, send: Any, status: int, body: bytes) -> None:
+    async def _reply(
+        self, send: Any, status: int, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> None:
         date = email.utils.formatdate((self.clock.now_ms() + self.time_offset_ms) / 1000, usegmt=True)
         head = [(b"content-type", b"application/json"), (b"date", date.encode())]
         head += [(b"content-length", str(len(body)).encode())] if status != 204 else []
+        head += [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
         await send({"type": "http.response.start", "status": status, "headers": head})
         await send({"type": "http.response.body", "body": body})
 
@@ -393,6 +401,7 @@ def _problem(status: int, detail: str = "as the test wished") -> bytes:
         404: "not_found",
         409: "conflict",
         429: "rate_limited",
+        507: "out_of_space",
     }
     code = codes.get(status, "unavailable")
     return json.dumps({"title": code, "status": status, "code": code, "detail": detail}).encode()

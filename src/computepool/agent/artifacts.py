@@ -19,6 +19,7 @@ from computepool.core.errors import (
     BadRequest,
     ComputePoolError,
     Conflict,
+    OutOfSpace,
     RateLimited,
     Unauthenticated,
     Unavailable,
@@ -26,7 +27,7 @@ from computepool.core.errors import (
 
 _log = logging.getLogger(__name__)
 
-_PASSING = (Unavailable, RateLimited, Unauthenticated)
+_PASSING = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
 #: A download that fails this often in a row is the node's failure; the job runs elsewhere.
 DOWNLOAD_TRIES = 6
 #: Up to this size an upload does not ask first how much of it the hub has.

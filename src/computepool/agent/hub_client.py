@@ -54,7 +54,8 @@ _JSON = {"content-type": "application/json"}
 _PROBE_S = 5.0
 
 Model = TypeVar("Model", bound=BaseModel)
-_STATUS_CODES = {413: "too_large", 429: "rate_limited", 507: "out_of_space"}
+#: What these mean, whoever says them: a proxy's own limits are as final as the hub's.
+_STATUS_CODES = {413: "too_large", 429: "rate_limited"}
 
 
 class HubClient:
@@ -199,7 +200,7 @@ class HubClient:
                     raise _problem(reply)
                 start = offset if reply.status_code == 206 else 0
                 yield start, reply.aiter_bytes(self._limits.transfer_chunk)
-        except httpx2.TransportError as error:
+        except httpx2.HTTPError as error:
             raise self._unreachable(error) from error
 
     # ------------------------------------------------------------ plumbing
@@ -248,7 +249,7 @@ class HubClient:
             reply = await self._http.request(
                 method, f"{self.url}{API}{path}", content=content, headers=sent, timeout=timeout
             )
-        except httpx2.TransportError as error:
+        except httpx2.HTTPError as error:  # Also an answer that cannot be unpacked.
             raise self._unreachable(error) from error
         except httpx2.InvalidURL as error:
             raise BadRequest(f"{self.url} is not an address: {error}.", field="hub_url") from error
@@ -301,8 +302,10 @@ class Backoff:
     def delay_s(self, error: ComputePoolError | None = None) -> float:
         ceiling = min(self._limits.retry_max_s, self._limits.retry_base_s * (1 << min(self._failures, 30)))
         self._failures += 1
-        asked = error.retry_after_s if error is not None and error.retry_after_s else 0.0
-        return min(asked, self._limits.retry_max_s) + self._clock.fraction() * ceiling
+        asked = 0.0 if error is None else error.retry_after_s or 0.0
+        # What is no length of time at all (negative, not a number) counts as nothing asked.
+        asked = min(asked, self._limits.retry_max_s) if asked > 0 else 0.0
+        return asked + self._clock.fraction() * ceiling
 
 
 def _written(request: BaseModel) -> bytes:
@@ -317,13 +320,13 @@ def _parsed(model: type[Model], reply: httpx2.Response) -> Model:
 
 
 def _problem(reply: httpx2.Response) -> ComputePoolError:
+    """Hubs say what is wrong as a Problem. Anything else is a proxy's or a portal's word: the hub was not reached."""
     try:
         problem = Problem.model_validate_json(reply.content)
     except ValidationError:
-        fallback = "unavailable" if reply.status_code >= 500 else "bad_request"
-        code = _STATUS_CODES.get(reply.status_code, fallback)
-        detail = f"The hub answered {reply.status_code} {reply.reason_phrase}."
-        return ERRORS_BY_CODE[code](detail, retry_after_s=_retry_after_s(reply))
+        kind = ERRORS_BY_CODE[_STATUS_CODES.get(reply.status_code, "unavailable")]
+        detail = f"What answers there is no hub, or one that fails: {reply.status_code} {reply.reason_phrase}."
+        return kind(detail, retry_after_s=_retry_after_s(reply))
     kind = ERRORS_BY_CODE.get(problem.code, Unavailable if problem.status >= 500 else BadRequest)
     return kind(
         problem.detail, field=problem.field, retry_after_s=problem.retry_after_s or _retry_after_s(reply)
@@ -332,11 +335,11 @@ def _problem(reply: httpx2.Response) -> ComputePoolError:
 
 def _retry_after_s(reply: httpx2.Response) -> float | None:
     text = reply.headers.get("retry-after", "")
-    return float(text) if text.isdigit() else None
+    return float(text) if text.isascii() and text.isdigit() else None
 
 
 def _date_ms(reply: httpx2.Response) -> int | None:
     try:
         return int(email.utils.parsedate_to_datetime(reply.headers["date"]).timestamp() * 1000)
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         return None

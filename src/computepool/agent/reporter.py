@@ -17,7 +17,7 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.hub_client import Backoff, HubClient
 from computepool.agent.identity import Identity
 from computepool.agent.outbox import Batch, Outbox
-from computepool.core.errors import ComputePoolError, RateLimited, Unauthenticated, Unavailable
+from computepool.core.errors import ComputePoolError, OutOfSpace, RateLimited, Unauthenticated, Unavailable
 from computepool.core.jobs import Verdict
 from computepool.protocol.nodes import REPORTS_MAX, CompleteRequest, LogText, Report
 
@@ -28,7 +28,8 @@ SPILL_S = 0.5
 #: What one CompleteRequest may carry.
 LOGS_MAX = REPORTS_MAX * 4
 _NO_SIGNATURE = "A" * 86
-_RETRY = (Unavailable, RateLimited, Unauthenticated)
+#: Says nothing about the report itself: it is worth more than the wait. Anything else is the hub's refusal of it.
+_RETRY = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
 
 #: Called once per report, when the hub has answered it or it was given up (None).
 Answered = Callable[[str, Verdict | None], None]
