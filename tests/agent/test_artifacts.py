@@ -75,6 +75,15 @@ class TestDownload:
             await cache_in(tmp_path, client).open(digest)
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.parametrize("digest", ["../secret", "/etc/passwd", "", "0" * 63, "A" * 64, "0" * 64 + "\n"])
+    async def test_only_a_digest_names_a_file(
+        self, hub: FakeHub, client: HubClient, tmp_path: Path, digest: str
+    ) -> None:
+        (tmp_path / "secret").write_text("of the owner")
+        with pytest.raises(BadRequest, match="SHA-256"):
+            await cache_in(tmp_path / "cache", client).open(digest)
+        assert not hub.requests
+
     async def test_missing(self, client: HubClient, tmp_path: Path) -> None:
         with pytest.raises(NotFound):
             await cache_in(tmp_path, client).open("0" * 64)

@@ -199,3 +199,25 @@ async def test_an_answer_lost_for_longer_than_the_overlap(identity: Identity, tm
     await keyring(identity, wire, tmp_path).resume()
     assert public_text(identity.key) == public_text(new)
     assert not (tmp_path / "node.next.key").exists()
+
+
+async def test_keys_that_the_disk_does_not_take_are_used_all_the_same(
+    identity: Identity, tmp_path: Path
+) -> None:
+    (tmp_path / "identity.json").mkdir()  # What is written cannot take its place.
+    wire = Wire(CHAIN.published(1))
+    ring = keyring(identity, wire, tmp_path)
+    await ring.know(CHAIN.token(1))
+    assert set(identity.hub_keys) == {"k1", "k2", "k3"}
+    assert await ring.rekey() == 7
+    [sent] = wire.rekeyed
+    assert public_text(identity.key) == sent.public_key
+    assert wire.identified == 1
+    assert (tmp_path / "node.next.key").exists(), "the next start goes on with the same key"
+    (tmp_path / "identity.json").rmdir()
+    await keyring(identity, wire, tmp_path).resume()
+    assert {request.public_key for request in wire.rekeyed} == {sent.public_key}
+    kept = identities.load(tmp_path / "identity.json")
+    assert kept is not None
+    assert public_text(kept.key) == sent.public_key
+    assert not (tmp_path / "node.next.key").exists()

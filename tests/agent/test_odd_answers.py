@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import math
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from pydantic import ValidationError
 
 from computepool.agent.clock import SystemClock
 from computepool.agent.hub_client import Backoff, HubClient
-from computepool.agent.identity import Identity
+from computepool.agent.identity import Identity, write_private
 from computepool.core.errors import ComputePoolError, RateLimited, TooLarge, Unavailable
 from computepool.protocol.nodes import Grant, NextReply, NextRequest
+from computepool.protocol.rules import NodeRules, rules_digest
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import (
+    STRANGER,
     Ed25519PrivateKey,
     FakeHub,
     Foreign,
@@ -126,3 +129,148 @@ async def test_a_damaged_answer_ends_no_loop(hub: FakeHub, start_node: StartNode
     await until(lambda: hub.reports.keys() >= {*attempts, *slow})
     assert {"/next", "/complete", "/heartbeat", "/logs"} <= damaged.keys()
     assert not node.task.done()
+
+
+class TestWhatAHubMaySay:
+    """A reply that no hub of ours would make is not understood; nothing of it is acted on."""
+
+    GRANT = {
+        "attempt_id": "a-1",
+        "attempt_no": 1,
+        "job_id": "a",
+        "lane": "l",
+        "spec": "0" * 64,
+        "account_id": "o",
+    }
+    REPLY = {"interval_ms": 1, "lease_ms": 2, "fence_ms": 1, "hub_time_ms": 5}
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {"attempt_id": "../a"},
+            {"attempt_id": ""},
+            {"attempt_id": "a" * 65},
+            {"attempt_id": "a\nb"},
+            {"job_id": "a b"},
+            {"payload_artifact": "/etc/shadow"},
+            {"payload_artifact": "../../identity.json"},
+            {"payload_artifact": "0" * 63},
+            {"paid_ms": 10**400},
+            {"left_ms": 10**400},
+        ],
+    )
+    def test_grants(self, said: dict[str, Any]) -> None:
+        Grant.model_validate(self.GRANT)
+        with pytest.raises(ValidationError):
+            Grant.model_validate(self.GRANT | said)
+
+    @pytest.mark.parametrize("name", ["interval_ms", "lease_ms", "fence_ms", "hub_time_ms"])
+    def test_times(self, name: str) -> None:
+        NextReply.model_validate(self.REPLY)
+        for odd in (-1, 10**400):
+            with pytest.raises(ValidationError):
+                NextReply.model_validate(self.REPLY | {name: odd})
+
+    def test_groups(self) -> None:
+        NextReply.model_validate(self.REPLY | {"homecoming": ["grp_1"]})
+        with pytest.raises(ValidationError):
+            NextReply.model_validate(self.REPLY | {"homecoming": ["../../x"]})
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"lease_ms": 10**400}, {"fence_ms": 10**400}, {"interval_ms": -(10**30)}],
+    )
+    async def test_the_node_goes_on(
+        self, hub: FakeHub, start_node: StartNode, change: dict[str, int]
+    ) -> None:
+        node = await start_node()
+        odd: list[NextReply] = []
+
+        def tamper(reply: NextReply) -> NextReply:
+            if odd:
+                return reply
+            odd.append(reply)
+            return reply.model_copy(update=change)
+
+        hub.tamper = tamper
+        [attempt] = hub.submit(command("true"))
+        await until(lambda: attempt in hub.reports)
+        assert odd
+        assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
+        assert node.agent.loop.lease.lease_ms == hub.lease_ms
+
+    async def test_an_attempt_without_a_proper_name_is_not_taken(
+        self, hub: FakeHub, start_node: StartNode
+    ) -> None:
+        node = await start_node()
+        odd: list[NextReply] = []
+
+        def tamper(reply: NextReply) -> NextReply:
+            odd.append(reply)
+            if len(odd) > 1:
+                return reply
+            return reply.model_copy(
+                update={
+                    "grants": [grant.model_copy(update={"attempt_id": "no name"}) for grant in reply.grants]
+                }
+            )
+
+        hub.tamper = tamper
+        [attempt] = hub.submit(command("true"))
+        await until(lambda: attempt in hub.reports)
+        assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
+        assert not node.task.done()
+
+
+class TestAFullDisk:
+    """A folder where the file should be: like a full or read-only disk, it refuses, and for root, too."""
+
+    async def test_reports_that_cannot_be_removed(self, hub: FakeHub, start_node: StartNode) -> None:
+        node = await start_node()
+        folder = node.config.outbox_dir
+
+        def fault(path: str) -> None:
+            if path == "/complete":
+                for file in folder.glob("*.json"):
+                    if file.is_file():
+                        file.unlink()
+                        file.mkdir()
+
+        hub.fault = fault
+        [first] = hub.submit(command("true"))
+        await until(lambda: first in hub.reports)
+        [second] = hub.submit(command("true"))
+        await until(lambda: second in hub.reports)
+        await until(lambda: node.agent._reporter.waiting == 0)
+        assert len(list(folder.iterdir())) == 2
+        assert not node.task.done()
+        for file in folder.iterdir():
+            file.rmdir()
+
+    async def test_rules_that_cannot_be_kept_hold_all_the_same(
+        self, hub: FakeHub, start_node: StartNode
+    ) -> None:
+        node = await start_node()
+        (node.config.data_dir / "rules.json").mkdir()
+        rules = NodeRules(deny_labels=["mining"]).body()
+        hub.tamper = lambda reply: reply.model_copy(update={"rules": rules})
+        [attempt] = hub.submit(command("true").model_copy(update={"labels": ["mining"]}), account=STRANGER)
+        await until(lambda: attempt in hub.reports)
+        assert hub.reports[attempt].outcome is Outcome.RETURNED
+        await until(lambda: hub.polls[-1].rules == rules_digest(rules))
+        (node.config.data_dir / "rules.json").rmdir()
+
+    def test_a_private_file_is_written_whole_or_not_at_all(self, tmp_path: Path) -> None:
+        path = tmp_path / "identity.json"
+        write_private(path, b"old" * 1000)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1500, hard))  # Takes the first half of it.
+        try:
+            with pytest.raises(OSError, match="too large"):
+                write_private(path, b"new" * 1000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            signal.signal(signal.SIGXFSZ, before)
+        assert path.read_bytes() == b"old" * 1000
+        assert [file.name for file in tmp_path.iterdir()] == ["identity.json"]

@@ -253,6 +253,8 @@ class Agent:
             until_ms = await self._keyring.rekey()
         except ComputePoolError as error:
             return {"error": error.detail}
+        except OSError as error:  # The new key is kept before the hub hears of it, or nothing is changed.
+            return {"error": f"A new key cannot be kept here: {error}."}
         return {"node_id": self._identity.node_id, "old_accepted_until_ms": until_ms}
 
     def status(self) -> dict[str, Any]:

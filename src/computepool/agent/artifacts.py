@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -32,6 +33,7 @@ _PASSING = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
 DOWNLOAD_TRIES = 6
 #: Up to this size an upload does not ask first how much of it the hub has.
 ASK_FIRST_ABOVE = 1024 * 1024
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ArtifactCache:
@@ -48,6 +50,8 @@ class ArtifactCache:
 
     async def open(self, digest: str) -> int:
         """A descriptor of the file, fetched if need be. The caller closes it."""
+        if not _DIGEST.fullmatch(digest):  # It becomes a path, and names come from the hub.
+            raise BadRequest("What names the artifact is no SHA-256.")
         lock = self._locks.setdefault(digest, asyncio.Lock())
         async with lock:
             path = self._folder / digest

@@ -325,7 +325,9 @@ def _problem(reply: httpx2.Response) -> ComputePoolError:
         problem = Problem.model_validate_json(reply.content)
     except ValidationError:
         kind = ERRORS_BY_CODE[_STATUS_CODES.get(reply.status_code, "unavailable")]
-        detail = f"What answers there is no hub, or one that fails: {reply.status_code} {reply.reason_phrase}."
+        detail = (
+            f"What answers there is no hub, or one that fails: {reply.status_code} {reply.reason_phrase}."
+        )
         return kind(detail, retry_after_s=_retry_after_s(reply))
     kind = ERRORS_BY_CODE.get(problem.code, Unavailable if problem.status >= 500 else BadRequest)
     return kind(

@@ -5,6 +5,7 @@ Everything that signs or checks shares one Identity; this is the only module tha
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from pathlib import Path
 
@@ -56,7 +57,7 @@ class Keyring:
         found = followed(pinned, await self._client.hub_keys(), seen=identity.hub_keys_version)
         identity.hub_keys = {kid: public_key(text) for kid, text in found.keys.items()}
         identity.hub_keys_version = found.version
-        identities.save(identity, self._path)
+        self._keep()  # Where that fails, the next start follows them again from the old ones.
         _log.info("the hub signs with %s; known now: %s", found.current, ", ".join(sorted(found.keys)))
 
     # ------------------------------------------------------------ its own
@@ -68,12 +69,25 @@ class Keyring:
         waiting = self._path.with_name(_NEXT_KEY)
         new = identities.load_key(waiting)
         until_ms = await self._replace(new)
-        self._identity.key = new
-        identities.save(self._identity, self._path)
-        waiting.unlink(missing_ok=True)
-        self._client.identify(self._identity)
+        self._use(new)
         _log.info("this node has a new key")
         return until_ms
+
+    def _use(self, new: Ed25519PrivateKey) -> None:
+        """The hub knows it by now, whatever the disk says. Where it is not kept, the next start does this again."""
+        self._identity.key = new
+        if self._keep():
+            with contextlib.suppress(OSError):
+                self._path.with_name(_NEXT_KEY).unlink()
+        self._client.identify(self._identity)
+
+    def _keep(self) -> bool:
+        try:
+            identities.save(self._identity, self._path)
+        except OSError as error:
+            _log.error("changed keys are not kept on disk: %s", error)
+            return False
+        return True
 
     async def _replace(self, new: Ed25519PrivateKey) -> int:
         identity = self._identity
@@ -93,9 +107,6 @@ class Keyring:
             await self.rekey()
         except Unauthenticated:
             # The hub took the new key long ago, and the old one is not good any more.
-            self._identity.key = identities.load_key(waiting)
-            identities.save(self._identity, self._path)
-            waiting.unlink()
-            self._client.identify(self._identity)
+            self._use(identities.load_key(waiting))
         except ComputePoolError as error:
             _log.warning("the change of this node's key goes on later: %s", error.detail)

@@ -64,7 +64,7 @@ class Outbox:
             raise
 
     def remove(self, batch: Batch) -> None:
-        (self._folder / f"{batch.name}.json").unlink(missing_ok=True)
+        _drop(self._folder / f"{batch.name}.json")
         self._count = max(0, self._count - 1)
 
     def expired(self, batch: Batch) -> bool:
@@ -85,15 +85,23 @@ class Outbox:
     def load(self) -> Iterator[Batch]:
         """What an earlier run of the agent left, oldest first. Damaged and outdated files are dropped."""
         for path in sorted(self._folder.glob("*.part")):
-            path.unlink(missing_ok=True)
+            _drop(path)
         for path in sorted(self._folder.glob("*.json")):
             batch = _read(path)
             if batch is None or self.expired(batch):
                 _log.warning("dropping reports that are damaged or too old: %s", path.name)
-                path.unlink(missing_ok=True)
+                _drop(path)
                 continue
             self._count += 1
             yield batch
+
+
+def _drop(path: Path) -> None:
+    """What a read-only disk keeps is sent again by the next start, and the hub answers as it did."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        _log.error("reports that are not needed any more stay on the disk: %s", error)
 
 
 def _read(path: Path) -> Batch | None:

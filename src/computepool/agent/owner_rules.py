@@ -35,7 +35,11 @@ class OwnerRules:
             self.digest = "unreadable"
 
     def follow(self, body: str) -> None:
-        write_private(self._path, body.encode())
+        """They hold from now on, also where the disk does not take them: after the next start the hub says them again."""
+        try:
+            write_private(self._path, body.encode())
+        except (OSError, UnicodeError) as error:
+            _log.error("the owner's rules are not kept on disk: %s", error)
         self._learn(body)
         _log.info("the owner's rules are now %s", body)
 

@@ -201,20 +201,21 @@ class OutputRef(Request):
 class Grant(Reply):
     """One attempt given to a node. Grants of one lane share its reservation and run one after the other."""
 
-    attempt_id: str
+    # What a node says again, computes with or finds files by is bounded: the hub may have been broken into.
+    attempt_id: Id
     attempt_no: int
-    job_id: str
+    job_id: Id
     lane: str
     spec: str  #: digest; the body is in NextReply.specs
     account_id: str  #: the submitter
     payload: str | None = None
-    payload_artifact: str | None = None
+    payload_artifact: Digest | None = None
     item: int = 0
     items: int = 1
     gpus: list[int] = Field(default_factory=list)  #: indices of the node's GPUs reserved for it
     price: int = 0  #: microcredits per hour, gross; fixed for this attempt
-    paid_ms: int | None = None  #: how long the money lasts; the job is stopped then
-    left_ms: int | None = None  #: of its time limit, where earlier attempts of this run have used a part
+    paid_ms: Count | None = None  #: how long the money lasts; the job is stopped then
+    left_ms: Count | None = None  #: of its time limit, where earlier attempts of this run have used a part
     checkpoint: list[OutputRef] | None = None  #: it goes on from these files
 
     def digest(self) -> str:
@@ -230,10 +231,10 @@ class Grant(Reply):
 
 
 class NextReply(Reply):
-    interval_ms: int
-    lease_ms: int
-    fence_ms: int  #: stop this long before the lease ends
-    hub_time_ms: int
+    interval_ms: Count
+    lease_ms: Count
+    fence_ms: Count  #: stop this long before the lease ends
+    hub_time_ms: Count
     grants: list[Grant] = []
     specs: dict[str, str] = {}  #: digest → canonical JSON body of the JobSpec
     token: str | None = None  #: EdDSA JWT binding node, attempts and digests; absent when there are no grants
@@ -241,7 +242,7 @@ class NextReply(Reply):
     state: str = "active"  #: what the owner or operator wants: active, paused, draining
     measure: str | None = None  #: measure the hardware when idle, and report it under this id
     rules: str | None = None  #: the owner's (JSON of NodeRules), where the node has others
-    homecoming: list[str] | None = (
+    homecoming: list[Id] | None = (
         None  #: groups whose home this node is, and that wait for it; none: as before
     )
     reregister: bool = False  #: the hub does not know this node's profile; send it with the next poll
