@@ -16,6 +16,8 @@ from computepool.agent.clock import SystemClock
 from computepool.agent.hub_client import Backoff, HubClient
 from computepool.agent.identity import Identity, write_private
 from computepool.core.errors import ComputePoolError, RateLimited, TooLarge, Unavailable
+from computepool.core.money import AMOUNT_MAX
+from computepool.core.pricing import affordable_ms
 from computepool.protocol.nodes import Grant, NextReply, NextRequest
 from computepool.protocol.rules import NodeRules, rules_digest
 from tests.agent.conftest import QUICK, StartNode
@@ -163,6 +165,10 @@ class TestWhatAHubMaySay:
         Grant.model_validate(self.GRANT)
         with pytest.raises(ValidationError):
             Grant.model_validate(self.GRANT | said)
+
+    def test_all_the_money_there_is(self) -> None:
+        said = Grant.model_validate(self.GRANT | {"paid_ms": affordable_ms(1, AMOUNT_MAX)})
+        assert Grant.model_validate_json(said.model_dump_json()) == said
 
     @pytest.mark.parametrize("name", ["interval_ms", "lease_ms", "fence_ms", "hub_time_ms"])
     def test_times(self, name: str) -> None:

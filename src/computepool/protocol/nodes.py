@@ -36,6 +36,8 @@ OUTPUTS_MAX = 1_000
 LOADS_MAX = 16  #: looks at an attempt's processes, in one word about it
 MESH_FIELD = "profile.mesh_version"  #: named by the error that refuses a node of another mesh
 
+#: Of a run: all the money there is, at the lowest price, lasts longer than a Count holds.
+Lasts = Annotated[int, Field(ge=0, le=10**30)]
 Stream = Annotated[str, StringConstraints(pattern=r"^(stdout|stderr)$")]
 
 
@@ -214,8 +216,8 @@ class Grant(Reply):
     items: int = 1
     gpus: list[int] = Field(default_factory=list)  #: indices of the node's GPUs reserved for it
     price: int = 0  #: microcredits per hour, gross; fixed for this attempt
-    paid_ms: Count | None = None  #: how long the money lasts; the job is stopped then
-    left_ms: Count | None = None  #: of its time limit, where earlier attempts of this run have used a part
+    paid_ms: Lasts | None = None  #: how long the money lasts; the job is stopped then
+    left_ms: Lasts | None = None  #: of its time limit, where earlier attempts of this run have used a part
     checkpoint: list[OutputRef] | None = None  #: it goes on from these files
 
     def digest(self) -> str:
