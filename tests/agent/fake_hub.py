@@ -360,6 +360,8 @@ class FakeHub:
                 return 404, _problem(404)
             data = self.artifacts[digest]
             start = dict(scope["headers"]).get(b"range", b"").decode().removeprefix("bytes=").rstrip("-")
+            if start and int(start) >= len(data):
+                return 416, _problem(416)
             return (206, data[int(start) :]) if start else (200, data)
         query = parse_qs(scope["query_string"].decode())
         offset, size = int(query["offset"][0]), int(query["size"][0])
@@ -400,6 +402,7 @@ def _problem(status: int, detail: str = "as the test wished") -> bytes:
         401: "unauthenticated",
         404: "not_found",
         409: "conflict",
+        416: "bad_request",
         429: "rate_limited",
         507: "out_of_space",
     }

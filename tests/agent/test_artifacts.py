@@ -17,7 +17,7 @@ from computepool.agent.hub_client import HubClient
 from computepool.agent.identity import Identity
 from computepool.core.errors import BadRequest, NotFound, Unavailable
 from tests.agent.conftest import QUICK
-from tests.agent.fake_hub import Ed25519PrivateKey, FakeHub
+from tests.agent.fake_hub import Ed25519PrivateKey, FakeHub, until
 
 pytestmark = pytest.mark.anyio
 
@@ -56,6 +56,21 @@ class TestDownload:
         digest = hub.add_artifact(data)
         (tmp_path / f"{digest}.part").write_bytes(data[:60_000])
         assert content(await cache_in(tmp_path, client).open(digest)) == data
+
+    async def test_a_part_that_is_complete(self, hub: FakeHub, client: HubClient, tmp_path: Path) -> None:
+        """The job was cancelled while its input was being hashed."""
+        data = os.urandom(100_000)
+        digest = hub.add_artifact(data)
+        (tmp_path / f"{digest}.part").write_bytes(data)
+        assert content(await cache_in(tmp_path, client).open(digest)) == data
+
+    async def test_a_part_that_is_too_long(self, hub: FakeHub, client: HubClient, tmp_path: Path) -> None:
+        digest = hub.add_artifact(b"data")
+        (tmp_path / f"{digest}.part").write_bytes(b"data and more")
+        cache = cache_in(tmp_path, client)
+        with pytest.raises(BadRequest):
+            await cache.open(digest)
+        assert content(await cache.open(digest)) == b"data", "the second try starts from nothing"
 
     async def test_a_damaged_part_is_thrown_away(
         self, hub: FakeHub, client: HubClient, tmp_path: Path
@@ -112,6 +127,74 @@ class TestDownload:
         os.close(await cache.open(third))
         assert {path.name for path in tmp_path.iterdir()} == {first, third}
         assert content(held) == bytes([0]) * 1000
+
+    async def test_what_was_begun_and_left_counts_and_goes(
+        self, hub: FakeHub, client: HubClient, tmp_path: Path
+    ) -> None:
+        """Submit with a large input, cancel near its end, and so on: the owner's disk holds no more than it may."""
+        cache = cache_in(tmp_path, client, size=25_000)
+        for number in range(6):
+            digest = f"{number:064x}"
+            asked = asyncio.Event()
+            hub.fault = lambda path, asked=asked: asked.set() or 503  # type: ignore[misc]
+            opening = asyncio.create_task(cache.open(digest))
+            await asked.wait()
+            (tmp_path / f"{digest}.part").write_bytes(b"x" * 9_000)
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+        hub.fault = None
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 25_000 + 9_000
+        os.close(await cache.open(hub.add_artifact(b"one more")))
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 25_000
+
+    async def test_what_an_earlier_start_left_goes(
+        self, hub: FakeHub, client: HubClient, tmp_path: Path
+    ) -> None:
+        (tmp_path / f"{'0' * 64}.part").write_bytes(b"x" * 2_000)
+        (tmp_path / f".gone-{'1' * 64}").write_bytes(b"x" * 10)
+        digest = hub.add_artifact(b"data")
+        os.close(await cache_in(tmp_path, client, size=1_000).open(digest))
+        assert [path.name for path in tmp_path.iterdir()] == [digest]
+
+    async def test_a_download_under_way_is_not_evicted(
+        self, hub: FakeHub, client: HubClient, tmp_path: Path
+    ) -> None:
+        cache = cache_in(tmp_path, client, size=1_000)
+        slow, quick = hub.add_artifact(b"s" * 5_000), hub.add_artifact(b"q" * 5_000)
+        part = tmp_path / f"{slow}.part"
+        part.write_bytes(b"s" * 4_000)
+        os.utime(part, (1, 1))
+        asked = asyncio.Event()
+
+        def away(path: str) -> int | None:
+            asked.set()
+            return 503 if path.endswith(slow) else None
+
+        hub.fault = away
+        opening = asyncio.create_task(cache.open(slow))
+        await asked.wait()
+        os.close(await cache.open(quick))
+        assert part.exists()
+        hub.fault = None
+        assert content(await opening) == b"s" * 5_000
+
+    async def test_many_at_once_in_a_small_cache(
+        self, hub: FakeHub, client: HubClient, tmp_path: Path
+    ) -> None:
+        """Each evicts what another has just fetched, and nobody fails or keeps a descriptor."""
+        cache = cache_in(tmp_path, client, size=1_500)
+        digests = [hub.add_artifact(bytes([number]) * 1_000) for number in range(12)]
+        before = len(os.listdir("/proc/self/fd"))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(6):
+                for digest in digests:
+                    group.create_task(self.read(cache, digest, bytes([digests.index(digest)]) * 1_000))
+        assert len(os.listdir("/proc/self/fd")) <= before + 8, "but for connections that are kept"
+        assert not cache._locks
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2_000
+
+    async def read(self, cache: ArtifactCache, digest: str, expected: bytes) -> None:
+        assert content(await cache.open(digest)) == expected
 
 
 class TestUpload:

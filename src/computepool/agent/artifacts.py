@@ -6,10 +6,12 @@ Both directions resume where they stopped, and nothing is used or called sent be
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -34,10 +36,13 @@ DOWNLOAD_TRIES = 6
 #: Up to this size an upload does not ask first how much of it the hub has.
 ASK_FIRST_ABOVE = 1024 * 1024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_PART, _GONE = ".part", ".gone-"
 
 
 class ArtifactCache:
-    """Least recently used files go first; files in use stay, because their users hold them open."""
+    """Least recently used files go first, also those that were begun and left; files in use stay, because their users
+    hold them open.
+    """
 
     def __init__(self, folder: Path, client: HubClient, *, clock: Clock, limits: AgentLimits) -> None:
         self._folder = folder
@@ -45,6 +50,9 @@ class ArtifactCache:
         self._clock = clock
         self._limits = limits
         self._locks: dict[str, asyncio.Lock] = {}
+        self._wanted: Counter[str] = Counter()  #: by how many at the moment; nothing of these is evicted
+        self._evicting = asyncio.Lock()
+        self._untidy = True  #: a download may have been left unfinished, now or by an earlier start
         self._slots = asyncio.Semaphore(limits.transfers_max)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -52,24 +60,35 @@ class ArtifactCache:
         """A descriptor of the file, fetched if need be. The caller closes it."""
         if not _DIGEST.fullmatch(digest):  # It becomes a path, and names come from the hub.
             raise BadRequest("What names the artifact is no SHA-256.")
-        lock = self._locks.setdefault(digest, asyncio.Lock())
-        async with lock:
-            path = self._folder / digest
-            try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                os.utime(path)
-                return fd
-            except FileNotFoundError:
-                pass
+        self._wanted[digest] += 1
+        try:
+            async with self._locks.setdefault(digest, asyncio.Lock()):
+                return await self._opened(digest, self._folder / digest)
+        finally:
+            self._wanted[digest] -= 1
+            if not self._wanted[digest]:
+                del self._wanted[digest], self._locks[digest]
+
+    async def _opened(self, digest: str, path: Path) -> int:
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            with contextlib.suppress(OSError):
+                os.utime(fd)
+            return fd
+        if self._untidy:
+            self._untidy = False
+            await self._make_room()
+        try:
             async with self._slots:
                 await self._fetch(digest, path)
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._locks.pop(digest, None)
-        await asyncio.to_thread(self._evict)
-        return fd
+        except BaseException:
+            self._untidy = True
+            raise
+        await self._make_room()
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     async def _fetch(self, digest: str, path: Path) -> None:
-        part = path.with_suffix(".part")
+        part = path.with_suffix(_PART)
         backoff = Backoff(self._clock, self._limits)
         for left in reversed(range(DOWNLOAD_TRIES)):
             try:
@@ -79,13 +98,17 @@ class ArtifactCache:
                 if not left:
                     raise
                 await asyncio.sleep(backoff.delay_s(error))
+            except ComputePoolError:
+                part.unlink(missing_ok=True)  # What the hub does not go on with is of no use.
+                raise
         if await asyncio.to_thread(_sha256, part) != digest:
             part.unlink()
             raise BadRequest(f"The hub sent other bytes than {digest[:12]}… stands for.")
         part.rename(path)
 
     async def _fetch_once(self, digest: str, part: Path) -> None:
-        have = part.stat().st_size if part.exists() else 0
+        # One byte again: a part may be complete, and a range that begins at the end is refused.
+        have = max(0, part.stat().st_size - 1) if part.exists() else 0
         async with self._client.download(digest, offset=have) as (start, chunks):
             with part.open("r+b" if have else "wb") as file:
                 file.truncate(start)
@@ -93,20 +116,42 @@ class ArtifactCache:
                 async for chunk in chunks:
                     file.write(chunk)
 
-    def _evict(self) -> None:
-        files = sorted(
-            (entry.stat().st_mtime_ns, entry.stat().st_size, entry.name) for entry in self._complete()
-        )
-        total = sum(size for _, size, _ in files)
-        for _, size, name in files[:-1]:
-            if total <= self._limits.input_cache_bytes:
-                return
-            (self._folder / name).unlink(missing_ok=True)
-            total -= size
+    async def _make_room(self) -> None:
+        """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
+        async with self._evicting:
+            files = await asyncio.to_thread(self._listed)
+            over = sum(size for _, size, _ in files) - self._limits.input_cache_bytes
+            gone = [name for _, _, name in files if name.startswith(_GONE)]
+            for _, size, name in files:
+                if over <= 0:
+                    break
+                if name.startswith(_GONE):
+                    over -= size
+                elif name.removesuffix(_PART) not in self._wanted:
+                    with contextlib.suppress(OSError):
+                        (self._folder / name).rename(self._folder / f"{_GONE}{name}")
+                        gone.append(f"{_GONE}{name}")
+                        over -= size
+            await asyncio.to_thread(self._remove, gone)
 
-    def _complete(self) -> list[os.DirEntry[str]]:
+    def _listed(self) -> list[tuple[int, int, str]]:
+        """When each file was last used, its size and its name, oldest first."""
+        files = []
         with os.scandir(self._folder) as entries:
-            return [entry for entry in entries if not entry.name.endswith(".part")]
+            for entry in entries:
+                with contextlib.suppress(
+                    FileNotFoundError
+                ):  # A download that ended well has another name now.
+                    info = entry.stat(follow_symlinks=False)
+                    files.append((info.st_mtime_ns, info.st_size, entry.name))
+        return sorted(files)
+
+    def _remove(self, names: list[str]) -> None:
+        for name in names:
+            try:
+                (self._folder / name).unlink(missing_ok=True)
+            except OSError as error:
+                _log.warning("cannot remove %s from the cache: %s", name, error)
 
 
 class Uploader:
