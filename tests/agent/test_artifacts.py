@@ -17,7 +17,7 @@ from computepool.agent.hub_client import HubClient
 from computepool.agent.identity import Identity
 from computepool.core.errors import BadRequest, NotFound, Unavailable
 from tests.agent.conftest import QUICK
-from tests.agent.fake_hub import Ed25519PrivateKey, FakeHub, until
+from tests.agent.fake_hub import Ed25519PrivateKey, FakeHub
 
 pytestmark = pytest.mark.anyio
 

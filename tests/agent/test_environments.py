@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from computepool.agent.endings import BadJob, StagingFailed
 from computepool.agent.environments import Environments
+from computepool.agent.sandbox.scratch import remove_tree
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, script, until
 
@@ -81,3 +85,97 @@ async def test_a_node_without_uv(data_dir: Path) -> None:
     with pytest.raises((StagingFailed, BadJob, OSError)):
         await environments.acquire(("six",))
     assert await environments.acquire(()) is None
+
+
+#: In the place of uv: "installs" a folder of one file for each requirement, with an equally large download.
+UV = """#!/bin/sh
+while [ "$1" != --target ]; do shift; done
+wanted=$(cat)
+mkdir -p "$UV_CACHE_DIR" "$2"
+head -c 100000 /dev/zero > "$UV_CACHE_DIR/$$"
+for number in 1 2 3 4 5 6 7 8; do echo "$wanted" > "$2/$number"; done
+case "$wanted" in fails*) exit 1;; esac
+"""
+
+
+@pytest.fixture
+def uv(tmp_path: Path) -> str:
+    program = tmp_path / "uv"
+    program.write_text(UV)
+    program.chmod(0o755)
+    return str(program)
+
+
+async def test_nobody_gets_an_environment_that_is_being_removed(data_dir: Path, uv: str) -> None:
+    limits = dataclasses.replace(QUICK, environments_max=1)
+    environments = Environments(data_dir / "environments", uv=uv, limits=limits)
+
+    async def use(number: int) -> None:
+        for turn in range(4):
+            wanted = f"package{(number + turn) % 5}"
+            path = await environments.acquire((wanted,))
+            assert path is not None
+            for name in range(1, 9):
+                assert (path / str(name)).read_text() == f"{wanted}\n"
+                await asyncio.sleep(0)
+            environments.release(path)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(6):
+            group.create_task(use(number))
+    await environments.acquire(("package0",))
+    left = [path.name for path in (data_dir / "environments").iterdir()]
+    assert len([name for name in left if not name.startswith(".")]) <= 2
+    assert [name for name in left if name.startswith((".gone", ".building"))] == []
+
+
+async def test_it_is_out_of_reach_before_any_of_it_is_removed(
+    data_dir: Path, uv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job wants the environment at the very moment when its files go."""
+    limits = dataclasses.replace(QUICK, environments_max=1)
+    environments = Environments(data_dir / "environments", uv=uv, limits=limits)
+    first = await environments.acquire(("first",))
+    environments.release(first)
+    os.utime(first or "", (1, 1))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(path: Path) -> None:
+        begun.set()
+        go_on.wait(20)
+        remove_tree(path)
+
+    monkeypatch.setattr("computepool.agent.environments.remove_tree", slowly)
+    other = asyncio.create_task(environments.acquire(("second",)))
+    await until(begun.is_set)
+    again = asyncio.create_task(environments.acquire(("first",)))
+    await until(lambda: first is not None and (first / "8").exists())
+    go_on.set()
+    await asyncio.gather(other, again)
+    assert again.result() == first
+    assert first is not None
+    assert len(list(first.iterdir())) == 8
+
+
+async def test_downloads_are_bounded_also_where_the_installation_fails(data_dir: Path, uv: str) -> None:
+    limits = dataclasses.replace(QUICK, environment_downloads_bytes=250_000)
+    folder = data_dir / "environments"
+    environments = Environments(folder, uv=uv, limits=limits)
+    for number in range(9):
+        name = ("fails", "works")[number % 2]
+        with contextlib.suppress(StagingFailed):
+            environments.release(await environments.acquire((f"{name}{number}",)))
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        assert size <= 250_000 + 100_000 + 1_000
+    await asyncio.gather(*(environments.acquire((f"more{number}",)) for number in range(6)))
+    assert len([path for path in folder.iterdir() if path.name.startswith(".uv")]) <= 2
+
+
+async def test_what_a_killed_agent_left_goes(data_dir: Path, uv: str) -> None:
+    folder = data_dir / "environments"
+    for name in (".building-1", ".gone-1", ".uv-1"):
+        (folder / name / "deep").mkdir(parents=True)
+    environments = Environments(folder, uv=uv, limits=QUICK)
+    path = await environments.acquire(("package",))
+    assert path is not None
+    assert {found.name for found in folder.iterdir()} == {path.name, ".uv"}

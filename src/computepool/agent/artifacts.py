@@ -132,6 +132,7 @@ class ArtifactCache:
                         (self._folder / name).rename(self._folder / f"{_GONE}{name}")
                         gone.append(f"{_GONE}{name}")
                         over -= size
+        if gone:
             await asyncio.to_thread(self._remove, gone)
 
     def _listed(self) -> list[tuple[int, int, str]]:

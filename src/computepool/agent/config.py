@@ -91,6 +91,7 @@ class AgentLimits:
     net_head_bytes_max: int = 16 * KIB
     # environments
     environments_max: int = 32
+    environment_downloads_bytes: int = 5 * GIB  #: of packages, kept for the next environment; beyond, they go
     environment_install_s: float = 900.0
 
 

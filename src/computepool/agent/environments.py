@@ -16,6 +16,7 @@ import shutil
 import sys
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from computepool.agent.config import AgentLimits
@@ -34,6 +35,7 @@ _HOPELESS = (
     "Failed to parse",
     "not a valid",
 )
+_DOWNLOADS, _GONE = ".uv", ".gone-"
 _KEPT_ENV = ("PATH", "HOME", "LANG", "TMPDIR")
 _KEPT_PREFIXES = ("UV_", "SSL_", "HTTP", "http", "ALL_PROXY", "NO_PROXY", "no_proxy", "REQUESTS_CA", "PIP_")
 
@@ -45,6 +47,11 @@ class Environments:
         self._limits = limits
         self._locks: dict[str, asyncio.Lock] = {}
         self._in_use: Counter[str] = Counter()
+        self._evicting = asyncio.Lock()
+        self._removing: set[str] = set()  #: by a thread, also after who began it was cancelled
+        self._downloads = (
+            _DOWNLOADS  #: the folder of uv's own cache; another one once it has become too large
+        )
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
 
     async def acquire(self, requirements: tuple[str, ...]) -> Path | None:
@@ -69,26 +76,45 @@ class Environments:
         async with self._locks.setdefault(key, asyncio.Lock()):
             if not path.is_dir():
                 await self._install(path, wanted)
-            os.utime(path)
-        await asyncio.to_thread(self._evict)
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        await self._make_room()
         return path
 
     async def _install(self, path: Path, wanted: tuple[str, ...]) -> None:
         if self._uv is None:
             raise StagingFailed("this node has no uv to install packages with")
+        downloads = await self._downloads_with_room()
         building = self._folder / f".building-{uuid.uuid4().hex}"
-        try:
-            await self._run_uv(building, wanted)
-            building.chmod(0o755)
-            with contextlib.suppress(
-                OSError
-            ):  # Another agent on this folder was quicker; its content is the same.
-                building.rename(path)
-        finally:
-            if building.exists():
-                await asyncio.to_thread(remove_tree, building)
+        with self._used(building.name), self._used(downloads.name):
+            try:
+                await self._run_uv(building, wanted, downloads)
+                building.chmod(0o755)
+                # Another agent on this folder may have been quicker; its content is the same.
+                with contextlib.suppress(OSError):
+                    building.rename(path)
+            finally:
+                if building.exists():
+                    await asyncio.to_thread(remove_tree, building)
 
-    async def _run_uv(self, target: Path, wanted: tuple[str, ...]) -> None:
+    async def _downloads_with_room(self) -> Path:
+        """Where uv keeps what it fetches. A full one is left to the installations that read it, and goes with the last."""
+        name = self._downloads
+        size = await asyncio.to_thread(_bytes_in, self._folder / name)
+        if size > self._limits.environment_downloads_bytes and name == self._downloads:
+            self._downloads = f"{_DOWNLOADS}-{uuid.uuid4().hex}"
+            await self._make_room()
+        return self._folder / self._downloads
+
+    @contextlib.contextmanager
+    def _used(self, name: str) -> Iterator[None]:
+        self._in_use[name] += 1
+        try:
+            yield
+        finally:
+            self._in_use[name] -= 1
+
+    async def _run_uv(self, target: Path, wanted: tuple[str, ...], downloads: Path) -> None:
         _log.info("installing %s", ", ".join(wanted))
         process = await asyncio.create_subprocess_exec(
             *(str(self._uv), "pip", "install", "--quiet", "--no-progress", "--target", str(target)),
@@ -105,7 +131,7 @@ class Environments:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            env=self._env(),
+            env=self._env(downloads),
             cwd=self._folder,
         )
         try:
@@ -120,21 +146,62 @@ class Environments:
         if process.returncode != 0:
             raise _failure(stderr.decode(errors="replace"))
 
-    def _env(self) -> dict[str, str]:
+    def _env(self, downloads: Path) -> dict[str, str]:
         """The owner's proxy, index and certificates, and nothing that points at the agent's own packages."""
         kept = {
             name: value
             for name, value in os.environ.items()
             if name in _KEPT_ENV or name.startswith(_KEPT_PREFIXES)
         }
-        return kept | {"UV_CACHE_DIR": str(self._folder / ".uv"), "UV_PYTHON_DOWNLOADS": "never"}
+        return kept | {"UV_CACHE_DIR": str(downloads), "UV_PYTHON_DOWNLOADS": "never"}
 
-    def _evict(self) -> None:
-        found = [path for path in self._folder.iterdir() if not path.name.startswith(".")]
-        found.sort(key=lambda path: path.stat().st_mtime_ns)
-        for path in found[: max(0, len(found) - self._limits.environments_max)]:
-            if not self._in_use[path.name]:
-                remove_tree(path)
+    async def _make_room(self) -> None:
+        """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
+        async with self._evicting:
+            found = await asyncio.to_thread(self._listed)
+            complete = [name for name in found if not name.startswith(".")]
+            surplus = complete[: max(0, len(complete) - self._limits.environments_max)]
+            # Besides those, what an earlier start or an installation that failed left, and old downloads.
+            left = [name for name in found if name.startswith(".") and name != self._downloads]
+            gone = []
+            for name in (*surplus, *left):
+                if not self._in_use[name] and name not in self._removing:
+                    hidden = f"{_GONE}{uuid.uuid4().hex}"
+                    with contextlib.suppress(OSError):
+                        (self._folder / name).rename(self._folder / hidden)
+                        gone.append(hidden)
+            self._removing.update(gone)
+        if gone:
+            await asyncio.to_thread(self._remove, gone)
+
+    def _remove(self, names: list[str]) -> None:
+        for name in names:
+            try:
+                remove_tree(self._folder / name)
+            except OSError as error:
+                _log.warning("cannot remove %s: %s", self._folder / name, error)
+            finally:
+                self._removing.discard(name)
+
+    def _listed(self) -> list[str]:
+        """The folders, those first that were not used for the longest time."""
+        found = []
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.is_dir(follow_symlinks=False):
+                        found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+        return [name for _, name in sorted(found)]
+
+
+def _bytes_in(folder: Path) -> int:
+    """On the disk, while others write there; 0 where there is none."""
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(where, name)).st_blocks * 512
+    return total
 
 
 def find_uv() -> str | None:
