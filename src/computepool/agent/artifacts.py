@@ -50,7 +50,7 @@ class ArtifactCache:
         self._clock = clock
         self._limits = limits
         self._locks: dict[str, asyncio.Lock] = {}
-        self._wanted: Counter[str] = Counter()  #: by how many at the moment; nothing of these is evicted
+        self._wanted: Counter[str] = Counter()  #: by how many at the moment; what is coming of these stays
         self._evicting = asyncio.Lock()
         self._untidy = True  #: a download may have been left unfinished, now or by an earlier start
         self._slots = asyncio.Semaphore(limits.transfers_max)
@@ -84,8 +84,13 @@ class ArtifactCache:
         except BaseException:
             self._untidy = True
             raise
-        await self._make_room()
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            await self._make_room(keep=digest)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
     async def _fetch(self, digest: str, path: Path) -> None:
         part = path.with_suffix(_PART)
@@ -116,24 +121,24 @@ class ArtifactCache:
                 async for chunk in chunks:
                     file.write(chunk)
 
-    async def _make_room(self) -> None:
+    async def _make_room(self, keep: str = "") -> None:
         """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
         async with self._evicting:
-            files = await asyncio.to_thread(self._listed)
-            over = sum(size for _, size, _ in files) - self._limits.input_cache_bytes
-            gone = [name for _, _, name in files if name.startswith(_GONE)]
-            for _, size, name in files:
-                if over <= 0:
-                    break
-                if name.startswith(_GONE):
-                    over -= size
-                elif name.removesuffix(_PART) not in self._wanted:
+            listed = await asyncio.to_thread(self._listed)
+            gone = [name for _, _, name in listed if name.startswith(_GONE)]
+            files = [(size, name) for _, size, name in listed if not name.startswith(_GONE)]
+            over = sum(size for size, _ in files) - self._limits.input_cache_bytes
+            for size, name in files:
+                if over > 0 and name != keep and not self._is_coming(name):
                     with contextlib.suppress(OSError):
                         (self._folder / name).rename(self._folder / f"{_GONE}{name}")
                         gone.append(f"{_GONE}{name}")
                         over -= size
         if gone:
             await asyncio.to_thread(self._remove, gone)
+
+    def _is_coming(self, name: str) -> bool:
+        return name.endswith(_PART) and name.removesuffix(_PART) in self._wanted
 
     def _listed(self) -> list[tuple[int, int, str]]:
         """When each file was last used, its size and its name, oldest first."""
