@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent import control
+from computepool.agent import control, specs
 from computepool.agent.clock import SystemClock
+from computepool.agent.main import OPEN_FILES_MAX
 from computepool.agent.sandbox import runsc
 from tests.agent.fake_hub import CODE, FakeHub, Outcome, Reason, command, function, payload, until
 from tests.agent.test_lanes import alive
@@ -187,3 +189,18 @@ async def test_the_best_level_is_chosen_and_advertised(hub: FakeHub, program: Pr
     await until(lambda: attempt in hub.reports)
     assert hub.log_texts[attempt]["stdout"] == "job\n"
     assert (await program.end())[0] == 0
+
+
+async def test_the_agent_may_open_more_files_and_its_jobs_no_others(hub: FakeHub, program: Program) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        await program.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert program.process is not None
+    own, _ = resource.prlimit(program.process.pid, resource.RLIMIT_NOFILE)
+    assert own == min(hard, OPEN_FILES_MAX)
+    [attempt] = hub.submit(command("sh", "-c", "ulimit -Sn; ulimit -Hn"))
+    await until(lambda: attempt in hub.reports)
+    assert hub.log_texts[attempt]["stdout"] == f"{specs.OPEN_FILES_MAX}\n" * 2

@@ -84,16 +84,24 @@ class WorkFolders:
 
 
 def _untouched(folder: Path) -> bool:
+    """Stops at the first thing that we did not make: a job may have left a million."""
     path = str(folder)
+    found = []
     try:
         with os.scandir(path) as entries:
-            found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
-        if not (found.get(OUTPUTS) and found.keys() <= set(MADE_BY_US) and all(found.values())):
-            return False
-        if any(os.listdir(f"{path}/{name}") for name in found):
+            for entry in entries:
+                if entry.name not in MADE_BY_US or not entry.is_dir(follow_symlinks=False):
+                    return False
+                found.append(entry.name)
+        if OUTPUTS not in found or any(_holds_something(f"{path}/{name}") for name in found):
             return False
         os.chmod(path, 0o700)
         os.chmod(f"{path}/{OUTPUTS}", 0o755)
     except OSError:
         return False
     return True
+
+
+def _holds_something(path: str) -> bool:
+    with os.scandir(path) as entries:
+        return next(entries, None) is not None

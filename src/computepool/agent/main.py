@@ -9,6 +9,7 @@ import fcntl
 import importlib.metadata
 import logging
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 #: How long the first contact waits for a hub that is only just starting.
 ENROL_WAIT_S = 60.0
+#: Descriptors that the agent asks for. More would only make programs slow that close them all one by one.
+OPEN_FILES_MAX = 65_536
 
 
 def run(config: AgentConfig) -> None:
@@ -37,6 +40,7 @@ def run(config: AgentConfig) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     prepare_data_dir(config.data_dir)
+    raise_open_files()
     volumes.enter_namespace()
     with _only_agent(config.data_dir):
         identity = identities.load(config.identity_path)
@@ -49,6 +53,14 @@ def run(config: AgentConfig) -> None:
         # The plain loop: uvloop starts processes three times slower.
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
             runner.run(_run(config, identity, machine))
+
+
+def raise_open_files() -> None:
+    """As many descriptors as this user may have, within reason: each job takes several. Jobs have a limit of their own."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def inspect(config: AgentConfig) -> Machine:

@@ -7,6 +7,8 @@ trusts a name or recurses: a job can nest folders deeper than any stack and name
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
 import secrets
 import stat
@@ -18,6 +20,8 @@ from typing import BinaryIO
 from computepool.agent.sandbox.base import MIB, OUTPUTS, SandboxError
 from computepool.protocol.filenames import check_name
 
+_log = logging.getLogger(__name__)
+
 _DEPTH_MAX = 256
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: A file costs an inode however small it is: this many per MB of the disk limit, and some for small limits.
@@ -25,7 +29,10 @@ _FILES_PER_MB = 256
 _FILES_MIN = 20_000
 _STEP_S = 0.015
 _SCAN_PAUSE_S = 0.5
-_HIDDEN_FDS_MAX = 4096
+#: Descriptors of a job's processes that are looked at. One process must not hide with its own what another holds.
+_OPEN_MAX = 65_536
+#: This program has no descriptors left to look with: that says nothing about the job.
+_NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 #: Parents of work folders that passed the check once: looking again costs a tenth of a small job's start.
 _known_reachable: set[Path] = set()
 
@@ -177,17 +184,34 @@ class DiskMeter:
             self._scan = self._measure(pids)
             self._scan_s = 0.0
         verdict = ""
-        for verdict in self._scan:
-            if verdict or time.monotonic() - started > _STEP_S:
-                self._scan_s += time.monotonic() - started
-                return verdict
+        try:
+            for verdict in self._scan:
+                if verdict or time.monotonic() - started > _STEP_S:
+                    self._scan_s += time.monotonic() - started
+                    return verdict
+        except OSError as error:
+            _log.warning("%s is measured again soon: %s", self._folder.name, error)
         self._scan = None
         self._not_before = time.monotonic() + max(_SCAN_PAUSE_S, 20 * self._scan_s)
         return verdict
 
     def _measure(self, pids: Sequence[int]) -> Iterator[str]:
-        """Yields '' after each entry, and at last maybe the excess. What is unreadable counts as excess."""
-        used = _hidden_bytes(pids, self._folder)
+        """Yields '' after each look, and at last maybe the excess. What is unreadable counts as excess.
+
+        Raises OSError where this program cannot look.
+        """
+        hidden: dict[int, int] = {}
+        for count, info in enumerate(_unlinked(pids, self._folder)):
+            if count >= _OPEN_MAX:
+                yield f"more than {_OPEN_MAX} files are open, so that nobody can say what the work folder holds"
+                return
+            if info is not None:
+                hidden[info.st_ino] = info.st_blocks * 512
+            yield ""
+        used = sum(hidden.values())
+        if used > self._limit_bytes:
+            yield self._too_much()
+            return
         for count, info in enumerate(_entries(self._folder)):
             if info is None:
                 yield "the work folder has a folder that is unreadable or nested too deep"
@@ -195,12 +219,15 @@ class DiskMeter:
             # Links to one file from inside the folder share its size.
             used += info.st_blocks * 512 // max(1, info.st_nlink if stat.S_ISREG(info.st_mode) else 1)
             if used > self._limit_bytes:
-                yield f"the work folder holds more than {self._limit_bytes // MIB} MB"
+                yield self._too_much()
                 return
             if count >= self._files_max:
                 yield f"the work folder holds more than {self._files_max} files"
                 return
             yield ""
+
+    def _too_much(self) -> str:
+        return f"the work folder holds more than {self._limit_bytes // MIB} MB"
 
 
 def _entries(folder: Path) -> Iterator[os.stat_result | None]:
@@ -229,30 +256,37 @@ def _entries(folder: Path) -> Iterator[os.stat_result | None]:
 
 
 def _enter(stack: list[tuple[int, Iterator[str]]], name: str, parent: int | None) -> bool:
+    fd = -1
     try:
         fd = os.open(name, _OPEN_FOLDER, dir_fd=parent)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    stack.append((fd, iter(os.listdir(fd))))
+        names = os.listdir(fd)
+    except OSError as error:
+        if fd >= 0:
+            os.close(fd)
+        if error.errno in _NONE_LEFT:
+            raise
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
+    stack.append((fd, iter(names)))
     return True
 
 
-def _hidden_bytes(pids: Sequence[int], folder: Path) -> int:
-    """Size of files of the work folder's file system that the processes hold open but have unlinked."""
+def _unlinked(pids: Sequence[int], folder: Path) -> Iterator[os.stat_result | None]:
+    """For each descriptor of the processes: its file, where that is in the work folder's file system and has no name."""
     try:
         device = folder.stat().st_dev
     except OSError:
-        return 0
-    seen: dict[int, int] = {}
-    budget = _HIDDEN_FDS_MAX
+        return
     for pid in pids:
-        with contextlib.suppress(OSError):
-            for fd in os.listdir(f"/proc/{pid}/fd")[:budget]:
-                budget -= 1
-                with contextlib.suppress(OSError):
-                    info = os.stat(f"/proc/{pid}/fd/{fd}")
-                    if stat.S_ISREG(info.st_mode) and info.st_nlink == 0 and info.st_dev == device:
-                        seen[info.st_ino] = info.st_blocks * 512
-    return sum(seen.values())
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")
+        except OSError as error:
+            if error.errno in _NONE_LEFT:
+                raise
+            continue  # Gone already, or not ours to look at.
+        for name in names:
+            found = None
+            with contextlib.suppress(OSError):
+                info = os.stat(f"/proc/{pid}/fd/{name}")
+                if stat.S_ISREG(info.st_mode) and info.st_nlink == 0 and info.st_dev == device:
+                    found = info
+            yield found
