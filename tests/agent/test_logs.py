@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import time
+import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,3 +92,46 @@ def test_what_is_taken_at_once_is_bounded() -> None:
     assert [len(chunk.text) for chunk in buffer.take(9, 1)] == [10], "at least one"
     assert buffer.take(0, 100) == []
     assert buffer.pending_chars == 40
+
+
+def test_many_marks_at_once_cost_no_memory() -> None:
+    """Of several the newest counts: the others are kept by their names alone, so that they can be discarded."""
+    buffer = LogBuffer("a", QUICK, is_mark=lambda name, moves: True)
+    said = b"x" * 500_000 + b"\n"
+    buffer.feed("stdout", said)
+    tracemalloc.start()
+    try:
+        buffer.feed("stdout", b"::checkpoint a\n" * 200 + b"more\n::checkpoint b 0.5\nlast\n")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8_000_000
+    assert [asked.name for asked in buffer.asked] == ["a"] * 200 + ["b"]
+    assert [asked.printed for asked in buffer.asked] == [None] * 200 + [said + b"more\n"]
+    assert text_of(buffer) == said.decode() + "more\nlast\n"
+
+
+def test_only_so_many_lines_are_looked_up_at_once() -> None:
+    looked_up = []
+
+    def is_mark(name: str, moves: bool) -> bool:
+        looked_up.append(name)
+        return False
+
+    buffer = LogBuffer("a", QUICK, is_mark=is_mark)
+    lines = b"::checkpoint a\n" * 20_000
+    buffer.feed("stdout", lines)
+    assert 0 < len(looked_up) < 2_000
+    assert text_of(buffer) == lines.decode()
+
+
+def test_a_long_line_of_words_that_might_be_marks() -> None:
+    """Searched only where a mark can be, at the end of a line: else it holds up everything else on the node."""
+    buffer = LogBuffer("a", QUICK, is_mark=lambda name, moves: name == "real")
+    words = b"::move a " * 400_000
+    began = time.process_time()
+    buffer.feed("stdout", words)
+    buffer.feed("stdout", words + b"\n")
+    assert time.process_time() - began < 0.5
+    buffer.feed("stdout", words + b"\x00 ::checkpoint real\n")
+    assert [asked.name for asked in buffer.asked] == ["real"]

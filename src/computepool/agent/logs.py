@@ -12,7 +12,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
@@ -32,6 +32,10 @@ _ASKED = re.compile(
     rb"::(?:checkpoint (?P<name>[A-Za-z0-9_-]{1,64})(?: (?P<progress>[0-9.]{1,16}))?"
     rb"|move (?P<moving>[A-Za-z0-9_-]{1,64}) (?P<host>[^\x00-\x1f\x7f]{1,200}))\r?\n\Z"
 )
+#: No such line is longer, and what a job prints before it is not searched.
+_ASKED_LINE_MAX = 300
+#: In what is read at once, so many lines at most are looked up as marks of checkpoints; what follows is output.
+_LOOKS_MAX = 1024
 _TAIL = 1024
 #: A character is up to four bytes, and sealed bytes are sent as base64.
 _SEALED_GROWS = 6
@@ -49,7 +53,7 @@ class Asked:
     name: str
     progress: float | None  #: as the job said last
     host: str | None  #: where the job wants to go on
-    printed: bytes | None  #: on standard output, before; None: too much
+    printed: bytes | None = None  #: on standard output, before; None: too much, or a newer one came with it
 
 
 class LogBuffer:
@@ -203,41 +207,53 @@ class LogBuffer:
             if data[held_from:] != b":":
                 return data
         data, self._held = self._held + data, b""
-        kept = []
+        kept: list[bytes] = []
+        asked_at = None
+        looks = _LOOKS_MAX
         for line in data.splitlines(keepends=True):
             if self._line_start and line.startswith(_PROGRESS) and line.endswith(b"\n"):
                 self._set_progress(line[len(_PROGRESS) :])
                 continue
-            if self._is_mark is not None and (found := self._found_mark(line)) is not None:
-                kept.append(line[: found.start()])
-                self._line_start = self._line_start and found.start() == 0
-                self._ask(found, before=kept)
-                continue
+            if looks and (found := self._looks_asked(line)) is not None:
+                looks -= 1
+                if self._names_one(found):
+                    kept.append(line[: found.start()])
+                    self._line_start = self._line_start and found.start() == 0
+                    self._ask(found)
+                    asked_at = len(kept)
+                    continue
             if self._line_start and _may_become_signal(line):
                 self._held = line
                 break
             kept.append(line)
             self._line_start = line.endswith(b"\n")
+        if asked_at is not None:  # Only the newest counts, and a copy for each would be the agent's memory.
+            self.asked[-1] = replace(self.asked[-1], printed=self._said_before(kept[:asked_at]))
         return b"".join(kept)
 
-    def _found_mark(self, line: bytes) -> re.Match[bytes] | None:
-        found = _ASKED.search(line) if b"::" in line else None
-        if found is None or self._is_mark is None:
+    def _looks_asked(self, line: bytes) -> re.Match[bytes] | None:
+        if self._is_mark is None or not line.endswith(b"\n") or b"::" not in line:
             return None
-        name, moves = found["name"] or found["moving"], found["host"] is not None
-        return found if self._is_mark(name.decode(), moves) else None
+        return _ASKED.search(line, max(0, len(line) - _ASKED_LINE_MAX))
 
-    def _ask(self, found: re.Match[bytes], *, before: list[bytes]) -> None:
-        said = None if self._said is None else bytes(self._said) + b"".join(before)
-        if said is not None and len(said) > self._limits.checkpoint_printed_max:
-            said = None
+    def _names_one(self, found: re.Match[bytes]) -> bool:
+        name, moves = found["name"] or found["moving"], found["host"] is not None
+        return self._is_mark is not None and self._is_mark(name.decode(), moves)
+
+    def _said_before(self, kept: list[bytes]) -> bytes | None:
+        if self._said is None:
+            return None
+        said = bytes(self._said) + b"".join(kept)
+        return said if len(said) <= self._limits.checkpoint_printed_max else None
+
+    def _ask(self, found: re.Match[bytes]) -> None:
         if found["host"] is not None:
             host = found["host"].decode(errors="replace").strip()
-            self.asked.append(Asked(found["moving"].decode(), self.progress, host, said))
+            self.asked.append(Asked(found["moving"].decode(), self.progress, host))
             return
         if found["progress"] is not None:
             self._set_progress(found["progress"])
-        self.asked.append(Asked(found["name"].decode(), self.progress, None, said))
+        self.asked.append(Asked(found["name"].decode(), self.progress, None))
 
     def _set_progress(self, text: bytes) -> None:
         try:
