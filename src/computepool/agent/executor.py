@@ -216,17 +216,25 @@ class Executor:
             head = lane.head
             if head is None:
                 continue
-            if lane.waiting and self._holds_up(head, lane, now):
-                self._give_back(lane, Reason.GIVEN_BACK)
-            if now - lane.head_since > self._limits.announce_after_s and not head.announced:
-                head.announced = news = True
-            if lane.worker is not None:
-                lane.worker.poll_output()
-            self._enforce_time(head, lane, now)
+            try:
+                news = self._look(lane, head, now) or news
+            except Exception:  # noqa: BLE001 - what is wrong with one lane must keep the clock from no other
+                _log.exception("looking after attempt %s failed", head.id)
         if now - self._patrolled_at >= self._limits.patrol_s:
             news = self._patrol(now - self._patrolled_at) or news
             self._patrolled_at = now
         return news
+
+    def _look(self, lane: Lane, head: Attempt, now: float) -> bool:
+        self._enforce_time(head, lane, now)
+        if lane.waiting and self._holds_up(head, lane, now):
+            self._give_back(lane, Reason.GIVEN_BACK)
+        if lane.worker is not None:
+            lane.worker.poll_output()
+        if now - lane.head_since > self._limits.announce_after_s and not head.announced:
+            head.announced = True
+            return True
+        return False
 
     def _holds_up(self, head: Attempt, lane: Lane, now: float) -> bool:
         if head.started_at is None:

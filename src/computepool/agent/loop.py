@@ -226,7 +226,8 @@ class NodeLoop:
             if request.profile is not None:
                 self._profile_due = False
             await self.know_key(reply.token)
-            self._handle(reply, asked_at)
+            if not self._handle(reply, asked_at):
+                await asyncio.sleep(self._limits.idle_pause_s)
             wait_ms = max(_WAIT_MIN_MS, min(60_000, reply.interval_ms))
             await self._pace(reply, asked_at, wait_ms=request.wait_ms)
 
@@ -275,7 +276,20 @@ class NodeLoop:
         )
 
     # ------------------------------------------------------------ what the hub says
-    def _handle(self, reply: NextReply, asked_at: float) -> None:
+    def _handle(self, reply: NextReply, asked_at: float) -> bool:
+        """False when not all of it could be followed. What was granted and not begun is then granted again."""
+        fresh = [grant.attempt_id for grant in reply.grants if grant.attempt_id not in self._held]
+        try:
+            self._follow(reply, asked_at)
+        except Exception:  # noqa: BLE001 - one word that cannot be followed must not end the node
+            _log.exception("what the hub said could not be followed")
+            for attempt_id in fresh:
+                if attempt_id not in self._executor.attempts:
+                    self._held.pop(attempt_id, None)
+            return False
+        return True
+
+    def _follow(self, reply: NextReply, asked_at: float) -> None:
         self.last_contact = self._clock.steady()
         self.last_error = ""
         lease = self.lease

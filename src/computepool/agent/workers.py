@@ -173,7 +173,8 @@ class Worker:
             if call.brings is not None:
                 self.functions.discard(call.brings)
             if len(call.message) > FRAME_MAX:
-                (self.workdir / CALL_FILE.format(call.seq)).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # The function may have put anything in its place.
+                    (self.workdir / CALL_FILE.format(call.seq)).unlink()
         return calls[::-1]
 
     def kill(self, status: Status) -> None:
