@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
+import socket
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from computepool.core.jobs import NODE_FAULTS
-from tests.agent.conftest import StartNode
+from computepool.agent.attempts import Attempt
+from computepool.agent.functions import FunctionRunner
+from computepool.agent.workers import Call, Worker
+from computepool.protocol.jobs import InputFile, JobSpec, Needs
+from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, until
 
 pytestmark = pytest.mark.anyio
@@ -85,3 +92,125 @@ async def test_a_word_of_the_hubs_that_cannot_be_followed_does_not_end_the_node(
     await until(lambda: len(hub.reports) == 2 or node.task.done())
     assert not node.task.done()
     assert hub.reports[other].result == "4", "it was granted again"
+
+
+class TestTheChannel:
+    async def test_one_that_takes_no_more_calls(self, hub: FakeHub, start_node: StartNode) -> None:
+        """The worker cannot go, because a thread is left in it, and must not be offered the next call for ever."""
+
+        def deafen() -> str:
+            threading.Thread(target=time.sleep, args=(600,)).start()
+            socket.socket(fileno=os.dup(3)).shutdown(socket.SHUT_RD)
+            return "deaf"
+
+        node = await start_node(level="namespace")
+        (first,) = hub.submit(function(deafen), [payload()], lane="one")
+        await until(lambda: first in hub.reports)
+        assert hub.reports[first].result == '"deaf"'
+        (second,) = hub.submit(function(len), [payload("four")], lane="one")
+        await until(lambda: second in hub.reports)
+        assert hub.reports[second].result == "4"
+        await until(lambda: len(node.agent._pool) == 1)
+
+    async def test_one_on_which_no_answer_can_come(self, hub: FakeHub, start_node: StartNode) -> None:
+        def silence() -> None:
+            socket.socket(fileno=os.dup(3)).shutdown(socket.SHUT_WR)
+            time.sleep(600)
+
+        await start_node(level="namespace")
+        (bad,) = hub.submit(function(silence), [payload()], lane="one")
+        (good,) = hub.submit(function(len), [payload("four")], lane="one")
+        await until(lambda: len(hub.reports) == 2)
+        assert hub.reports[bad].reason is Reason.EXCEPTION
+        assert "interfered" in (hub.reports[bad].error or "")
+        assert hub.reports[good].result == "4"
+
+    @pytest.mark.parametrize(
+        ("code", "reason"),
+        [
+            ("import socket; socket.socket(fileno=3).shutdown(socket.SHUT_RDWR)", Reason.EXCEPTION),
+            ("import os; os._exit(3)", Reason.BAD_JOB),
+        ],
+        ids=["closed", "ended"],
+    )
+    async def test_one_that_is_gone_before_the_first_call(
+        self, hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch, code: str, reason: Reason
+    ) -> None:
+        """As where the arguments take long to fetch. A new worker for it would do the same, for ever."""
+        place = FunctionRunner._call_with_files
+
+        async def place_slowly(self: FunctionRunner, attempt: Attempt, worker: Worker) -> Call:
+            await until(lambda: worker.cheated or not worker.alive)
+            return await place(self, attempt, worker)
+
+        monkeypatch.setattr(FunctionRunner, "_call_with_files", place_slowly)
+        await start_node(level="namespace")
+        (attempt,) = hub.submit(brings(hub, code), [payload("four")])
+        await until(lambda: attempt in hub.reports)
+        assert hub.reports[attempt].reason is reason, hub.reports[attempt]
+
+
+def brings(hub: FakeHub, code: str, name: str = "sitecustomize.py") -> JobSpec:
+    """A call whose worker runs this code of the job's before it runs its own."""
+    inputs = [InputFile(name=name, digest=hub.add_artifact(code.encode()), size=len(code))]
+    return function(len).model_copy(update={"env": {"PYTHONPATH": "/job"}, "inputs": inputs})
+
+
+async def test_a_worker_that_the_jobs_own_code_keeps_from_starting(
+    hub: FakeHub, start_node: StartNode
+) -> None:
+    await start_node(level="namespace", limits=dataclasses.replace(QUICK, worker_start_s=1))
+    (attempt,) = hub.submit(brings(hub, "import time; time.sleep(600)"), [payload("four")])
+    await until(lambda: attempt in hub.reports)
+    assert hub.reports[attempt].reason is Reason.BAD_JOB
+    assert "could not start" in (hub.reports[attempt].error or "")
+
+
+class TestTheFolder:
+    async def test_the_next_calls_name_is_taken(self, hub: FakeHub, start_node: StartNode) -> None:
+        """Of calls that are too long for a message."""
+
+        def take_names(padding: str) -> None:
+            for number in range(100):
+                os.makedirs(f".call-{number}", exist_ok=True)
+
+        await start_node()
+        (first,) = hub.submit(function(take_names), [payload("")], lane="one")
+        await until(lambda: first in hub.reports)
+        (second,) = hub.submit(function(len), [payload("x" * 100_000)], lane="one")
+        await until(lambda: second in hub.reports)
+        assert hub.reports[second].result == "100000", hub.reports[second].error
+
+    async def test_it_is_full(self, hub: FakeHub, start_node: StartNode) -> None:
+        """Of a worker of its own file system: what comes next gets another worker."""
+
+        def fill() -> None:
+            with open("all", "wb", buffering=0) as file, contextlib.suppress(OSError):
+                while file.write(bytes(1 << 20)):
+                    pass
+
+        node = await start_node(level="namespace")
+        if node.agent._folders._volumes.missing:
+            pytest.skip(node.agent._folders._volumes.missing)
+        needs = Needs(disk_mb=32)
+        (first,) = hub.submit(function(fill, needs=needs), [payload()], lane="one")
+        await until(lambda: first in hub.reports)
+        (inline,) = hub.submit(function(len, needs=needs), [payload("x" * 100_000)], lane="one")
+        await until(lambda: inline in hub.reports)
+        assert hub.reports[inline].result == "100000", hub.reports[inline].error
+        (again,) = hub.submit(function(fill, needs=needs), [payload()], lane="one")
+        await until(lambda: again in hub.reports)
+        arguments = hub.add_artifact(payload("x" * 1_000_000).encode())
+        (placed,) = hub.submit(function(len, needs=needs), [None], lane="one", payload_artifact=arguments)
+        await until(lambda: placed in hub.reports)
+        assert hub.reports[placed].result == "1000000", hub.reports[placed].error
+
+    async def test_what_it_brings_does_not_fit(self, hub: FakeHub, start_node: StartNode) -> None:
+        node = await start_node(level="namespace")
+        if node.agent._folders._volumes.missing:
+            pytest.skip(node.agent._folders._volumes.missing)
+        digest = hub.add_artifact(payload("x" * 60_000_000).encode())
+        spec = function(len, needs=Needs(disk_mb=32))
+        (attempt,) = hub.submit(spec, [None], payload_artifact=digest)
+        await until(lambda: attempt in hub.reports)
+        assert hub.reports[attempt].reason is Reason.OUTPUT_LIMIT, hub.reports[attempt].error

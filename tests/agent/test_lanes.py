@@ -168,7 +168,7 @@ async def test_a_duplicate_grant_is_ignored(hub: FakeHub, start_node: StartNode,
         return reply.model_copy(update={"grants": doubled})
 
     hub.tamper = twice
-    counter = ground / "runs"
+    counter = ground / "granted-twice"
     counter.touch()
     counter.chmod(0o666)
     spec = command("sh", "-c", f"echo run >> {counter}; sleep 0.3")

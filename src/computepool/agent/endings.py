@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 from computepool.agent.sandbox.base import Exit, Status
 from computepool.core.jobs import Outcome, Reason
@@ -21,6 +24,15 @@ class BadJob(Exception):
 
 class StagingFailed(Exception):
     """This node could not get what the job needs; another one may."""
+
+
+class FolderFull(Exception):
+    """What the job brings does not fit beside what it left in the folder that it asked for."""
+
+
+def is_full(error: OSError, folder: Path) -> bool:
+    """Whether that is because of the size of the job's own folder, and not of the machine's disk."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT) and os.path.ismount(folder)
 
 
 @dataclass(slots=True, kw_only=True)

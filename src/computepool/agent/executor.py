@@ -13,7 +13,7 @@ from computepool.agent import sealing
 from computepool.agent.attempts import Attempt, Interrupted, Stop
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
-from computepool.agent.endings import BadJob, Ending, StagingFailed, failed, returned
+from computepool.agent.endings import BadJob, Ending, FolderFull, StagingFailed, failed, returned
 from computepool.agent.functions import FunctionRunner
 from computepool.agent.gpus import GpuMeter
 from computepool.agent.lanes import Lane, Slots
@@ -172,6 +172,8 @@ class Executor:
             return attempt.stop.ending_unstarted() if attempt.stop else returned(Reason.GIVEN_BACK)
         except (BadJob, BadCommand) as error:
             return failed(Reason.BAD_JOB, str(error))
+        except FolderFull as error:
+            return failed(Reason.OUTPUT_LIMIT, str(error))
         except StagingFailed as error:
             return failed(Reason.STAGING_FAILED, str(error))
         except ComputePoolError as error:
@@ -250,6 +252,7 @@ class Executor:
             return
         worker = lane.worker
         if worker and not worker.ready and now - worker.started_at > self._limits.worker_start_s:
+            worker.late = True
             worker.kill(Status.SANDBOX_ERROR)
 
     def _patrol(self, elapsed_s: float) -> bool:

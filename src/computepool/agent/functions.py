@@ -14,7 +14,7 @@ from computepool.agent.attempts import Attempt, Interrupted, OutputSink
 from computepool.agent.checkpoints import CheckpointKeeper
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
-from computepool.agent.endings import BadJob, Ending, failed, of_exit
+from computepool.agent.endings import BadJob, Ending, FolderFull, failed, of_exit
 from computepool.agent.lanes import Lane
 from computepool.agent.logs import STDERR
 from computepool.agent.sandbox.base import Status
@@ -85,7 +85,7 @@ class FunctionRunner:
             innocent = stopped and attempt.stop is None and not attempt.timed_out
             if result.started and not innocent:
                 attempt.proxy = worker.proxy
-                return _lost(attempt, result, ready=worker.ready)
+                return _lost(attempt, result, worker)
             if attempt.stop is not None:
                 raise Interrupted
             # The worker was ended for the sake of another call: this one is simply called again.
@@ -114,11 +114,26 @@ class FunctionRunner:
                 self.release(lane)
                 worker = lane.worker = await attempt.prepare(self._pool.take(key, lane.cpu_ids))
                 worker.pin(lane.cpu_ids, lane.cores)
-            call = await self._call_with_files(attempt, worker)
-            if worker.send(call):
+            call = await self._offered(attempt, worker)
+            if call is not None:
                 attempt.call = call
                 return call
+            worker.kill(Status.CANCELLED)  # It does nothing, and takes nothing. Another one will.
             self.release(lane)
+
+    async def _offered(self, attempt: Attempt, worker: Worker) -> Call | None:
+        """None where earlier calls left the worker, or its folder, so that it takes no more."""
+        try:
+            call = await self._call_with_files(attempt, worker)
+        except FolderFull:
+            if not worker.served:
+                raise
+            return None
+        if not worker.send(call):
+            if worker.served or worker.sent:
+                return None
+            worker.lose(call)  # What this job brings did that, and would do it to every other worker.
+        return call
 
     def _watch(self, attempt: Attempt, call: Call, worker: Worker) -> None:
         attempt.kill = partial(worker.stop_call, call)
@@ -290,16 +305,17 @@ def _too_large(ending: Ending, error: str) -> None:
     ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, error
 
 
-def _lost(attempt: Attempt, lost: Lost, *, ready: bool) -> Ending:
+def _lost(attempt: Attempt, lost: Lost, worker: Worker) -> Ending:
     """The worker's end is the running call's end."""
     ended = lost.exit
     tail = "" if attempt.log is None else attempt.log.stderr_tail
     ending = of_exit(ended, stderr_tail=tail)
-    if not ready and ended.status in (Status.EXIT, Status.SIGNAL):
+    if not worker.ready and (worker.late or ended.status in (Status.EXIT, Status.SIGNAL)):
         # Its variables and packages are there before the worker is: what these break is not the node's.
         brought = attempt.spec.spec.env or attempt.spec.spec.dependencies
         reason = Reason.BAD_JOB if brought else Reason.NODE_ERROR
-        ending = failed(reason, f"the worker could not start: {ending.error or ''} {tail[-500:]}")
+        why = "it took too long" if worker.late else f"{ending.error or ''} {tail[-500:]}"
+        ending = failed(reason, f"the worker could not start: {why}")
     elif ended.ok:
         ending = failed(Reason.EXCEPTION, "the function ended its process without returning")
     ending.usage = attempt.measured(ended.usage)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from computepool.agent.artifacts import ArtifactCache, Uploader, sha256_of
 from computepool.agent.config import MIB, AgentLimits
-from computepool.agent.endings import BadJob, Ending, StagingFailed
+from computepool.agent.endings import BadJob, Ending, FolderFull, StagingFailed, is_full
 from computepool.agent.sandbox.base import OUTPUTS
 from computepool.agent.sandbox.collect import Caps, Collector
 from computepool.agent.sandbox.scratch import stage
@@ -56,6 +56,8 @@ async def place_artifact(cache: ArtifactCache, digest: str, workdir: Path, *, na
     except (FileExistsError, NotADirectoryError) as error:
         raise BadJob(f"two inputs are called {name!r}, or one is a folder of another") from error
     except OSError as error:
+        if is_full(error, workdir):
+            raise FolderFull(f"there is no room for {name!r} in the work folder") from error
         raise StagingFailed(f"cannot write the input {name!r}: {error.strerror}") from error
     finally:
         os.close(source)

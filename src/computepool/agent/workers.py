@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 from computepool.agent.clock import Clock
 from computepool.agent.config import MIB
 from computepool.agent.egress import EgressProxy
+from computepool.agent.endings import is_full
 from computepool.agent.sandbox.base import Exit, Process, Status, Usage
 from computepool.agent.sandbox.scratch import stage
 from computepool.agent.specs import WorkerKey
@@ -47,6 +48,8 @@ OUTPUT_FILE_MAX = 32 * MIB
 #: Answers handled before the event loop gets its turn again.
 _BURST = 256
 _NUMBER_MAX = 2**53
+#: The agent keeps the worker's end of the channel open, too: only a function can have closed it, or taken a call's name.
+_IN_THE_WAY = (ConnectionError, FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
 _VANISHED = Exit(status=Status.SANDBOX_ERROR, code=-1, usage=Usage(), detail="the worker did not die")
 
 
@@ -109,7 +112,10 @@ class Worker:
         self.functions: set[str] = set()
         self.ended: Exit | None = None
         self.proxy: EgressProxy | None = None  #: of those that listed hosts; closed with the worker
-        self.cheated = False  #: the function in it spoke to the agent in the worker's name
+        self.cheated = (
+            False  #: the function in it spoke to the agent in the worker's name, or kept it from speaking
+        )
+        self.late = False  #: it was ended because it was not ready in time
         self.on_ready: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
         self._process = process
@@ -144,21 +150,38 @@ class Worker:
         return self._seq
 
     def send(self, call: Call) -> bool:
-        """False when the worker has enough to do for now, or is gone."""
-        if self.ended is not None:
+        """False when the worker has enough to do for now, has no room for it, or is gone."""
+        if self.ended is not None or self.cheated:
             return False
         message = call.message
         try:
             if len(message) > FRAME_MAX:
                 message = self._as_file(call)
             self._channel.send(message)
-        except (BlockingIOError, ConnectionError):
+        except BlockingIOError:
+            return False
+        except _IN_THE_WAY as error:
+            self._end_cheating(f"does not let calls in ({error.strerror})")
+            return False
+        except OSError as error:
+            if not is_full(error, self.workdir):
+                raise
+            with contextlib.suppress(OSError):
+                (self.workdir / CALL_FILE.format(call.seq)).unlink()
             return False
         if call.brings is not None:
             self.functions.add(call.brings)
         call.sent_at = self._clock.steady()
         self._calls.append(call)
         return True
+
+    def lose(self, call: Call) -> None:
+        """Let a call end as this worker does, which cannot take it and never took one."""
+        if self.ended is not None:
+            call.future.set_result(Lost(self.ended, started=True))
+            return
+        self._calls.append(call)
+        self.kill(Status.DISK_LIMIT)
 
     def recall(self) -> list[Call]:
         """Take back the calls that are not started. What this end reads, the worker cannot read any more."""
@@ -221,16 +244,20 @@ class Worker:
                 return
             try:
                 data = self._channel.recv(FRAME_MAX + 1)
-            except (BlockingIOError, ConnectionError):
+            except BlockingIOError:
                 return
+            except ConnectionError:
+                data = b""
             if not data:
-                return
-            if not self._on_answer(data):
-                _log.warning("a worker of %s sent something that is no answer; it is ended", self.key.account)
-                self.cheated = True
-                self._loop.remove_reader(self._channel.fileno())
-                self._process.kill(Status.CANCELLED)
-                return
+                self._end_cheating("closed its channel")
+            elif not self._on_answer(data):
+                self._end_cheating("sent something that is no answer")
+
+    def _end_cheating(self, how: str) -> None:
+        _log.warning("a worker of %s %s; it is ended", self.key.account, how)
+        self.cheated = True
+        self._loop.remove_reader(self._channel.fileno())
+        self._process.kill(Status.CANCELLED)
 
     def _on_answer(self, data: bytes) -> bool:
         parsed = _parse(data)
