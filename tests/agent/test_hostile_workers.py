@@ -21,6 +21,8 @@ from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, un
 
 pytestmark = pytest.mark.anyio
 
+_CLOSE = "import socket, time; socket.socket(fileno=3).shutdown(socket.SHUT_RDWR)"
+
 
 async def test_a_folder_in_the_place_of_a_call(hub: FakeHub, start_node: StartNode, ground: Path) -> None:
     """Calls that were handed over ahead as files are taken back when the one before them is stopped."""
@@ -95,7 +97,10 @@ async def test_a_word_of_the_hubs_that_cannot_be_followed_does_not_end_the_node(
 
 
 class TestTheChannel:
-    async def test_one_that_takes_no_more_calls(self, hub: FakeHub, start_node: StartNode) -> None:
+    @pytest.mark.parametrize("level", ["namespace", "gvisor"])
+    async def test_one_that_takes_no_more_calls(
+        self, hub: FakeHub, start_node: StartNode, level: str
+    ) -> None:
         """The worker cannot go, because a thread is left in it, and must not be offered the next call for ever."""
 
         def deafen() -> str:
@@ -103,7 +108,7 @@ class TestTheChannel:
             socket.socket(fileno=os.dup(3)).shutdown(socket.SHUT_RD)
             return "deaf"
 
-        node = await start_node(level="namespace")
+        node = await start_node(level=level)
         (first,) = hub.submit(function(deafen), [payload()], lane="one")
         await until(lambda: first in hub.reports)
         assert hub.reports[first].result == '"deaf"'
@@ -112,12 +117,15 @@ class TestTheChannel:
         assert hub.reports[second].result == "4"
         await until(lambda: len(node.agent._pool) == 1)
 
-    async def test_one_on_which_no_answer_can_come(self, hub: FakeHub, start_node: StartNode) -> None:
+    @pytest.mark.parametrize("level", ["namespace", "gvisor"])
+    async def test_one_on_which_no_answer_can_come(
+        self, hub: FakeHub, start_node: StartNode, level: str
+    ) -> None:
         def silence() -> None:
             socket.socket(fileno=os.dup(3)).shutdown(socket.SHUT_WR)
             time.sleep(600)
 
-        await start_node(level="namespace")
+        await start_node(level=level)
         (bad,) = hub.submit(function(silence), [payload()], lane="one")
         (good,) = hub.submit(function(len), [payload("four")], lane="one")
         await until(lambda: len(hub.reports) == 2)
@@ -128,10 +136,11 @@ class TestTheChannel:
     @pytest.mark.parametrize(
         ("code", "reason"),
         [
-            ("import socket; socket.socket(fileno=3).shutdown(socket.SHUT_RDWR)", Reason.EXCEPTION),
+            (f"{_CLOSE}; time.sleep(600)", Reason.EXCEPTION),
+            (_CLOSE, Reason.BAD_JOB),
             ("import os; os._exit(3)", Reason.BAD_JOB),
         ],
-        ids=["closed", "ended"],
+        ids=["closed", "closed and ended", "ended"],
     )
     async def test_one_that_is_gone_before_the_first_call(
         self, hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch, code: str, reason: Reason
@@ -140,7 +149,7 @@ class TestTheChannel:
         place = FunctionRunner._call_with_files
 
         async def place_slowly(self: FunctionRunner, attempt: Attempt, worker: Worker) -> Call:
-            await until(lambda: worker.cheated or not worker.alive)
+            await until(lambda: not worker.willing)
             return await place(self, attempt, worker)
 
         monkeypatch.setattr(FunctionRunner, "_call_with_files", place_slowly)
@@ -148,6 +157,16 @@ class TestTheChannel:
         (attempt,) = hub.submit(brings(hub, code), [payload("four")])
         await until(lambda: attempt in hub.reports)
         assert hub.reports[attempt].reason is reason, hub.reports[attempt]
+
+
+@pytest.mark.parametrize("level", ["process", "namespace", "gvisor"])
+async def test_a_worker_that_ends_has_not_closed_its_channel(
+    hub: FakeHub, start_node: StartNode, level: str
+) -> None:
+    await start_node(level=level)
+    (attempt,) = hub.submit(function(os._exit), [payload(5)])
+    await until(lambda: attempt in hub.reports)
+    assert (hub.reports[attempt].reason, hub.reports[attempt].exit_code) == (Reason.EXIT_NONZERO, 5)
 
 
 def brings(hub: FakeHub, code: str, name: str = "sitecustomize.py") -> JobSpec:

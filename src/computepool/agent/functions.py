@@ -110,7 +110,7 @@ class FunctionRunner:
         key = attempt.spec.worker_key(attempt.grant.account_id, tuple(attempt.grant.gpus))
         while True:
             worker = lane.worker
-            if worker is None or not worker.alive or worker.key != key or self._pool.worn(worker):
+            if worker is None or not worker.willing or worker.key != key or self._pool.worn(worker):
                 self.release(lane)
                 worker = lane.worker = await attempt.prepare(self._pool.take(key, lane.cpu_ids))
                 worker.pin(lane.cpu_ids, lane.cores)

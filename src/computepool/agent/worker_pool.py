@@ -70,7 +70,7 @@ class WorkerPool:
         self._in_use.discard(worker)
         if not worker.alive:
             self._clean_up(worker)
-        elif worker.cheated or worker.sent or self.worn(worker):
+        elif not worker.willing or worker.sent or self.worn(worker):
             worker.kill(Status.CANCELLED)
         else:
             worker.idle_since = self._clock.steady()

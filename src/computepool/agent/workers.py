@@ -48,8 +48,10 @@ OUTPUT_FILE_MAX = 32 * MIB
 #: Answers handled before the event loop gets its turn again.
 _BURST = 256
 _NUMBER_MAX = 2**53
-#: The agent keeps the worker's end of the channel open, too: only a function can have closed it, or taken a call's name.
-_IN_THE_WAY = (ConnectionError, FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
+#: When a call cannot be left as a file: a function took its name, or the folder away.
+_IN_THE_WAY = (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
+#: How long a worker may take to end after its channel was closed, before that was a function's doing.
+_SILENT_S = 3.0
 _VANISHED = Exit(status=Status.SANDBOX_ERROR, code=-1, usage=Usage(), detail="the worker did not die")
 
 
@@ -128,6 +130,7 @@ class Worker:
         self._calls: deque[Call] = deque()
         self._seq = 0
         self._last_answer_at = self.started_at
+        self._silent_since: float | None = None
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel.fileno(), self._on_answers)
         self._loop.add_reader(process.fileno(), self._on_end)
@@ -135,6 +138,11 @@ class Worker:
     @property
     def alive(self) -> bool:
         return self.ended is None
+
+    @property
+    def willing(self) -> bool:
+        """Whether it can be given calls at all."""
+        return self.ended is None and not self.cheated and self._silent_since is None
 
     @property
     def output_size(self) -> int:
@@ -151,7 +159,7 @@ class Worker:
 
     def send(self, call: Call) -> bool:
         """False when the worker has enough to do for now, has no room for it, or is gone."""
-        if self.ended is not None or self.cheated:
+        if not self.willing:
             return False
         message = call.message
         try:
@@ -160,8 +168,11 @@ class Worker:
             self._channel.send(message)
         except BlockingIOError:
             return False
+        except ConnectionError:
+            self._fall_silent()
+            return False
         except _IN_THE_WAY as error:
-            self._end_cheating(f"does not let calls in ({error.strerror})")
+            self._end_cheating(f"took the name of a call ({error.strerror})")
             return False
         except OSError as error:
             if not is_full(error, self.workdir):
@@ -181,7 +192,8 @@ class Worker:
             call.future.set_result(Lost(self.ended, started=True))
             return
         self._calls.append(call)
-        self.kill(Status.DISK_LIMIT)
+        if self.willing:
+            self.kill(Status.DISK_LIMIT)
 
     def recall(self) -> list[Call]:
         """Take back the calls that are not started. What this end reads, the worker cannot read any more."""
@@ -212,9 +224,14 @@ class Worker:
             self.kill(status)
 
     def patrol(self) -> None:
-        if self.ended is None:
-            self._process.patrol()
-            self._on_end()
+        if self.ended is not None:
+            return
+        self._process.patrol()
+        self._on_end()
+        if not self.alive or self.cheated or self._silent_since is None:
+            return
+        if self._clock.steady() - self._silent_since > _SILENT_S:
+            self._end_cheating("closed its channel and does not end")
 
     @property
     def process(self) -> Process | None:
@@ -249,9 +266,16 @@ class Worker:
             except ConnectionError:
                 data = b""
             if not data:
-                self._end_cheating("closed its channel")
-            elif not self._on_answer(data):
+                self._loop.remove_reader(self._channel.fileno())
+                self._fall_silent()
+                return
+            if not self._on_answer(data):
                 self._end_cheating("sent something that is no answer")
+
+    def _fall_silent(self) -> None:
+        """Its end of the channel is closed. At some levels that is how an end begins, so it may be one."""
+        if self._silent_since is None:
+            self._silent_since = self._clock.steady()
 
     def _end_cheating(self, how: str) -> None:
         _log.warning("a worker of %s %s; it is ended", self.key.account, how)
