@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import os
 import socket
@@ -233,3 +234,24 @@ class TestTheFolder:
         (attempt,) = hub.submit(spec, [None], payload_artifact=digest)
         await until(lambda: attempt in hub.reports)
         assert hub.reports[attempt].reason is Reason.OUTPUT_LIMIT, hub.reports[attempt].error
+
+
+@pytest.mark.parametrize("level", ["process", "namespace"])
+async def test_room_taken_on_the_disk_behind_its_output(
+    hub: FakeHub, start_node: StartNode, level: str
+) -> None:
+    """Its output is a file of the agent's. Taking blocks without growing it is stopped by no limit of the kernel's."""
+
+    def take() -> int:
+        keep_size, size = 1, 100 << 20
+        for fd in (1, 2):
+            failed = ctypes.CDLL(None).fallocate(fd, keep_size, ctypes.c_long(0), ctypes.c_long(size))
+            if failed:
+                return os.fstat(fd).st_blocks
+        time.sleep(600)
+        return 0
+
+    await start_node(level=level, limits=dataclasses.replace(QUICK, output_bytes_max=1 << 20))
+    (attempt,) = hub.submit(function(take), [payload()])
+    await until(lambda: attempt in hub.reports)
+    assert hub.reports[attempt].reason is Reason.OUTPUT_LIMIT, hub.reports[attempt]

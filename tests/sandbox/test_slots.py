@@ -299,6 +299,20 @@ def test_attack_leaves_the_slot_usable(sandbox: Sandbox, ground: Path) -> None:
         assert run(sandbox, ["true"], ground=ground, policy=Policy()).exit.ok
 
 
+def test_launcher_that_is_gone_can_be_told_to_stop(process: ProcessSandbox, ground: Path) -> None:
+    """As when the kernel took it along, in the moment before anybody noticed."""
+    with started(process, ["sleep", "60"], ground=ground) as (job, _, _):
+        launcher = psutil.Process(job.pid)
+        assert eventually(lambda: "sleep" in [child.name() for child in launcher.children()])
+        launcher.kill()
+        assert eventually(lambda: launcher.status() == psutil.STATUS_ZOMBIE)
+        job.kill(Status.CANCELLED)
+        ended = job.wait(10)
+    assert ended is not None
+    assert ended.status is Status.CANCELLED
+    assert run(process, ["true"], ground=ground).exit.ok
+
+
 def test_job_that_stops_its_launcher_still_ends(
     process: ProcessSandbox, ground: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,7 +89,7 @@ class WorkerPool:
         """Enforce limits on all, and end those that nobody used for a while."""
         oldest_allowed = self._clock.steady() - self._limits.worker_idle_s
         for worker in list(self._all):
-            worker.patrol()
+            worker.patrol(self._limits.output_bytes_max + OUTPUT_FILE_MAX)
         for workers in self._idle.values():
             for worker in [worker for worker in workers if worker.idle_since < oldest_allowed]:
                 self._retire(worker)

@@ -223,9 +223,12 @@ class Worker:
         if not call.future.done():
             self.kill(status)
 
-    def patrol(self) -> None:
+    def patrol(self, output_max: int) -> None:
+        """`output_max`: bytes that each file with its output may take on the disk, which its size need not say."""
         if self.ended is not None:
             return
+        if max(os.fstat(fd).st_blocks for fd in self._files) * 512 > output_max:
+            self.kill(Status.OUTPUT_LIMIT)
         self._process.patrol()
         self._on_end()
         if not self.alive or self.cheated or self._silent_since is None:

@@ -168,7 +168,7 @@ class Slot:
                 return
 
     def cancel(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(SandboxError):  # The launcher is gone, and says so when its channel is read.
             self._send("cancel", ())
 
     def descendants(self) -> list[psutil.Process]:
