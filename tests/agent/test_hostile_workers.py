@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import dataclasses
@@ -12,11 +13,17 @@ import time
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from computepool.agent import staging
+from computepool.agent.artifacts import ArtifactCache
 from computepool.agent.attempts import Attempt
+from computepool.agent.clock import SystemClock
 from computepool.agent.functions import FunctionRunner
+from computepool.agent.hub_client import HubClient
 from computepool.agent.workers import Call, Worker
 from computepool.protocol.jobs import InputFile, JobSpec, Needs
+from computepool.protocol.sealing import OUTPUT, Seal
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, until
 
@@ -255,3 +262,82 @@ async def test_room_taken_on_the_disk_behind_its_output(
     (attempt,) = hub.submit(function(take), [payload()])
     await until(lambda: attempt in hub.reports)
     assert hub.reports[attempt].reason is Reason.OUTPUT_LIMIT, hub.reports[attempt]
+
+
+async def test_an_output_that_is_changed_while_it_is_sent(
+    hub: FakeHub, start_node: StartNode, ground: Path
+) -> None:
+    shared = ground / "changing"
+    shared.mkdir()
+    shared.chmod(0o777)
+
+    def leave(place: str) -> None:
+        file = open("outputs/file", "wb")  # noqa: SIM115 - the thread goes on with it
+        file.write(bytes(100_000))
+        file.flush()
+
+        def change() -> None:
+            while not os.path.exists(f"{place}/go"):
+                time.sleep(0.01)
+            file.truncate(10)
+            os.mkdir(f"{place}/gone")
+
+        threading.Thread(target=change, daemon=True).start()
+
+    await start_node()
+    hub.fault = lambda path: 503 if path.startswith("/artifacts/") else None
+    (attempt,) = hub.submit(function(leave), [payload(str(shared))])
+    await until(lambda: any(path.startswith("/artifacts/") for path in list(hub.requests)))
+    (shared / "go").touch()
+    await until((shared / "gone").exists)
+    hub.fault = None
+    await until(lambda: attempt in hub.reports)
+    assert hub.reports[attempt].reason is Reason.OUTPUT_LIMIT, hub.reports[attempt]
+    assert "was changed" in (hub.reports[attempt].error or "")
+
+
+async def test_an_output_that_becomes_shorter_while_it_is_sealed(tmp_path: Path) -> None:
+    to = X25519PrivateKey.generate().public_key().public_bytes_raw()
+    about = Seal(to, "job_1").about(OUTPUT, "file")
+    with (tmp_path / "file").open("w+b") as file:
+        file.write(b"ten bytes!")
+        file.flush()
+        with pytest.raises(staging.Changed):
+            async with staging.sealed_copy(file.fileno(), 11, to=to, about=about, folder=tmp_path):
+                pass
+
+
+async def test_a_copy_that_nobody_waits_for_reads_its_own_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing it while the thread goes on would let the thread read whatever gets its number next."""
+    began, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
+    copy = staging._copy
+
+    def copy_slowly(source: int, workdir: Path, name: str) -> None:
+        began.set()
+        goes_on.wait(10)
+        try:
+            copy(source, workdir, name)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(staging, "_copy", copy_slowly)
+    content, digest = b"mine" * 500_000, "d" * 64
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / digest).write_bytes(content)
+    (tmp_path / "other").write_bytes(b"another's" * 500_000)
+    client = HubClient(("http://127.0.0.1:1",), clock=SystemClock(), limits=QUICK)
+    cache = ArtifactCache(tmp_path / "cache", client, clock=SystemClock(), limits=QUICK)
+    placing = asyncio.create_task(staging.place_artifact(cache, digest, tmp_path, name="placed"))
+    assert await asyncio.to_thread(began.wait, 10)
+    placing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await placing
+    others = [os.open(tmp_path / "other", os.O_RDONLY) for _ in range(8)]
+    goes_on.set()
+    assert await asyncio.to_thread(ended.wait, 10)
+    for fd in others:
+        os.close(fd)
+    assert (tmp_path / "placed").read_bytes() == content
+    await client.close()

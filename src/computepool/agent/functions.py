@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from computepool.agent import sealing
-from computepool.agent.artifacts import ArtifactCache, Uploader, sha256_of
+from computepool.agent.artifacts import ArtifactCache, Uploader
 from computepool.agent.attempts import Attempt, Interrupted, OutputSink
 from computepool.agent.checkpoints import CheckpointKeeper
 from computepool.agent.clock import Clock
@@ -19,7 +19,7 @@ from computepool.agent.lanes import Lane
 from computepool.agent.logs import STDERR
 from computepool.agent.sandbox.base import Status
 from computepool.agent.sandbox.collect import Caps, Collector
-from computepool.agent.staging import no_room, place_artifact, send_outputs
+from computepool.agent.staging import Changed, no_room, place_artifact, sealed_copy, send_file, send_outputs
 from computepool.agent.sweeper import Sweeper
 from computepool.agent.worker import (
     ANSWER_FOLDER,
@@ -262,7 +262,7 @@ class FunctionRunner:
         try:
             for output in Collector(folder, Caps(files=1, total_bytes=limit, file_bytes=limit)):
                 if seal is not None:
-                    async with sealing.sealed_file(
+                    async with sealed_copy(
                         output.fd,
                         output.size,
                         to=seal.to,
@@ -277,18 +277,19 @@ class FunctionRunner:
                 await self._send_result(ending, output.fd, output.size)
                 return
             _too_large(ending, f"the result is larger than {limit} bytes")
+        except Changed as error:
+            _too_large(ending, str(error))
         finally:
             self._sweeper.remove(folder)
 
     async def _send_result(self, ending: Ending, fd: int, size: int) -> None:
         """As a file: it is too long for the report, or sealed."""
-        digest = await asyncio.to_thread(sha256_of, fd, size)
         try:
-            await self._uploader.send(fd, digest, size=size, name="result.json")
+            ending.result_artifact = await send_file(fd, size, "result.json", uploader=self._uploader)
         except QuotaExceeded as error:
             _too_large(ending, no_room(error))
-        else:
-            ending.result_artifact = digest
+        except Changed as error:
+            _too_large(ending, str(error))
         ending.result = None
 
     async def _take_outputs(self, ending: Ending, call: Call, folder: Path, *, seal: Seal | None) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from computepool.agent.artifacts import ArtifactCache, Uploader, sha256_of
@@ -15,11 +17,11 @@ from computepool.agent.sandbox.base import OUTPUTS
 from computepool.agent.sandbox.collect import Caps, Collector
 from computepool.agent.sandbox.scratch import stage
 from computepool.agent.sealing import sealed_file
-from computepool.core.errors import ComputePoolError, NotFound, QuotaExceeded
+from computepool.core.errors import BadRequest, ComputePoolError, NotFound, QuotaExceeded
 from computepool.core.jobs import Outcome, Reason
 from computepool.protocol.filenames import check_name
 from computepool.protocol.nodes import OUTPUTS_MAX, OutputRef
-from computepool.protocol.sealing import OUTPUT, Seal
+from computepool.protocol.sealing import OUTPUT, About, Seal
 
 #: Larger files are read and hashed in a thread, so that other attempts are not held up.
 _THREAD_ABOVE = 1 * MIB
@@ -49,23 +51,36 @@ async def place_artifact(cache: ArtifactCache, digest: str, workdir: Path, *, na
             f"cannot fetch the artifact {digest[:12]}… for {name!r}: {error.detail}"
         ) from error
     try:
-        if os.fstat(source).st_size > _THREAD_ABOVE:
-            await asyncio.to_thread(_copy, source, workdir, name)
-        else:
-            _copy(source, workdir, name)
+        await _copied(source, workdir, name)
     except (FileExistsError, NotADirectoryError) as error:
         raise BadJob(f"two inputs are called {name!r}, or one is a folder of another") from error
     except OSError as error:
         if is_full(error, workdir):
             raise FolderFull(f"there is no room for {name!r} in the work folder") from error
         raise StagingFailed(f"cannot write the input {name!r}: {error.strerror}") from error
-    finally:
-        os.close(source)
 
 
 def place_bytes(data: bytes, workdir: Path, *, name: str, executable: bool = False) -> None:
     with stage(workdir, name, executable=executable) as file:
         file.write(data)
+
+
+async def _copied(source: int, workdir: Path, name: str) -> None:
+    """Closes `source` when it is copied, also where nobody waits for that any more: its number may be another's then."""
+    if os.fstat(source).st_size <= _THREAD_ABOVE:
+        try:
+            _copy(source, workdir, name)
+        finally:
+            os.close(source)
+        return
+    copied = asyncio.get_running_loop().run_in_executor(None, _copy, source, workdir, name)
+    copied.add_done_callback(partial(_close, source))
+    await asyncio.shield(copied)
+
+
+def _close(source: int, copied: asyncio.Future[None]) -> None:
+    os.close(source)
+    copied.exception()  # Whoever waited has it; else nobody wants it.
 
 
 def _copy(source: int, workdir: Path, name: str) -> None:
@@ -77,6 +92,10 @@ def _copy(source: int, workdir: Path, name: str) -> None:
                 raise OSError(5, "the cached file is shorter than it was")
             offset += sent
         os.fchmod(target.fileno(), 0o444)
+
+
+class Changed(Exception):
+    """What a job made is not what it was a moment ago; the message says which file."""
 
 
 @dataclass(slots=True)
@@ -117,13 +136,30 @@ async def send_outputs(
                 continue
             # Not where the job can reach it: in the folder that holds the work folders.
             about, place = seal.about(OUTPUT, output.name), folder.parents[1]
-            async with sealed_file(output.fd, output.size, to=seal.to, about=about, folder=place) as file:
+            async with sealed_copy(output.fd, output.size, to=seal.to, about=about, folder=place) as file:
                 taken.refs.append(await _send(*file, output.name, uploader=uploader))
         except QuotaExceeded as error:
             taken.excess = no_room(error)
             break
+        except Changed as error:
+            taken.excess = str(error)
+            break
     taken.notes += [f"[output not taken: {refused.name}: {refused.reason}]" for refused in collector.refused]
     return taken
+
+
+@asynccontextmanager
+async def sealed_copy(
+    fd: int, size: int, *, to: bytes, about: About, folder: Path
+) -> AsyncIterator[tuple[int, int]]:
+    """Of what a job made: sealed_file, which raises Changed where it became shorter meanwhile."""
+    try:
+        async with sealed_file(fd, size, to=to, about=about, folder=folder) as file:
+            yield file
+    except BadRequest as error:
+        if os.fstat(fd).st_size >= size:
+            raise
+        raise Changed("what it made was changed while it was sealed") from error
 
 
 def no_room(error: QuotaExceeded) -> str:
@@ -132,9 +168,27 @@ def no_room(error: QuotaExceeded) -> str:
 
 
 async def _send(fd: int, size: int, name: str, *, uploader: Uploader) -> OutputRef:
-    if size > _THREAD_ABOVE:
-        digest = await asyncio.to_thread(sha256_of, fd, size)
-    else:
-        digest = sha256_of(fd, size)
-    await uploader.send(fd, digest, size=size, name=name)
-    return OutputRef(name=name, digest=digest, size=size)
+    return OutputRef(name=name, digest=await send_file(fd, size, name, uploader=uploader), size=size)
+
+
+async def send_file(fd: int, size: int, name: str, *, uploader: Uploader) -> str:
+    """Its digest. Raises Changed where something that the job left running still writes to it."""
+    digest = None
+    try:
+        if size > _THREAD_ABOVE:
+            digest = await asyncio.to_thread(sha256_of, fd, size)
+        else:
+            digest = sha256_of(fd, size)
+        await uploader.send(fd, digest, size=size, name=name)
+    except BadRequest as error:
+        if digest is not None and await asyncio.to_thread(_is_still, fd, size, digest):
+            raise
+        raise Changed(f"{name!r} was changed while it was taken") from error
+    return digest
+
+
+def _is_still(fd: int, size: int, digest: str) -> bool:
+    try:
+        return sha256_of(fd, size) == digest
+    except BadRequest:
+        return False
