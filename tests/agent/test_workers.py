@@ -30,7 +30,7 @@ JSON = st.recursive(
 def test_nothing_but_an_answer_is_taken_for_one(data: bytes) -> None:
     parsed = _parse(data)
     if parsed is not None:
-        assert len(json.loads(data)) == 9
+        assert len(json.loads(data)) == 10
 
 
 def test_an_answer_is_taken() -> None:
