@@ -164,9 +164,9 @@ def _keep(
     checkpoint_rows.keep(tx, job.id, row)
     checkpoint_rows.drop_refs(tx, job.id)
     if before is not None and before.attempt_no == attempt.number:
-        replaced = {digest for digest, _ in json.loads(before.files).values()}
-        gone = sorted(replaced - {digest for digest, _ in files.values()})
-        checkpoint_rows.drop_uploads(tx, gone, node_id=attempt.node_id)
+        replaced = {name: digest for name, (digest, _) in json.loads(before.files).items()}
+        gone = {name: digest for name, digest in replaced.items() if digest not in sizes}
+        checkpoint_rows.drop_uploads(tx, gone, node_id=attempt.node_id, until_ms=before.at_ms)
     owner = {"account_id": job.account_id, "job_id": job.id, "role": checkpoint_rows.ROLE}
     artifact_rows.refer(tx, [owner | {"name": name, "digest": digest} for name, (digest, _) in files.items()])
     tx.emit(

@@ -61,12 +61,24 @@ def drop_refs(tx: Tx, job_id: str) -> None:
     )
 
 
-def drop_uploads(tx: Tx, digests: Sequence[str], *, node_id: str) -> None:
-    """What a node sent for a checkpoint that a newer one replaced: it would be kept for days, and each one is as large."""
-    if digests:
-        wanted = dialect.among(tx.connection, artifact_refs.c.digest, digests)
-        own = (artifact_refs.c.account_id == node_id, artifact_refs.c.role == "node")
-        tx.connection.execute(delete(artifact_refs).where(wanted, *own))
+_DROP_UPLOAD = delete(artifact_refs).where(
+    artifact_refs.c.digest == bindparam("file"),
+    artifact_refs.c.name == bindparam("called"),
+    artifact_refs.c.account_id == bindparam("node"),
+    artifact_refs.c.role == "node",
+    artifact_refs.c.created_at_ms <= bindparam("until_ms"),
+)
+
+
+def drop_uploads(tx: Tx, files: Mapping[str, str], *, node_id: str, until_ms: int) -> None:
+    """What a node sent for a checkpoint that a newer one replaced: it would be kept for days, and each one is as large.
+
+    `files`: digests by name. The same bytes under another name, or sent since, are of another job of that node.
+    """
+    if files:
+        same = {"node": node_id, "until_ms": until_ms}
+        rows = [{"file": digest, "called": name, **same} for name, digest in files.items()]
+        tx.connection.execute(_DROP_UPLOAD, rows)
 
 
 def count_failure(tx: Tx, job_id: str) -> None:
