@@ -273,7 +273,7 @@ async def test_a_strict_job_that_nobody_confirms_expires_without_a_charge(hub: H
     await answer(hub, nodes)
     why = (await sam.get(f"/jobs/{job_id}/why")).json()
     assert "run it already" in why["sentence"] or any(gate["gate"] == "other_owner" for gate in why["gates"])
-    hub.hub.clock.advance(7_200_000)  # type: ignore[attr-defined]
+    hub.hub.clock.advance(7_200_001)  # type: ignore[attr-defined]
     await verification.accept_unconfirmed(hub.hub)
     await leases.expire_overdue(hub.hub)
     ended = await job(sam, job_id)

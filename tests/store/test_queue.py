@@ -120,6 +120,25 @@ async def test_requeue_is_refused_when_the_job_moved_on(store: Store) -> None:
     assert not await store.write(lambda tx: requeue(tx, 1))
 
 
+async def test_a_job_waits_anew_each_time_unless_it_never_stopped(store: Store, clock: FakeClock) -> None:
+    job_id, _, _ = await leased_job(store)
+    ttl_ms = jobs.ttl_ms_of(await job(store, job_id))
+
+    async def again(attempt_no: int, *, waits_on: bool) -> int:
+        clock.advance(1_000)
+        said = {"attempt_no": attempt_no, "reason": "lease_lost", "waits_on": waits_on}
+        assert await store.write(lambda tx: jobs.requeue(tx, job_id, **said))
+        await store.write(lambda tx: jobs.lease_jobs(tx, [job_id]))
+        row = await job(store, job_id)
+        assert jobs.ttl_ms_of(row) == ttl_ms
+        return int(row.expires_at_ms)
+
+    ends = await again(1, waits_on=False)
+    assert ends == clock.now_ms() + ttl_ms
+    assert await again(2, waits_on=True) == ends
+    assert await again(3, waits_on=False) == clock.now_ms() + ttl_ms
+
+
 async def test_a_queued_job_goes_back_once_however_many_try(store: Store) -> None:
     job_id, _, _ = await leased_job(store)
     done = await asyncio.gather(

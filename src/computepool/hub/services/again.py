@@ -45,7 +45,7 @@ async def request_for(hub: Hub, principal: Principal, job_id: str, *, asked: Aga
         ],
         priority=row.priority,
         retries=row.retries,
-        ttl_s=min(_LONGEST_TTL_S, max(1.0, (row.expires_at_ms - row.created_at_ms) / 1000)),
+        ttl_s=min(_LONGEST_TTL_S, max(1.0, job_rows.ttl_ms_of(row) / 1000)),
         verify=row.verify,
         compare=None if wish.within is None else str(wish),
         compare_function=None if compare is None else _function(compare),

@@ -164,7 +164,8 @@ def _expire_jobs(hub: Hub, tx: Tx, job_ids: list[str], *, stranded: list[str], b
                 tx, job, JobState.FAILED, actor="hub", reason=reason, effects=effects, error=error
             )
     for job in job_rows.lock_jobs(tx, job_ids).values():
-        if job.state != JobState.QUEUED or verification.believe_first(hub, tx, job, effects=effects):
+        waits = job.state == JobState.QUEUED and not job.pinned and job.expires_at_ms < tx.now_ms
+        if not waits or verification.believe_first(hub, tx, job, effects=effects):
             continue
         reason = Reason.NOT_CONFIRMED if job.results else Reason.QUEUED_TOO_LONG
         lifecycle.finish(tx, job, JobState.EXPIRED, actor="hub", reason=reason, effects=effects)

@@ -414,6 +414,7 @@ class _Settling:
                 **said,
                 ready_at_ms=self.tx.now_ms + delay_ms,
                 avoid_node="",
+                waits_on=job.started_at_ms is None,
             )
             return
         checkpoints.failed(self.hub, self.tx, job, attempt_no=number)

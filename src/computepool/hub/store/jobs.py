@@ -294,8 +294,20 @@ def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
     )
 
 
-def requeue(tx: Tx, job_id: str, *, attempt_no: int, **changes: Any) -> bool:
-    """Back to the queue, unless the job moved on since `attempt_no`."""
+#: How long a job may wait in the queue, each time anew.
+TTL_MS = func.coalesce(jobs.c.ttl_ms, jobs.c.expires_at_ms - jobs.c.created_at_ms)
+
+
+def ttl_ms_of(row: AnyRow) -> int:
+    return int(row.expires_at_ms - row.created_at_ms if row.ttl_ms is None else row.ttl_ms)
+
+
+def requeue(tx: Tx, job_id: str, *, attempt_no: int, waits_on: bool = False, **changes: Any) -> bool:
+    """Back to the queue, unless the job moved on since `attempt_no`. `waits_on`: it never stopped waiting, and has no
+    more time for it than before; nor has an errand, which is of use until then."""
+    if not waits_on:
+        ends_ms = case((jobs.c.errand.is_(None), TTL_MS + tx.now_ms), else_=jobs.c.expires_at_ms)
+        changes |= {"ttl_ms": TTL_MS, "expires_at_ms": ends_ms}
     statement = (
         update(jobs)
         .where(jobs.c.id == job_id, jobs.c.attempt_no == attempt_no, jobs.c.state.in_(_HELD))
@@ -370,6 +382,7 @@ def set_progress(tx: Tx, progress: Mapping[str, float]) -> None:
 
 
 def overdue_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[str]:
-    """Queued longer than their time to live."""
-    statement = select(jobs.c.id).where(IS_QUEUED, jobs.c.expires_at_ms < now_ms).limit(limit)
+    """Queued longer than their time to live. Those that wait for a host have a time of their own (`stranded`)."""
+    late = select(jobs.c.id).where(IS_QUEUED, jobs.c.expires_at_ms < now_ms)
+    statement = late.where(jobs.c.pinned == "").limit(limit)
     return list(connection.execute(statement).scalars())

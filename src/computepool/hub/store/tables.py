@@ -328,6 +328,7 @@ jobs = Table(
     Column("bundled", Integer, nullable=False, server_default="1"),  # items of its group that count here
     Column("carried", Integer),  # answers in its result, of each item one; empty: by a hub that kept no count
     Column("items_failed", Integer, nullable=False, server_default="0"),  # of them, where it succeeded
+    Column("ttl_ms", BigInteger),  # empty: as long as from created to expires; it has not waited anew yet
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
 )
