@@ -145,3 +145,16 @@ def test_what_a_job_used_is_shown_while_it_runs_and_afterwards(
     assert [node.place for node in client.mesh.nodes().nodes] in ([], ["India"]), "it may not be back yet"
     told = [item.sentence for item in client.mesh.activity()]
     assert "A script finished on cpu, India" in told
+
+
+def test_two_jobs_with_the_same_large_output(real: RealPool, client: Pool, tmp_path: Path) -> None:
+    """The bytes are sent once; each job has the file under its own name."""
+    real.start_agent()
+    for name in ("first", "second"):
+        source = tmp_path / f"{name}.py"
+        source.write_text(
+            f"import computepool\n(computepool.outputs() / '{name}').write_bytes(b'x' * 3_000_000)"
+        )
+        outcome = client.run(source)
+        assert [(output.name, output.size) for output in outcome.outputs] == [(name, 3_000_000)]
+    assert real.broken_rules() == []

@@ -36,6 +36,8 @@ from computepool.protocol.artifacts import (
 
 #: References of one artifact that are told; the rest is counted.
 _REFS_SHOWN = 200
+#: Whoever sends the same once more within this time changes nothing.
+_SENT_AGAIN_MS = 5 * 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +80,28 @@ async def _is_whole(hub: Hub, row: AnyRow | None) -> bool:
 
 
 async def upload_state(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> UploadState:
-    """Whether somebody else has the same bytes here is not told: the caller uploads them all the same."""
+    """Whether somebody else has the same bytes here is not told: the caller uploads them all the same.
+
+    Where all bytes are here it may still say so, with none: that is what the time they are kept for counts from.
+    """
     owner = _owner_of(asker)
     row = await _own(hub, owner, digest)
     if row is not None and await _is_whole(hub, row):
-        return UploadState(digest=digest, offset=row.size, complete=True)
+        return UploadState(digest=digest, offset=row.size, complete=await _just_sent(hub, asker, digest))
     offset = await in_thread(hub, hub.blobs.uploaded, digest, owner)
     return UploadState(digest=digest, offset=offset, complete=False)
+
+
+async def _just_sent(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> bool:
+    """By a person. Of a node nobody knows for which of its jobs it was: each says so, and no other can take it back."""
+    if isinstance(asker, NodePrincipal):
+        return False
+    account, since_ms = asker.account_id, hub.now_ms() - _SENT_AGAIN_MS
+    return await hub.store.read(
+        lambda connection: artifact_rows.is_sent(
+            connection, digest=digest, account_id=account, since_ms=since_ms
+        )
+    )
 
 
 async def receive(

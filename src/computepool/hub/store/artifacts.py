@@ -96,6 +96,19 @@ def may_read(connection: Connection, *, digest: str, account_id: str) -> bool:
     return bool(connection.execute(statement).scalar())
 
 
+def is_sent(connection: Connection, *, digest: str, account_id: str, since_ms: int) -> bool:
+    """Whether a person sent it since then."""
+    statement = select(
+        exists().where(
+            artifact_refs.c.digest == digest,
+            artifact_refs.c.account_id == account_id,
+            artifact_refs.c.role == "upload",
+            artifact_refs.c.created_at_ms >= since_ms,
+        )
+    )
+    return bool(connection.execute(statement).scalar())
+
+
 def node_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
     """A node may read what the jobs it holds refer to, and what belongs to a group that it is fetching home."""
     statement = select(
