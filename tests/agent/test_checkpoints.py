@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from computepool.agent import checkpoints
+from computepool.core.errors import OutOfSpace
 from computepool.core.jobs import Outcome, Reason
 from computepool.protocol import bundles, sealing
 from computepool.protocol.checkpoints import CheckpointReport
@@ -132,6 +133,25 @@ async def test_a_move_that_cannot_be_recorded_is_no_move(hub: FakeHub, start_nod
     report = hub.reports[first]
     assert (report.outcome, report.reason, report.move_to) == (Outcome.FAILED, Reason.OUTPUT_LIMIT, None)
     assert "did not move to the other host: A checkpoint may have 10 bytes" in (report.error or "")
+
+
+async def test_a_hub_whose_disk_is_full_is_waited_for(
+    hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have room in a moment: the node is not to blame, and what the job saved is not lost."""
+    await start_node(limits=SOON)
+    keep, full = hub._checkpoint, [OutOfSpace(), OutOfSpace()]
+
+    def answer(node_id: str, report: CheckpointReport) -> bytes:
+        if full:
+            raise full.pop()
+        return keep(node_id, report)
+
+    monkeypatch.setattr(hub, "_checkpoint", answer)
+    first = hub.submit(function(test_function, moves=True), [payload(3)])[0]
+    await until(lambda: first in hub.reports)
+    assert (hub.reports[first].outcome, hub.reports[first].error) == (Outcome.MOVED, None)
+    assert (full, [content(hub, kept)["state.txt"] for kept in hub.checkpoints]) == ([], [b"xxx"])
 
 
 HOSTILE = {

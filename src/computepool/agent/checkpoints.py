@@ -25,7 +25,7 @@ from computepool.agent.sandbox.collect import Caps, Collector
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.staging import place_artifact
 from computepool.agent.sweeper import Sweeper
-from computepool.core.errors import ComputePoolError, RateLimited, Unauthenticated, Unavailable
+from computepool.core.errors import ComputePoolError, OutOfSpace, RateLimited, Unauthenticated, Unavailable
 from computepool.core.jobs import JobKind, Outcome, Reason
 from computepool.protocol.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.nodes import OUTPUTS_MAX, OutputRef
@@ -38,7 +38,8 @@ WAIT, STOP = "wait", "stop"
 PRINTED_FILE = ".computepool-printed"
 _NO_SIGNATURE = "A" * 86
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PASSING = (Unavailable, RateLimited, Unauthenticated)
+#: Tried again for as long as a checkpoint may take: none of it says that this one is refused.
+_PASSING = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
 
 
 class NotKept(Exception):
