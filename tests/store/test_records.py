@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import create_engine, delete, event, text
+from sqlalchemy.exc import OperationalError
 
 from computepool.core.errors import Conflict
 from computepool.core.jobs import AttemptState, JobState, Reason
@@ -14,6 +17,7 @@ from computepool.hub.store.session import AnyRow, Connection, Store, Tx
 from computepool.hub.store.tables import events
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account, add_attempt, add_group, add_jobs, add_node
+from tests.store.conftest import MakeStore
 
 # events and results
 
@@ -153,6 +157,44 @@ async def test_the_same_reference_twice_is_one(store: Store) -> None:
     assert await store.write(lambda tx: artifact_rows.drop_refs(tx, digest="d1", account_id="b")) == 1
     assert await store.write(lambda tx: artifact_rows.drop_unused(tx, ["d1"])) == [("d1", "p1")]
     assert await store.read(lambda c: artifact_rows.get_artifacts(c, ["d1"])) == {}
+
+
+async def test_another_hubs_sweep_cannot_take_what_is_being_sent_again(
+    migrated_postgres_url: str, make_store: MakeStore
+) -> None:
+    """Nothing refers to it yet, and it comes once more: from then on it stays."""
+    store, swept = make_store(migrated_postgres_url), list[str]()
+    await store.write(lambda tx: artifact_rows.insert_artifact(tx, digest="d1", size=5, place="old"))
+    other = create_engine(migrated_postgres_url)
+
+    def sweep(*_: object) -> None:
+        if not swept:
+            swept.append("tried")
+            with contextlib.suppress(OperationalError), other.begin() as connection:  # it would wait
+                connection.execute(text("SET LOCAL lock_timeout = '100ms'"))
+                connection.execute(text("DELETE FROM artifacts"))
+                swept.append("done")
+
+    def unit(tx: Tx) -> str:
+        event.listen(tx.connection, "after_cursor_execute", sweep)
+        return artifact_rows.insert_artifact(tx, digest="d1", size=5, place="new")
+
+    try:
+        assert await store.write(unit) == "old"
+    finally:
+        other.dispose()
+    assert swept == ["tried"]
+    assert await store.read(lambda c: artifact_rows.get_places(c, ["d1"])) == {"d1": "old"}
+
+
+async def test_bytes_that_were_lost_get_the_place_of_those_sent_now(store: Store) -> None:
+    def sent(place: str, lost: str | None = None) -> str:
+        return store.write_now(
+            lambda tx: artifact_rows.insert_artifact(tx, digest="d1", size=5, place=place, lost=lost)
+        )
+
+    assert [sent("a"), sent("b"), sent("c", lost="b"), sent("d", lost="a"), sent("e")] == list("aaadd")
+    assert await store.read(lambda c: artifact_rows.get_places(c, ["d1"])) == {"d1": "d"}
 
 
 async def test_nothing_refers_to_an_artifact_that_is_not_there(store: Store) -> None:

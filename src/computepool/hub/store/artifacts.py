@@ -29,19 +29,17 @@ from computepool.hub.store.tables import (
 
 def insert_artifact(tx: Tx, *, digest: str, size: int, place: str, lost: str | None = None) -> str:
     """The place that counts: of the bytes that came first. `lost`: the place where they are known to be gone."""
-    statement = dialect.insert_ignore(tx.connection, artifacts).values(
-        digest=digest, size=size, place=place, created_at_ms=tx.now_ms
+    # Written also where it is there: until the transaction ends no other hub deletes it.
+    statement = (
+        dialect.upsert(tx.connection, artifacts, key=("digest",), update=("size",))
+        .values(digest=digest, size=size, place=place, created_at_ms=tx.now_ms)
+        .returning(artifacts.c.place)
     )
-    tx.connection.execute(statement)
-    if lost is not None:
-        tx.connection.execute(
-            update(artifacts)
-            .where(artifacts.c.digest == digest, artifacts.c.place == lost)
-            .values(place=place)
-        )
-    return str(
-        tx.connection.execute(select(artifacts.c.place).where(artifacts.c.digest == digest)).scalar_one()
-    )
+    kept = str(tx.connection.execute(statement).scalar_one())
+    if kept != lost:
+        return kept
+    tx.connection.execute(update(artifacts).where(artifacts.c.digest == digest).values(place=place))
+    return place
 
 
 def get_artifact(connection: Connection, digest: str) -> AnyRow | None:
