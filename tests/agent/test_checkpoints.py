@@ -117,6 +117,7 @@ async def test_a_function_moves_with_its_files(hub: FakeHub, start_node: StartNo
     assert (report.outcome, report.reason, report.move_to) == (Outcome.MOVED, Reason.MOVED, "the other host")
     kept = hub.checkpoints[0]
     assert (kept.last, content(hub, kept)["state.txt"]) == (True, b"xxx")
+    assert kept.move_to == "the other host", "the hub knows it as soon as it has the files"
     second = grant_again(hub, spec, kept.files, job=first[:-2], args=payload(3))
     await until(lambda: second in hub.reports)
     assert hub.reports[second].result == '{"$tuple":[3,"xxx",3]}'

@@ -27,13 +27,14 @@ from computepool.protocol.nodes import (
 from computepool.protocol.tokens import b64, public_text
 from computepool.protocol.version import PROTOCOL
 from tests.agent.conftest import QUICK, StartNode
-from tests.agent.fake_hub import CODE, FakeHub, command, until
+from tests.agent.fake_hub import CODE, FakeHub, command, function, payload, script, until
+from tests.agent.test_checkpoints import COUNTS, SOON, test_function
 
 pytestmark = pytest.mark.anyio
 
 #: By the paths of the version before, numbers of lists left out.
 UNKNOWN = {
-    *("profile.place", "reports.loads", "running.earlier"),
+    *("profile.place", "reports.loads", "running.earlier", "move_to"),
     *(f"running.load.{name}" for name in ("ago_ms", "gpu_percent", "vram_mb")),
 }
 
@@ -91,6 +92,21 @@ async def test_an_older_hub_hears_of_the_job_and_gets_its_result(
     await until(lambda: attempt_id in hub.reports, timeout_s=30)
     assert hub.reports[attempt_id].outcome is Outcome.SUCCEEDED
     assert any(field.startswith("running.") for field in hub.refused)
+
+
+async def test_an_older_hub_keeps_checkpoints_and_hears_of_a_move_by_its_report(
+    hub: OlderHub, start_node: StartNode
+) -> None:
+    await start_node(limits=SOON)
+    spec = script(COUNTS, checkpoints=True)
+    saves = hub.submit(spec)[0]
+    await until(lambda: hub.checkpoints)
+    assert (hub.checkpoints[0].attempt_id, hub.refused) == (saves, [])
+    hub.stop_attempt(saves)
+    moves = hub.submit(function(test_function, moves=True), [payload(3)])[0]
+    await until(lambda: moves in hub.reports)
+    assert (hub.reports[moves].outcome, hub.reports[moves].move_to) == (Outcome.MOVED, "the other host")
+    assert (hub.refused, hub.checkpoints[-1].move_to) == (["move_to"], None)
 
 
 async def test_reports_places_and_polls_are_sent_again_without_what_is_not_known(hub: OlderHub) -> None:

@@ -136,3 +136,75 @@ async def test_a_result_has_a_whole_time_to_live_to_be_confirmed_in(hub: HubDoub
     await look(hub)
     ended = await job(sam, job_id)
     assert (ended["state"], ended["reason"], ended["charge"]) == ("expired", "not_confirmed", 0)
+
+
+# the host
+
+
+async def test_a_node_that_is_lost_in_the_middle_of_a_move_does_not_change_where_the_job_goes(
+    hub: HubDouble,
+) -> None:
+    """Its last checkpoint says it, before the report that the job is on its way. Only the host it named runs the rest."""
+    sam, nodes = await crowd(hub, 3)
+    [job_id] = await submit(sam, spec=SAVES)
+    node, grant = await placed(nodes)
+    target = others(nodes, node)[-1]
+    wait(hub, 10 * MINUTE, node)
+    said = {"last": True, "move_to": target.profile.name, "ran_ms": 9 * MINUTE, "progress": 0.5}
+    assert (await saved(node, grant.attempt_id, b"state", **said))["kept"]
+    await lost(hub, grant.attempt_id)
+    waits = await job(sam, job_id)
+    assert (waits["pinned"], waits["checkpoint"]["progress"]) == (target.node_id, 0.5)
+    wait(hub, MINUTE, *nodes)
+    for other in others(nodes, target):
+        other.sign_in()
+        assert not (await other.poll(wait_ms=0)).grants, "it is for one host alone"
+    there, grant = await placed([target])
+    assert len(grant.checkpoint or []) == 1
+    assert await there.report(grant.attempt_id) == "accepted"
+    assert (await job(sam, job_id))["state"] == "succeeded"
+
+
+async def test_a_hub_that_comes_to_know_a_node_in_the_middle_of_a_move_gives_it_no_work_of_the_other_host(
+    hub: HubDouble,
+) -> None:
+    sam, nodes = await crowd(hub, 2)
+    await submit(sam, spec=SAVES)
+    node, grant = await placed(nodes)
+    [target] = others(nodes, node)
+    wait(hub, 5 * MINUTE, node)
+    assert (await saved(node, grant.attempt_id, b"s", last=True, move_to=target.node_id))["kept"]
+    await upkeep.drop_silent(hub.hub)  # as if it was started again
+    assert hub.hub.registry.get(node.node_id) is None
+    assert (await node.poll(wait_ms=0)).reregister
+    await node.poll(wait_ms=0)
+    session = hub.hub.registry.get(node.node_id)
+    assert session is not None
+    assert session.attempts[grant.attempt_id].lane.shape.requirements.node == ""
+
+
+async def test_the_report_that_follows_has_the_last_word_about_the_host(hub: HubDouble) -> None:
+    sam, nodes = await crowd(hub, 3)
+    [job_id] = await submit(sam, spec=SAVES)
+    node, grant = await placed(nodes)
+    near, far = others(nodes, node)
+    wait(hub, MINUTE, node)
+    assert (await saved(node, grant.attempt_id, b"s", last=True, move_to=near.node_id))["kept"]
+    moved = {"outcome": "moved", "reason": "moved", "exit_code": None, "move_to": far.node_id}
+    assert await node.report(grant.attempt_id, **moved) == "accepted"
+    found = await job(sam, job_id)
+    assert (found["pinned"], found["moves"]) == (far.node_id, 1)
+
+
+async def test_a_checkpoint_cannot_send_a_job_away_that_does_not_move(hub: HubDouble) -> None:
+    sam, nodes = await crowd(hub, 2)
+    [job_id] = await submit(sam, spec=SAVES | {"moves": False})
+    node, grant = await placed(nodes)
+    [friend] = others(nodes, node)
+    wait(hub, MINUTE, node)
+    refused = await saved(node, grant.attempt_id, b"s", last=True, move_to=friend.node_id)
+    assert (refused["kept"], refused["reason"]) == (False, "This job did not declare that it moves.")
+    seen = await job(sam, job_id)
+    assert (seen["pinned"], seen["checkpoint"]) == ("", None)
+    told = (await sam.get("/events", params={"job_id": job_id})).json()["events"]
+    assert [event["action"] for event in told].count("attempt.failed") == 1, "that is the node's fault"

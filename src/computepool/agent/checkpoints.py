@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from computepool.agent import older
 from computepool.agent.artifacts import ArtifactCache, Uploader, sha256_of
 from computepool.agent.attempts import Attempt, OutputSink, Stop
 from computepool.agent.clock import Clock
@@ -25,7 +26,14 @@ from computepool.agent.sandbox.collect import Caps, Collector
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.staging import place_artifact
 from computepool.agent.sweeper import Sweeper
-from computepool.core.errors import ComputePoolError, OutOfSpace, RateLimited, Unauthenticated, Unavailable
+from computepool.core.errors import (
+    BadRequest,
+    ComputePoolError,
+    OutOfSpace,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
 from computepool.core.jobs import JobKind, Outcome, Reason
 from computepool.protocol.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.nodes import OUTPUTS_MAX, OutputRef
@@ -255,15 +263,22 @@ class CheckpointKeeper:
             progress=asked.progress,
             ran_ms=ran_ms,
             last=last,
+            move_to=asked.host,
             signature=_NO_SIGNATURE,
         )
-        signed = report.model_copy(update={"signature": self._identity.sign(report.signed_text())})
         backoff = Backoff(self._clock, self._limits)
         while True:
             try:
-                return await self._client.checkpoint(signed)
+                return await self._client.checkpoint(self._signed(report))
+            except BadRequest as error:
+                if not older.is_unknown_host(error, report):
+                    raise
+                report = older.checkpoint(report)
             except _PASSING as error:
                 await asyncio.sleep(backoff.delay_s(error))
+
+    def _signed(self, report: CheckpointReport) -> CheckpointReport:
+        return report.model_copy(update={"signature": self._identity.sign(report.signed_text())})
 
     # ------------------------------------------------------------ this node stops
     def ask_to_save(self, attempt: Attempt) -> bool:

@@ -124,8 +124,7 @@ class HubClient:
         await self._send("POST", "/logs", content=request.model_dump_json().encode())
 
     async def checkpoint(self, report: CheckpointReport) -> CheckpointReply:
-        body = report.model_dump_json().encode()
-        return _parsed(CheckpointReply, await self._send("POST", "/checkpoint", content=body))
+        return _parsed(CheckpointReply, await self._send("POST", "/checkpoint", content=_written(report)))
 
     async def hardware(self, report: HardwareReport) -> HardwareView:
         body = report.model_dump_json().encode()

@@ -6,6 +6,7 @@ Hubs refuse fields that they do not know, and a pool may have hubs of two versio
 from __future__ import annotations
 
 from computepool.core.errors import BadRequest
+from computepool.protocol.checkpoints import CheckpointReport
 from computepool.protocol.nodes import CompleteRequest, LoadModel, NextRequest, Profile, RunningAttempt
 
 #: What was added since; all of it is for people who look, and no part of what a node signs.
@@ -32,6 +33,16 @@ def reports(body: bytes) -> bytes:
     request = CompleteRequest.model_validate_json(body)
     plain = [report.model_copy(update={"loads": []}) for report in request.reports]
     return request.model_copy(update={"reports": plain}).model_dump_json(exclude_defaults=True).encode()
+
+
+def is_unknown_host(error: BadRequest, said: CheckpointReport) -> bool:
+    """Whether the hub refused to be told with a checkpoint where the job goes on."""
+    return said.move_to is not None and error.field == "move_to"
+
+
+def checkpoint(said: CheckpointReport) -> CheckpointReport:
+    """The report that follows names the host. It is a part of what a node signs, so this one is signed anew."""
+    return said.model_copy(update={"move_to": None})
 
 
 def _running(attempt: RunningAttempt) -> RunningAttempt:

@@ -2288,6 +2288,8 @@ export interface components {
              * @default false
              */
             last: boolean;
+            /** Move To */
+            move_to?: string | null;
             /** Signature */
             signature: string;
         };

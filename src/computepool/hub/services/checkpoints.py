@@ -33,6 +33,7 @@ from computepool.protocol.nodes import OutputRef
 
 KEPT_ACTION = "checkpoint.kept"
 UNDECLARED = "This job did not declare that it saves checkpoints."
+UNMOVING = "This job did not declare that it moves."
 
 
 def spec_of(hub: Hub, tx: Tx, job: AnyRow) -> JobSpec:
@@ -61,9 +62,10 @@ def _receive(hub: Hub, tx: Tx, report: CheckpointReport, *, node: NodePrincipal)
         raise NotFound("This node holds no such attempt.")
     if AttemptState(attempt.state) not in LIVE_ATTEMPT or job.attempt_no != attempt.number:
         return CheckpointReply(kept=False, reason=Refusal.NOT_LIVE.sentence, over=True)
-    if not spec_of(hub, tx, job).saves:
+    spec = spec_of(hub, tx, job)
+    if not spec.saves or (report.move_to is not None and not spec.moves):
         _blame(tx, job, attempt)
-        return CheckpointReply(kept=False, reason=UNDECLARED, over=True)
+        return CheckpointReply(kept=False, reason=UNMOVING if spec.saves else UNDECLARED, over=True)
     before = None if job.checkpoint_no is None else checkpoint_rows.get(tx.connection, job_id)
     if before is not None and (before.attempt_no, before.seq) == (attempt.number, report.seq):
         return CheckpointReply(kept=True)  # the answer to the first time was lost
@@ -83,7 +85,30 @@ def _receive(hub: Hub, tx: Tx, report: CheckpointReport, *, node: NodePrincipal)
     if full is not None:
         return CheckpointReply(kept=False, reason=full)
     _keep(tx, job, attempt, report=report, before=before, sizes=sizes)
+    if report.move_to is not None:
+        _aim(hub, tx, job, host=report.move_to)
     return CheckpointReply(kept=True)
+
+
+def _aim(hub: Hub, tx: Tx, job: AnyRow, *, host: str) -> None:
+    """What was saved is for that host alone, also if the node is lost before it reports the move.
+
+    Where there is no such host the report is what ends the job (moving.py).
+    """
+    chosen = destination(hub, tx, job, host=host)
+    if chosen is not None:
+        checkpoint_rows.pin(tx, job.id, chosen)
+
+
+def destination(hub: Hub, tx: Tx, job: AnyRow, *, host: str) -> str | None:
+    """The id of the node that is meant. One of another owner must be the one that the job's own rules name, if any."""
+    found = {row.id: row for row in node_rows.called(tx.connection, host)}
+    hosts = [rules.Host(id=row.id, owner=row.account_id) for row in found.values()]
+    chosen = rules.destination(host, hosts, account=job.account_id)
+    if chosen is None or found[chosen].account_id == job.account_id:
+        return chosen
+    only = spec_of(hub, tx, job).needs.host
+    return chosen if only in (None, chosen, found[chosen].name) else None
 
 
 def _blame(tx: Tx, job: AnyRow, attempt: AnyRow) -> None:

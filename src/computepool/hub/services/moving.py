@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from computepool.core import checkpoints as rules
 from computepool.core.jobs import JobState, Reason
 from computepool.hub.services import checkpoints, lifecycle
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
-from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.nodes import Report
 
@@ -26,7 +24,7 @@ def move(
     if job.moves >= most:
         refused = Reason.MOVED_TOO_OFTEN, f"It moved {most} times already; no job may move more often here."
     else:
-        pinned = _destination(hub, tx, job, host=report.move_to)
+        pinned = checkpoints.destination(hub, tx, job, host=report.move_to)
         refused = Reason.HOST_NOT_REACHED, f"There is no host {report.move_to!r} that it may go on at."
     if pinned is None:
         reason, error = refused
@@ -44,14 +42,3 @@ def move(
         **said,
     )
     return True
-
-
-def _destination(hub: Hub, tx: Tx, job: AnyRow, *, host: str) -> str | None:
-    """The id of the node that is meant. One of another owner must be the one that the job's own rules name, if any."""
-    found = {row.id: row for row in node_rows.called(tx.connection, host)}
-    hosts = [rules.Host(id=row.id, owner=row.account_id) for row in found.values()]
-    chosen = rules.destination(host, hosts, account=job.account_id)
-    if chosen is None or found[chosen].account_id == job.account_id:
-        return chosen
-    only = checkpoints.spec_of(hub, tx, job).needs.host
-    return chosen if only in (None, chosen, found[chosen].name) else None

@@ -198,7 +198,7 @@ def _adopt(
             wanted = known.requirements
             shape = Shape(
                 wanted.pinned_to(attempt.pinned, own=attempt.shown_account == owner)
-                if attempt.pinned
+                if attempt.pinned == session.node_id  # else it is about to leave
                 else wanted,
                 attempt.shown_account,
                 ceiling=attempt.ceiling,

@@ -39,6 +39,11 @@ def drop(tx: Tx, job_id: str) -> None:
     _mark(tx, job_id, None, pinned="")  # without its files there is nothing to arrive with at a host
 
 
+def pin(tx: Tx, job_id: str, node_id: str) -> None:
+    """Only that host may go on from it."""
+    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(pinned=node_id))
+
+
 def _mark(tx: Tx, job_id: str, attempt_no: int | None, **changes: Any) -> None:
     tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(checkpoint_no=attempt_no, **changes))
 
