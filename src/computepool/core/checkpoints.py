@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from computepool.core.ids import is_node_id
 from computepool.core.pricing import affordable_ms, charge_of
 
 
@@ -103,11 +104,11 @@ class Host:
 def destination(word: str, called: Sequence[Host], *, account: str) -> str | None:
     """Which host a job means by an id or a name; `called`: all that have it, newest first. The submitter's own come first.
 
-    Anybody may give a host any name: one that several others use names nobody.
+    Anybody may give a host any name: one that several others use names nobody, nor does another's id.
     """
     own = [host for host in called if host.owner == account]
     exact = [host for host in called if host.id == word]
-    others = called if len({host.owner for host in called}) == 1 else []
+    others = called if len({host.owner for host in called}) == 1 and not is_node_id(word) else []
     found = [*(host for host in exact if host in own), *own, *exact, *others]
     return found[0].id if found else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NewType
 
 AccountId = NewType("AccountId", str)
@@ -14,6 +15,7 @@ GroupId = NewType("GroupId", str)
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ENTROPY_BYTES = 10
 _TIME_CHARACTERS = 10
+_NODE_ID = re.compile(f"node_[{_ALPHABET}]{{26}}")
 
 
 def make_id(prefix: str, now_ms: int, entropy: bytes) -> str:
@@ -23,6 +25,11 @@ def make_id(prefix: str, now_ms: int, entropy: bytes) -> str:
     number = (now_ms << (8 * _ENTROPY_BYTES)) | int.from_bytes(entropy, "big")
     characters = [_ALPHABET[(number >> shift) & 31] for shift in range(125, -5, -5)]
     return f"{prefix}_{''.join(characters)}"
+
+
+def is_node_id(word: str) -> bool:
+    """Whether it looks like one: such a word means the node that has it, and none that is only called so."""
+    return _NODE_ID.fullmatch(word) is not None
 
 
 def time_of(id_: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from computepool.core.ids import is_node_id
 from computepool.core.isolation import Level
 
 #: Tier of a GPU the table does not know, and of a node without any.
@@ -74,13 +75,14 @@ class NodeProfile:
     def names(self) -> set[str]:
         """What jobs may call it by: its id, its name, its URL, and the URL with its name in place of the address.
 
-        A host that says http://10.0.0.7:8765 is http://laptop:8765 to those who know its name.
+        A host that says http://10.0.0.7:8765 is http://laptop:8765 to those who know its name. The id of another is no name.
         """
         scheme, separator, rest = self.url.partition("://")
         _, colon, port = rest.rpartition(":")
         known = separator and colon and port.isdigit()
         by_name = f"{scheme}://{self.name}:{port}" if known else ""
-        return {self.node_id, self.name, self.url, by_name} - {""}
+        called = {word for word in (self.name, self.url, by_name) if word and not is_node_id(word)}
+        return {self.node_id} | called
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
