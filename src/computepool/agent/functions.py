@@ -306,15 +306,19 @@ def _too_large(ending: Ending, error: str) -> None:
     ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, error
 
 
+def _meddles(attempt: Attempt) -> bool:
+    """Whether the job changes how Python starts: what that breaks, or delays, is not the node's fault."""
+    spec = attempt.spec.spec
+    return bool(spec.dependencies) or any(name.startswith(("PYTHON", "LD_")) for name in spec.env)
+
+
 def _lost(attempt: Attempt, lost: Lost, worker: Worker) -> Ending:
     """The worker's end is the running call's end."""
     ended = lost.exit
     tail = "" if attempt.log is None else attempt.log.stderr_tail
     ending = of_exit(ended, stderr_tail=tail)
     if not worker.ready and (worker.late or ended.status in (Status.EXIT, Status.SIGNAL)):
-        # Its variables and packages are there before the worker is: what these break is not the node's.
-        brought = attempt.spec.spec.env or attempt.spec.spec.dependencies
-        reason = Reason.BAD_JOB if brought else Reason.NODE_ERROR
+        reason = Reason.BAD_JOB if _meddles(attempt) else Reason.NODE_ERROR
         why = "it took too long" if worker.late else f"{ending.error or ''} {tail[-500:]}"
         ending = failed(reason, f"the worker could not start: {why}")
     elif ended.ok:
