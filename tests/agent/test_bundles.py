@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.protocol import bundles
+from computepool.protocol import bundles, packed
 from computepool.sdk.functions import pickle_arguments
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, until
@@ -26,6 +26,18 @@ def bundle(*items: Any) -> str:
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=20))
 def test_what_is_packed_is_unpacked(items: list[bytes]) -> None:
     assert bundles.unpack(bundles.pack(items)) == items
+
+
+@given(st.lists(st.binary(max_size=50), min_size=1, max_size=20))
+def test_a_hub_knows_a_bundle_when_it_sees_one(items: list[bytes]) -> None:
+    assert packed.is_packed(base64.b64encode(bundles.pack(items)).decode())
+
+
+@pytest.mark.parametrize(
+    "payload", [None, "", "*", "KKKK", base64.b64encode(b"[1]").decode(), "\xe9\xe9\xe9\xe9"]
+)
+def test_nothing_else_is_one(payload: str | None) -> None:
+    assert not packed.is_packed(payload)
 
 
 @given(st.binary(max_size=60))

@@ -6,7 +6,6 @@ list with a pair for each item, so that whoever reads the job's result with valu
 
 from __future__ import annotations
 
-import base64
 import json
 import struct
 from collections.abc import Sequence
@@ -48,14 +47,6 @@ def unpack(data: bytes) -> list[bytes]:
     if data[: len(MARK)] != MARK or not items:
         raise ValueError("this is no bundle")
     return items
-
-
-def is_packed(payload: str | None) -> bool:
-    """Whether this is the base64 text of what `pack` makes; only its beginning is looked at."""
-    try:
-        return payload is not None and base64.b64decode(payload[:4])[: len(MARK)] == MARK
-    except ValueError:
-        return False
 
 
 def returned(text: str) -> str:

@@ -40,7 +40,6 @@ from computepool.hub.store import checkpoints as checkpoint_rows
 from computepool.hub.store import dependencies, names
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
-from computepool.protocol import bundles
 from computepool.protocol.checkpoints import CheckpointDetail
 from computepool.protocol.filters import JobFilter
 from computepool.protocol.jobs import (
@@ -53,6 +52,7 @@ from computepool.protocol.jobs import (
     SubmitRequest,
     spec_digest,
 )
+from computepool.protocol.packed import is_packed
 
 #: Jobs looked at in one read, and in one request: a search that finds little gives up here and can be gone on with.
 _WINDOW = 20_000
@@ -209,7 +209,7 @@ class _Submission:
                 "payload": item.payload,
                 "payload_artifact": item.payload_artifact,
                 "bundled": item.bundled,
-                "carried": item.bundled if bundles.is_packed(item.payload) else 1,
+                "carried": item.bundled if is_packed(item.payload) else 1,
                 "hold_earned": earned[index],
             }
             for index, (job_id, item) in enumerate(zip(self.job_ids, request.items, strict=True))
