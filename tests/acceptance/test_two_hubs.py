@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from computepool.core.jobs import JobState
+from computepool.protocol.jobs import Needs
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import RealPool, free_port, wait_until
 from tests.faults.conftest import MakePool
@@ -79,7 +80,11 @@ def test_cancelling_at_one_hub_stops_the_job_at_the_other(two: TwoHubs) -> None:
 def test_what_the_owner_says_at_one_hub_holds_at_the_other(two: TwoHubs) -> None:
     node_id = two.agent.node_id
     two.at_here.nodes.pause(node_id)
-    wait_until(lambda: two.at_there.nodes.get(node_id).state == "paused", SOON_S)
+    # The store says so at once; here it must have come to the hub that places jobs.
+    wait_until(
+        lambda: not two.at_there.jobs.preview(Needs()).hosts[0].ok, SOON_S, "the other hub heard of it"
+    )
+    assert two.at_there.nodes.get(node_id).state == "paused"
     [job_id] = two.at_there.jobs.submit(command("/bin/true")).job_ids
     assert two.at_there.jobs.get(job_id, seen=JobState.QUEUED, wait_ms=1_000).state is JobState.QUEUED
     two.at_here.nodes.resume(node_id)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from computepool.testing.hub import HubDouble
 from tests.hub.submitting import job, state, submit
@@ -195,6 +198,29 @@ async def test_a_poll_that_was_broken_off_does_not_park_over_the_newer_one(hub: 
     [job_id] = await submit(hub.admin)
     hub.dispatcher.kick()
     assert [grant.job_id for grant in (await newer).grants] == [job_id]
+
+
+async def test_a_pause_while_a_node_arrives_is_not_missed(
+    hub: HubDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between what the store said of it and the moment from which the hub knows it."""
+    node = await hub.node()
+    load = hub.hub.specs.load
+
+    async def load_slowly(digests: set[str]) -> Any:
+        monkeypatch.undo()
+        paused = await hub.admin.post(f"/nodes/{node.node_id}/state", json={"state": "paused"})
+        assert paused.status_code == 200
+        return await load(digests)
+
+    hub.hub.registry.on_node_lost(node.node_id)
+    monkeypatch.setattr(hub.hub.specs, "load", load_slowly)
+    node.restart()
+    assert (await node.poll(wait_ms=0)).state == "paused"
+    [job_id] = await submit(hub.admin)
+    hub.dispatcher.kick()
+    assert (await node.poll(wait_ms=200)).grants == []
+    assert await state(hub.admin, job_id) == "queued"
 
 
 async def until(true: Callable[[], bool]) -> None:

@@ -174,10 +174,18 @@ async def _arrive(
         _adopt(hub, session, live, specs=specs, holding=holding, kept=kept, owner=row.account_id)
     await floors.refresh(hub, node.node_id)
     await permissions.refresh(hub, node.node_id)
+    await _refresh_state(hub, session)
     await reputation.refresh(hub, [node.node_id])
     await homes.load(hub, session)
     session.home_due = session.home_due or bool(session.homecoming)
     return session, effects
+
+
+async def _refresh_state(hub: Hub, session: Session) -> None:
+    """What the store says now: its owner may have paused it while it arrived."""
+    row = await hub.store.read(lambda connection: node_rows.get_node(connection, session.node_id))
+    if row is not None:
+        session.state = NodeState(row.state)
 
 
 def _adopt(
