@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from computepool.agent.sandbox import bubblewrap, probing, runsc, selftest
+from computepool.agent.sandbox.base import Sandbox
 from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.container import ContainerSandbox
 from computepool.agent.sandbox.gvisor import GvisorSandbox
@@ -45,6 +46,22 @@ def test_missing_bubblewrap_is_said_with_the_remedy(
     assert (report.ok, report.limits) == (False, "")
     assert "not installed" in report.reason
     assert "apt install bubblewrap" in report.fix
+
+
+@pytest.mark.parametrize(("breaches", "ok"), [(1, True), (2, False)])
+def test_a_breach_is_one_that_is_found_again(
+    config: SandboxConfig, monkeypatch: pytest.MonkeyPatch, *, breaches: int, ok: bool
+) -> None:
+    attack, looks = selftest._attack, list[int]()
+
+    def disturbed(sandbox: Sandbox, config: SandboxConfig, *, limits_kind: str) -> dict[str, str]:
+        looks.append(1)
+        found = attack(sandbox, config, limits_kind=limits_kind)
+        return {**found, "daemon": "a process outlived its job" if len(looks) <= breaches else ""}
+
+    monkeypatch.setattr(selftest, "_attack", disturbed)
+    report = selftest.report(ProcessSandbox, config)
+    assert (report.ok, len(looks)) == (ok, 2)
 
 
 class LeakyProcess(ProcessSandbox):

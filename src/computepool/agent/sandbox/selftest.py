@@ -81,7 +81,7 @@ def report(backend: Backend, config: SandboxConfig) -> LevelReport:
         if not probe.ok:
             return LevelReport(level=level, ok=False, reason=probe.reason, fix=probe.fix, limits="")
         try:
-            achieved = _attack(sandbox, config, limits_kind=sandbox.limits_kind)
+            achieved = _achieved(sandbox, config)
         except (SandboxError, OSError) as error:
             return LevelReport(level=level, ok=False, reason=str(error), fix=_FIX, limits=sandbox.limits_kind)
         broken = {name: text for name, text in achieved.items() if text}
@@ -93,6 +93,15 @@ def report(backend: Backend, config: SandboxConfig) -> LevelReport:
             limits=sandbox.limits_kind,
             attacks=tuple(achieved.items()),
         )
+
+
+def _achieved(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
+    """What holds is found twice: a busy machine, or somebody else who connects to the canary, looks like a breach once."""
+    first = _attack(sandbox, config, limits_kind=sandbox.limits_kind)
+    if not any(first.values()):
+        return first
+    again = _attack(sandbox, config, limits_kind=sandbox.limits_kind)
+    return {name: text if again.get(name) else "" for name, text in first.items()}
 
 
 def _attack(sandbox: Sandbox, config: SandboxConfig, *, limits_kind: str) -> dict[str, str]:
