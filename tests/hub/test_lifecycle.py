@@ -140,41 +140,26 @@ async def test_a_lost_reply_is_said_again(hub: HubDouble) -> None:
     assert [again.attempt_id for again in (await node.poll(wait_ms=0)).grants] == [grant.attempt_id]
 
 
-async def test_the_last_poll_of_a_node_hears_what_was_on_its_way_to_it(hub: HubDouble) -> None:
-    """Else a job given to an agent in the moment it stops would wait there until its lease ends."""
+@pytest.mark.parametrize("parks", [True, False], ids=["parked", "still being written"])
+async def test_the_last_poll_of_a_node_hears_what_was_on_its_way_to_it(
+    hub: HubDouble, *, parks: bool
+) -> None:
+    """Else a job given to an agent in the moment it stops would wait there until its lease ends. The poll that it broke off
+    takes nothing, wherever that one was."""
     node = await hub.node()
     session = hub.hub.registry.get(node.node_id)
     assert session is not None
+    running = []
+    if not parks:
+        await submit(hub.admin)
+        hub.dispatcher.kick()
+        running = [{"attempt_id": grant.attempt_id} for grant in (await node.poll()).grants]
     await node.poll(wait_ms=0, claim=False)
     [job_id] = await submit(hub.admin)
     commits = threading.Event()
     slow = asyncio.create_task(hub.hub.store.write(lambda _: commits.wait(10)))  # the lease comes after it
-    broken_off = asyncio.create_task(node.poll(wait_ms=10_000))
-    await until(lambda: session.waiter is not None)
-    hub.dispatcher.kick()
-    await until(lambda: len(hub.hub.backlog) == 0)
-    last = asyncio.create_task(node.poll(wait_ms=0, claim=False))
-    await until(lambda: not session.claims)
-    commits.set()
-    assert [grant.job_id for grant in (await last).grants] == [job_id]
-    assert (await broken_off).grants == []
-    await slow
-
-
-async def test_a_poll_that_was_broken_off_before_it_parked_takes_nothing(hub: HubDouble) -> None:
-    """What it said is still being written when the node says its last word."""
-    node = await hub.node()
-    session = hub.hub.registry.get(node.node_id)
-    assert session is not None
-    await submit(hub.admin)
-    hub.dispatcher.kick()
-    [held] = (await node.poll()).grants
-    await node.poll(wait_ms=0, claim=False)
-    [job_id] = await submit(hub.admin)
-    commits = threading.Event()
-    slow = asyncio.create_task(hub.hub.store.write(lambda _: commits.wait(10)))
-    broken_off = asyncio.create_task(node.poll(wait_ms=10_000, running=[{"attempt_id": held.attempt_id}]))
-    await until(lambda: session.claims)
+    broken_off = asyncio.create_task(node.poll(wait_ms=10_000, running=running))
+    await until(lambda: session.claims and (session.waiter is not None) is parks)
     hub.dispatcher.kick()
     await until(lambda: len(hub.hub.backlog) == 0)
     last = asyncio.create_task(node.poll(wait_ms=0, claim=False))

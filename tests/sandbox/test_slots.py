@@ -290,7 +290,7 @@ def test_agent_of_an_ordinary_user(ground: Path) -> None:
         ("container", True),
         ("gvisor", isinstance(runsc.find(), runsc.Runsc)),
     ]
-    assert [(label, ok) for label, ok, *_ in reports] == expected, reports
+    assert [(label, ok) for label, ok, *_ in reports] == expected, ran.stdout
 
 
 def test_attack_leaves_the_slot_usable(sandbox: Sandbox, ground: Path) -> None:

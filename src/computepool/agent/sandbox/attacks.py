@@ -80,6 +80,7 @@ def network(port: str, abstract: str) -> dict[str, str]:
             try:
                 client.connect(address)
                 found[name] = "connected"
+                client.send(abstract.encode())
             except OSError:
                 continue
     return found

@@ -41,6 +41,7 @@ BACKENDS: tuple[Backend, ...] = (ProcessSandbox, BubblewrapSandbox, ContainerSan
 
 _LIMITS = Limits(memory_mb=64, pids=16, cpus=0, wall_s=10, disk_mb=64, tmp_mb=8)
 _WAIT_S = 15.0
+_UNTRIED = "could not be tried"
 _FIX = (
     "this is a fault of the sandbox on this machine; please report it with the output of `pool node doctor`"
 )
@@ -96,12 +97,12 @@ def report(backend: Backend, config: SandboxConfig) -> LevelReport:
 
 
 def _achieved(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
-    """What holds is found twice: a busy machine, or somebody else who connects to the canary, looks like a breach once."""
+    """What a busy machine kept from ending is tried once more. What was achieved stands."""
     first = _attack(sandbox, config, limits_kind=sandbox.limits_kind)
-    if not any(first.values()):
+    if not any(text.startswith(_UNTRIED) for text in first.values()):
         return first
     again = _attack(sandbox, config, limits_kind=sandbox.limits_kind)
-    return {name: text if again.get(name) else "" for name, text in first.items()}
+    return again | {name: text for name, text in first.items() if text and not text.startswith(_UNTRIED)}
 
 
 def _attack(sandbox: Sandbox, config: SandboxConfig, *, limits_kind: str) -> dict[str, str]:
@@ -195,7 +196,7 @@ class _Job:
         ended = self._process.wait(_WAIT_S)
         self._process.close()
         if ended is None:
-            return dict.fromkeys(self._plan, "did not end in time")
+            return dict.fromkeys(self._plan, f"{_UNTRIED}: it did not end in time")
         if ended.status is Status.OOM and "memory" in self._plan:
             return {"memory": ""}
         self._output.seek(0)
@@ -203,7 +204,7 @@ class _Job:
         try:
             found = json.loads(said.splitlines()[-1])
         except (ValueError, IndexError):
-            return dict.fromkeys(self._plan, f"could not be tried: {ended.status} {ended.code} {said[-200:]}")
+            return dict.fromkeys(self._plan, f"{_UNTRIED}: {ended.status} {ended.code} {said[-200:]}")
         return {name: json.dumps(found[name]) if found[name] else "" for name in self._plan}
 
 
@@ -253,12 +254,18 @@ class _Canaries:
             **({"kernel": [os.uname().version]} if own_kernel else {}),
         }
 
+    def _is_job(self, caller: socket.socket) -> bool:
+        """Whether it says the job's word. The port is anybody's: some program may look for one that was there before."""
+        caller.setblocking(False)
+        with contextlib.suppress(OSError):
+            return caller.recv(len(self.marker)) == self.marker.encode()
+        return False
+
     def traces(self) -> dict[str, str]:
         """What is seen on the host, whatever the job said."""
         found = {}
         for listener in self._listeners:
-            with contextlib.suppress(BlockingIOError):
-                listener.accept()[0].close()
+            if any(self._is_job(caller) for caller in _callers(listener)):
                 found["network"] = f"connected to {listener.getsockname()!r}"
         if written := [str(path) for path in self._written if path.exists()]:
             found["writes"] = ", ".join(written)
@@ -267,6 +274,14 @@ class _Canaries:
         if _runs(self.marker):
             found["daemon"] = "a process outlived its job"
         return found
+
+
+def _callers(listener: socket.socket) -> Iterator[socket.socket]:
+    """Everybody who connected so far."""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            with listener.accept()[0] as caller:
+                yield caller
 
 
 def _listeners(abstract: str) -> Iterator[socket.socket]:

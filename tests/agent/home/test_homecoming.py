@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -20,22 +19,10 @@ from computepool.protocol import homefolder
 from computepool.protocol.groups import GroupItem
 from computepool.protocol.jobs import OutputFile
 from computepool.testing.hub import HubDouble, running_hub
-from tests.agent.coming_home import LIMITS, NAMES, Home, home_of, make_group, run_jobs, until
+from tests.agent.home.coming_home import LIMITS, NAMES, Home, make_group, run_jobs, until
 
 #: More than a page holds of them, and names that want to go elsewhere.
 KEYS = ("plain", "A", "a", "../../etc/passwd", "..", "a/b", "con", "\u202egnp.exe", "x" * 200, "job_1")
-
-
-@pytest.fixture
-async def hub(tmp_path: Path) -> AsyncIterator[HubDouble]:
-    async with running_hub(tmp_path / "hub") as running:
-        yield running
-
-
-@pytest.fixture
-async def home(hub: HubDouble, tmp_path: Path) -> AsyncIterator[Home]:
-    async with home_of(hub, tmp_path / "agent") as made:
-        yield made
 
 
 async def test_a_group_comes_home_through_breaks_and_a_restart_whatever_its_keys_are(

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,20 +17,8 @@ from computepool.agent.homecoming import _is_whole
 from computepool.core.errors import Conflict
 from computepool.hub.services import collection, homecoming
 from computepool.protocol.groups import ArrivalRequest
-from computepool.testing.hub import HubDouble, running_hub
-from tests.agent.coming_home import FILE, Home, home_of, make_group, run_jobs, until
-
-
-@pytest.fixture
-async def hub(tmp_path: Path) -> AsyncIterator[HubDouble]:
-    async with running_hub(tmp_path / "hub") as running:
-        yield running
-
-
-@pytest.fixture
-async def home(hub: HubDouble, tmp_path: Path) -> AsyncIterator[Home]:
-    async with home_of(hub, tmp_path / "agent") as made:
-        yield made
+from computepool.testing.hub import HubDouble
+from tests.agent.home.coming_home import FILE, Home, make_group, run_jobs, until
 
 
 async def ask(hub: HubDouble, group: str, *, wanted: bool = True) -> None:
