@@ -3,6 +3,8 @@ not jump while it loads, and the first one is small."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Page, Response, expect
 
@@ -27,6 +29,11 @@ new PerformanceObserver(list => {
   }
 }).observe({type: 'layout-shift', buffered: true});
 """
+_HEADINGS = """() => {
+  window.headings = new Set();
+  const look = () => window.headings.add(document.querySelector('h1')?.textContent ?? 'none');
+  new MutationObserver(look).observe(document.body, {childList: true, subtree: true, characterData: true});
+}"""
 
 
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
@@ -44,6 +51,29 @@ def test_every_page_loads_clean_and_still(web: Web, open_page: OpenPage, *, widt
         assert over <= 0, f"{path} is {over} px wider than a screen of {width} px"
         titles.add(page.title())
     assert len(titles) == len(PAGES), titles
+
+
+@pytest.mark.parametrize("kind", ["job", "group", "node"])
+def test_what_does_not_exist_is_called_so(web: Web, submitter_page: Page, allow: Allow, kind: str) -> None:
+    allow(submitter_page, "status of 404")
+    submitter_page.goto(f"{web.url}/{kind}s/?id={kind}_nothing")
+    heading = submitter_page.get_by_role("heading", level=1)
+    expect(heading).to_have_text(f"No such {kind}")
+    expect(submitter_page.get_by_text(re.compile(f"^There is no such {kind}"))).to_be_visible()
+    axe(submitter_page)
+    expect(submitter_page.get_by_role("link", name=f"All {kind}s")).to_be_visible()
+
+
+@pytest.mark.parametrize("kind", ["job", "node"])
+def test_a_refusal_stays_while_it_is_asked_again(web: Web, submitter_page: Page, allow: Allow, kind: str) -> None:
+    allow(submitter_page, "status of 404")
+    submitter_page.goto(f"{web.url}/{kind}s/?id={kind}_nothing")
+    expect(submitter_page.get_by_role("heading", level=1)).to_have_text(f"No such {kind}")
+    submitter_page.evaluate(_HEADINGS)
+    for _ in range(2):
+        with submitter_page.expect_response(re.compile(f"/{kind}s/{kind}_nothing$")):
+            pass
+    assert submitter_page.evaluate("[...window.headings]") in ([], [f"No such {kind}"])
 
 
 def test_the_first_page_is_small(web: Web, visitor_page: Page, submitter_page: Page) -> None:

@@ -286,11 +286,3 @@ def test_what_a_function_returned_is_written_as_in_python(web: Web, submitter_pa
     expect(value).to_contain_text("""'pair': (1, "a'b")""")
     expect(value).to_contain_text(r"'raw': b'\x00ok'")
     expect(value).to_contain_text("'not a number': nan")
-
-
-def test_an_unknown_job_is_called_so(web: Web, submitter_page: Page, allow: Allow) -> None:
-    allow(submitter_page, "status of 4")
-    submitter_page.goto(f"{web.url}/jobs/?id=job_nothing")
-    expect(submitter_page.get_by_role("heading", name="No such job")).to_be_visible()
-    expect(submitter_page.get_by_text("There is no such job, or it is not yours.")).to_be_visible()
-    axe(submitter_page)

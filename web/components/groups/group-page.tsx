@@ -1,15 +1,16 @@
 "use client";
-import { ArrowLeft, Ban } from "lucide-react";
+import { Ban } from "lucide-react";
+import { Back } from "@/components/ui/back";
 import { StateBadge } from "@/components/ui/badge";
 import { Button } from "@/components/ui/button";
 import { Card, Fact, Facts, Stat, Stats } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { Confirm } from "@/components/ui/dialog";
-import { Link } from "@/components/ui/link";
 import { Page } from "@/components/ui/page";
-import { Empty, Failure, Loaded, Skeleton } from "@/components/ui/states";
+import { Empty, Loaded, Skeleton } from "@/components/ui/states";
 import { Tabs } from "@/components/ui/tabs";
 import { useToast } from "@/components/ui/toast";
+import { Unknown } from "@/components/ui/unknown";
 import { Ago, Id } from "@/components/ui/values";
 import { $api, client, type Schemas } from "@/lib/api/client";
 import { failing } from "@/lib/api/problem";
@@ -25,17 +26,16 @@ import { useStates } from "./use-states";
 
 type Group = Schemas["GroupView"];
 
+const BACK = <Back href="/groups">Groups</Back>;
+
 export function GroupPage({ id }: { id: string }) {
   const group = $api.useQuery("get", "/groups/{group_id}", { params: { path: { group_id: id } } });
-  const back = (
-    <Link href="/groups" className="mb-1 inline-flex items-center gap-1 text-muted text-sm hover:text-ink">
-      <ArrowLeft size={15} aria-hidden="true" /> Groups
-    </Link>
-  );
+  const error = failing(group);
+  if (!group.data && error) return <Unknown kind="group" id={id} above={BACK} error={error} retry={() => void group.refetch()} />;
   if (!group.data) {
     return (
-      <Page title="Group" above={back}>
-        {failing(group) ? <Failure error={failing(group)} retry={() => void group.refetch()} /> : <Waiting />}
+      <Page title="Group" above={BACK}>
+        <Waiting />
       </Page>
     );
   }
@@ -43,7 +43,7 @@ export function GroupPage({ id }: { id: string }) {
   return (
     <Page
       title={found.name}
-      above={back}
+      above={BACK}
       heading={
         <span className="flex flex-wrap items-center gap-3">
           {found.name} <StateBadge state={groupState(found)} />

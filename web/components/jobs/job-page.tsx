@@ -1,14 +1,12 @@
 "use client";
 // One job: what it is, how it is, and what came of it.
-import { ArrowLeft } from "lucide-react";
+import { Back } from "@/components/ui/back";
 import { StateBadge } from "@/components/ui/badge";
-import { ButtonLink } from "@/components/ui/button";
-import { Link } from "@/components/ui/link";
 import { Page } from "@/components/ui/page";
-import { Empty, Failure } from "@/components/ui/states";
 import { Tabs } from "@/components/ui/tabs";
+import { Unknown } from "@/components/ui/unknown";
 import { $api, type Schemas } from "@/lib/api/client";
-import { asProblem, failing } from "@/lib/api/problem";
+import { failing } from "@/lib/api/problem";
 import { useParam } from "@/lib/use-params";
 import { JobActions } from "./job-actions";
 import { JobAttempts } from "./job-attempts";
@@ -25,6 +23,7 @@ import { JobWhy } from "./job-why";
 export type JobDetail = Schemas["JobDetail"];
 
 const LIVE_MS = 3000; // progress is told without events
+const BACK = <Back href="/jobs">Jobs</Back>;
 
 export function isOver(job: { finished_at_ms?: number | null }): boolean {
   return job.finished_at_ms !== null && job.finished_at_ms !== undefined;
@@ -40,7 +39,7 @@ export function JobPage({ id }: { id: string }) {
   const job = query.data;
   if (job) return <Known job={job} />;
   const error = failing(query);
-  if (error) return <Unknown id={id} error={error} retry={() => void query.refetch()} />;
+  if (error) return <Unknown kind="job" id={id} above={BACK} error={error} retry={() => void query.refetch()} />;
   return <PageSkeleton />;
 }
 
@@ -50,7 +49,7 @@ function Known({ job }: { job: JobDetail }) {
   return (
     <Page
       title={job.name}
-      above={<Back />}
+      above={BACK}
       heading={
         <>
           <bdi>{job.name}</bdi>
@@ -82,36 +81,6 @@ function Known({ job }: { job: JobDetail }) {
           { value: "spec", label: "What it runs", content: <JobSpec job={job} /> },
         ]}
       />
-    </Page>
-  );
-}
-
-function Back() {
-  return (
-    <Link href="/jobs" className="mb-1 flex w-fit items-center gap-1.5 text-muted text-sm no-underline hover:text-ink">
-      <ArrowLeft size={15} aria-hidden="true" /> Jobs
-    </Link>
-  );
-}
-
-function Unknown({ id, error, retry }: { id: string; error: unknown; retry: () => void }) {
-  const problem = asProblem(error);
-  const isWrong = problem.status === 404 || problem.status === 422;
-  return (
-    <Page title={isWrong ? "No such job" : "Job"} above={<Back />}>
-      {isWrong ? (
-        <Empty title={problem.status === 404 ? problem.detail : "That is no id of a job."}>
-          <p className="break-all font-mono text-sm">
-            <bdi>{id.slice(0, 100)}</bdi>
-          </p>
-          <p>Look at the address again, or sign in as whoever submitted it.</p>
-          <div>
-            <ButtonLink href="/jobs">All jobs</ButtonLink>
-          </div>
-        </Empty>
-      ) : (
-        <Failure error={error} retry={retry} />
-      )}
     </Page>
   );
 }

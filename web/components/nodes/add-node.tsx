@@ -3,6 +3,7 @@ import type { Route } from "next";
 // From a code to a node that works: which kind, what to type, and a list that ticks itself.
 import { useRouter, useSearchParams } from "next/navigation";
 import { useCallback, useState } from "react";
+import { Back } from "@/components/ui/back";
 import { Card } from "@/components/ui/card";
 import { Page } from "@/components/ui/page";
 import { Empty } from "@/components/ui/states";
@@ -10,7 +11,6 @@ import type { Schemas } from "@/lib/api/client";
 import { useRole } from "@/lib/session";
 import { JoinProgress } from "./join-progress";
 import { MakeCode, OpenCodes } from "./make-code";
-import { ToNodes } from "./to-nodes";
 
 export type MadeCode = Schemas["EnrolCodeReply"];
 
@@ -22,7 +22,7 @@ export function AddNode() {
   return (
     <Page
       title="Add a node"
-      above={<ToNodes />}
+      above={<Back href="/nodes">Nodes</Back>}
       note="A Linux machine that asks the hub for work. It opens no port, and keeps strangers' jobs in a sandbox."
     >
       {!lends ? (

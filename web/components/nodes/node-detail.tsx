@@ -1,9 +1,12 @@
 "use client";
 // One node: what it does, what it earns, how far the pool relies on it, and what its owner says about it.
 import { useState } from "react";
+import { Back } from "@/components/ui/back";
 import { Page } from "@/components/ui/page";
-import { Loaded, Skeleton } from "@/components/ui/states";
+import { Skeleton } from "@/components/ui/states";
 import { type Tab, Tabs } from "@/components/ui/tabs";
+import { Unknown } from "@/components/ui/unknown";
+import { failing } from "@/lib/api/problem";
 import { useUnsaved } from "@/lib/unsaved";
 import { useParam } from "@/lib/use-params";
 import { NodeActions } from "./node-actions";
@@ -13,16 +16,16 @@ import { NodeOverview } from "./node-overview";
 import { NodeReputation } from "./node-reputation";
 import { NodeRules } from "./node-rules";
 import type { Draft } from "./rules-draft";
-import { ToNodes } from "./to-nodes";
 import { useNode } from "./use-node";
+
+const BACK = <Back href="/nodes">Nodes</Back>;
 
 export function NodeDetail({ id }: { id: string }) {
   const query = useNode(id);
-  return (
-    <Loaded query={query} skeleton={<DetailSkeleton />}>
-      {(node) => <Known node={node} />}
-    </Loaded>
-  );
+  if (query.data) return <Known node={query.data} />;
+  const error = failing(query);
+  if (error) return <Unknown kind="node" id={id} above={BACK} error={error} retry={() => void query.refetch()} />;
+  return <DetailSkeleton />;
 }
 
 function Known({ node }: { node: NodeView }) {
@@ -45,7 +48,7 @@ function Known({ node }: { node: NodeView }) {
   return (
     <Page
       title={node.name}
-      above={<ToNodes />}
+      above={BACK}
       heading={
         <span className="flex flex-wrap items-center gap-x-3 gap-y-1">
           <span className="min-w-0 break-words">{node.name}</span>
@@ -69,7 +72,7 @@ function Known({ node }: { node: NodeView }) {
 
 function DetailSkeleton() {
   return (
-    <Page title="Node" above={<ToNodes />} heading={<Skeleton className="h-8 w-56" />}>
+    <Page title="Node" above={BACK} heading={<Skeleton className="h-8 w-56" />}>
       <div role="status" aria-label="Loading" className="grid gap-5">
         <Skeleton className="h-9 w-80" />
         <Skeleton className="h-28" />

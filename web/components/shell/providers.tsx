@@ -3,11 +3,12 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { ToastProvider } from "@/components/ui/toast";
 import { asProblem, isPassing } from "@/lib/api/problem";
+import { keepRefusals } from "@/lib/api/refusals";
 import { LiveProvider } from "@/lib/live";
 import { SessionProvider } from "@/lib/session";
 
 function makeQueries(): QueryClient {
-  return new QueryClient({
+  const queries = new QueryClient({
     defaultOptions: {
       queries: {
         staleTime: 2000,
@@ -22,6 +23,8 @@ function makeQueries(): QueryClient {
       mutations: { networkMode: "always" },
     },
   });
+  keepRefusals(queries.getQueryCache());
+  return queries;
 }
 
 export function Providers({ children }: { children: ReactNode }) {

@@ -1,0 +1,13 @@
+// A refusal stays on the page while the question is asked again, as an answer would; the library forgets it there.
+import type { Query, QueryCache } from "@tanstack/react-query";
+
+export function keepRefusals(cache: QueryCache): void {
+  const refused = new WeakMap<Query, Query["state"]["error"]>();
+  cache.subscribe((event) => {
+    if (event.type !== "updated") return;
+    const { action, query } = event;
+    if (action.type === "error") refused.set(query, query.state.error);
+    const error = refused.get(query);
+    if (action.type === "fetch" && query.state.status === "pending" && error) query.setState({ status: "error", error });
+  });
+}
