@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.web.browsing import axe, settled
-from tests.web.conftest import Allow, OpenPage, Web
+from tests.web.conftest import OpenPage, Web
 
 LONG = 100_000
 #: Colours, a progress bar that writes over itself, markup, both streams; then a line every moment.
