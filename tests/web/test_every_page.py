@@ -65,7 +65,9 @@ def test_what_does_not_exist_is_called_so(web: Web, submitter_page: Page, allow:
 
 
 @pytest.mark.parametrize("kind", ["job", "node"])
-def test_a_refusal_stays_while_it_is_asked_again(web: Web, submitter_page: Page, allow: Allow, kind: str) -> None:
+def test_a_refusal_stays_while_it_is_asked_again(
+    web: Web, submitter_page: Page, allow: Allow, kind: str
+) -> None:
     allow(submitter_page, "status of 404")
     submitter_page.goto(f"{web.url}/{kind}s/?id={kind}_nothing")
     expect(submitter_page.get_by_role("heading", level=1)).to_have_text(f"No such {kind}")
