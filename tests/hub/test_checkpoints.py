@@ -15,8 +15,9 @@ from computepool.core import ledger
 from computepool.core.jobs import Reason
 from computepool.core.money import CREDIT
 from computepool.core.pricing import charge_of
+from computepool.core.verification import PPM
 from computepool.hub.main import check
-from computepool.hub.services import leases
+from computepool.hub.services import leases, verification
 from computepool.protocol.nodes import Grant
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -346,6 +347,9 @@ async def test_who_is_little_known_does_not_hide_behind_who_is_well_known(
     sam, nodes = await crowd(hub, 3)
     new: set[str] = set()
     monkeypatch.setattr(hub.hub.registry.fleet, "streak", lambda node: 0 if node in new else 10**9)
+    monkeypatch.setattr(
+        verification, "_draw", lambda _hub, _attempt: PPM - 1
+    )  # nobody else is drawn by chance
     verdicts = []
     for hides in (False, True):
         [job_id] = await submit(sam, spec=SAVES, verify="adaptive")
