@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,6 +103,29 @@ async def test_a_function_that_speaks_for_its_worker(
     assert hub.reports[bad].reason is Reason.EXCEPTION
     assert "interfered" in (hub.reports[bad].error or "")
     assert [hub.reports[attempt].result for attempt in good] == ["7"] * 5
+
+
+async def test_a_call_that_a_dead_worker_never_read_is_called_again(
+    hub: FakeHub, start_node: StartNode
+) -> None:
+    """It was idle, and killed; until the launcher says so, what is sent to it arrives nowhere."""
+    node = await start_node()
+    (first,) = hub.submit(function(os.getpid), [payload()])
+    await until(lambda: first in hub.reports and node.agent._pool._idle)
+    ((worker,),) = node.agent._pool._idle.values()
+    launcher = psutil.Process(worker.process.pid)
+    (child,) = launcher.children()
+    launcher.suspend()
+    try:
+        child.kill()
+        await until(lambda: child.status() == psutil.STATUS_ZOMBIE)
+        (second,) = hub.submit(function(pow), [payload(2, 5)])
+        await until(lambda: worker.sent == 1)
+    finally:
+        launcher.resume()
+    await until(lambda: second in hub.reports)
+    assert worker.ended is not None
+    assert (hub.reports[second].reason, hub.reports[second].result) == (Reason.COMPLETED, "32")
 
 
 async def test_a_worker_cannot_answer_for_a_file_elsewhere(hub: FakeHub, start_node: StartNode) -> None:

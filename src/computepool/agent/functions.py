@@ -83,12 +83,12 @@ class FunctionRunner:
                 return failed(Reason.EXCEPTION, "the function interfered with the worker that called it")
             stopped = result.exit.status in (Status.CANCELLED, Status.TIMEOUT)
             innocent = stopped and attempt.stop is None and not attempt.timed_out
-            if result.started and not innocent:
+            if attempt.timed_out or (result.started and not innocent):
                 attempt.proxy = worker.proxy
                 return _lost(attempt, result, worker)
             if attempt.stop is not None:
                 raise Interrupted
-            # The worker was ended for the sake of another call: this one is simply called again.
+            # The worker ended for the sake of another call, or before it read this one, which is simply called again.
 
     def warm_ids(self, attempt: Attempt) -> tuple[int, ...]:
         """Where the worker is that a call would get; nothing where there is none yet."""

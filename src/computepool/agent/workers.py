@@ -52,6 +52,9 @@ _NUMBER_MAX = 2**53
 _IN_THE_WAY = (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
 #: How long a worker may take to end after its channel was closed, before that was a function's doing.
 _SILENT_S = 3.0
+#: How long a call may be with a worker that ended and still be taken for one that nobody read: a function can
+#: change its worker so that the next call is looked at and left where it was.
+_UNREAD_S = 10.0
 _VANISHED = Exit(status=Status.SANDBOX_ERROR, code=-1, usage=Usage(), detail="the worker did not die")
 
 
@@ -199,11 +202,7 @@ class Worker:
         """Take back the calls that are not started. What this end reads, the worker cannot read any more."""
         if self.ended is not None:
             return []  # those were told that they are lost
-        back = 0
-        with contextlib.suppress(BlockingIOError, ConnectionError):
-            while self._theirs.recv(FRAME_MAX + 1, socket.MSG_DONTWAIT):
-                back += 1
-        calls = [self._calls.pop() for _ in range(min(back, len(self._calls)))]
+        calls = [self._calls.pop() for _ in range(min(self._take_back(), len(self._calls)))]
         for call in calls:
             if call.brings is not None:
                 self.functions.discard(call.brings)
@@ -211,6 +210,14 @@ class Worker:
                 with contextlib.suppress(OSError):  # The function may have put anything in its place.
                     (self.workdir / CALL_FILE.format(call.seq)).unlink()
         return calls[::-1]
+
+    def _take_back(self) -> int:
+        """How many messages the worker had not read."""
+        back = 0
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            while self._theirs.recv(FRAME_MAX + 1, socket.MSG_DONTWAIT):
+                back += 1
+        return back
 
     def kill(self, status: Status) -> None:
         self._on_answers()  # An answer that is already here counts.
@@ -352,6 +359,7 @@ class Worker:
 
     def _finish(self, ended: Exit) -> None:
         self.ended = ended
+        started = not self._died_before_the_call()
         for fd in (self._channel.fileno(), self._process.fileno()):
             self._loop.remove_reader(fd)
         self._channel.close()
@@ -364,9 +372,19 @@ class Worker:
         calls, self._calls = self._calls, deque()
         for place, call in enumerate(calls):
             if not call.future.done():
-                call.future.set_result(Lost(ended, started=place == 0))
+                call.future.set_result(Lost(ended, started=started and place == 0))
         if self.on_closed is not None:
             self.on_closed()
+
+    def _died_before_the_call(self) -> bool:
+        """Whether even the first call was sent to a worker that was dead already, which nobody had noticed.
+
+        Not said of one that never served: what it was started for may be what ended it, and would again.
+        """
+        if not self.served or not self._calls or self._take_back() < len(self._calls):
+            return False
+        since = max(self._last_answer_at, self._calls[0].sent_at)
+        return self._clock.steady() - since < _UNREAD_S
 
     def _as_file(self, call: Call) -> bytes:
         with stage(self.workdir, CALL_FILE.format(call.seq)) as file:
