@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import computepool
-from computepool.agent.sandbox import cgroups, runsc, supervise
+from computepool.agent.sandbox import cgroups, runsc, slots, supervise
 from computepool.agent.sandbox.asyncwait import finish
 from computepool.agent.sandbox.base import BadCommand, Limits, Policy, Sandbox, SandboxError, Status, Usage
 from computepool.agent.sandbox.gvisor import GvisorSandbox
@@ -125,12 +125,27 @@ def test_root_is_refused(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch)
 
 @as_root
 def test_subordinate_uids_of_users_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from computepool.agent.sandbox import slots
-
     monkeypatch.setattr(slots, "_subordinate_ranges", lambda: [range(100_000, 200_500)])
     lease = slots._UidLease.take(200_000)
     lease.release()
     assert lease.uid >= 200_500
+
+
+@as_root
+def test_uid_is_taken_while_the_launcher_of_a_killed_agent_lives() -> None:
+    """Its next word is kill(-1): nobody else's processes may have that uid by then."""
+    base = 261_000  # Apart from other tests that run at the same time.
+    lease = slots._UidLease.take(base)
+    slot = Slot(uid=lease, cgroup=None, rlimits=())
+    lease.release()  # As the kernel does for an agent that was killed.
+    slot._uid = None
+    other = slots._UidLease.take(base)
+    other.release()
+    slot.destroy()
+    again = slots._UidLease.take(base)
+    again.release()
+    assert other.uid != lease.uid
+    assert again.uid == lease.uid
 
 
 def test_all_slots_in_use_is_an_error(config: SandboxConfig, ground: Path) -> None:

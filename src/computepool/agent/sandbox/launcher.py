@@ -55,7 +55,7 @@ class Launcher:
         self._poll.register(self._wake_reader, select.POLLIN)
 
     def run(self) -> None:
-        setup, _ = self._receive()
+        setup, _ = self._receive()  # What comes along stays open, closed to jobs: it is the lock of the uid.
         if setup == "stop":  # The agent ended before it could say anything.
             return
         try:

@@ -102,9 +102,10 @@ class Slot:
                 cwd="/",
                 start_new_session=True,
             )
+        # With the uid's lock: if the agent is killed, the uid is nobody else's until the launcher has ended its job.
         self._send(
             {"cgroup_procs": cgroup.procs_files if cgroup else [], "rlimits": list(rlimits), "uid": self.uid},
-            (),
+            (uid.lock,) if uid else (),
         )
 
     @property
@@ -384,11 +385,14 @@ class SlotPool:
 
 
 class _UidLease:
-    """A uid that no other slot on this machine uses, not even one of another agent: a lock file says so."""
+    """A uid that no other slot on this machine uses, not even one of another agent: a lock file says so.
+
+    The slot's launcher holds the lock, too.
+    """
 
     def __init__(self, uid: int, lock: int) -> None:
         self.uid = uid
-        self._lock = lock
+        self.lock = lock
 
     @classmethod
     def take(cls, base: int) -> _UidLease:
@@ -411,7 +415,7 @@ class _UidLease:
         )
 
     def release(self) -> None:
-        os.close(self._lock)
+        os.close(self.lock)
 
 
 def _told(pid: int, ids: set[int]) -> int:
