@@ -47,14 +47,14 @@ _READ_MAX = 8 * MIB
 OUTPUT_FILE_MAX = 32 * MIB
 #: Answers handled before the event loop gets its turn again.
 _BURST = 256
+#: How long a call may be with a worker that ended and still be taken for one that nobody read: a function can
+#: change its worker so that the next call is looked at and left where it was.
+_UNREAD_S = 10.0
 _NUMBER_MAX = 2**53
 #: When a call cannot be left as a file: a function took its name, or the folder away.
 _IN_THE_WAY = (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
 #: How long a worker may take to end after its channel was closed, before that was a function's doing.
 _SILENT_S = 3.0
-#: How long a call may be with a worker that ended and still be taken for one that nobody read: a function can
-#: change its worker so that the next call is looked at and left where it was.
-_UNREAD_S = 10.0
 _VANISHED = Exit(status=Status.SANDBOX_ERROR, code=-1, usage=Usage(), detail="the worker did not die")
 
 
