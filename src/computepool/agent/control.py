@@ -22,7 +22,8 @@ _log = logging.getLogger(__name__)
 SOCKET = "agent.sock"
 COMMANDS = ("status", "pause", "resume", "drain", "rekey")
 _LINE_MAX = 1024 * 1024
-_TIMEOUT_S = 5.0
+#: A new key waits for the disk and for the hub.
+_TIMEOUT_S = 30.0
 
 Handler = Callable[[str], dict[str, Any] | Awaitable[dict[str, Any]]]
 
