@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -19,10 +18,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from computepool import ComputeJob, ComputeJobState, Pool, connect
 from computepool.testing.processes import FAST_HUB, free_port, shared_cache, wait_until
+from tests.faults.jobprocesses import wait_gone
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,7 @@ class Mesh:
             "PYTHONUNBUFFERED": "1",
         }
         self.env |= {f"COMPUTEPOOL_{name.upper()}": str(value) for name, value in FAST_HUB.items()}
+        self.env["COMPUTEPOOL_LEASE_MIN_S"] = "3"  # a host is lost for good
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._code = ""
 
@@ -94,8 +96,12 @@ class Mesh:
     def kill(self, name: str) -> None:
         """kill -9 for all of its processes: the machine lost its power."""
         process = self._running.pop(name)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            everything = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+            for one in everything:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+            wait_gone(everything, 20)
         process.wait(20)
 
     def submit(self, *options: str) -> tuple[subprocess.Popen[str], str]:

@@ -42,7 +42,9 @@ def two(make_pool: MakePool) -> TwoHubs:
 
 
 def test_a_job_of_one_hub_runs_on_a_node_of_the_other(two: TwoHubs) -> None:
-    spec = command("/bin/sh", "-c", "echo early; sleep 4; echo late; echo kept > outputs/file")
+    gate = two.pool.folder / "gate"
+    script = "echo early; until test -e $0; do sleep 0.05; done; echo late; echo kept > outputs/file"
+    spec = command("/bin/sh", "-c", script, str(gate))
     [job_id] = two.at_here.jobs.submit(spec).job_ids
     for client in two.clients:
         wait_until(lambda client=client: "early" in client.jobs.log_text(job_id), SOON_S, "live logs")
@@ -51,6 +53,7 @@ def test_a_job_of_one_hub_runs_on_a_node_of_the_other(two: TwoHubs) -> None:
             SOON_S,
             "it is said to run",
         )
+    gate.touch()
     for client in two.clients:
         job = client.jobs.wait(job_id, timeout_s=SOON_S)
         assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
@@ -104,8 +107,9 @@ def test_a_node_moves_to_the_other_hub_and_keeps_its_job(make_pool: MakePool) ->
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
 
 
-def test_leases_of_a_dead_hubs_node_are_taken_back_by_the_other(two: TwoHubs) -> None:
+def test_leases_of_a_dead_hubs_node_are_taken_back_by_the_other(make_pool: MakePool) -> None:
     """The node goes down with its hub, as when a rack loses power."""
+    two = TwoHubs(make_pool("postgresql", lease_min_s=3))
     [job_id] = two.at_here.jobs.submit(
         command("/bin/sh", "-c", 'test "$COMPUTEPOOL_ATTEMPT" -gt 1 || exec /bin/sleep 300')
     ).job_ids

@@ -8,14 +8,14 @@ import pytest
 
 from computepool.core.jobs import JobState, Reason
 from computepool.protocol.jobs import JobSpec
-from computepool.testing.processes import FAST_HUB, wait_until
+from computepool.testing.processes import wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import jobs_of, wait_gone
 from tests.faults.load import command
 
 pytestmark = pytest.mark.process
 
-LEASE_S = FAST_HUB["lease_min_s"]
+LEASE_S = 3
 #: 15 s after a lease of 60, at the tests' pace; and a few more, because two cores may be busy.
 RELEASED_S = LEASE_S + 15 * LEASE_S / 60 + 5
 
@@ -27,7 +27,7 @@ def by_attempt(first: str, second: str) -> JobSpec:
 
 
 def test_frozen_past_its_lease_it_loses_its_jobs_and_late_reports_are_judged(make_pool: MakePool) -> None:
-    pool = make_pool()
+    pool = make_pool(lease_min_s=LEASE_S)
     pool.start_hub()
     sleeper, other = pool.start_agent(name="sleeper"), pool.start_agent(name="other")
     client = pool.client()

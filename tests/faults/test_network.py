@@ -78,7 +78,7 @@ def test_lost_replies_have_one_effect(make_pool: MakePool, make_proxy: Proxies) 
 def test_a_node_that_is_cut_off_stops_its_job_before_another_starts_it(
     make_pool: MakePool, make_proxy: Proxies, cut: str
 ) -> None:
-    pool = make_pool()
+    pool = make_pool(lease_min_s=3)
     hub = pool.start_hub()
     proxy = make_proxy(hub.port)
     lost, other = pool.start_agent(name="lost", url=proxy.url), pool.start_agent(name="other")

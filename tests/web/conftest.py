@@ -51,6 +51,7 @@ SETTINGS: dict[str, str | float] = {
     "holdback_s": 1,
     "holdback_tenured_s": 1,
     "failed_signins_burst": 1000,
+    "lease_min_s": 6,  # a page waits until a node is offline
 }
 
 
