@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from computepool.testing.processes import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
@@ -53,10 +54,7 @@ def terminal() -> Iterator[Terminal]:
         env = {name: value for name, value in os.environ.items() if not name.startswith("COMPUTEPOOL_")}
         env |= {"COMPUTEPOOL_CONFIG": str(folder / "config.json"), "PYTHONUNBUFFERED": "1"}
         env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        command = ["pool", "up", "--port", str(port), "--data", str(folder / "data")]
+        command = ["pool", "up", "--port", str(free_port()), "--data", str(folder / "data")]
         log = folder / "up.out"
         with log.open("w") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, env=env)

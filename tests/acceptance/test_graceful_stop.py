@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from computepool.core.jobs import JobState, Reason
+from computepool.protocol.jobs import AttemptView, JobView
 from computepool.testing.processes import AgentProcess, RealPool, wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import jobs_of, wait_gone
@@ -55,6 +56,11 @@ def stop_in_time(process: AgentProcess) -> int:
     return code
 
 
+def begun(job: JobView) -> list[AttemptView]:
+    """Without those that only waited behind another one, on a node that had no time for both."""
+    return [one for one in job.tries if one.reason != Reason.GIVEN_BACK]
+
+
 def test_the_hub_stops_with_parked_polls_and_open_streams(make_pool: MakePool) -> None:
     pool = make_pool(**PRODUCTION)
     hub = pool.start_hub()
@@ -76,7 +82,7 @@ def test_the_hub_stops_with_parked_polls_and_open_streams(make_pool: MakePool) -
 
 
 def test_a_hub_that_is_replaced_keeps_running_jobs_running(make_pool: MakePool) -> None:
-    pool = make_pool()
+    pool = make_pool(lease_min_s=20)
     hub = pool.start_hub()
     agent = pool.start_agent()
     jobs = pool.client().jobs
@@ -99,9 +105,9 @@ def test_a_stopped_agent_gives_its_jobs_back_at_once(make_pool: MakePool) -> Non
     assert stop_in_time(leaving) == 0
     wait_gone(processes, 10)
     for job_id in ids:
-        job = client.jobs.wait(job_id, timeout_s=10)
+        job = client.jobs.wait(job_id, timeout_s=30)
         assert job.state is JobState.SUCCEEDED
-        assert [(one.node_name, one.reason) for one in job.tries] == [
+        assert [(one.node_name, one.reason) for one in begun(job)] == [
             ("leaving", Reason.NODE_DRAINING),
             ("staying", Reason.COMPLETED),
         ]
@@ -120,8 +126,9 @@ def test_no_job_is_given_to_an_agent_that_has_stopped(make_pool: MakePool) -> No
     ids = client.jobs.submit(command("/bin/true")).job_ids
     ids += [client.jobs.submit(command("/bin/true")).job_ids[0] for _ in range(8)]
     for job_id in ids:
-        job = client.jobs.wait(job_id, timeout_s=10)
-        assert [(one.node_name, one.state) for one in job.tries] == [("staying", "succeeded")]
+        job = client.jobs.wait(job_id, timeout_s=30)
+        assert [(one.node_name, one.state) for one in begun(job)] == [("staying", "succeeded")]
+        assert {one.node_name for one in job.tries} == {"staying"}
 
 
 def test_an_agent_stopped_under_load_makes_nobody_wait(make_pool: MakePool) -> None:
@@ -132,7 +139,7 @@ def test_an_agent_stopped_under_load_makes_nobody_wait(make_pool: MakePool) -> N
         load.wait_for_more(40)
         assert stop_in_time(leaving) == 0
         load.wait_for_more(10)
-    load.check_exactly_once(timeout_s=15)
+    load.check_exactly_once(timeout_s=45)
 
 
 def test_a_drained_node_finishes_what_runs_and_ends(make_pool: MakePool) -> None:

@@ -98,7 +98,7 @@ async def test_unsent_reports_survive_kill_9(hub: FakeHub, program: Program, gro
     attempts = hub.submit(command("sh", "-c", f"echo run >> {runs}; echo said"), [None] * 30)
     outbox = program.folder / "outbox"
     await until(lambda: len(runs.read_text().splitlines()) == 30)
-    await until(lambda: sum(text.read_text().count('"attempt_id"') for text in outbox.glob("*.json")) >= 60)
+    await until(lambda: sum(text.read_text().count('"outcome"') for text in outbox.glob("*.json")) >= 30)
     await program.kill()
     assert hub.reports == {}
     # A wait shorter than a second is not added to the reports; a quick machine restarts the agent sooner than that.
@@ -137,7 +137,7 @@ async def test_a_signal_stops_it_cleanly(hub: FakeHub, program: Program, number:
     started = time.monotonic()
     code, stderr = await program.end(number)
     assert code == 0, stderr
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15
     assert {hub.reports[attempt].outcome for attempt in attempts} == {Outcome.RETURNED}
     assert {hub.reports[attempt].reason for attempt in attempts} == {Reason.NODE_DRAINING}
     assert "Traceback" not in stderr

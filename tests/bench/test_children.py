@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.children import ROOT, NotMeasured, result_of
+from computepool.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -37,6 +38,11 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
+def ends(pid: int) -> bool:
+    """Killed, it may take the kernel a moment."""
+    return wait_until(lambda: not alive(pid), 10, f"{pid} ends")
+
+
 def test_the_last_line_is_the_result() -> None:
     code = "print('{\"number\": 1}'); print('noise'); print('{\"number\": 2}')"
     assert result_of([sys.executable, "-c", code], limit_s=30) == {"number": 2}
@@ -51,7 +57,7 @@ def test_what_hangs_is_stopped_with_everything_it_started(tmp_path: Path) -> Non
     code = PARENT.format(apart=False, then="import signal\nsignal.signal(2, signal.SIG_IGN)\ntime.sleep(600)")
     with pytest.raises(NotMeasured, match="not finished within 5 s"):
         result_of([sys.executable, "-c", code, str(tmp_path / "pid")], limit_s=5, grace_s=0.2)
-    assert not alive(int((tmp_path / "pid").read_text()))
+    assert ends(int((tmp_path / "pid").read_text()))
 
 
 def test_what_is_left_behind_is_stopped_even_in_a_session_of_its_own(tmp_path: Path) -> None:
@@ -64,4 +70,4 @@ def test_what_is_left_behind_is_stopped_even_in_a_session_of_its_own(tmp_path: P
         text=True,
     )
     assert done.stdout == "{}\n"
-    assert not alive(int((tmp_path / "pid").read_text()))
+    assert ends(int((tmp_path / "pid").read_text()))

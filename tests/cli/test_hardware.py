@@ -11,24 +11,27 @@ from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.process
-SOON_S = 30.0
+#: A busy machine may need several tries: each has little time and is cut off.
+SOON_S = 90.0
 
 
 def test_a_node_is_shown_with_what_was_measured(run: Run) -> None:
-    with RealPool(measure_every_s=3600, measure_first_s=0, retier_round_s=0.1) as real:
+    with RealPool(measure_every_s=5, measure_first_s=0, retier_round_s=0.1) as real:
         real.start_hub()
         real.start_agent(name="studio-3")
         save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
 
-        def measured() -> bool:
-            view = json.loads(run("node", "show", "studio-3", "--json").out)
-            return bool(view["hardware"]["measured_at_ms"])
+        def measured() -> str:
+            found = run("node", "show", "studio-3").out
+            return found if "core score" in found and "disk MB/s" in found else ""
 
-        wait_until(measured, SOON_S, "a measurement")
-        shown = run("node", "show", "studio-3").out
-        assert "core score" in shown
-        assert "disk MB/s" in shown
+        shown = wait_until(measured, SOON_S, "a whole measurement")
+        assert json.loads(run("node", "show", "studio-3", "--json").out)["hardware"]["measured_at_ms"]
         assert "confirmed" in shown or "lowered" in shown
-        said = json.loads(run("node", "why", "studio-3", "--json").out)
-        assert said["hardware"]
-        assert said["hardware"] in run("node", "why", "studio-3").out
+
+        def said() -> bool:
+            """Unless it was measured again in between."""
+            sentence = json.loads(run("node", "why", "studio-3", "--json").out)["hardware"]
+            return sentence and sentence in run("node", "why", "studio-3").out
+
+        wait_until(said, SOON_S, "the same sentence in both forms")

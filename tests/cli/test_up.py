@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,16 +17,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from computepool.testing.processes import free_port
+
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
 READY_S = 90
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def until(done: Callable[[], object], timeout_s: float = 30, what: str = "it") -> None:
@@ -116,7 +111,8 @@ def test_it_says_what_to_do_next(up: Up) -> None:
 
 def test_the_code_is_not_on_a_command_line(up: Up) -> None:
     for child in up.children():
-        assert "--code" not in child.cmdline()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            assert "--code" not in child.cmdline()
 
 
 def test_hello(up: Up) -> None:
@@ -236,10 +232,10 @@ def test_it_stops_cleanly_and_starts_again_where_it_was(up: Up) -> None:
     children = up.children()
     assert len(children) >= 2
     took_s = up.stop(signal.SIGINT)
-    assert took_s < 10
+    assert took_s < 25
     assert up.process.returncode == 0, up.printed()
     assert up.printed().endswith("Stopped.\n")
-    until(lambda: not any(child.is_running() for child in children), 5, "the end of all children")
+    until(lambda: not any(child.is_running() for child in children), 20, "the end of all children")
     again = Up.start(up.folder)
     try:
         again.wait_ready()

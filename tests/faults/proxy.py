@@ -63,7 +63,7 @@ class ChaosProxy:
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(30)
         self._loop.close()
 
     def _run(self) -> None:
@@ -75,13 +75,19 @@ class ChaosProxy:
         server.close()
         for writer in list(self._open):
             _reset(writer)
-        self._loop.run_until_complete(asyncio.gather(*asyncio.all_tasks(self._loop)))
+        while tasks := asyncio.all_tasks(self._loop):
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             hub_reader, hub_writer = await asyncio.open_connection("127.0.0.1", self._hub_port)
         except OSError:
             return _reset(writer)
+        except asyncio.CancelledError:
+            _reset(writer)
+            raise
         exchange = _Exchange(self, reader, writer)
         self._open |= {writer, hub_writer}
         ways = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import psutil
 import pytest
 
 from computepool.core.jobs import JobState
@@ -52,7 +53,7 @@ def test_killed_under_load_their_jobs_run_again(make_pool: MakePool) -> None:
 
 def test_a_report_that_was_not_sent_survives_the_agent(make_pool: MakePool) -> None:
     """The hub hangs, the job ends, the agent is killed: the result must come from the disk, without a second run."""
-    pool = make_pool(lease_min_s=10, self_fence_s=1)
+    pool = make_pool(lease_min_s=30, self_fence_s=1)
     hub = pool.start_hub()
     agent = pool.start_agent()
     client = pool.client()
@@ -98,10 +99,19 @@ def test_jobs_of_a_killed_agent_end_in_every_sandbox(make_pool: MakePool) -> Non
 def test_an_agent_killed_in_its_self_test_leaves_nothing(make_pool: MakePool) -> None:
     pool = make_pool()
     pool.start_hub()
-    agent = pool.start_agent(online=False)
-    started = wait_until(
-        lambda: len(descendants(agent)) >= 3 and descendants(agent), 20, "the self-test is on"
-    )
-    agent.kill()
+    for _ in range(10):
+        agent = pool.start_agent(online=False)
+        started = wait_until(lambda agent=agent: in_self_test(agent) or agent.enrolled, 60)
+        agent.kill()
+        if started is not True:
+            break
+    else:
+        pytest.fail("the self-test was always over before anybody looked")
     wait_gone(started, LEFTOVERS_S)
     assert "Traceback" not in agent.log
+
+
+def in_self_test(agent: AgentProcess) -> list[psutil.Process]:
+    """What it has started for that, while it does it; it is over before anybody on a busy machine has looked."""
+    found = descendants(agent)
+    return found if len(found) >= 3 and not agent.enrolled else []

@@ -40,7 +40,12 @@ def wait_begun(client: Pool, job: JobFuture) -> None:
 
 
 def tries(attempts: list[AttemptView]) -> list[tuple[str, str, int | None]]:
-    return [(attempt.state, attempt.reason, attempt.exit_code) for attempt in attempts]
+    """Without those that only waited behind another one, on a node that had no time for both."""
+    return [
+        (attempt.state, attempt.reason, attempt.exit_code)
+        for attempt in attempts
+        if attempt.reason != Reason.GIVEN_BACK
+    ]
 
 
 @pytest.mark.parametrize("sandbox", ["process", "namespace"])
@@ -121,5 +126,5 @@ def test_a_killed_launcher_is_the_nodes_fault(make_pool: MakePool) -> None:
     job = jobs.wait(job_id, timeout_s=20)
     assert job.state is JobState.SUCCEEDED
     assert [one.reason for one in job.tries] == [Reason.NODE_ERROR, Reason.COMPLETED]
-    wait_gone([one for one in below if one.pid in (hanging.pid, launcher.pid)], 2)
+    wait_gone([one for one in below if one.pid in (hanging.pid, launcher.pid)], 10)
     assert agent.alive

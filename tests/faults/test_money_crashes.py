@@ -151,7 +151,7 @@ async def test_earnings_mature_once_wherever_the_hub_dies(make_pool: MakePool, d
             quick.start(ready=False, crash_at=f"{point}:{AFTER_COMMIT[point] + 1}")
             assert quick.wait(20) == 137, quick.log
         quick.start()
-        pia = httpx2.AsyncClient(base_url=f"{quick.url}/api/v1", headers=it.pia.headers)
+        pia = httpx2.AsyncClient(base_url=f"{quick.url}/api/v1", headers=it.pia.headers, timeout=30)
         async with pia:
             assert moved(quick)["mature"] == 1
             assert (await it.credits(pia))["maturing"] == 0

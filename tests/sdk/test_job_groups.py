@@ -146,7 +146,7 @@ from computepool.sdk import jobgroups
 from tests.sdk.test_job_groups import Length, states
 jobgroups.ITEMS_MAX = 1
 with connect() as pool:
-    jobgroups.submit_compute_job_group(pool, Length, states(300, required_host_tags=("never",)), name="killed",
+    jobgroups.submit_compute_job_group(pool, Length, states(1000, required_host_tags=("never",)), name="killed",
                                        return_home_when_complete=False)
 """
 
@@ -163,12 +163,12 @@ def test_a_submitter_that_is_killed_in_the_middle_is_continued(class_pool: RealP
     child.kill()
     child.wait(10)
     counts = pool.groups.get(group_id).counts
-    assert 0 < counts["queued"] < 300 == counts["queued"] + counts["expected"]
+    assert 0 < counts["queued"] < 1000 == counts["queued"] + counts["expected"]
     made = submit_compute_job_group(
-        pool, Length, states(300, required_host_tags=("never",)), group_id=group_id
+        pool, Length, states(1000, required_host_tags=("never",)), group_id=group_id
     )
-    assert len(set(made.job_ids.values())) == 300
-    assert pool.groups.get(group_id).counts == {"queued": 300}
+    assert len(set(made.job_ids.values())) == 1000
+    assert pool.groups.get(group_id).counts == {"queued": 1000}
     made.collector.cancel()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from computepool.cli.folders import hub_folder
 from computepool.hub.main import bootstrap
 from computepool.hub.settings import Settings
 from computepool.sdk.config import load_config
+from computepool.testing.processes import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -31,9 +31,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.env = {**os.environ, "COMPUTEPOOL_CONFIG": str(folder / "config.json")}
         self.key = ""
