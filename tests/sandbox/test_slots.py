@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import secrets
@@ -164,7 +165,7 @@ def test_killed_launcher_is_the_nodes_fault_and_leaves_nothing(sandbox: Sandbox,
         os.kill(process.pid, signal.SIGKILL)
         assert outcome(process.wait(10)).exit.status is Status.SANDBOX_ERROR
         process.close()
-        assert eventually(lambda: not alive(marker, ground), timeout_s=5)
+        assert eventually(lambda: not alive(marker, ground), timeout_s=20)
     assert run(sandbox, ["true"], ground=ground).exit.ok
 
 
@@ -208,7 +209,7 @@ def test_jobs_die_with_a_killed_agent(
             assert eventually(lambda: alive(marker, ground))
         finally:
             agent.kill()
-    assert eventually(lambda: not alive(marker, ground), timeout_s=5)
+    assert eventually(lambda: not alive(marker, ground), timeout_s=20)
     remove_tree(workdir)
 
 
@@ -221,8 +222,9 @@ def test_next_agent_sweeps_what_a_killed_one_left() -> None:
         dead.wait()
         name = f"{cgroups._pid_namespace()}.{dead.pid}.123-0"
         for base in dict.fromkeys(maker.bases.values()):
-            (base / name).mkdir(parents=True)
-            cgroups.write(base / name / "cgroup.procs", str(orphan.pid))
+            assert eventually(
+                lambda folder=base / name: orphan.poll() is not None or _enter(folder, orphan.pid)
+            )
         other = next(iter(maker.bases.values())) / "not-ours"
         other.mkdir()
         try:
@@ -233,6 +235,33 @@ def test_next_agent_sweeps_what_a_killed_one_left() -> None:
             assert other.exists()
         finally:
             other.rmdir()
+
+
+def _enter(folder: Path, pid: int) -> bool:
+    """Try to; other agents of this machine take a stale cgroup away as long as nobody is in it."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        cgroups.write(folder / "cgroup.procs", str(pid))
+        return True
+    return False
+
+
+@pytest.mark.parametrize("version", [cgroups.CgroupV1, cgroups.CgroupV2])
+def test_sweep_takes_what_is_left_of_a_half_removed_cgroup(
+    version: type[cgroups.Cgroup], tmp_path: Path
+) -> None:
+    """As of an agent that died between two folders, or while another one removes the same."""
+    controllers = ("memory", "pids", "freezer", "cpu")
+    bases = {controller: tmp_path / controller for controller in controllers}
+    parts = [part for size in range(1, 5) for part in itertools.combinations(controllers, size)]
+    with subprocess.Popen(["true"]) as dead:
+        pass
+    for number, part in enumerate(parts):
+        for controller in part:
+            name = f"{cgroups._pid_namespace()}.{dead.pid}.123-{number}"
+            (bases[controller] / name).mkdir(parents=True)
+    assert cgroups.Maker(version, bases).sweep() == len(parts)
+    assert [path for base in bases.values() for path in base.iterdir()] == []
 
 
 @pytest.mark.anyio
@@ -278,6 +307,7 @@ print(json.dumps([[r.level.label, r.ok, r.limits, r.reason, dict(r.attacks)] for
 
 
 @as_root
+@pytest.mark.timeout(180)
 def test_agent_of_an_ordinary_user(ground: Path) -> None:
     """The whole self-test as a user without rights, whose home is closed to everybody else."""
     extra = {"computepool": Path(computepool.__file__).parent, "psutil": Path(psutil.__file__).parent}
@@ -294,7 +324,7 @@ def test_agent_of_an_ordinary_user(ground: Path) -> None:
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

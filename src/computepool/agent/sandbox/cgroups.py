@@ -32,6 +32,8 @@ class Cgroup:
     """One slot's cgroup. The launcher lives in it for good, so kills can spare it."""
 
     kind: ClassVar[str]
+    #: The controllers without which nothing in it can be killed.
+    kills_by: ClassVar[frozenset[str]]
 
     def __init__(self, folders: dict[str, Path]) -> None:
         self._folders = folders
@@ -180,6 +182,7 @@ class Cgroup:
 
 class CgroupV1(Cgroup):
     kind = "cgroup1"
+    kills_by = frozenset({"pids", "freezer"})
 
     def freeze(self) -> None:
         self._write("freezer", "freezer.state", "FROZEN")
@@ -223,6 +226,7 @@ class CgroupV1(Cgroup):
 
 class CgroupV2(Cgroup):
     kind = "cgroup2"
+    kills_by = frozenset({"pids"})
 
     def freeze(self) -> None:
         self._write("pids", "cgroup.freeze", "1")
@@ -294,9 +298,10 @@ class Maker:
         stale = [name for name in names if is_stale(name)]
         for name in stale:
             folders = {key: base / name for key, base in self.bases.items() if (base / name).is_dir()}
-            if set(folders) >= {"pids"}:
+            if self.version.kills_by <= set(folders):
                 self.version(folders).remove()
             else:
+                # Its agent died between two folders, or another one removes it now: nobody is in it.
                 for folder in folders.values():
                     with contextlib.suppress(OSError):
                         folder.rmdir()
