@@ -16,6 +16,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _ADD_KEY, _KEYCTL, _KEYCTL_REVOKE = 248, 250, 3
 _SESSION_KEYRING = -3
 _IPC_CREAT, _IPC_RMID = 0o1000, 0
+#: What the jobs of hostile.py send.
+_HOSTILE = b"hostile"
 
 
 class Canaries(contextlib.ExitStack):
@@ -51,6 +53,8 @@ class Canaries(contextlib.ExitStack):
         self._udp.bind(("0.0.0.0", self.port))
         self._udp.setblocking(False)
         self.shmid = self._shared_memory()
+        # Of its own: test runs side by side share the keyring, and one name holds one token.
+        self.key_name = f"computepool-canary-{secrets.token_hex(4)}"
         self._keyring()
 
     @property
@@ -62,17 +66,20 @@ class Canaries(contextlib.ExitStack):
         return [(address, self.port) for address in sorted(found)]
 
     def hits(self) -> int:
-        """How many connections and datagrams arrived since the last look."""
-        count = 0
+        """How many connections and datagrams of hostile jobs arrived since the last look.
+
+        The port is anybody's: some program may look for one that was there before.
+        """
+        said = []
         for listener in self._listeners:
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    listener.accept()[0].close()
-                    count += 1
+                    with listener.accept()[0] as caller:
+                        said.append(_first_word(caller))
         with contextlib.suppress(BlockingIOError):
-            while self._udp.recv(100):
-                count += 1
-        return count
+            while True:
+                said.append(self._udp.recv(100))
+        return said.count(_HOSTILE)
 
     def written(self) -> list[Path]:
         """Files that a job left on the host; they are removed."""
@@ -115,6 +122,14 @@ class Canaries(contextlib.ExitStack):
     def _keyring(self) -> None:
         """The token in the session keyring, which every child of this process inherits."""
         payload = self.token.encode()
-        key = _libc.syscall(_ADD_KEY, b"user", b"computepool-canary", payload, len(payload), _SESSION_KEYRING)
+        name = self.key_name.encode()
+        key = _libc.syscall(_ADD_KEY, b"user", name, payload, len(payload), _SESSION_KEYRING)
         if key > 0:
             self.callback(_libc.syscall, _KEYCTL, _KEYCTL_REVOKE, key)
+
+
+def _first_word(caller: socket.socket) -> bytes:
+    caller.setblocking(False)
+    with contextlib.suppress(OSError):
+        return caller.recv(100)
+    return b""

@@ -85,11 +85,11 @@ def fd_leak():
     return got
 
 
-def keyring():
+def keyring(name):
     got = {}
     for kind in (b"user",):
         for ring in (-1, -2, -3, -4, -5):
-            key, _ = syscall(250, 10, ring, kind, b"computepool-canary", 0)  # KEYCTL_SEARCH
+            key, _ = syscall(250, 10, ring, kind, name.encode(), 0)  # KEYCTL_SEARCH
             if key > 0:
                 buffer = ctypes.create_string_buffer(200)
                 syscall(250, 11, key, buffer, 200)  # KEYCTL_READ

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -91,8 +92,9 @@ def _threads(process: Process) -> set[tuple[int, ...]]:
     """Where the threads of the whole tree may run."""
     found = set()
     for member in psutil.Process(process.pid).children(recursive=True):
-        for thread in member.threads():
-            found.add(tuple(sorted(os.sched_getaffinity(thread.id))))
+        with contextlib.suppress(psutil.Error, OSError):  # It ended since it was listed.
+            for thread in member.threads():
+                found.add(tuple(sorted(os.sched_getaffinity(thread.id))))
     return found
 
 

@@ -150,9 +150,9 @@ def test_no_descriptor_of_the_agent_is_open(
 def test_keyring_of_the_agent_is_out_of_reach(
     boxed: Sandbox, ground: Path, canaries: Canaries, unprotected: Unprotected
 ) -> None:
-    outcome = attack(boxed, "keyring", ground=ground)
+    outcome = attack(boxed, "keyring", canaries.key_name, ground=ground)
     assert outcome.got == {}
-    assert canaries.token in unprotected.attack("keyring").out
+    assert canaries.token in unprotected.attack("keyring", canaries.key_name).out
 
 
 def test_shared_memory_of_the_host_is_out_of_reach(

@@ -166,11 +166,11 @@ def test_wild_fork_bomb_is_killed_whole(sandbox: Sandbox, ground: Path) -> None:
 
 def test_time_limit(sandbox: Sandbox, ground: Path) -> None:
     began = time.monotonic()
-    ended = attack(sandbox, "spin", ground=ground, limits=limits(wall_s=0.5)).exit
+    ended = attack(sandbox, "spin", ground=ground, limits=limits(wall_s=2)).exit
     assert ended.status is Status.TIMEOUT
-    assert 500 <= ended.usage.wall_ms < 5000
+    assert 2000 <= ended.usage.wall_ms < 10_000
     assert ended.usage.cpu_ms > 100
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 20
 
 
 def test_cpu_share_is_limited(sandbox: Sandbox, ground: Path) -> None:
@@ -187,7 +187,7 @@ def test_kill_ends_a_job_that_ignores_signals(sandbox: Sandbox, ground: Path, st
         process.kill(status)
         ended = outcome(process.wait(10)).exit
         assert (ended.status, ended.code) == (status, 9)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 8
 
 
 def test_kill_right_after_spawn(sandbox: Sandbox, ground: Path) -> None:
@@ -232,9 +232,13 @@ def test_freeze_stops_the_clock_and_the_cpu(sandbox: Sandbox, ground: Path) -> N
 
 
 def test_usage_is_measured(sandbox: Sandbox, ground: Path) -> None:
-    code = "held = b'x' * (60 << 20)\nimport time; time.sleep(0.5)\nfor _ in range(3_000_000): pass"
-    with started(sandbox, ["python3", "-I", "-c", code], ground=ground) as (process, _, outcome):
-        assert eventually(lambda: process.usage().rss_mb >= 60)
+    reader, writer = os.pipe()
+    code = "import os; held = b'x' * (60 << 20); os.read(7, 1)\nfor _ in range(3_000_000): pass"
+    argv, policy = ["python3", "-I", "-c", code], Policy(fds={7: reader})
+    with started(sandbox, argv, ground=ground, policy=policy) as (process, _, outcome):
+        os.close(reader)
+        assert eventually(lambda: (seen := process.usage()).rss_mb >= 60 and seen.wall_ms >= 500)
+        os.close(writer)  # It was seen, and goes on.
         ended = outcome(process.wait(20)).exit
     assert ended.ok
     assert 60 <= ended.usage.peak_rss_mb < 110
@@ -351,11 +355,16 @@ def test_closing_leaves_no_cgroup_and_no_process(config: SandboxConfig, ground: 
     maker = cgroups.detect()
     if isinstance(maker, cgroups.Unavailable):
         pytest.skip(maker.reason)
-    before = {path for base in maker.bases.values() for path in base.iterdir()}
+    before = _own_cgroups(maker)
     children = set(psutil.Process().children(recursive=True))
     sandbox = ProcessSandbox(config)
     assert run(sandbox, ["true"], ground=ground).exit.ok
-    assert {path for base in maker.bases.values() for path in base.iterdir()} > before
+    assert _own_cgroups(maker) > before
     sandbox.close()
-    assert {path for base in maker.bases.values() for path in base.iterdir()} <= before
+    assert _own_cgroups(maker) <= before
     assert set(psutil.Process().children(recursive=True)) <= children
+
+
+def _own_cgroups(maker: cgroups.Maker) -> set[Path]:
+    """Those of this process: other agents of this machine make and remove theirs meanwhile."""
+    return {path for base in maker.bases.values() for path in base.glob(f"{cgroups.own_prefix()}-*")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -179,8 +180,12 @@ def test_nothing_of_a_killed_agent_stays_mounted(ground: Path, where: str) -> No
 
 
 def _loop_files() -> str:
-    backing = Path("/sys/block").glob("loop*/loop/backing_file")
-    return "\n".join(path.read_text() for path in backing if path.exists())
+    """Of all that are there; those of other tests may go between being found and being read."""
+    found = []
+    for path in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_text())
+    return "\n".join(found)
 
 
 def test_without_mkfs_it_says_so(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
