@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from computepool.agent import staging
+from computepool.agent import staging, workers
 from computepool.agent.artifacts import ArtifactCache
 from computepool.agent.attempts import Attempt
 from computepool.agent.clock import SystemClock
@@ -107,9 +107,10 @@ async def test_a_word_of_the_hubs_that_cannot_be_followed_does_not_end_the_node(
 class TestTheChannel:
     @pytest.mark.parametrize("level", ["namespace", "gvisor"])
     async def test_one_that_takes_no_more_calls(
-        self, hub: FakeHub, start_node: StartNode, level: str
+        self, hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch, level: str
     ) -> None:
         """The worker cannot go, because a thread is left in it, and must not be offered the next call for ever."""
+        monkeypatch.setattr(workers, "_SILENT_S", 1.0)
 
         def deafen() -> str:
             threading.Thread(target=time.sleep, args=(600,)).start()
@@ -127,8 +128,10 @@ class TestTheChannel:
 
     @pytest.mark.parametrize("level", ["namespace", "gvisor"])
     async def test_one_on_which_no_answer_can_come(
-        self, hub: FakeHub, start_node: StartNode, level: str
+        self, hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch, level: str
     ) -> None:
+        monkeypatch.setattr(workers, "_SILENT_S", 1.0)
+
         def silence() -> None:
             socket.socket(fileno=os.dup(3)).shutdown(socket.SHUT_WR)
             time.sleep(600)
@@ -161,6 +164,8 @@ class TestTheChannel:
             return await place(self, attempt, worker)
 
         monkeypatch.setattr(FunctionRunner, "_call_with_files", place_slowly)
+        if reason is Reason.EXCEPTION:  # The others end by themselves, late where the machine is busy.
+            monkeypatch.setattr(workers, "_SILENT_S", 1.0)
         await start_node(level="namespace")
         (attempt,) = hub.submit(brings(hub, code), [payload("four")])
         await until(lambda: attempt in hub.reports)
@@ -173,6 +178,29 @@ async def test_a_worker_that_ends_has_not_closed_its_channel(
 ) -> None:
     await start_node(level=level)
     (attempt,) = hub.submit(function(os._exit), [payload(5)])
+    await until(lambda: attempt in hub.reports)
+    assert (hub.reports[attempt].reason, hub.reports[attempt].exit_code) == (Reason.EXIT_NONZERO, 5)
+
+
+async def test_a_worker_that_takes_long_to_end_is_not_blamed(
+    hub: FakeHub, start_node: StartNode, ground: Path
+) -> None:
+    go = ground / "go-and-end"
+
+    def end_late(path: str) -> None:
+        socket.socket(fileno=os.dup(3)).shutdown(socket.SHUT_WR)
+        while not os.path.exists(path):
+            time.sleep(0.01)
+        os._exit(5)
+
+    node = await start_node(level="process")
+    (attempt,) = hub.submit(function(end_late), [payload(str(go))])
+    lanes = node.agent._executor.lanes
+    await until(lambda: any(lane.worker is not None and lane.worker._silent_since for lane, _ in lanes()))
+    ((lane, _),) = lanes()
+    lane.worker._silent_since -= 5  # as if the machine had been so busy for so long
+    lane.worker.patrol(workers.OUTPUT_FILE_MAX)
+    go.touch()
     await until(lambda: attempt in hub.reports)
     assert (hub.reports[attempt].reason, hub.reports[attempt].exit_code) == (Reason.EXIT_NONZERO, 5)
 

@@ -53,8 +53,9 @@ _UNREAD_S = 10.0
 _NUMBER_MAX = 2**53
 #: When a call cannot be left as a file: a function took its name, or the folder away.
 _IN_THE_WAY = (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
-#: How long a worker may take to end after its channel was closed, before that was a function's doing.
-_SILENT_S = 3.0
+#: How long a worker may take to end after its channel was closed, before that was a function's doing. A busy machine
+#: takes seconds to end one, and who is called a cheat for that is told so in place of how the job ended.
+_SILENT_S = 10.0
 _VANISHED = Exit(status=Status.SANDBOX_ERROR, code=-1, usage=Usage(), detail="the worker did not die")
 
 
