@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from computepool.agent import artifacts
 from computepool.agent.artifacts import ASK_FIRST_ABOVE, ArtifactCache, Uploader
 from computepool.agent.clock import SystemClock
 from computepool.agent.hub_client import HubClient
@@ -157,8 +158,9 @@ class TestDownload:
         assert [path.name for path in tmp_path.iterdir()] == [digest]
 
     async def test_a_download_under_way_is_not_evicted(
-        self, hub: FakeHub, client: HubClient, tmp_path: Path
+        self, hub: FakeHub, client: HubClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(artifacts, "DOWNLOAD_TRIES", 10_000)  # It is under way for as long as this takes.
         cache = cache_in(tmp_path, client, size=1_000)
         slow, quick = hub.add_artifact(b"s" * 5_000), hub.add_artifact(b"q" * 5_000)
         part = tmp_path / f"{slow}.part"

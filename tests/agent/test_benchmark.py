@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from computepool.agent import benchmark, driver
+from computepool.agent import benchmark, driver, measure
 from computepool.agent.gpus import Card
 from computepool.agent.hub_client import HubClient
 from computepool.core.hardware import BOUNDS, CPU_TIER, cpu_class
@@ -30,17 +30,32 @@ LDCONFIG = """2 libs found in cache `/etc/ld.so.cache'
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("level", ["process", "namespace", "gvisor"])
-async def test_a_measurement_is_short_and_plausible_at_every_level(start_node: StartNode, level: str) -> None:
+async def test_a_measurement_is_short_and_plausible_at_every_level(
+    start_node: StartNode, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark, "MEASURE_S", 30)  # It ends by itself, and late where the machine is busy.
     node = await start_node(level=level)
     begin = time.monotonic()
     found = await node.agent.benchmark._measure()
-    # Starting and ending the sandbox are part of it: the machine may be busy, the program itself has 2.5 s.
-    assert time.monotonic() - begin < benchmark.MEASURE_S + 1.5
+    assert time.monotonic() - begin < 10
     assert found is not None
     assert 0 < found["cpu"] < BOUNDS["cpu"]
     assert 0 < found["memory_mb_s"] < BOUNDS["memory_mb_s"]
     assert 0 < found["disk_mb_s"] < BOUNDS["disk_mb_s"]
+    assert list(node.config.work_dir.glob("measure-*")) == []
+
+
+async def test_a_measurement_ends_when_its_time_is_over(
+    start_node: StartNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured by then counts; here that is nothing."""
+    (tmp_path / "endless.py").write_text("import time; time.sleep(600)")
+    monkeypatch.setattr(measure, "__file__", str(tmp_path / "endless.py"))
+    monkeypatch.setattr(benchmark, "MEASURE_S", 0.2)
+    node = await start_node(level="process")
+    assert await node.agent.benchmark._measure() == {"gflops": [], "notes": []}
     assert list(node.config.work_dir.glob("measure-*")) == []
 
 
@@ -85,7 +100,9 @@ def test_cards_without_a_library_say_why_they_are_not_measured() -> None:
     assert benchmark.collect(b"", cards=0)["notes"] == []
 
 
-def test_the_doctor_measures_too(tmp_path: Path) -> None:
+@pytest.mark.process
+def test_the_doctor_measures_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmark, "MEASURE_S", 30)
     found = benchmark.measure_here(tmp_path, cards=0)
     assert found["cpu"] > 0
     assert list(tmp_path.iterdir()) == []

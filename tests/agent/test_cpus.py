@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from computepool.agent import lanes
 from computepool.agent.cpus import MILLI, SETTLED_S, Cpus, lent_ids
 from computepool.agent.lanes import Lane, Slots
 from computepool.protocol.jobs import Needs
@@ -235,14 +236,17 @@ async def test_functions_see_their_cpus_and_how_many_threads_to_start(
 @two_cpus
 @pytest.mark.anyio
 async def test_idle_cpus_are_lent_to_the_owners_jobs_and_taken_back_at_once(
-    hub: FakeHub, start_node: StartNode
+    hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lanes, "SETTLED_S", math.inf)  # until it has said where it began
     await start_node(level="process")
     (long,) = hub.submit(script(WATCH), account=OWNER)
     lines = hub.log_texts[long]
-    await until(lambda: lines["stdout"].splitlines()[-1:] == [f"{USABLE[0]} {USABLE[1]}"])
+    await until(lambda: bool(lines["stdout"]))
     first = lines["stdout"].splitlines()[0]  # it began on its own alone
     assert first in map(str, USABLE[:2])
+    monkeypatch.setattr(lanes, "SETTLED_S", SETTLED_S)
+    await until(lambda: lines["stdout"].splitlines()[-1:] == [f"{USABLE[0]} {USABLE[1]}"])
     (new,) = hub.submit(script(WATCH), account=OWNER)
     await until(lambda: bool(hub.log_texts[new]["stdout"]))
     other = hub.log_texts[new]["stdout"].splitlines()[0]

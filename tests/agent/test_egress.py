@@ -41,7 +41,7 @@ class Host:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
             self.requests.append(head)
             if self.silent:
@@ -50,7 +50,6 @@ class Host:
                 await reader.readexactly(1_000_000)
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY)
             await writer.drain()
-        writer.close()
 
 
 @contextlib.asynccontextmanager
@@ -207,21 +206,35 @@ class TestTheProxy:
             assert (await say(proxy, tunnel)).startswith(b"HTTP/1.1 403 ")
             assert (names.asked, host.connections) == (2, 1)
 
-    async def test_connections_are_bounded_and_idle_ones_end(self, folder: Path) -> None:
+    async def test_connections_are_bounded(self, folder: Path) -> None:
         async with (
             hosting(silent=True) as host,
-            proxied(
-                folder, f"127.0.0.1:{host.port}", net_connections_max=3, net_idle_s=0.6, net_head_s=5
-            ) as proxy,
+            proxied(folder, f"127.0.0.1:{host.port}", net_connections_max=3) as proxy,
         ):
-            tunnels = [await connected(proxy) for _ in range(3)]
-            for _, writer in tunnels:
-                writer.write((connect(f"127.0.0.1:{host.port}") + "GET / HTTP/1.1\r\n\r\n").encode())
-            await until(lambda: host.connections == 3)
+            tunnels = await self._tunnels(proxy, host)
             assert (await say(proxy, connect(f"127.0.0.1:{host.port}"))).startswith(
                 b"HTTP/1.1 503 The job has 3"
             )
-            for reader, writer in tunnels:
+            for _, writer in tunnels:
+                writer.close()
+            await until(lambda: proxy.connections == 0)
+
+    async def _tunnels(
+        self, proxy: EgressProxy, host: Host
+    ) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """Three to a host that says nothing."""
+        tunnels = [await connected(proxy) for _ in range(3)]
+        for _, writer in tunnels:
+            writer.write((connect(f"127.0.0.1:{host.port}") + "GET / HTTP/1.1\r\n\r\n").encode())
+        await until(lambda: host.connections == 3)
+        return tunnels
+
+    async def test_idle_connections_end(self, folder: Path) -> None:
+        async with (
+            hosting(silent=True) as host,
+            proxied(folder, f"127.0.0.1:{host.port}", net_idle_s=0.6) as proxy,
+        ):
+            for reader, writer in await self._tunnels(proxy, host):
                 async with asyncio.timeout(10):
                     assert await reader.read() == b"HTTP/1.1 200 Connection established\r\n\r\n"
                 writer.close()
@@ -234,6 +247,9 @@ class TestTheProxy:
             async with asyncio.timeout(10):
                 assert (await reader.read()).startswith(b"HTTP/1.1 504 ")
             writer.close()
+
+    async def test_a_request_that_is_too_long_is_refused(self, folder: Path) -> None:
+        async with proxied(folder, "site.test:80") as proxy:
             answer = await say(proxy, "GET http://site.test/ HTTP/1.1\r\nX: " + "y" * 20_000)
             assert answer.startswith(b"HTTP/1.1 431 ")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from computepool.agent import control
+from computepool.agent import artifacts, control
 from computepool.agent.sandbox.base import Status
 from computepool.core.errors import BadRequest, Unavailable
 from computepool.protocol.nodes import Grant, NextReply
@@ -19,6 +19,9 @@ from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, until
 
 pytestmark = pytest.mark.anyio
+
+#: A shell's, for a file that the test makes.
+WAIT = "while [ ! -e {} ]; do sleep 0.01; done"
 
 
 def alive(marker: str) -> list[int]:
@@ -65,16 +68,22 @@ async def test_different_lanes_run_side_by_side(hub: FakeHub, start_node: StartN
 
 @pytest.mark.parametrize("ahead", [False, True], ids=["waiting", "already at the worker"])
 async def test_a_long_head_gives_back_those_behind_it(
-    hub: FakeHub, start_node: StartNode, ahead: bool
+    hub: FakeHub, start_node: StartNode, ground: Path, ahead: bool
 ) -> None:
+    def wait(path: str | None) -> None:
+        while path is not None and not os.path.exists(path):
+            time.sleep(0.01)
+
     await start_node(limits=dataclasses.replace(QUICK, give_back_after_s=0.5))
-    quick = hub.submit(function(time.sleep), [payload(0)] * (30 if ahead else 0), lane="one")
-    head, *behind = hub.submit(function(time.sleep), [payload(1.5), *[payload(0)] * 9], lane="one")
+    go = ground / f"go-{ahead}"
+    quick = hub.submit(function(wait), [payload(None)] * (30 if ahead else 0), lane="one")
+    head, *behind = hub.submit(function(wait), [payload(str(go)), *[payload(None)] * 9], lane="one")
     await until(lambda: all(attempt in hub.reports for attempt in behind))
     assert head not in hub.reports
     for attempt in behind:
         report = hub.reports[attempt]
         assert (report.outcome, report.reason) == (Outcome.RETURNED, Reason.GIVEN_BACK)
+    go.touch()
     await until(lambda: head in hub.reports)
     assert hub.reports[head].outcome is Outcome.SUCCEEDED
     assert all(hub.reports[attempt].outcome is Outcome.SUCCEEDED for attempt in quick)
@@ -215,23 +224,27 @@ class TestCancel:
         self, hub: FakeHub, start_node: StartNode, ground: Path
     ) -> None:
         await start_node()
-        touched = ground / "touched"
-        head = hub.submit(command("sleep", "1"), lane="one")[0]
+        touched, go = ground / "touched", ground / "go-first"
+        head = hub.submit(command("sh", "-c", WAIT.format(go)), lane="one")[0]
         waiting = hub.submit(command("touch", str(touched)), lane="one")[0]
         last = hub.submit(command("true"), lane="one")[0]
         await until(lambda: bool(hub.polls) and waiting in hub.polls[-1].holding)
         hub.stop_attempt(waiting)
         await until(lambda: waiting in hub.reports)
         assert head not in hub.reports
+        go.touch()
         await until(lambda: last in hub.reports)
         assert hub.reports[waiting].outcome is Outcome.CANCELLED
         assert hub.reports[last].outcome is Outcome.SUCCEEDED
         assert not touched.exists()
 
-    async def test_while_its_inputs_are_being_fetched(self, hub: FakeHub, start_node: StartNode) -> None:
+    async def test_while_its_inputs_are_being_fetched(
+        self, hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         from computepool.protocol.jobs import InputFile
         from tests.agent.fake_hub import script
 
+        monkeypatch.setattr(artifacts, "DOWNLOAD_TRIES", 10_000)  # It does not give up before it is stopped.
         await start_node()
         digest = hub.add_artifact(b"never arrives")
         hub.fault = lambda path: 503 if path.startswith("/artifacts/") else None
@@ -268,13 +281,17 @@ class TestStates:
         await until(lambda: hub.polls[-1].claim)
 
     async def test_draining_finishes_what_runs_and_returns_the_rest(
-        self, hub: FakeHub, start_node: StartNode
+        self, hub: FakeHub, start_node: StartNode, ground: Path
     ) -> None:
         node = await start_node()
-        head = hub.submit(command("sleep", "1"), lane="one")[0]
+        go = ground / "go-draining"
+        head = hub.submit(command("sh", "-c", WAIT.format(go)), lane="one")[0]
         behind = hub.submit(command("true"), [None] * 5, lane="one")
         await until(lambda: bool(hub.polls) and behind[-1] in hub.polls[-1].holding)
         await asyncio.to_thread(control.call, node.config.data_dir, "drain")
+        await until(lambda: all(attempt in hub.reports for attempt in behind))
+        assert head not in hub.reports
+        go.touch()
         await asyncio.wait_for(node.task, 10)
         assert hub.reports[head].outcome is Outcome.SUCCEEDED
         for attempt in behind:
@@ -284,12 +301,12 @@ class TestStates:
             )
 
     async def test_stopping_returns_everything(self, hub: FakeHub, start_node: StartNode) -> None:
-        node = await start_node()
+        node = await start_node(limits=dataclasses.replace(QUICK, stop_flush_s=15))
         marker = f"876543.{os.getpid()}"
         attempts = hub.submit(command("sleep", marker), [None] * 4)
         attempts += hub.submit(function(time.sleep), [payload(60)] * 2, lane="three")
         await until(lambda: len(alive(marker)) >= 2)
-        await asyncio.wait_for(node.finish(), 10)
+        await asyncio.wait_for(node.finish(), 30)
         assert {hub.reports[attempt].outcome for attempt in attempts} == {Outcome.RETURNED}
         assert {hub.reports[attempt].reason for attempt in attempts} == {Reason.NODE_DRAINING}
         await until(lambda: not alive(marker))

@@ -24,7 +24,7 @@ LEVELS = ["process", "namespace", "gvisor"]
 @pytest.mark.parametrize("level", LEVELS)
 class TestEveryLevel:
     async def test_a_command_and_its_output(self, hub: FakeHub, start_node: StartNode, level: str) -> None:
-        await start_node(level=level)
+        await start_node(level=level, limits=dataclasses.replace(QUICK, log_flush_s=10))
         (attempt,) = hub.submit(command("sh", "-c", "echo hello; echo oops >&2; exit 3"))
         await until(lambda: attempt in hub.reports)
         report = hub.reports[attempt]

@@ -235,20 +235,20 @@ HOSTILE = [
 
 
 def test_hostile_values_take_no_time_and_no_memory() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     for a, b in product(HOSTILE, repeat=2):
         assert same_value(a, b, MILLIONTH) == (a == b)
         assert same_value(a + " ", b, MILLIONTH) in (True, False)
-    assert time.monotonic() - started < 20, "256 pairs, each a moment"
+    assert time.process_time() - started < 20, "256 pairs, each a moment"
 
 
 @pytest.mark.parametrize(
     "text", ["1" * 250_000 + "x", "1e" * 100_000, "-" * 200_000, "1." * 100_000, ". " * 99_999]
 )
 def test_hostile_texts_take_no_time(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert not same_text(text, text + "!", MILLIONTH)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_what_is_too_long_is_the_same_only_if_it_is_equal() -> None:

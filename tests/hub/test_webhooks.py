@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import json
 from collections.abc import AsyncIterator, Callable
@@ -36,18 +37,20 @@ class Receiver:
     port: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer):  # also when the test is over before
+            await self._answer(reader, writer)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head)}
         body = await reader.readexactly(int(headers["content-length"]))
         self.heard.append((headers, body))
         if self.hang:
             await reader.read()  # until the hub has had enough
-            writer.close()
             return
         status = self.answers.pop(0) if self.answers else 204
         writer.write(f"HTTP/1.1 {status} X\r\n".encode() + self.extra + b"content-length: 0\r\n\r\n")
         await writer.drain()
-        writer.close()
 
     @property
     def url(self) -> str:
