@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import select
 
-from computepool.hub.services import leases, upkeep
+from computepool.core.errors import Unavailable
+from computepool.core.resources import NodeState
+from computepool.hub.loops.upkeep import Sweep
+from computepool.hub.services import leases, nodes, upkeep
+from computepool.hub.services.context import Hub
+from computepool.hub.store.tables import attempts
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import job, state, submit
+from tests.hub.test_reputation import two_hubs
+
+LEASE_MS = 60_000
 
 
 @pytest.fixture
@@ -21,6 +32,10 @@ async def sweep(hub: HubDouble) -> None:
     """What the upkeep loop does, now instead of at its interval."""
     await upkeep.drop_silent(hub.hub)
     await hub.dispatcher.follow(await leases.expire_overdue(hub.hub))
+
+
+async def tries(hub: HubDouble, job_id: str) -> list[str]:
+    return [one["state"] for one in (await job(hub.admin, job_id))["tries"]]
 
 
 async def test_a_silent_node_goes_offline_and_its_job_runs_elsewhere(
@@ -64,6 +79,68 @@ async def test_heartbeats_keep_a_lease_alive_as_long_as_they_come(tmp_path: Path
         assert await state(hub.admin, job_id) == "leased"
 
 
+async def test_a_node_that_speaks_loses_nothing_because_the_store_is_slow(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    """Its renewals wait to be written; what it was told in answer to its polls holds."""
+    async with running_hub(tmp_path, clock=clock) as hub:
+        node = await hub.node()
+        [job_id] = await submit(hub.admin)
+        await node.take()
+        for _ in range(5):
+            clock.advance(20_000)
+            await node.poll(wait_ms=0)
+            await sweep(hub)
+        assert await tries(hub, job_id) == ["leased"]
+        clock.advance(LEASE_MS + 1)
+        await sweep(hub)
+        assert (await tries(hub, job_id))[0] == "expired"
+
+
+async def test_a_lease_is_never_shorter_than_the_node_was_told(tmp_path: Path, clock: FakeClock) -> None:
+    async with running_hub(tmp_path, clock=clock) as hub:
+        node = await hub.node()
+        await submit(hub.admin)
+        await node.take()
+        clock.advance(20_999)
+        await node.poll(wait_ms=0)
+        await leases.renew(hub.hub)
+        [until_ms] = await hub.hub.store.read(
+            lambda connection: list(connection.scalars(select(attempts.c.lease_until_ms)))
+        )
+        assert clock.now_ms() + LEASE_MS <= until_ms < clock.now_ms() + LEASE_MS + 1_000
+
+
+async def test_after_an_outage_of_the_store_other_hubs_may_renew_first(
+    tmp_path: Path, clock: FakeClock, migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_hubs(tmp_path, migrated_url, clock) as (a, b):
+        node = await a.node()
+        [job_id] = await submit(a.admin)
+        await node.take()
+        swept = Sweep(b.hub, b.dispatcher)
+        with monkeypatch.context() as outage:
+            outage.setattr(b.hub.store, "read", _away)
+            outage.setattr(b.hub.store, "write", _away)
+            for _ in range(2):
+                with pytest.raises(Unavailable):
+                    await swept()
+        clock.advance(LEASE_MS + 1)
+        node.sign_in()
+        await node.poll(wait_ms=0)
+        await swept()
+        await leases.renew(a.hub)
+        await swept()
+        assert await tries(a, job_id) == ["leased"]
+        clock.advance(LEASE_MS + 1_001)
+        await swept()
+        assert (await tries(a, job_id))[0] == "expired"
+
+
+async def _away(_unit: Any) -> Any:
+    raise Unavailable("The store is away.")
+
+
 async def test_a_node_that_ignores_the_time_limit_loses_the_job(tmp_path: Path, clock: FakeClock) -> None:
     async with running_hub(tmp_path, clock=clock) as hub:
         node = await hub.node()
@@ -93,6 +170,31 @@ async def test_a_restarted_hub_takes_nothing_back_at_once(tmp_path: Path, clock:
         assert await state(hub.admin, job_id) == "queued"
 
 
+async def test_nobody_is_blamed_for_what_ended_while_the_hub_was_away(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    """A node stops what it could not renew. Were that its fault, one outage of the hub would rest every node."""
+    lost = {"outcome": "failed", "reason": "lease_lost", "exit_code": None}
+    async with running_hub(tmp_path, clock=clock) as hub:
+        node = await hub.node(cores=8)
+        await submit(hub.admin, items=4)
+        grants = await node.take()
+        assert len(grants) == 4
+    clock.advance(600_000)
+    async with running_hub(tmp_path, clock=clock) as hub:
+        node.client = hub.client()
+        node.sign_in()
+        await node.poll(wait_ms=0)
+        for grant in grants:
+            assert await node.report(grant.attempt_id, **lost) == "accepted"
+        seen = (await hub.admin.get(f"/nodes/{node.node_id}")).json()
+        assert (seen["consecutive_faults"], seen["reputation"]["failures"]) == (0, 0)
+        for grant in await node.take():
+            await node.report(grant.attempt_id, **lost)
+        seen = (await hub.admin.get(f"/nodes/{node.node_id}")).json()
+        assert seen["consecutive_faults"] == 4, "now the hub was there"
+
+
 async def test_a_job_nobody_can_run_expires_after_its_time_to_live(tmp_path: Path, clock: FakeClock) -> None:
     async with running_hub(tmp_path, clock=clock) as hub:
         [job_id] = await submit(hub.admin, ttl_s=60)
@@ -120,3 +222,30 @@ async def test_the_hubs_clock_jumping_an_hour_loses_and_doubles_nothing(
         await sweep(hub)
         assert await state(hub.admin, job_id) == "leased"
         assert await node.report(grant.attempt_id) == "accepted"
+
+
+async def test_what_other_hubs_did_is_followed_also_after_a_failure(
+    tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is away for a moment, just when this hub looks at what it heard."""
+    clock = FakeClock()
+    async with two_hubs(tmp_path, migrated_url, clock) as (a, b):
+        node = await a.node()
+        failures = []
+        true_reconcile = nodes.reconcile
+
+        async def fails_once(hub: Hub, node_id: str) -> None:
+            if hub is a.hub and not failures:
+                failures.append(node_id)
+                raise Unavailable("The store is away.")
+            await true_reconcile(hub, node_id)
+
+        monkeypatch.setattr(nodes, "reconcile", fails_once)
+        answer = await b.admin.post(f"/nodes/{node.node_id}/state", json={"state": "paused"})
+        assert answer.is_success, answer.text
+        session = a.hub.registry.get(node.node_id)
+        assert session is not None
+        async with asyncio.timeout(20):
+            while session.state is not NodeState.PAUSED:  # noqa: ASYNC110 - it is soft state
+                await asyncio.sleep(0.01)
+        assert failures == [node.node_id]

@@ -47,6 +47,7 @@ from computepool.hub.api.ratelimit import AccountLimits, Guesses, TokenBucket
 from computepool.hub.blobs.choice import make_blobs
 from computepool.hub.clock import Clock, SystemClock
 from computepool.hub.loops import dispatch as dispatch_loop
+from computepool.hub.loops import follow as follow_loop
 from computepool.hub.loops import upkeep as upkeep_loop
 from computepool.hub.registry import Registry
 from computepool.hub.services import collector, conduct, follow, leases, reputation, usage, verification
@@ -218,7 +219,7 @@ async def running(
     listener.start()
     duties = [
         dispatch_loop.run(hub, dispatcher),
-        others.run(),
+        follow_loop.run(others),
         *upkeep_loop.duties(hub, dispatcher, authenticator),
     ]
     tasks = [asyncio.create_task(duty) for duty in duties]

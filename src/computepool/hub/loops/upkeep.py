@@ -34,11 +34,6 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
     settings = hub.settings
     renew_s = min(settings.interval_min_s, settings.lease_min_s / 4)
 
-    async def sweep() -> None:
-        await upkeep.drop_silent(hub)
-        await dispatcher.follow(await leases.expire_overdue(hub))
-        await dispatcher.follow(await verification.accept_unconfirmed(hub))
-
     async def renew() -> None:
         await leases.renew(hub)
 
@@ -78,13 +73,34 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
         repeat(settings.mature_s, "mature", mature),
         repeat(settings.retier_round_s, "hardware", measure),
         repeat(settings.payout_round_s, "payouts", pay_out),
-        repeat(settings.sweep_s, "sweep", sweep),
+        repeat(settings.sweep_s, "sweep", Sweep(hub, dispatcher)),
         repeat(renew_s, "renew", renew),
         repeat(settings.lease_min_s / 2, "note_seen", note_seen),
         repeat(leases.HUB_BEAT_MS / 1000, "beat", beat),
         repeat(settings.usage_round_s, "usage", partial(usage.save, hub)),
         repeat(_PRUNE_S, "prune", prune),
     ]
+
+
+class Sweep:
+    """Takes back what silent nodes held. While the store is away no hub can renew a lease: then each gets a round for it."""
+
+    def __init__(self, hub: Hub, dispatcher: Dispatcher) -> None:
+        self._hub, self._dispatcher = hub, dispatcher
+        self._failed = False
+
+    async def __call__(self) -> None:
+        failed, self._failed = self._failed, True
+        if failed:
+            await leases.beat(self._hub)
+        else:
+            await self._round()
+        self._failed = False
+
+    async def _round(self) -> None:
+        await upkeep.drop_silent(self._hub)
+        await self._dispatcher.follow(await leases.expire_overdue(self._hub))
+        await self._dispatcher.follow(await verification.accept_unconfirmed(self._hub))
 
 
 async def _tell(hub: Hub) -> None:

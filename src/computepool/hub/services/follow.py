@@ -53,14 +53,20 @@ class OtherHubs:
         if self._heard:
             self._wanted.set()
 
-    async def run(self) -> None:
-        while True:
-            await self._wanted.wait()
+    async def catch_up(self) -> None:
+        """With what was heard, as soon as there is something; what fails stays to be caught up with."""
+        await self._wanted.wait()
+        topics = frozenset(self._heard)
+        self._heard.clear()
+        try:
+            await self._work_through(topics)
+        except BaseException:
+            self._heard |= topics
+            raise
+        if not self._heard:
             self._wanted.clear()
-            topics, self._heard = self._heard, set()
-            await self._catch_up(topics)
 
-    async def _catch_up(self, topics: set[str]) -> None:
+    async def _work_through(self, topics: frozenset[str]) -> None:
         if PRICES_TOPIC in topics or _ANYTHING in topics:
             await prices.reload(self._hub)
         if SIGNING_TOPIC in topics or _ANYTHING in topics:

@@ -69,12 +69,15 @@ def _still_allowed(hub: Hub, session: Session, now_ms: int) -> list[str]:
 
 
 def _renew(hub: Hub, tx: Tx, part: list[tuple[str, int, list[str]]]) -> list[tuple[str, str]]:
-    """Grouped by second, so that nodes that spoke together share a statement. Returns what is no longer alive."""
+    """Grouped by second, so that nodes that spoke together share a statement. Returns what is no longer alive.
+
+    Rounded up: no lease is shorter than its node was told.
+    """
     lease_ms = hub.registry.lease_ms
     dead: list[tuple[str, str]] = []
     by_second: dict[int, list[tuple[str, str]]] = {}
     for node_id, seen_ms, attempt_ids in part:
-        by_second.setdefault(seen_ms // 1000, []).extend((node_id, id_) for id_ in attempt_ids)
+        by_second.setdefault(-(-seen_ms // 1000), []).extend((node_id, id_) for id_ in attempt_ids)
     for second, held in sorted(by_second.items()):
         until_ms = second * 1000 + lease_ms
         alive = attempt_rows.renew_leases(tx, sorted(id_ for _, id_ in held), until_ms=until_ms)
@@ -89,8 +92,9 @@ async def expire_overdue(hub: Hub) -> Effects:
     rows = await hub.store.read(
         lambda connection: attempt_rows.overdue_attempts(connection, now_ms=now_ms, limit=_BATCH)
     )
-    if rows:
-        ids = [row.id for row in rows]
+    spoken_for = _spoken_for(hub, now_ms) if rows else set()
+    ids = [row.id for row in rows if row.id not in spoken_for]
+    if ids:
         effects = await hub.store.write(lambda tx: end_attempts(hub, tx, ids, reason=Reason.LEASE_LOST))
     stale = await hub.store.read(
         lambda connection: job_rows.overdue_jobs(connection, now_ms=now_ms, limit=_BATCH)
@@ -106,6 +110,17 @@ async def expire_overdue(hub: Hub) -> Effects:
         effects.finished += late.finished
         effects.requeued += late.requeued
     return effects
+
+
+def _spoken_for(hub: Hub, now_ms: int) -> set[str]:
+    """Held by nodes that spoke within a lease. What they were told holds, also where the store has yet to hear of it."""
+    silent_ms = now_ms - hub.registry.lease_ms
+    return {
+        attempt_id
+        for session in hub.registry.sessions
+        if session.attempts and session.seen_ms >= silent_ms
+        for attempt_id in _still_allowed(hub, session, now_ms)
+    }
 
 
 def end_attempts(hub: Hub, tx: Tx, attempt_ids: list[str], *, reason: Reason) -> Effects:

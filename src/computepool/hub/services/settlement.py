@@ -253,10 +253,15 @@ class _Settling:
         if report.outcome is Outcome.SUCCEEDED:
             self._succeed(report, attempt, job, verdict=verdict)
             return
-        if report.outcome is Outcome.FAILED and report.reason in NODE_FAULTS:
+        if report.outcome is Outcome.FAILED and self._is_nodes_fault(report, attempt):
             self._blame_node(report, attempt, job)
         # After the successes: a late one of the same batch may end the job first.
         self.unsuccessful.append((report, attempt, job))
+
+    def _is_nodes_fault(self, report: Report, attempt: AnyRow) -> bool:
+        """What a node could not renew while this hub was away, it had to stop."""
+        was_away = attempt.leased_at_ms < self.hub.started_at_ms
+        return report.reason in NODE_FAULTS and not (report.reason is Reason.LEASE_LOST and was_away)
 
     def _blame_node(self, report: Report, attempt: AnyRow, job: AnyRow) -> None:
         """The job's own event tells what becomes of the job; this one is about the node."""
