@@ -48,24 +48,6 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
   return (
     <Card title="New prices" note={`Made from version ${basis.version}. Running jobs keep the price they were leased at.`}>
       <div className="grid gap-6">
-        {newest.version > basis.version && (
-          <Notice tone="warn">
-            <p>
-              <ByWhom id={newest.created_by || "Somebody"} /> has put version {newest.version} in force meanwhile. Yours is made
-              from version {basis.version} and would be refused.
-            </p>
-            <Button
-              small
-              className="mt-2"
-              onClick={() => {
-                save.reset();
-                rebase();
-              }}
-            >
-              Put my changes onto version {newest.version}
-            </Button>
-          </Notice>
-        )}
         <div className="grid gap-4 sm:grid-cols-2">
           {NUMBERS.map(({ name, label, unit }) => (
             <TextField
@@ -97,6 +79,25 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
             Put them in force
           </Button>
         </div>
+        {/* Below everything: it comes by itself, and must not move what somebody types into or is about to press. */}
+        {newest.version > basis.version && (
+          <Notice tone="warn">
+            <p>
+              <ByWhom id={newest.created_by || "Somebody"} /> has put version {newest.version} in force meanwhile. Yours is made
+              from version {basis.version} and would be refused.
+            </p>
+            <Button
+              small
+              className="mt-2"
+              onClick={() => {
+                save.reset();
+                rebase();
+              }}
+            >
+              Put my changes onto version {newest.version}
+            </Button>
+          </Notice>
+        )}
       </div>
     </Card>
   );

@@ -100,27 +100,15 @@ function useFresh({ key, filters, from, paused, anew }: Since) {
   const cursor = useRef<number | undefined>(undefined);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const asking = useRef({ busy: false, dirty: false, freeAt: 0 });
-  const latest = useRef({ key, filters, anew });
-  latest.current = { key, filters, anew };
-
-  // biome-ignore lint/correctness/useExhaustiveDependencies: other filters begin anew
-  useEffect(() => {
-    setFresh(NONE);
-    cursor.current = undefined;
-  }, [key]);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: other filters may begin at the same event
-  useEffect(() => {
-    if (from === undefined || (cursor.current !== undefined && from <= cursor.current)) return;
-    cursor.current = from;
-    setFresh(NONE); // the first page has all of it now
-  }, [key, from]);
+  const latest = useRef({ key, filters, anew, paused });
+  latest.current = { key, filters, anew, paused };
 
   const look = useCallback(async () => {
     const after = cursor.current;
     const asked = latest.current;
-    if (after === undefined) return;
+    if (after === undefined || asked.paused) return;
     const { data } = await client.GET("/events", { params: { query: { ...asked.filters, after, limit: PAGE } } });
-    if (!data || latest.current.key !== asked.key || cursor.current !== after) return;
+    if (!data || latest.current.key !== asked.key || cursor.current !== after || latest.current.paused) return;
     setWaiting(0);
     if (data.events.length === PAGE) return latest.current.anew(); // too much to catch up with page by page
     cursor.current = data.cursor;
@@ -150,18 +138,28 @@ function useFresh({ key, filters, from, paused, anew }: Since) {
     );
   }, [look]);
 
-  const paused_ = useRef(paused);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: other filters begin anew
   useEffect(() => {
-    paused_.current = paused;
+    setFresh(NONE);
+    cursor.current = undefined;
+  }, [key]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: other filters may begin at the same event
+  useEffect(() => {
+    if (from === undefined || (cursor.current !== undefined && from <= cursor.current)) return;
+    cursor.current = from;
+    setFresh(NONE); // the first page has all of it now
+    soon(); // what came while there was nothing to go on from was not looked for
+  }, [key, from]);
+  useEffect(() => {
     if (!paused) soon();
   }, [paused, soon]);
   useEffect(() => () => clearTimeout(timer.current), []);
   useNews((news) => {
-    if (paused_.current) setWaiting((before) => before + news.events);
+    if (paused) setWaiting((before) => before + news.events);
     else soon();
   });
   useListening(() => {
-    if (!paused_.current) soon();
+    if (!paused) soon();
   });
   return { ...fresh, waiting };
 }

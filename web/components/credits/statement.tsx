@@ -17,7 +17,7 @@ import type { paths } from "@/lib/api/schema";
 import { shortId } from "@/lib/format";
 import { SLOW } from "@/lib/pacer";
 import { PAGED, useRows } from "@/lib/paging";
-import { setParams, useParam } from "@/lib/use-params";
+import { setParams, useChosen, useParam } from "@/lib/use-params";
 import { EntryDialog } from "./entry-dialog";
 import { Sums } from "./sums";
 
@@ -105,13 +105,13 @@ function AddedUp({ filters }: { filters: NonNullable<paths["/credits/statement"]
 }
 
 function Filters() {
-  const [kind] = useParam("kind");
+  const [kind, setKind] = useChosen("kind");
   return (
     <div className="grid grid-cols-1 gap-3 border-line border-b px-5 pb-4 sm:grid-cols-2 lg:grid-cols-3">
       <SelectField
         label="Kind"
         value={kind}
-        onChange={(event) => setParams({ kind: event.target.value })}
+        onChange={(event) => setKind(event.target.value)}
         options={[{ value: "", label: "All kinds" }, ...KINDS.map((one) => ({ value: one, label: kindWords(one) }))]}
       />
       <ParamField name="job" label="Job" placeholder="job_…" allowed={ID} wrong="An id has letters, digits, _ and - alone." />

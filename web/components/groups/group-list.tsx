@@ -16,7 +16,7 @@ import { $api, type Schemas } from "@/lib/api/client";
 import { count, percent } from "@/lib/format";
 import { SLOW } from "@/lib/pacer";
 import { PAGED, useRows } from "@/lib/paging";
-import { setParams, useParam } from "@/lib/use-params";
+import { useChosen, useParam } from "@/lib/use-params";
 import { StateBar } from "./state-bar";
 
 type Group = Schemas["GroupView"];
@@ -60,11 +60,11 @@ export function GroupList() {
 }
 
 function Filters() {
-  const [kind] = useParam("kind");
+  const [kind, setKind] = useChosen("kind");
   return (
     <div className="grid gap-3 sm:grid-cols-[minmax(0,22rem)_14rem]">
       <ParamField name="q" label="Search" type="search" placeholder="A part of the name, or an id" />
-      <SelectField label="Kind" options={KINDS} value={kind} onChange={(event) => setParams({ kind: event.target.value })} />
+      <SelectField label="Kind" options={KINDS} value={kind} onChange={(event) => setKind(event.target.value)} />
     </div>
   );
 }

@@ -70,7 +70,10 @@ function useReturnHome(group: Group) {
   return async (body: { home?: string; wanted: boolean }) => {
     const { data, error } = await client.POST("/groups/{group_id}/return-home", { params: { path }, body });
     if (!data) throw error;
-    queries.setQueryData(["get", "/groups/{group_id}", { params: { path } }], data);
+    const queryKey = ["get", "/groups/{group_id}", { params: { path } }];
+    await queries.cancelQueries({ queryKey }); // it was asked before, and would bring back how it was
+    queries.setQueryData(queryKey, data);
+    void queries.invalidateQueries({ queryKey });
   };
 }
 

@@ -25,14 +25,14 @@ export async function itemPage(
 }
 
 export function useItems(groupId: string, which: Which) {
-  const query = useInfiniteQuery({
-    queryKey: ["group-items", groupId, which],
+  const queryKey = ["group-items", groupId, which];
+  usePace(groupId, queryKey);
+  return useInfiniteQuery({
+    queryKey,
     queryFn: ({ pageParam, signal }) => itemPage(groupId, which, { after: pageParam, signal }),
     initialPageParam: PAGED.initialPageParam,
     getNextPageParam: PAGED.getNextPageParam,
   });
-  usePace(groupId, () => query.refetch({ cancelRefetch: false }));
-  return query;
 }
 
 /** Every item, one after the other; `seen` hears how many there are so far. */

@@ -10,13 +10,13 @@ const ITEMS_MAX = 250_000;
 
 export function useStates(groupId: string) {
   // A key of its own: the pace is this one's, not that of single events.
-  const query = useQuery({
-    queryKey: ["group-states", groupId],
+  const queryKey = ["group-states", groupId];
+  usePace(groupId, queryKey);
+  return useQuery({
+    queryKey,
     queryFn: ({ signal }) => load(groupId, signal),
     placeholderData: keepPreviousData,
   });
-  usePace(groupId, () => query.refetch({ cancelRefetch: false }));
-  return query;
 }
 
 async function load(groupId: string, signal: AbortSignal): Promise<ItemState[]> {

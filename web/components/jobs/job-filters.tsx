@@ -8,7 +8,7 @@ import { classes } from "@/components/ui/classes";
 import { Segments } from "@/components/ui/segments";
 import { shortId } from "@/lib/format";
 import { useAccount } from "@/lib/session";
-import { setParams, useParam } from "@/lib/use-params";
+import { setParams, useChosen, useParam } from "@/lib/use-params";
 import { useTyped } from "@/lib/use-typed";
 import { FILTERS, KINDS, SPANS, STATES } from "./use-job-filters";
 
@@ -48,8 +48,11 @@ export function JobFilterBar({ states, some }: { states: string[]; some: boolean
 }
 
 function States({ chosen }: { chosen: string[] }) {
-  const toggle = (state: string) =>
-    setParams({ state: chosen.includes(state) ? chosen.filter((one) => one !== state) : [...chosen, state] });
+  const toggle = (state: string) => {
+    // Of the address, not of what is drawn: a second click may come before React has drawn the first.
+    const now = new URLSearchParams(window.location.search).getAll("state");
+    setParams({ state: now.includes(state) ? now.filter((one) => one !== state) : [...now, state] });
+  };
   return (
     <fieldset aria-label="States" className="flex flex-wrap gap-1.5">
       {STATES.map((state) => (
@@ -100,7 +103,7 @@ interface ChoiceProps {
 }
 
 function Choice({ name, label, all, options }: ChoiceProps) {
-  const [value, setValue] = useParam(name);
+  const [value, setValue] = useChosen(name);
   return (
     <select aria-label={label} className="control w-auto" value={value} onChange={(event) => setValue(event.target.value)}>
       <option value="">{all}</option>

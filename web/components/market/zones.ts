@@ -1,7 +1,8 @@
 "use client";
 // Zones of the market, and the one that is looked at: kept in the address.
+import { useRef } from "react";
 import type { Schemas } from "@/lib/api/client";
-import { setParams, useParam } from "@/lib/use-params";
+import { setParams, useChosen, useParam } from "@/lib/use-params";
 
 export type ZoneMarket = Schemas["ZoneMarket"];
 export type ZoneSeries = Schemas["ZoneSeries"];
@@ -23,11 +24,18 @@ export function useSpan(): [Span, (span: string) => void] {
 }
 
 export function useZone(zones: ZoneMarket[]): [ZoneMarket | undefined, (zone: Zone) => void] {
-  const [tier] = useParam("tier");
-  const [region] = useParam("region");
+  const [tier] = useChosen("tier");
+  const [region] = useChosen("region");
   const wanted = region === NO_REGION ? "" : region;
   const found = zones.filter((zone) => (!tier || zone.tier === tier) && (!region || zone.region === wanted));
-  return [busiest(found) ?? busiest(zones), (zone) => setParams({ tier: zone.tier, region: zone.region || NO_REGION })];
+  const among = found.length > 0 ? found : zones;
+  const asked = `${tier} ${region}`;
+  // Another one may become the busiest while somebody reads: the page stays with the first.
+  const shown = useRef<{ asked: string; zone: Zone } | null>(null);
+  const before = shown.current?.asked === asked ? shown.current.zone : null;
+  const zone = among.find((one) => before && isSame(one, before)) ?? busiest(among);
+  shown.current = zone ? { asked, zone } : null;
+  return [zone, (chosen) => setParams({ tier: chosen.tier, region: chosen.region || NO_REGION })];
 }
 
 /** Where most is offered and wanted is what most people come to see. */

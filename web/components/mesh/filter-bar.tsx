@@ -3,7 +3,7 @@ import { X } from "lucide-react";
 import { Button } from "@/components/ui/button";
 import { SelectField, TextField } from "@/components/ui/field";
 import { count, counted } from "@/lib/format";
-import { setParams } from "@/lib/use-params";
+import { setParams, useChosen } from "@/lib/use-params";
 import { useTyped } from "@/lib/use-typed";
 import type { MeshNode } from "./families";
 import { choices, type Filter, NO_REGION } from "./use-filter";
@@ -11,6 +11,8 @@ import { choices, type Filter, NO_REGION } from "./use-filter";
 export function FilterBar({ nodes, shown, filter }: { nodes: MeshNode[]; shown: number; filter: Filter }) {
   const { words } = filter;
   const [typed, setTyped] = useTyped(words, (q) => setParams({ q }));
+  const [tier, setTier] = useChosen("tier");
+  const [region, setRegion] = useChosen("region");
   const options = (all: string, of: (node: MeshNode) => string, none: string) => [
     { value: "", label: all },
     ...choices(nodes, of).map(([value, many]) => ({ value: value || NO_REGION, label: `${value || none} (${count(many)})` })),
@@ -28,16 +30,16 @@ export function FilterBar({ nodes, shown, filter }: { nodes: MeshNode[]; shown: 
       />
       <SelectField
         label="Tier"
-        value={filter.tier}
+        value={tier}
         options={options("All tiers", (node) => node.tier, "")}
-        onChange={(event) => setParams({ tier: event.target.value })}
+        onChange={(event) => setTier(event.target.value)}
         className="grow basis-36"
       />
       <SelectField
         label="Region"
-        value={filter.region}
+        value={region}
         options={options("All regions", (node) => node.region, "no region")}
-        onChange={(event) => setParams({ region: event.target.value })}
+        onChange={(event) => setRegion(event.target.value)}
         className="grow basis-36"
       />
       <div className="flex min-h-10 items-center gap-3">

@@ -39,7 +39,7 @@ const HELP: Record<StepName, ReactNode> = {
       <li>
         What it says itself:
         <div className="mt-1.5">
-          <Code text="pool node status" label="Command" />
+          <Code text="pool node status" label="Command that says how it is" />
         </div>
       </li>
     </List>
@@ -49,14 +49,14 @@ const HELP: Record<StepName, ReactNode> = {
       <li>
         Strangers' jobs need bubblewrap or gVisor. On Debian and Ubuntu:
         <div className="mt-1.5">
-          <Code text="sudo apt install bubblewrap" label="Command" />
+          <Code text="sudo apt install bubblewrap" label="Command that installs bubblewrap" />
         </div>
       </li>
       <li>Ubuntu 24.04 and newer forbid user namespaces to programs that AppArmor does not know.</li>
       <li>
         This names what is missing, with what to type:
         <div className="mt-1.5">
-          <Code text="pool node doctor" label="Command" />
+          <Code text="pool node doctor" label="Command that finds what is missing" />
         </div>
       </li>
       <li>Then start the node again: it tests its sandboxes at every start.</li>
@@ -77,7 +77,7 @@ const HELP: Record<StepName, ReactNode> = {
       <li>
         Why it has no work, there:
         <div className="mt-1.5">
-          <Code text="pool node why" label="Command" />
+          <Code text="pool node why" label="Command that says why" />
         </div>
       </li>
     </List>

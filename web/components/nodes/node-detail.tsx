@@ -72,7 +72,16 @@ function Known({ node }: { node: NodeView }) {
 
 function DetailSkeleton() {
   return (
-    <Page title="Node" above={BACK} heading={<Skeleton className="h-8 w-56" />}>
+    <Page
+      title="Node"
+      above={BACK}
+      heading={
+        <>
+          <span className="sr-only">Node</span>
+          <Skeleton className="h-8 w-56" />
+        </>
+      }
+    >
       <div role="status" aria-label="Loading" className="grid gap-5">
         <Skeleton className="h-9 w-80" />
         <Skeleton className="h-28" />

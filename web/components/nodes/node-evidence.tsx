@@ -1,5 +1,6 @@
 "use client";
 import type { Route } from "next";
+import { useMemo } from "react";
 import { Badge, type Tone } from "@/components/ui/badge";
 import { Card } from "@/components/ui/card";
 import { type Column, DataTable } from "@/components/ui/data-table";
@@ -24,6 +25,7 @@ export function NodeEvidence({ node }: { node: NodeView }) {
     PAGED,
   );
   const { rows, more } = useRows(query, (page) => page.rows);
+  const keys = useMemo(() => keysOf(rows), [rows]);
   const admin = useRole("admin");
   const exact = query.data?.pages[0]?.exact ?? true;
   return (
@@ -39,7 +41,7 @@ export function NodeEvidence({ node }: { node: NodeView }) {
           label="Evidence"
           columns={columns(admin || !exact)}
           rows={rows}
-          rowKey={(row) => `${row.at_ms}-${row.job_id}-${row.evidence}-${rows.indexOf(row)}`}
+          rowKey={(row) => keys.get(row) ?? ""}
           more={more}
           rowHeight={60}
           height="36rem"
@@ -55,6 +57,18 @@ export function NodeEvidence({ node }: { node: NodeView }) {
         <SkeletonRows rows={8} />
       )}
     </Card>
+  );
+}
+
+/** By what a row says: a place in the list would change for all of them with each new one. Rows that say the same are counted. */
+function keysOf(rows: Row[]): Map<Row, string> {
+  const seen = new Map<string, number>();
+  return new Map(
+    rows.map((row) => {
+      const says = `${row.at_ms}-${row.job_id}-${row.evidence}`;
+      seen.set(says, (seen.get(says) ?? 0) + 1);
+      return [row, `${says}-${seen.get(says)}`];
+    }),
   );
 }
 

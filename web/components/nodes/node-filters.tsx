@@ -3,7 +3,7 @@ import type { Option } from "@/components/ui/field";
 import { SelectField } from "@/components/ui/field";
 import { ParamField } from "@/components/ui/param-field";
 import { $api } from "@/lib/api/client";
-import { useParam } from "@/lib/use-params";
+import { useChosen } from "@/lib/use-params";
 
 export const STATES: Option[] = [
   { value: "", label: "Any state" },
@@ -17,9 +17,9 @@ export const STATES: Option[] = [
 
 /** What the list is narrowed down by; all of it lives in the address. */
 export function NodeFilters() {
-  const [state, setState] = useParam("state");
-  const [tier, setTier] = useParam("tier");
-  const [region, setRegion] = useParam("region");
+  const [state, setState] = useChosen("state");
+  const [tier, setTier] = useChosen("tier");
+  const [region, setRegion] = useChosen("region");
   // The market knows every tier and region that a node is in.
   const zones = $api.useQuery("get", "/market", undefined, { staleTime: 60_000 }).data?.zones ?? [];
   return (

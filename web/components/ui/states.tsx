@@ -8,7 +8,12 @@ import { classes } from "./classes";
 
 /** Stands where something will be, in its size. */
 export function Skeleton({ className }: { className?: string }) {
-  return <span aria-hidden="true" className={classes("block animate-pulse rounded-md bg-line/70", className ?? "h-5 w-full")} />;
+  return (
+    <span
+      aria-hidden="true"
+      className={classes("skeleton block animate-pulse rounded-md bg-line/70", className ?? "h-5 w-full")}
+    />
+  );
 }
 
 export function SkeletonRows({ rows = 6 }: { rows?: number }) {

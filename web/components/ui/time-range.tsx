@@ -1,7 +1,7 @@
 "use client";
 // A span of time as a filter: the last day, week, month, or from one moment to another. It lives in the address.
 import { useEffect, useMemo, useRef, useState } from "react";
-import { setParams, useParam } from "@/lib/use-params";
+import { setParams, useChosen, useParam } from "@/lib/use-params";
 import { type Option, SelectField, TextField } from "./field";
 
 const HOUR_MS = 3_600_000;
@@ -36,7 +36,7 @@ export function useTimeRange(): TimeRange {
 }
 
 export function TimeRangeField({ className }: { className?: string }) {
-  const [span] = useParam("time");
+  const [span] = useChosen("time");
   const [from] = useParam("from");
   const [to] = useParam("to");
   return (
