@@ -158,6 +158,7 @@ async def attack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Atta
         "payout_approve_above": 0,
         "payout_round_s": 3600,
         "breaker_faults": 10**6,
+        "lease_min_s": 3600,
     }
     async with running_hub(tmp_path_factory.mktemp("hub"), **chosen) as hub:
         node = await hub.node(cores=0.001)

@@ -236,7 +236,7 @@ async def cast(
     url = ""
     if request.param == "postgresql":
         url = request.getfixturevalue("postgres").fresh_database(migrate)
-    async with running_hub(tmp_path_factory.mktemp("hub"), database_url=url) as hub:
+    async with running_hub(tmp_path_factory.mktemp("hub"), database_url=url, lease_min_s=3600) as hub:
         yield await assemble(hub)
         assert check(hub.hub.settings) == []
 

@@ -71,7 +71,7 @@ async def test_jobs_and_reports_from_outside_complete_a_group_once(any_hub: HubD
     assert await completions(hub, group) == 0
     [grant] = await node.take()
     await node.report(grant.attempt_id, result='"from the job"')
-    found = (await asyncio.wait_for(drained, 5)).json()
+    found = (await asyncio.wait_for(drained, 9)).json()
     assert (found["complete"], found["succeeded"], found["failed"], found["pending"]) == (True, 2, 1, 0)
     assert found["duplicates"] == 2
     assert await completions(hub, group) == 1

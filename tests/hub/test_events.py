@@ -100,7 +100,7 @@ async def test_a_long_poll_is_answered_by_whatever_happens(any_hub: HubDouble) -
         poll = asyncio.create_task(admin.get("/events", params={"after": after, "wait_ms": 20_000}))
         await asyncio.sleep(0)
         await happen()
-        found = (await asyncio.wait_for(poll, 5)).json()["events"]
+        found = (await asyncio.wait_for(poll, 9)).json()["events"]
         assert found, action
 
 

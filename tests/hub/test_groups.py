@@ -27,7 +27,7 @@ async def test_results_come_in_finishing_order_through_one_parked_poll(any_hub: 
     grants = {grant.job_id: grant for grant in await node.take(3)}
     waiting = asyncio.create_task(any_hub.admin.get(f"/groups/{group}/results", params={"wait_ms": 10_000}))
     await node.report(grants[jobs[2]].attempt_id, result='"third"')
-    first = (await asyncio.wait_for(waiting, 5)).json()
+    first = (await asyncio.wait_for(waiting, 9)).json()
     assert [found["job_id"] for found in first["results"]] == [jobs[2]]
     await node.report(grants[jobs[0]].attempt_id)
     rest = (await any_hub.admin.get(f"/groups/{group}/results", params={"after": first["cursor"]})).json()

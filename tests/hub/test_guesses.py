@@ -49,7 +49,7 @@ async def test_guessing_at_keys_is_answered_with_a_time_to_come_back(tmp_path: P
 
 
 async def test_guessing_at_codes_is_slow_on_every_door(tmp_path: Path) -> None:
-    async with running_hub(tmp_path, failed_signins_burst=BURST) as hub:
+    async with running_hub(tmp_path, clock=FakeClock(), failed_signins_burst=BURST) as hub:
         code = await code_for(hub, hub.admin)
         cast = Cast(hub, {"provider": hub.admin})
         registration = await cast.registration()
@@ -68,7 +68,7 @@ async def test_guessing_at_codes_is_slow_on_every_door(tmp_path: Path) -> None:
 
 
 async def test_what_has_ended_or_is_no_key_at_all_is_not_a_guess(tmp_path: Path) -> None:
-    async with running_hub(tmp_path, failed_signins_burst=2) as hub:
+    async with running_hub(tmp_path, clock=FakeClock(), failed_signins_burst=2) as hub:
         made = (await hub.admin.post("/keys", json={"name": "k"})).json()
         await hub.admin.delete(f"/keys/{made['id']}")
         for bad in (made["key"], "garbage", "cp_1_2_3"):
@@ -77,7 +77,7 @@ async def test_what_has_ended_or_is_no_key_at_all_is_not_a_guess(tmp_path: Path)
 
 
 async def test_a_neighbours_guesses_at_a_key_do_not_lock_its_owner_out(tmp_path: Path) -> None:
-    async with running_hub(tmp_path, failed_signins_burst=BURST) as hub:
+    async with running_hub(tmp_path, clock=FakeClock(), failed_signins_burst=BURST) as hub:
         made = (await hub.admin.post("/keys", json={"name": "k"})).json()
         for n in range(3 * BURST):
             attacker = from_address(hub, wrong_key(n, made["id"]), f"198.51.100.{n}")

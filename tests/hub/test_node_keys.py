@@ -115,7 +115,7 @@ async def test_a_revoked_node_is_out_at_once_even_while_its_poll_is_parked(
         await until(lambda: session.waiter is not None)
         revoked = await told.client(there.admin_key).post(f"/nodes/{node.node_id}/revoke")
         assert revoked.json()["state"] == "revoked"
-        answer = await asyncio.wait_for(parked, 5)
+        answer = await asyncio.wait_for(parked, 9)
         assert (answer.status_code, "revoked" in answer.text) == (401, True)
         assert await beat(node) == 401
         assert (await node.rekey()).status_code == 401

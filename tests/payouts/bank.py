@@ -61,6 +61,8 @@ TAKES = {
     Conduct.RESET_PAID,
     Conduct.GARBLE_PAID,
 }
+#: Conducts that the client gives up waiting for.
+NEVER_ANSWERED = {Conduct.SLOW, Conduct.HANG_PAID, Conduct.HANG}
 _ENDS = {Conduct.FAIL: "failed", Conduct.REVERSE: "reversed"}
 
 
@@ -113,7 +115,8 @@ class MisbehavingBank:
         self.answers: deque[str] = (
             deque()
         )  #: to the next questions: error, hang, busy, nothing, slow nothing, garble
-        self.slowness_s = 0.6
+        self.slowness_s = HANG_S  #: at most; it goes on as soon as it is told
+        self.go_on = threading.Event()
         self.questions_in_process = 2  #: until a payout that is processing ends
         self.asked = threading.Event()  #: something that takes long is being answered
         self.took = threading.Event()  #: an order is in the books
@@ -143,6 +146,7 @@ class MisbehavingBank:
         }
 
     def heal(self) -> None:
+        self.go_on.set()
         self.conduct.clear()
         self.answers.clear()
 
@@ -206,6 +210,12 @@ class MisbehavingBank:
             return await self._question(request)
         return 404, _error("no such page")
 
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.slowness_s):
+                while not self.go_on.is_set():  # noqa: ASYNC110 - it is set in another thread
+                    await asyncio.sleep(0.005)
+
     # orders
 
     async def _order(self, request: _Request) -> tuple[int, Any]:
@@ -229,7 +239,7 @@ class MisbehavingBank:
         if conduct in (Conduct.SLOW, Conduct.LATE_REFUSE):
             self.asked.set()
             entry.busy = True
-            await asyncio.sleep(self.slowness_s)
+            await self._pause()
             entry.busy = False
         if conduct in TAKES:
             entry.payout = self._take(order, conduct)
@@ -295,7 +305,7 @@ class MisbehavingBank:
         found = [] if "nothing" in answer else self.books.of(request.query["reference_id"])
         if answer == "slow nothing":
             self.asked.set()
-            await asyncio.sleep(self.slowness_s)
+            await self._pause()
         return 200, {"entity": "collection", "count": len(found), "items": [self._seen(one) for one in found]}
 
     def _seen(self, payout: dict[str, Any]) -> dict[str, Any]:

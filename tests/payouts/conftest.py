@@ -17,14 +17,13 @@ from computepool.hub.services import payout_rounds
 from computepool.hub.store import booking
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
-from tests.payouts.bank import MisbehavingBank, webhook
+from tests.payouts.bank import NEVER_ANSWERED, MisbehavingBank, webhook
 from tests.payouts.earning import LEAST, earn
 
-#: No round but those of the test; no approval unless it is about that; a bank that may take a quarter of a second.
+#: No round but those of the test; no approval unless it is about that.
 PLAIN: dict[str, Any] = {
     "payout_round_s": 3600,
     "payout_approve_first": False,
-    "payout_call_s": 0.25,
     "payouts_open_max": 1_000,
 }
 UPI = {"upi": "asha@okaxis"}
@@ -39,6 +38,8 @@ class Scene:
     clock: FakeClock
     pia: httpx2.AsyncClient
     pia_id: str
+    patience_s: float = 3  #: with a bank that answers
+    hang_s: float = 0.25  #: with one that does not
 
     async def earn(self, amount: int) -> None:
         await earn(self.hub, self.pia_id, amount)
@@ -57,6 +58,8 @@ class Scene:
 
     async def round(self, *, after_s: float = 0) -> int:
         self.clock.advance(round(after_s * 1000))
+        hangs = NEVER_ANSWERED & set(self.bank.conduct) or "hang" in self.bank.answers
+        self.hub.hub.settings.payout_call_s = self.hang_s if hangs else self.patience_s
         return await payout_rounds.run(self.hub.hub)
 
     async def tell(self, event: str, payout: dict[str, Any], **how: Any) -> int:

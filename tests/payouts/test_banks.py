@@ -18,14 +18,14 @@ from computepool.hub.banks.choice import open_bank
 from computepool.hub.banks.manual import COLUMNS, Listed, Manual, list_for_bank, safe_cell
 from computepool.hub.banks.razorpayx import RazorpayX
 from computepool.hub.settings import Settings
-from tests.payouts.bank import Conduct, MisbehavingBank, webhook
+from tests.payouts.bank import NEVER_ANSWERED, Conduct, MisbehavingBank, webhook
 
 RAO = BankTarget(account_number="050100123456789", ifsc="HDFC0000123", name="Asha Rao")
 ORDER = Order(reference="payout_1", paise=50_000, target=UpiTarget("asha@okaxis"), account_id="acc_1")
 
 
 def settings_for(bank: MisbehavingBank, **changes: object) -> Settings:
-    return Settings(**{**bank.settings(), "payout_call_s": 0.25, **changes})
+    return Settings(**{**bank.settings(), "payout_call_s": 3, **changes})
 
 
 def listed(**fields: object) -> Listed:
@@ -94,7 +94,8 @@ async def test_an_unknown_provider() -> None:
 )
 async def test_how_an_answer_is_read(bank: MisbehavingBank, conduct: Conduct, word: Word) -> None:
     bank.conduct.append(conduct)
-    async with open_bank("razorpayx", settings_for(bank)) as provider:
+    patience_s = 0.25 if conduct in NEVER_ANSWERED else 3
+    async with open_bank("razorpayx", settings_for(bank, payout_call_s=patience_s)) as provider:
         answer = await provider.submit(ORDER)
         assert answer.word is word
         assert (answer.ref is not None) == (conduct in (Conduct.PAY, Conduct.PROCESS, Conduct.FAIL))

@@ -151,11 +151,11 @@ async def test_a_refusal_that_the_bank_itself_contradicts(scene: Scene) -> None:
     await scene.earn(LEAST)
     payout_id = await scene.ask()
     scene.bank.conduct.append(Conduct.LATE_REFUSE)
-    scene.bank.slowness_s = 0.15
     sending = asyncio.create_task(scene.round())
     assert await asyncio.to_thread(scene.bank.asked.wait, 10)
     payout = arrived_late(payout_id)
     assert await scene.tell("payout.initiated", payout | {"status": "processing"}) == 204
+    scene.bank.go_on.set()
     await sending
     assert await scene.state(payout_id) == "unknown"
     assert await scene.available() == 0
@@ -168,11 +168,10 @@ async def test_a_hub_that_stood_still_believes_no_refusal(scene: Scene) -> None:
     await scene.earn(LEAST)
     payout_id = await scene.ask()
     scene.bank.conduct.append(Conduct.LATE_REFUSE)
-    scene.bank.slowness_s = 0.15
-    scene.hub.hub.settings.payout_call_s = 1.0
     slow = asyncio.create_task(scene.round())
     assert await asyncio.to_thread(scene.bank.asked.wait, 10)
     assert await scene.round(after_s=10) == 1
+    scene.bank.go_on.set()
     await slow
     assert scene.bank.orders == 2
     assert await scene.state(payout_id) == "unknown"
@@ -190,11 +189,11 @@ async def test_giving_up_is_overtaken_by_news(scene: Scene) -> None:
     await scene.round(after_s=1000)
     assert (await scene.get(payout_id))["reason"] == "refused_again"
     scene.bank.answers.append("slow nothing")
-    scene.bank.slowness_s = 0.15
     last = asyncio.create_task(scene.round(after_s=4000))
     assert await asyncio.to_thread(scene.bank.asked.wait, 10)
     payout = arrived_late(payout_id)
     assert await scene.tell("payout.initiated", payout | {"status": "processing"}) == 204
+    scene.bank.go_on.set()
     await last
     assert await scene.state(payout_id) == "submitted"
     assert await scene.available() == 0
@@ -255,6 +254,7 @@ async def test_a_webhook_overtakes_the_answer(scene: Scene) -> None:
     await scene.earn(LEAST)
     payout_id = await scene.ask()
     scene.bank.conduct.append(Conduct.HANG_PAID)
+    scene.hang_s = 2  # until then it must be heard
     running = asyncio.create_task(scene.round())
     assert await asyncio.to_thread(scene.bank.took.wait, 10)
     assert await scene.tell(*scene.bank.books.notices[-1]) == 204
@@ -361,7 +361,7 @@ async def test_a_hundred_payouts_through_a_bad_day(any_scene: Scene, seed: int) 
     await scene.earn(count * LEAST)
     payouts = [await scene.ask(**chance.choice([UPI, BANK])) for _ in range(count)]
     scene.bank.slowness_s = 0.3
-    scene.hub.hub.settings.payout_call_s = 0.1
+    scene.hang_s = 0.1
     scene.hub.hub.settings.payout_calls_max = 20
     for _ in range(4):
         scene.bank.conduct.extend(chance.choices(list(Conduct), k=count))

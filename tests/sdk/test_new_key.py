@@ -60,6 +60,12 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[KeyHub]:
         hub.shutdown()
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "_NEW_KEY_S", 5.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_a_program_that_was_signed_in_goes_on_with_the_new_key(hub: KeyHub) -> None:
     with connect() as pool:
         pool.transport.call("GET", "/me")
@@ -69,6 +75,7 @@ def test_a_program_that_was_signed_in_goes_on_with_the_new_key(hub: KeyHub) -> N
     assert hub.shown == ["cp_first", "cp_first", "cp_second"]
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_program_that_was_started_while_the_hub_was_away_takes_the_new_key(hub: KeyHub) -> None:
     hub.away, hub.key = 1, "cp_second"
     threading.Timer(0.1, save_config, [Config(hub=hub.url, key="cp_second")]).start()

@@ -24,6 +24,7 @@ from computepool.testing.factories import add_account
 from computepool.testing.postgres import PostgresServer
 from tests.store.conftest import MakeStore
 
+PER_WORKER = 200  #: so many that they are still writing when the server is stopped for the second time
 HOLD_LOCK = """
 import sys
 from computepool.hub.store.dialect import HubLock
@@ -153,7 +154,7 @@ async def test_a_restart_under_load_loses_and_doubles_nothing(
     migrate(url)
     store = make_store(url, group_commit_max=8)
     client = Client(store)
-    load = [asyncio.ensure_future(client.make_accounts(f"worker{number}", 40)) for number in range(6)]
+    load = [asyncio.ensure_future(client.make_accounts(f"worker{number}", PER_WORKER)) for number in range(6)]
     for acknowledged in (40, 120):
         await until(lambda least=acknowledged: len(client.acknowledged) >= least)
         client.refused.clear()
@@ -163,7 +164,7 @@ async def test_a_restart_under_load_loses_and_doubles_nothing(
         await until(lambda: bool(client.refused))
         await asyncio.to_thread(durable_server.start)
     await asyncio.gather(*load)
-    assert len(client.acknowledged) == 6 * 40
+    assert len(client.acknowledged) == 6 * PER_WORKER
     assert await store.read(names) == client.acknowledged
     assert sorted(await store.read(event_actors)) == sorted(client.acknowledged)
 

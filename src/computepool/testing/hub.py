@@ -18,12 +18,15 @@ from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.settings import Settings
 from computepool.testing import compiled, databases
+from computepool.testing.clock import FakeClock
 from computepool.testing.node import NodeDouble
 from computepool.testing.rules import check_rules
 
 ORIGIN = "http://hub.test"
 #: Enough for any test that is not about money, in microcredits.
 RICH = 1_000_000_000 * CREDIT
+#: Duties that judge by the clock how long something took.
+SWEPT_BY_HAND = {"sweep_s": 10_000, "retier_round_s": 10_000}
 
 
 class HubDouble:
@@ -82,7 +85,7 @@ async def running_hub(
     folder: Path, *, clock: Clock | None = None, database_url: str = "", **settings: Any
 ) -> AsyncIterator[HubDouble]:
     """Settings are the production ones unless told otherwise, but everybody begins rich, newcomers owe no dues, and results are
-    believed as they come.
+    believed as they come. Where the clock is the test's own, so is the moment of every sweep.
 
     Whatever was done to it, the rules that must always hold do at its end, those of money among them.
     """
@@ -94,6 +97,7 @@ async def running_hub(
         "verify": "none",
         "enrolments_per_day": 10_000,
         "dashboard_dir": "none",  # what happens to be built must not decide what a test sees
+        **(SWEPT_BY_HAND if isinstance(clock, FakeClock) else {}),
         **settings,
     }
     configured = Settings(data_dir=folder, DATABASE_URL=database_url, **chosen)
