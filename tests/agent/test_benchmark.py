@@ -47,19 +47,29 @@ async def test_a_measurement_is_short_and_plausible_at_every_level(
     assert list(node.config.work_dir.glob("measure-*")) == []
 
 
-async def test_a_measurement_ends_when_its_time_is_over(
-    start_node: StartNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was measured by then counts; here that is nothing."""
+@pytest.fixture
+def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program that measures does not end by itself."""
     (tmp_path / "endless.py").write_text("import time; time.sleep(600)")
     monkeypatch.setattr(measure, "__file__", str(tmp_path / "endless.py"))
+
+
+@pytest.mark.usefixtures("endless")
+async def test_a_measurement_ends_when_its_time_is_over(
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured by then counts; here that is nothing."""
     monkeypatch.setattr(benchmark, "MEASURE_S", 0.2)
     node = await start_node(level="process")
     assert await node.agent.benchmark._measure() == {"gflops": [], "notes": []}
     assert list(node.config.work_dir.glob("measure-*")) == []
 
 
-async def test_a_job_that_comes_ends_the_measurement(start_node: StartNode, hub: FakeHub) -> None:
+@pytest.mark.usefixtures("endless")
+async def test_a_job_that_comes_ends_the_measurement(
+    start_node: StartNode, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark, "MEASURE_S", 60)
     node = await start_node(level="process")
     measuring = asyncio.create_task(node.agent.benchmark._measure())
     await until(lambda: list(node.config.work_dir.glob("measure-*/measure.py")) != [])
