@@ -58,7 +58,7 @@ def chromium() -> str | None:
     return named or next((path for name in _PROGRAMS if (path := shutil.which(name))), None)
 
 
-def settled(page: Page, *, timeout_s: float = 15) -> None:
+def settled(page: Page, *, timeout_s: float = 30) -> None:
     """Wait until the page shows its data: a heading, and no skeleton any more."""
     page.locator("h1").first.wait_for(timeout=timeout_s * 1000)
     page.wait_for_function(_SETTLED, timeout=timeout_s * 1000)

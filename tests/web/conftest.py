@@ -24,6 +24,7 @@ They need web/out (`make web`) and Debian's chromium (`apt-get install chromium`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
@@ -133,10 +134,12 @@ def _opened() -> Iterator[list[_Opened]]:
     """Every context of the test; closed and held to account at its end."""
     opened: list[_Opened] = []
     yield opened
-    for one in opened:
-        one.context.close()
-    for one in opened:
-        one.watch.check()
+    # All of them, whatever one of them says.
+    with ExitStack() as ends:
+        for one in opened:
+            ends.callback(one.watch.check)
+        for one in opened:
+            ends.callback(one.context.close)
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ class PrefixProxy:
         self.elsewhere: list[str] = []  #: paths that were asked for outside the prefix
         unlimited = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
         self._client = httpx2.AsyncClient(timeout=None, limits=unlimited)
-        app = Starlette(routes=[Route("/{path:path}", self._pass, methods=_METHODS)])
+        route = Route("/{path:path}", self._pass, methods=_METHODS)
+        app = Starlette(routes=[route], lifespan=self._lifespan)
         config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, name="prefix-proxy", daemon=True)
@@ -51,6 +52,11 @@ class PrefixProxy:
     def url(self) -> str:
         port = self._server.servers[0].sockets[0].getsockname()[1]
         return f"http://127.0.0.1:{port}{self.prefix}"
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        async with self._client:
+            yield
 
     async def _pass(self, request: Request) -> Response:
         path = request.url.path

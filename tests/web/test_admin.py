@@ -9,8 +9,16 @@ from playwright.sync_api import Page, expect
 from tests.web.browsing import axe, settled
 from tests.web.conftest import Allow, OpenPage, Web
 
+#: Where the first field is, from the top of its form.
+_FORM_TOP = """() => {
+  const field = document.querySelector('main input[inputmode=decimal]');
+  return Math.round(field.getBoundingClientRect().top - field.closest('section').getBoundingClientRect().top);
+}"""
 
-def test_an_account_is_made_and_let_in_by_a_link(web: Web, admin_page: Page, visitor_page: Page) -> None:
+
+def test_an_account_is_made_and_let_in_by_a_link(
+    web: Web, admin_page: Page, visitor_page: Page, allow: Allow
+) -> None:
     admin_page.goto(f"{web.url}/admin/")
     settled(admin_page)
     admin_page.get_by_role("button", name="New account").click()
@@ -42,6 +50,7 @@ def test_an_account_is_made_and_let_in_by_a_link(web: Web, admin_page: Page, vis
     dialog.get_by_role("tab", name="Keys").click()
     expect(dialog.get_by_role("row", name="browser")).to_be_visible()
     axe(admin_page)
+    allow(visitor_page, "status of 401")  # whatever it asks before it has heard of that
     dialog.get_by_role("button", name="Revoke browser").click()
     admin_page.get_by_role("button", name="Revoke the session").click()
     # Its stream ends with the session, and so the page asks who is signed in.
@@ -56,6 +65,8 @@ def test_prices_change_by_versions_and_nobody_overwrites_another(
     for page in (admin_page, other):
         page.goto(f"{web.url}/admin/?tab=prices")
         page.get_by_role("button", name="Change the prices").click()
+        expect(page.get_by_role("heading", name="What will change")).to_be_visible()
+    top = other.evaluate(_FORM_TOP)
     admin_page.get_by_label("Rate of h100").fill("6.25")
     expect(admin_page.get_by_role("row", name="tier h100 6.00 6.25")).to_be_visible()
     axe(admin_page)
@@ -63,8 +74,10 @@ def test_prices_change_by_versions_and_nobody_overwrites_another(
     expect(admin_page.get_by_role("heading", name=f"Prices, version {first.version + 1}")).to_be_visible()
     assert web.admin.prices.show().tiers["h100"] == 625
 
-    # The other one is told, and goes on from there with what was typed.
+    # The other one is told, without anything moving under their hands, and goes on from there with what was typed.
     allow(other, "status of 409")
+    expect(other.get_by_role("status").filter(has_text="in force meanwhile")).to_be_visible()
+    assert other.evaluate(_FORM_TOP) == top
     other.get_by_label("Rate of cpu", exact=True).fill("0.81")
     other.get_by_role("button", name="Put them in force").click()
     expect(other.get_by_role("alert").filter(has_text="meanwhile")).to_be_visible()
@@ -73,7 +86,8 @@ def test_prices_change_by_versions_and_nobody_overwrites_another(
     expect(other.get_by_role("heading", name=f"Prices, version {first.version + 2}")).to_be_visible()
     now = web.admin.prices.show()
     assert (now.tiers["h100"], now.tiers["cpu"]) == (625, 81)
-    other.get_by_role("button", name="What changed").first.click()
+    newest = other.get_by_role("listitem").filter(has_text=f"Version {first.version + 2}")
+    newest.get_by_role("button", name="What changed").click()
     expect(other.get_by_role("dialog").get_by_role("row", name="tier cpu 0.80 0.81")).to_be_visible()
 
 

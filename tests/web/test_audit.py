@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.web.browsing import axe, settled
 from tests.web.conftest import Web
@@ -48,6 +48,33 @@ def test_events_are_found_heard_and_exported(web: Web, admin_page: Page, tmp_pat
     admin_page.get_by_role("button", name="Take all filters away").click()
     admin_page.get_by_label("Search").fill("no such words anywhere")
     expect(admin_page.get_by_text("No event fits these filters")).to_be_visible()
+
+
+def test_a_paused_trail_stands_still(web: Web, admin_page: Page) -> None:
+    """Also when it was asking already."""
+    page = admin_page
+    page.goto(f"{web.url}/audit/?action=account.created")
+    table = page.get_by_role("table", name="Events")
+    expect(table.get_by_role("row", name="submitter")).to_be_visible()
+    held: list[Route] = []
+    newer = re.compile(r"/api/v1/events\?.*after=")
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(newer, hold)
+    with page.expect_request(newer):
+        web.admin.accounts.create("while-it-asked")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Go on")).to_be_visible()
+    with page.expect_response(newer) as answer:
+        held[0].continue_()
+    page.unroute(newer)
+    assert "while-it-asked" in answer.value.text()
+    page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    expect(table.get_by_role("row", name="while-it-asked")).to_have_count(0)
+    page.get_by_role("button", name="Go on").click()
+    expect(table.get_by_role("row", name="while-it-asked")).to_be_visible()
 
 
 def test_people_find_their_own_events_alone(web: Web, submitter_page: Page) -> None:

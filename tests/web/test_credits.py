@@ -36,7 +36,10 @@ def test_a_payout_is_asked_for_approved_and_paid(web: Web, provider_page: Page, 
     # Nobody reloads: the hub puts it on the operator's list, and both pages hear of it.
     expect(mine.get_by_text("submitted")).to_be_visible()
     admin_page.keyboard.press("Escape")
-    admin_page.get_by_role("button", name="At the bank").click()
+    expect(dialog).to_have_count(0)
+    bank = admin_page.get_by_role("button", name="At the bank")
+    bank.click()
+    expect(bank).to_have_attribute("aria-pressed", "true")  # and no list of others is shown any more
     admin_page.get_by_role("button", name="provider").click()
     dialog.get_by_label("The bank's reference, or why it failed").fill("UTR4312001")
     dialog.get_by_role("button", name="It was paid").click()

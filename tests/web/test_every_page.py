@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, Response, expect
+from playwright.sync_api import Page, Response, Route, expect
 
 from tests.web.browsing import axe, settled
 from tests.web.conftest import Allow, OpenPage, Web
@@ -36,6 +36,7 @@ _HEADINGS = """() => {
 }"""
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
 def test_every_page_loads_clean_and_still(web: Web, open_page: OpenPage, *, width: int, dark: bool) -> None:
     page = open_page("admin", width=width, dark=dark)
@@ -76,6 +77,25 @@ def test_a_refusal_stays_while_it_is_asked_again(
         with submitter_page.expect_response(re.compile(f"/{kind}s/{kind}_nothing$")):
             pass
     assert submitter_page.evaluate("[...window.headings]") in ([], [f"No such {kind}"])
+
+
+def test_a_page_that_loads_is_clean_too(web: Web, submitter_page: Page) -> None:
+    page = submitter_page
+    node = "**/api/v1/nodes/node_*"
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(node, hold)
+    page.goto(f"{web.url}/nodes/?id={web.agent.node_id}")
+    expect(page.locator("main").get_by_role("status", name="Loading")).to_be_visible()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Node")
+    axe(page)
+    for route in held:
+        route.continue_()
+    page.unroute(node)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("workshop")
 
 
 def test_the_first_page_is_small(web: Web, visitor_page: Page, submitter_page: Page) -> None:

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 
 from computepool.protocol.groups import ExpectedKey, RegisterKeysReply, RegisterKeysRequest
 from computepool.testing.processes import wait_until
@@ -78,6 +78,7 @@ def test_a_group_fills_while_one_looks_and_comes_as_files(
     rows = list(csv.DictReader(io.StringIO(saved(page, "CSV").decode())))
     assert sorted(row["state"] for row in rows) == ["failed", *["succeeded"] * 4]
     assert len(json.loads(saved(page, "JSON"))) == 5
+    expect(page.get_by_role("dialog")).to_have_count(0)  # it gives the focus back as it goes
     grid.focus()
     for _ in range(3):
         grid.press("ArrowRight")
@@ -121,19 +122,63 @@ def test_ten_thousand_items_are_seen_at_once_and_cancelled_with_a_question(
     assert pool.groups.get(group.id).failed == MANY - 1
 
 
+def test_a_list_hears_of_what_came_while_it_grew(web: Web, submitter_page: Page) -> None:
+    pool, page = web.submitter, submitter_page
+    group = pool.groups.create("grows while one looks")
+    collector = pool.groups.collector(group.id)
+    collector.register_jobs({f"seed-{number:03}": None for number in range(300)})
+    further = re.compile(r"/items\?.*after=")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(further, hold)
+    page.goto(f"{web.url}/groups/?id={group.id}&tab=all")
+    settled(page)
+    table = page.get_by_role("table", name="Items: all")
+    expect(table.get_by_text("seed-000")).to_be_visible()
+    with page.expect_request(further):
+        table.evaluate("table => { table.scrollTop = table.scrollHeight }")
+    collector.job_result("seed-000", 1)
+    # This list is asked for at the same pace: the other one has tried by then.
+    expect(page.get_by_role("list", name="Items by state")).to_have_text(re.compile("1succeeded299expected"))
+    held[0].continue_()
+    page.unroute(further)
+    expect(table).to_have_attribute("aria-rowcount", "301")
+    table.evaluate("table => { table.scrollTop = 0 }")
+    expect(table.get_by_role("row", name="seed-000").get_by_text("succeeded")).to_be_visible()
+
+
 def test_results_go_home_when_one_asks_for_it(web: Web, open_page: OpenPage) -> None:
     pool = web.admin
     node = web.real.start_agent(owner=pool, name="desk of the admin")
     try:
         group = pool.groups.create("for the desk")
-        pool.groups.collector(group.id).register_jobs({"only": None})
+        pool.groups.collector(group.id).register_jobs(["early", "only"])
         page = open_page("admin", width=390)
         page.goto(f"{web.url}/groups/?id={group.id}")
         settled(page)
+        its_own = re.compile(rf"/api/v1/groups/{group.id}$")
+        held: list[tuple[Route, APIResponse]] = []
+        page.route(its_own, lambda route: held.append((route, route.fetch())))
+        with page.expect_request(its_own):
+            pool.groups.collector(group.id).job_result("early", 1)
         page.get_by_role("button", name="Bring it home").click()
         page.get_by_label("To which node").select_option(label="desk of the admin")
         page.get_by_role("dialog").get_by_role("button", name="Bring it home").click()
-        expect(page.get_by_text("when complete", exact=True)).to_be_visible()
+        asked = page.get_by_text("when complete", exact=True)
+        expect(asked).to_be_visible()
+        # How it was before does not come back with an answer that was late.
+        late, before = held.pop(0)
+        late.fulfill(response=before)
+        page.evaluate(
+            "() => fetch('/api/v1/hub').then(() => new Promise(requestAnimationFrame)).then(() => true)"
+        )
+        assert asked.is_visible()
+        for later, answer in held:
+            later.fulfill(response=answer)
+        page.unroute(its_own)
         page.get_by_role("button", name="Call it off").click()
         page.get_by_role("dialog").get_by_role("button", name="Call it off").click()
         expect(page.get_by_text("stays at the hub", exact=True)).to_be_visible()

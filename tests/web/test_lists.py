@@ -85,8 +85,9 @@ def test_rows_stay_where_they_are_while_others_come(web: Web, submitter_page: Pa
     table = page.get_by_role("table", name="Jobs")
     table.evaluate("table => { table.scrollTop = 58 * 40 }")
     top = """table => [...table.querySelectorAll('a[href*="id=job_"]')]
-        .filter(link => link.getBoundingClientRect().top > table.getBoundingClientRect().top + 60)
-        .map(link => [link.getAttribute('href'), Math.round(link.getBoundingClientRect().top)])
+        .map(link => [link.getAttribute('href'), link.getBoundingClientRect().top - table.getBoundingClientRect().top])
+        .filter(([, down]) => down > 60)
+        .map(([href, down]) => [href, Math.round(down)])
         .sort((one, other) => one[1] - other[1])[0]"""
     page.wait_for_function(f"table => ({top})(table)", arg=table.element_handle())
     expect(table.locator("[role=row][aria-rowindex='42']")).to_be_visible()

@@ -53,6 +53,28 @@ def test_a_floor_stands_in_the_depth_without_reloading(web: Web, provider_page: 
     expect(page).to_have_url(re.compile(r"/nodes/"))
 
 
+def test_the_page_stays_with_its_zone(web: Web, submitter_page: Page) -> None:
+    """Another one becomes the busiest while somebody reads."""
+    page = submitter_page
+    market = web.admin.market()
+    busy = market.zones[0].model_copy(update={"tier": "cpu", "region": "", "capacity": 1000})
+    other = busy.model_copy(update={"tier": "h100", "capacity": 1})
+    answers = [market.model_copy(update={"zones": [busy, other]})]
+
+    def fulfil(route: Route) -> None:
+        route.fulfill(body=answers[-1].model_dump_json(), content_type="application/json")
+
+    page.route("**/api/v1/market", fulfil)
+    page.goto(f"{web.url}/market/")
+    expect(page.get_by_label("Tier")).to_have_value("cpu")
+    other = other.model_copy(update={"capacity": 5_000_000})
+    answers.append(market.model_copy(update={"zones": [busy, other], "sentence": "It was asked again."}))
+    web.provider.market.set_default_floor("1.20")  # news, after which it is asked again
+    web.provider.market.set_default_floor(None)
+    expect(page.get_by_text("It was asked again.")).to_be_visible()
+    expect(page.get_by_label("Tier")).to_have_value("cpu")
+
+
 def test_another_economy_says_what_holds_instead(web: Web, submitter_page: Page) -> None:
     page = submitter_page
     said = "Nothing has a price in this pool: jobs cost nothing, and lending earns nothing."

