@@ -122,34 +122,6 @@ def test_ten_thousand_items_are_seen_at_once_and_cancelled_with_a_question(
     assert pool.groups.get(group.id).failed == MANY - 1
 
 
-def test_a_list_hears_of_what_came_while_it_grew(web: Web, submitter_page: Page) -> None:
-    pool, page = web.submitter, submitter_page
-    group = pool.groups.create("grows while one looks")
-    collector = pool.groups.collector(group.id)
-    collector.register_jobs({f"seed-{number:03}": None for number in range(300)})
-    further = re.compile(r"/items\?.*after=")
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    page.route(further, hold)
-    page.goto(f"{web.url}/groups/?id={group.id}&tab=all")
-    settled(page)
-    table = page.get_by_role("table", name="Items: all")
-    expect(table.get_by_text("seed-000")).to_be_visible()
-    with page.expect_request(further):
-        table.evaluate("table => { table.scrollTop = table.scrollHeight }")
-    collector.job_result("seed-000", 1)
-    # This list is asked for at the same pace: the other one has tried by then.
-    expect(page.get_by_role("list", name="Items by state")).to_have_text(re.compile("1succeeded299expected"))
-    held[0].continue_()
-    page.unroute(further)
-    expect(table).to_have_attribute("aria-rowcount", "301")
-    table.evaluate("table => { table.scrollTop = 0 }")
-    expect(table.get_by_role("row", name="seed-000").get_by_text("succeeded")).to_be_visible()
-
-
 def test_results_go_home_when_one_asks_for_it(web: Web, open_page: OpenPage) -> None:
     pool = web.admin
     node = web.real.start_agent(owner=pool, name="desk of the admin")
