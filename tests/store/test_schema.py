@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import Engine, create_engine, inspect, text
 
 from computepool.core.errors import Unavailable
 from computepool.hub.store import dialect, schema
@@ -144,6 +145,23 @@ def test_hubs_that_start_together_migrate_once(empty_url: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(schema.migrate, [empty_url] * 4))
     assert schema.differences(empty_url) == []
+
+
+def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path) -> None:
+    """SQLite itself refuses about one of a hundred of these without waiting."""
+    for number in range(80):
+        engines = [dialect.make_migrator(f"sqlite:///{tmp_path}/{number}.sqlite") for _ in range(8)]
+        together = threading.Barrier(len(engines))
+
+        def open_(engine: Engine, together: threading.Barrier = together) -> str:
+            together.wait()
+            with engine.connect() as connection:
+                return str(connection.exec_driver_sql("PRAGMA journal_mode").scalar_one())
+
+        with ThreadPoolExecutor(len(engines)) as pool:
+            assert set(pool.map(open_, engines)) == {"wal"}
+        for engine in engines:
+            engine.dispose()
 
 
 def test_a_database_of_a_newer_version_is_refused_with_a_sentence(url: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ CHANNEL = "computepool"
 _EVENT_ORDER_LOCK = 0x706F6F6C
 _SCHEMA_LOCK = 0x706F6F6D
 _BUSY_TIMEOUT_MS = 10_000
+_BUSY_PAUSE_S = 0.01
 _WAL_KEPT_BYTES = 64 * 1024 * 1024
 _OUTCOME_TRIES = 50
 _OUTCOME_PAUSE_S = 0.1
@@ -122,7 +124,7 @@ def _sqlite_engine(url: str, *, begin: str, pool_size: int, foreign_keys: str = 
         connection.isolation_level = None  # we say BEGIN ourselves, or the driver would delay it
         cursor = connection.cursor()
         for name, value in pragmas.items():
-            cursor.execute(f"PRAGMA {name}={value}")
+            _set_pragma(cursor, f"PRAGMA {name}={value}")
         cursor.close()
 
     @event.listens_for(engine, "begin")
@@ -130,6 +132,20 @@ def _sqlite_engine(url: str, *, begin: str, pool_size: int, foreign_keys: str = 
         connection.exec_driver_sql(begin)
 
     return engine
+
+
+def _set_pragma(cursor: sqlite3.Cursor, statement: str) -> None:
+    """Going over to WAL takes the file alone; where several want that at once, SQLite refuses some without waiting."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            cursor.execute(statement)
+            return
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > deadline:
+                raise
+        time.sleep(_BUSY_PAUSE_S)
 
 
 class HubLock:
