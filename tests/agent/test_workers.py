@@ -128,6 +128,28 @@ async def test_a_call_that_a_dead_worker_never_read_is_called_again(
     assert (hub.reports[second].reason, hub.reports[second].result) == (Reason.COMPLETED, "32")
 
 
+async def test_a_call_that_its_worker_has_not_read_yet_is_not_lost_with_those_behind_it(
+    hub: FakeHub, start_node: StartNode
+) -> None:
+    """What is behind it is taken back from a worker that the system has not let run for a while."""
+    node = await start_node()
+    (before,) = hub.submit(function(os.getpid), [payload()], lane="one")
+    await until(lambda: before in hub.reports and node.agent._pool._idle)
+    ((worker,),) = node.agent._pool._idle.values()
+    (child,) = psutil.Process(worker.process.pid).children()
+    child.suspend()
+    try:
+        first, second, third = hub.submit(function(pow), [payload(2, 5)] * 3, lane="one")
+        await until(lambda: worker.sent == 3)
+        hub.stop_attempt(second)
+        await until(lambda: second in hub.reports)
+    finally:
+        child.resume()
+    await until(lambda: {first, third} <= hub.reports.keys())
+    assert [hub.reports[one].result for one in (first, third)] == ["32", "32"]
+    assert hub.reports[second].outcome is Outcome.CANCELLED
+
+
 async def test_a_worker_cannot_answer_for_a_file_elsewhere(hub: FakeHub, start_node: StartNode) -> None:
     """A long result is read from the work folder without following links."""
 

@@ -52,7 +52,8 @@ class Lane:
         """Take the calls that the worker has not started back into the lane."""
         if self.worker is None or not self.fed:
             return
-        back = {call.seq for call in self.worker.recall()}
+        running = None if self.head is None else self.head.call
+        back = {call.seq for call in self.worker.recall(but=running)}
         for attempt in self.waiting:
             if attempt.call is not None and attempt.call.seq in back:
                 attempt.call = None

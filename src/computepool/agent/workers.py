@@ -56,6 +56,7 @@ _IN_THE_WAY = (FileExistsError, FileNotFoundError, NotADirectoryError, Permissio
 #: How long a worker may take to end after its channel was closed, before that was a function's doing. A busy machine
 #: takes seconds to end one, and who is called a cheat for that is told so in place of how the job ended.
 _SILENT_S = 10.0
+_NOT_TAKEN = Exit(status=Status.CANCELLED, code=-1, usage=Usage())
 _VANISHED = Exit(status=Status.SANDBOX_ERROR, code=-1, usage=Usage(), detail="the worker did not die")
 
 
@@ -199,8 +200,11 @@ class Worker:
         if self.willing:
             self.kill(Status.DISK_LIMIT)
 
-    def recall(self) -> list[Call]:
-        """Take back the calls that are not started. What this end reads, the worker cannot read any more."""
+    def recall(self, *, but: Call | None) -> list[Call]:
+        """Take back the calls that are not started. What this end reads, the worker cannot read any more.
+
+        `but`: the one that somebody waits for goes to the worker again, should it not have read even that.
+        """
         if self.ended is not None:
             return []  # those were told that they are lost
         calls = [self._calls.pop() for _ in range(min(self._take_back(), len(self._calls)))]
@@ -210,6 +214,10 @@ class Worker:
             if len(call.message) > FRAME_MAX:
                 with contextlib.suppress(OSError):  # The function may have put anything in its place.
                     (self.workdir / CALL_FILE.format(call.seq)).unlink()
+        if but in calls:
+            calls.remove(but)
+            if not self.send(but):
+                but.future.set_result(Lost(_NOT_TAKEN, started=False))
         return calls[::-1]
 
     def _take_back(self) -> int:
