@@ -22,8 +22,8 @@ _log = logging.getLogger(__name__)
 SOCKET = "agent.sock"
 COMMANDS = ("status", "pause", "resume", "drain", "rekey")
 _LINE_MAX = 1024 * 1024
-#: A new key waits for the disk and for the hub.
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 5.0
+_REKEY_S = 30.0  #: a new key waits for the disk and for the hub
 
 Handler = Callable[[str], dict[str, Any] | Awaitable[dict[str, Any]]]
 
@@ -50,7 +50,7 @@ class ControlServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
+            async with asyncio.timeout(_REKEY_S):
                 line = await reader.readline()
                 writer.write(json.dumps(await self._answer(line)).encode() + b"\n")
                 await writer.drain()
@@ -74,7 +74,7 @@ class ControlServer:
 def call(data_dir: Path, command: str) -> dict[str, Any]:
     """Ask the agent that runs on `data_dir`. Raises Unavailable where none does."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(_TIMEOUT_S)
+    connection.settimeout(_REKEY_S if command == "rekey" else _TIMEOUT_S)
     with connection:
         try:
             with short_path(data_dir, SOCKET) as path:

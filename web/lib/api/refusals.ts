@@ -7,6 +7,7 @@ export function keepRefusals(cache: QueryCache): void {
     if (event.type !== "updated") return;
     const { action, query } = event;
     if (action.type === "error") refused.set(query, query.state.error);
+    if (action.type === "success") refused.delete(query);
     const error = refused.get(query);
     if (action.type === "fetch" && query.state.status === "pending" && error) query.setState({ status: "error", error });
   });

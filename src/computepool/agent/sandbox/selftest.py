@@ -41,6 +41,7 @@ BACKENDS: tuple[Backend, ...] = (ProcessSandbox, BubblewrapSandbox, ContainerSan
 
 _LIMITS = Limits(memory_mb=64, pids=16, cpus=0, wall_s=10, disk_mb=64, tmp_mb=8)
 _WAIT_S = 15.0
+_DYING_S = 5.0
 _UNTRIED = "could not be tried"
 _FIX = (
     "this is a fault of the sandbox on this machine; please report it with the output of `pool node doctor`"
@@ -141,7 +142,7 @@ def _look_at_walls(sandbox: Sandbox, scratch: Path, cleanup: contextlib.ExitStac
     try:
         job = _Job(sandbox, {"stay": []}, scratch=scratch, cleanup=cleanup, stdin=reader)
         look = walls.breaches if sandbox.level is Level.GVISOR else walls.container_breaches
-        found = look(job.pid) if job.has_spoken() else "the job did not begin"
+        found = look(job.pid) if job.has_spoken() else f"{_UNTRIED}: it did not begin"
     finally:
         os.close(reader)
         os.close(writer)
@@ -271,7 +272,7 @@ class _Canaries:
             found["writes"] = ", ".join(written)
         if not self._sleeper.is_running():
             found["processes"] = "killed a process of the host"
-        if _runs(self.marker):
+        if _outlives(self.marker):
             found["daemon"] = "a process outlived its job"
         return found
 
@@ -291,6 +292,16 @@ def _listeners(abstract: str) -> Iterator[socket.socket]:
         listener.listen()
         listener.setblocking(False)
         yield listener
+
+
+def _outlives(marker: str) -> bool:
+    """Whether a process stays. What was killed may need a moment on a busy machine."""
+    deadline = time.monotonic() + _DYING_S
+    while _runs(marker):
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def _runs(marker: str) -> bool:

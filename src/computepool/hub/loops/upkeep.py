@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any
@@ -26,13 +27,13 @@ from computepool.hub.services import hardware as hardware_service
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.hub.services.identity import Authenticator
+from computepool.hub.settings import Settings
 
 _PRUNE_S = 600.0
 
 
 def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> list[Coroutine[Any, Any, None]]:
     settings = hub.settings
-    renew_s = min(settings.interval_min_s, settings.lease_min_s / 4)
 
     async def renew() -> None:
         await leases.renew(hub)
@@ -74,7 +75,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
         repeat(settings.retier_round_s, "hardware", measure),
         repeat(settings.payout_round_s, "payouts", pay_out),
         repeat(settings.sweep_s, "sweep", Sweep(hub, dispatcher)),
-        repeat(renew_s, "renew", renew),
+        repeat(renew_s(settings), "renew", renew),
         repeat(settings.lease_min_s / 2, "note_seen", note_seen),
         repeat(leases.HUB_BEAT_MS / 1000, "beat", beat),
         repeat(settings.usage_round_s, "usage", partial(usage.save, hub)),
@@ -82,20 +83,25 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
     ]
 
 
+def renew_s(settings: Settings) -> float:
+    return min(settings.interval_min_s, settings.lease_min_s / 4)
+
+
 class Sweep:
-    """Takes back what silent nodes held. While the store is away no hub can renew a lease: then each gets a round for it."""
+    """Takes back what silent nodes held. While the store is away nobody can renew a lease: then all get time for it."""
 
     def __init__(self, hub: Hub, dispatcher: Dispatcher) -> None:
         self._hub, self._dispatcher = hub, dispatcher
-        self._failed = False
+        self._rest = 0  #: rounds without a failure that are still wanted
+        self._rest_after = math.ceil(2 * renew_s(hub.settings) / hub.settings.sweep_s)
 
     async def __call__(self) -> None:
-        failed, self._failed = self._failed, True
-        if failed:
+        rest, self._rest = self._rest, self._rest_after
+        if rest > 0:
             await leases.beat(self._hub)
         else:
             await self._round()
-        self._failed = False
+        self._rest = max(0, rest - 1)
 
     async def _round(self) -> None:
         await upkeep.drop_silent(self._hub)
