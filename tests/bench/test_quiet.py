@@ -30,8 +30,8 @@ def test_our_own_work_does_not_count_as_others() -> None:
     """Whatever else runs here, a busy loop of ours adds to the machine's time and not to the others'."""
     machine, cpu, began = machine_cpu_s(), time.process_time(), time.monotonic()
     watch = Watch()
-    while time.process_time() - cpu < 0.3:
+    while time.process_time() - cpu < 0.6:
         pass
     others_s = watch.others_cores() * (time.monotonic() - began)
-    assert others_s <= machine_cpu_s() - machine - 0.2
+    assert others_s <= machine_cpu_s() - machine - 0.3
     assert os.getpid() in descendants(os.getpid())

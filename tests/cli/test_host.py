@@ -70,7 +70,7 @@ class Mesh:
         process = self.running.pop(name)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0, (self.folder / f"{name}.err").read_text()
+        assert process.wait(60) == 0, (self.folder / f"{name}.err").read_text()
         return children
 
     def connect(self) -> Pool:
@@ -152,7 +152,7 @@ def test_three_hosts_one_stranger_and_a_clean_end(mesh: Mesh) -> None:
         pool.jobs.cancel(job)
     for name in ("linux-a", "gpu-a", "laptop"):
         children += mesh.stop(name)
-    until(lambda: not any(child.is_running() for child in children), 10, "the end of all processes")
+    until(lambda: not any(child.is_running() for child in children), 30, "the end of all processes")
 
 
 def _places_by_tags_and_urls(pool: Pool) -> None:

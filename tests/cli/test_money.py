@@ -63,7 +63,10 @@ class Town:
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     config = str(tmp_path_factory.mktemp("config") / "config.json")
-    with pytest.MonkeyPatch.context() as patch, RealPool(signup_grant=GRANT, tick_s=10_000) as real:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        RealPool(signup_grant=GRANT, tick_s=10_000, lease_min_s=3) as real,
+    ):
         patch.setenv("COMPUTEPOOL_CONFIG", config)
         real.start_hub()
         with real.client() as admin:

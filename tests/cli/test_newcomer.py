@@ -50,7 +50,7 @@ def test_while_the_hub_is_away_nobody_waits_longer_than_asked(
     file.write_text("1")
     begun = time.monotonic()
     done = run(*arguments, *([file] if "put" in arguments else []))
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 10
     assert (done.code, "Cannot reach the hub" in done.err) == (3, True)
 
 

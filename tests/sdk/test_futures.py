@@ -27,7 +27,7 @@ from computepool.sdk import (
 from computepool.sdk.session import Session
 from tests.sdk.fake_hub import FakeHub, Refusal
 
-SOON_S = 10
+SOON_S = 30
 
 
 def double(number: int) -> int:

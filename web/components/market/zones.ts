@@ -34,7 +34,7 @@ export function useZone(zones: ZoneMarket[]): [ZoneMarket | undefined, (zone: Zo
   const shown = useRef<{ asked: string; zone: Zone } | null>(null);
   const before = shown.current?.asked === asked ? shown.current.zone : null;
   const zone = among.find((one) => before && isSame(one, before)) ?? busiest(among);
-  shown.current = zone ? { asked, zone } : null;
+  if (!before) shown.current = zone ? { asked, zone } : null; // also while an answer leaves it out
   return [zone, (chosen) => setParams({ tier: chosen.tier, region: chosen.region || NO_REGION })];
 }
 
