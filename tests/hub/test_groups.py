@@ -8,6 +8,8 @@ import base64
 import httpx2
 import pytest
 
+from computepool.hub.services import groups
+from computepool.hub.services.context import Hub
 from computepool.hub.store import jobs as job_rows
 from computepool.protocol import bundles
 from computepool.testing.hub import HubDouble
@@ -36,6 +38,25 @@ async def test_results_come_in_finishing_order_through_one_parked_poll(any_hub: 
     assert (empty["results"], empty["open"], empty["cursor"]) == ([], 1, rest["cursor"])
     view = (await any_hub.admin.get(f"/groups/{group}")).json()
     assert view["counts"] == {"succeeded": 2, "leased": 1}
+
+
+async def test_what_ends_between_two_looks_is_not_missed(
+    any_hub: HubDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing new and nothing open is how a client knows that it has everything."""
+    node = await any_hub.node()
+    group = await make_group(any_hub.admin)
+    [job_id] = await submit(any_hub.admin, group_id=group)
+    [grant] = await node.take()
+    count = groups._unfinished
+
+    async def ends_first(hub: Hub, group_id: str) -> int:
+        await node.report(grant.attempt_id)
+        return await count(hub, group_id)
+
+    monkeypatch.setattr(groups, "_unfinished", ends_first)
+    page = (await any_hub.admin.get(f"/groups/{group}/results")).json()
+    assert [found["job_id"] for found in page["results"]] == [job_id] or page["open"]
 
 
 async def test_a_page_of_large_results_ends_early_and_the_cursor_brings_the_rest(hub: HubDouble) -> None:

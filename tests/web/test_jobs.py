@@ -217,7 +217,7 @@ def test_filters_survive_a_reload_and_states_are_live(
     page.get_by_role("button", name="cancelled", exact=True).click()
     page.get_by_label("Name, key or id of a job").fill("filtered, ")
     page.get_by_label("Kind").select_option("script")
-    page.get_by_label("Submitted").select_option("24h")
+    page.get_by_label("Submitted", exact=True).select_option("24h")
     page.wait_for_url(re.compile(r"q=filtered.*since=24h|since=24h.*q=filtered"))
     table = page.get_by_role("table", name="Jobs")
     expect(table.get_by_role("link", name="filtered, waiting")).to_be_visible()
@@ -226,7 +226,7 @@ def test_filters_survive_a_reload_and_states_are_live(
     expect(table.get_by_role("link", name="filtered, waiting")).to_be_visible()
     expect(page.get_by_role("button", name="queued", exact=True)).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_label("Name, key or id of a job")).to_have_value("filtered,")
-    expect(page.get_by_label("Submitted")).to_have_value("24h")
+    expect(page.get_by_label("Submitted", exact=True)).to_have_value("24h")
     # Why it waits, in the list already; and what becomes of it, without a reload.
     row = table.get_by_role("row", name="filtered, waiting")
     expect(row).to_contain_text("No node could ever run this")

@@ -45,7 +45,7 @@ def test_quick_choices_are_all_kept(web: Web, submitter_page: Page) -> None:
     }""")
     for name in ("queued", "failed"):
         expect(states.get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")
-    choice = page.get_by_label("Submitted")
+    choice = page.get_by_label("Submitted", exact=True)
     shown = choice.evaluate("""choice => {
       choice.value = '24h';
       choice.dispatchEvent(new Event('change', {bubbles: true}));
