@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from typing import Any
 
 import httpx2
 import pytest
@@ -57,6 +58,23 @@ async def test_what_ends_between_two_looks_is_not_missed(
     monkeypatch.setattr(groups, "_unfinished", ends_first)
     page = (await any_hub.admin.get(f"/groups/{group}/results")).json()
     assert [found["job_id"] for found in page["results"]] == [job_id] or page["open"]
+
+
+async def test_what_is_submitted_while_a_group_is_cancelled_is_cancelled_too(
+    any_hub: HubDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = await make_group(any_hub.admin)
+    await submit(any_hub.admin, group_id=group)
+    write = any_hub.hub.store.write
+
+    async def write_after_another(unit: Any) -> Any:
+        monkeypatch.undo()
+        await submit(any_hub.admin, group_id=group)
+        return await write(unit)
+
+    monkeypatch.setattr(any_hub.hub.store, "write", write_after_another)
+    answer = await any_hub.admin.post(f"/groups/{group}/cancel")
+    assert answer.json()["counts"] == {"cancelled": 2}
 
 
 async def test_a_page_of_large_results_ends_early_and_the_cursor_brings_the_rest(hub: HubDouble) -> None:

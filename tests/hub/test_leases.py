@@ -14,6 +14,9 @@ from computepool.core.resources import NodeState
 from computepool.hub.loops.upkeep import Sweep
 from computepool.hub.services import leases, nodes, upkeep
 from computepool.hub.services.context import Hub
+from computepool.hub.store import accounts
+from computepool.hub.store import nodes as node_rows
+from computepool.hub.store.session import Tx
 from computepool.hub.store.tables import attempts
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -63,6 +66,40 @@ async def test_a_silent_node_goes_offline_and_its_job_runs_elsewhere(
         assert await silent.report(grant.attempt_id, result="1") == "accepted_late"
         assert await other.report(again.attempt_id, result="2") == "superseded"
         assert (await hub.admin.get(f"/jobs/{job_id}/result")).json()["result"] == "1"
+
+
+async def test_a_node_that_speaks_while_the_hub_notes_its_silence_stays(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_hub(tmp_path, clock=clock) as hub:
+        node = await hub.node()
+        clock.advance(2 * LEASE_MS)
+        node.sign_in()
+        write = hub.hub.store.write
+
+        async def write_slowly(unit: Any) -> Any:
+            monkeypatch.undo()
+            await node.poll(wait_ms=0)
+            return await write(unit)
+
+        monkeypatch.setattr(hub.hub.store, "write", write_slowly)
+        await upkeep.drop_silent(hub.hub)
+        assert hub.hub.registry.get(node.node_id) is not None
+
+
+async def test_a_node_is_revoked_whatever_becomes_of_its_state_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_hub(tmp_path) as hub:
+        node = await hub.node()
+
+        def pause(tx: Tx, **_: object) -> None:
+            """As another hub may, between our look at the node and our word about it."""
+            node_rows.set_state(tx, node_id=node.node_id, before="active", after="paused")
+
+        monkeypatch.setattr(accounts, "end_join_codes", pause)
+        answer = await hub.admin.post(f"/nodes/{node.node_id}/revoke")
+        assert (answer.status_code, answer.json()["state"]) == (200, "revoked")
 
 
 async def test_heartbeats_keep_a_lease_alive_as_long_as_they_come(tmp_path: Path, clock: FakeClock) -> None:

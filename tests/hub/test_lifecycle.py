@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
-from computepool.testing.hub import HubDouble
+from computepool.core.errors import Unavailable
+from computepool.hub.loops import dispatch as dispatch_loop
+from computepool.hub.services import checkpoints, nodes
+from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import job, state, submit
 
 
@@ -206,6 +211,61 @@ async def test_a_pause_while_a_node_arrives_is_not_missed(
     hub.dispatcher.kick()
     assert (await node.poll(wait_ms=200)).grants == []
     assert await state(hub.admin, job_id) == "queued"
+
+
+async def test_a_pause_after_the_look_at_the_store_is_not_undone_by_it(
+    hub: HubDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await hub.node()
+    read = hub.hub.store.read
+
+    async def read_early(load: Any) -> Any:
+        found = await read(load)
+        monkeypatch.undo()
+        await hub.admin.post(f"/nodes/{node.node_id}/state", json={"state": "paused"})
+        return found
+
+    monkeypatch.setattr(hub.hub.store, "read", read_early)
+    await nodes.reconcile(hub.hub, node.node_id)
+    assert (await node.poll(wait_ms=0)).state == "paused"
+
+
+async def test_a_node_whose_arrival_fails_half_way_keeps_what_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub was restarted, and its store is away just when a node comes back."""
+    async with running_hub(tmp_path) as hub:
+        node = await hub.node()
+        await submit(hub.admin)
+        [grant] = await node.take()
+    async with running_hub(tmp_path) as hub:
+        node.client = hub.client()
+        node.sign_in()
+        node._told = False
+
+        def away(*_: object) -> None:
+            monkeypatch.undo()
+            raise Unavailable("The store is away.")
+
+        monkeypatch.setattr(checkpoints, "adopted", away)
+        with pytest.raises(httpx2.HTTPStatusError, match="503"):
+            await node.poll(wait_ms=0)
+        assert (await node.poll(wait_ms=0)).cancel == []
+        assert await node.report(grant.attempt_id) == "accepted"
+
+
+async def test_a_hub_that_is_always_busy_finds_what_fell_out_of_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch_loop, "_LOAD_ALL_S", 0.1)
+    async with running_hub(tmp_path) as hub:
+        [job_id] = await submit(hub.admin)
+        hub.hub.backlog.remove(job_id)
+        node = await hub.node()
+        async with asyncio.timeout(10):
+            while job_id not in {grant.job_id for grant in (await node.poll(wait_ms=0)).grants}:
+                hub.dispatcher.kick()
+                await asyncio.sleep(0.01)
 
 
 async def until(true: Callable[[], bool]) -> None:

@@ -184,6 +184,18 @@ async def test_a_group_under_way_and_one_that_goes_on_are_told_of(hub: HubDouble
         await submit(hub.admin, items=1, group_id=group)
 
 
+async def test_a_group_in_which_nothing_was_open_is_told_of(hub: HubDouble, receiver: Receiver) -> None:
+    """A named group is used night after night; somebody wants to hear of it from tomorrow on."""
+    group = (await hub.admin.post("/groups", json={"name": "nightly"})).json()["id"]
+    await add(hub, receiver.url)
+    await submit(hub.admin, items=1, group_id=group)
+    node = await hub.node(cores=4)
+    for grant in await node.take(1):
+        await node.report(grant.attempt_id)
+    await deliveries.run(hub.hub)
+    assert [said["data"]["group_id"] for said in receiver.said] == [group]
+
+
 async def test_jobs_are_told_of_only_to_who_asked(hub: HubDouble, receiver: Receiver) -> None:
     await add(hub, receiver.url)
     await add(hub, receiver.url, "job.finished")

@@ -8,11 +8,18 @@ from computepool.hub.loops.runner import guarded, pause_after_failure
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 
+_LOAD_ALL_S = 60.0  #: a hub that always has something to do comes to its safety net, too
+
 
 async def run(hub: Hub, dispatcher: Dispatcher) -> None:
     hub.beats.begin("dispatch", hub.settings.resync_s)
+    loop = asyncio.get_running_loop()
+    loaded_at = loop.time()
     while True:
         await _wait(hub, dispatcher)
+        if loop.time() - loaded_at >= _LOAD_ALL_S:
+            await guarded("dispatch.load_all", dispatcher.load_all)
+            loaded_at = loop.time()
         dispatcher.wanted.clear()
         if not await guarded("dispatch", dispatcher.rounds, beats=hub.beats):
             await pause_after_failure()

@@ -17,6 +17,7 @@ from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.store import groups as group_rows
+from computepool.hub.store import webhooks as webhook_rows
 from computepool.hub.store.groups import FAILED, HAS_JOB, PENDING, SUCCEEDED
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.groups import (
@@ -88,6 +89,7 @@ def _reopen(tx: Tx, row: AnyRow, *, actor: str) -> None:
 
 def join(tx: Tx, group_id: str, *, keys: Sequence[str], account_id: str) -> bool:
     """Jobs with these keys are about to be submitted into the group. True: it is watched."""
+    _watch_if_heard(tx, group_id)
     row = group_rows.join_group(tx, group_id)
     # Not even an admin's jobs go into somebody else's group: its results are for its owner.
     if row is None or row.account_id != account_id:
@@ -103,6 +105,17 @@ def join(tx: Tx, group_id: str, *, keys: Sequence[str], account_id: str) -> bool
     if row.completed_at_ms is not None:
         _reopen(tx, row, actor=account_id)
     return bool(row.watched)
+
+
+def _watch_if_heard(tx: Tx, group_id: str) -> None:
+    """A webhook may be younger than a group in which nothing was open when it was made."""
+    row = group_rows.get_group(tx.connection, group_id)
+    if row is None or row.watched or row.kind not in groups.SHOWN:
+        return
+    if webhook_rows.hears_of_groups(tx.connection, row.account_id):
+        locked = group_rows.lock_group(tx, group_id)
+        assert locked is not None
+        watch(tx, locked)
 
 
 # what clients say

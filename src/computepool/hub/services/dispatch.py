@@ -36,7 +36,6 @@ _SHAPES_COMPARED_MAX = 32
 #: another hub says so, more now and then, and at everything once in a while.
 _OVERLAP_MS = 1_000
 _OVERLAP_SLOW_MS = 30_000
-_FULL_LOAD_EVERY = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,6 @@ class Dispatcher:
         self._runtime_ms: dict[str, float] = {}  #: spec digest → how long its jobs run
         self._lanes: dict[str, Lane] = {}  #: short-job lanes that may be topped up
         self._synced_ms = 0
-        self._loads = 0
         share = hub.settings.explore_share
         seed = int.from_bytes(hub.clock.entropy(8), "big")
         self._explorer = Explorer(Random(seed), share) if share else None
@@ -67,12 +65,12 @@ class Dispatcher:
     # feeding the backlog
 
     async def resync(self) -> None:
+        """Under notifications: what is younger than the last look, and what was committed late."""
+        await self.load(since_ms=self._synced_ms - _OVERLAP_SLOW_MS)
+
+    async def load_all(self) -> None:
         """The safety net under notifications and memory: now and then, whatever happened."""
-        self._loads += 1
-        if self._loads % _FULL_LOAD_EVERY == 0:
-            await self.load(since_ms=0)
-        else:
-            await self.load(since_ms=self._synced_ms - _OVERLAP_SLOW_MS)
+        await self.load(since_ms=0)
 
     async def load(self, *, since_ms: int | None = None) -> None:
         """Read queued jobs back from the store: after a start, or when another hub queued some."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from computepool.core.jobs import TERMINAL, JobState, Reason
 from computepool.hub.clock import new_id
-from computepool.hub.services import access, homes, lifecycle, room, views
+from computepool.hub.services import access, aftermath, homes, lifecycle, room, views
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
@@ -27,14 +27,17 @@ SHOWN = ("group", "map", "slices")
 #: How a key without a job is counted while nothing is known of it.
 EXPECTED = "expected"
 _CANCEL_BATCH = 500
+_CANCEL_ROUNDS = 20
 _OWNERS_MAX = 100_000
 
 
 def view(connection: Connection, row: AnyRow, *, hub: Hub | None = None) -> dict[str, Any]:
     """The fields of a GroupView; with the hub it is known whether its home is there."""
+    # Keys first: one that becomes a job in between is counted twice, never not at all.
+    keys = group_rows.count_keys(connection, row.id) if row.expected else {}
     counts = job_rows.count_group(connection, row.id)
     if row.expected:
-        for state, count in group_rows.count_keys(connection, row.id).items():
+        for state, count in keys.items():
             shown = EXPECTED if state == group_rows.PENDING else state
             counts[shown] = counts.get(shown, 0) + count
     total, succeeded = sum(counts.values()), counts.get(JobState.SUCCEEDED, 0)
@@ -225,9 +228,9 @@ def within(rows: Sequence[AnyRow], bytes_max: int) -> list[AnyRow]:
 
 async def _unfinished(hub: Hub, group_id: str) -> int:
     def load(connection: Connection) -> int:
+        keys = group_rows.count_keys(connection, group_id).get(group_rows.PENDING, 0)  # first, as in `view`
         counts = job_rows.count_group(connection, group_id)
-        waiting = sum(count for state, count in counts.items() if JobState(state) not in TERMINAL)
-        return waiting + group_rows.count_keys(connection, group_id).get(group_rows.PENDING, 0)
+        return keys + sum(count for state, count in counts.items() if JobState(state) not in TERMINAL)
 
     return await hub.store.read(load)
 
@@ -239,18 +242,22 @@ async def cancel(hub: Hub, principal: Principal, group_id: str) -> tuple[GroupVi
     """
     await hub.store.read(lambda connection: owned(connection, principal, group_id))
     effects = Effects()
-    job_ids = await hub.store.read(lambda connection: job_rows.open_in_group(connection, group_id))
-    for start in range(0, len(job_ids), _CANCEL_BATCH):
-        batch = job_ids[start : start + _CANCEL_BATCH]
-        part = await hub.store.write(lambda tx, batch=batch: _cancel_batch(tx, batch, principal))  # type: ignore[misc]
-        effects.finished += part.finished
-        effects.ended += part.ended
+    for _ in range(_CANCEL_ROUNDS):  # somebody may still be submitting into it
+        job_ids = await hub.store.read(lambda connection: job_rows.open_in_group(connection, group_id))
+        if not job_ids:
+            break
+        for start in range(0, len(job_ids), _CANCEL_BATCH):
+            batch = job_ids[start : start + _CANCEL_BATCH]
+            part = await hub.store.write(lambda tx, batch=batch: _cancel_batch(hub, tx, batch, by=principal))  # type: ignore[misc]
+            effects.finished += part.finished
+            effects.requeued += part.requeued
+            effects.ended += part.ended
     while await hub.store.write(lambda tx: _fail_keys(tx, group_id, principal)):
         pass
     return await get(hub, principal, group_id), effects
 
 
-def _cancel_batch(tx: Tx, job_ids: list[str], principal: Principal) -> Effects:
+def _cancel_batch(hub: Hub, tx: Tx, job_ids: list[str], *, by: Principal) -> Effects:
     effects = Effects()
     for row in job_rows.lock_jobs(tx, job_ids).values():
         if JobState(row.state) not in TERMINAL:
@@ -258,11 +265,11 @@ def _cancel_batch(tx: Tx, job_ids: list[str], principal: Principal) -> Effects:
                 tx,
                 row,
                 JobState.CANCELLED,
-                actor=principal.account_id,
+                actor=by.account_id,
                 reason=Reason.CANCELLED_BY_USER,
                 effects=effects,
             )
-    return effects
+    return aftermath.follow(hub, tx, effects)
 
 
 def _fail_keys(tx: Tx, group_id: str, principal: Principal) -> bool:

@@ -128,6 +128,7 @@ async def set_state(hub: Hub, principal: Principal, node_id: str, *, state: Node
     """What the owner wants takes effect here at once and on other hubs by notification."""
 
     def unit(tx: Tx) -> None:
+        node_rows.lock_node(tx, node_id)
         row = _manageable(tx.connection, principal, node_id)
         if row.state == NodeState.REVOKED:
             raise Conflict("This node was revoked; enrol it again.")
@@ -177,7 +178,7 @@ async def revoke(hub: Hub, principal: Principal, node_id: str) -> tuple[NodeView
         effects = leases.end_attempts(hub, tx, held, reason=Reason.NODE_ERROR) if held else Effects()
         # Whoever has that machine may know the code it joined with, which would let it in again.
         account_rows.end_join_codes(tx, account_id=row.account_id)
-        if node_rows.set_state(tx, node_id=node_id, before=row.state, after=NodeState.REVOKED.value):
+        if node_rows.revoke(tx, node_id):
             tx.emit(
                 actor=principal.account_id,
                 action="node.revoked",
@@ -205,13 +206,13 @@ async def reconcile(hub: Hub, node_id: str) -> None:
         known = reputation_rows.load(connection, [node_id])
         return node_rows.get_node(connection, node_id), live, known.get(node_id, NEWCOMER)
 
-    held = set(session.attempts)
+    held, before = set(session.attempts), session.state
     row, live, known = await hub.store.read(load)
     for attempt_id in sorted(held - live):
         hub.registry.cancel(node_id, attempt_id)
     if row is None:
         return
-    if row.state != session.state:
+    if row.state != session.state and session.state is before:  # else somebody was quicker, who knows better
         follow_state(hub, node_id, NodeState(row.state))
     floors.push(hub, [node_id], floors.holding(row))
     permissions.follow(hub, row)

@@ -126,7 +126,7 @@ async def _arrive(
     """First word of a node to this hub (or since its restart): learn its profile and what it should be holding."""
     meshes.check_node(hub, profile)
 
-    def unit(tx: Tx) -> tuple[AnyRow, Any, Effects | None, Truth | None]:
+    def unit(tx: Tx) -> tuple[AnyRow, Any, dict[str, AnyRow], Effects | None, Truth | None]:
         row = node_rows.get_node(tx.connection, node.node_id)
         if row is None:
             raise NotFound("This node is not enrolled here.")
@@ -148,9 +148,10 @@ async def _arrive(
             tx.emit(actor=node.node_id, action="node.online", node_id=node.node_id, account_id=row.account_id)
             tx.touch("events")
         truth = hardware_rows.load(tx.connection, [node.node_id]).get(node.node_id)
-        return row, attempt_rows.live_attempts(tx.connection, node_id=node.node_id), effects, truth
+        live = attempt_rows.live_attempts(tx.connection, node_id=node.node_id)
+        return row, live, checkpoints.adopted(tx.connection, live), effects, truth
 
-    row, live, effects, truth = await hub.store.write(unit)
+    row, live, kept, effects, truth = await hub.store.write(unit)
     specs = await hub.specs.load({attempt.spec_digest for attempt in live})
     known = hub.registry.get(node.node_id)
     if known is not None and known.boot_id != request.boot_id:
@@ -169,7 +170,7 @@ async def _arrive(
     floors.push(hub, [node.node_id], floors.holding(row))
     permissions.follow(hub, row)
     if known is None:
-        kept = await hub.store.read(lambda connection: checkpoints.adopted(connection, live))
+        # Nothing is awaited before: a session that does not know what its node runs would have all of it stopped.
         holding = set(request.holding)
         _adopt(hub, session, live, specs=specs, holding=holding, kept=kept, owner=row.account_id)
     await floors.refresh(hub, node.node_id)
@@ -183,8 +184,9 @@ async def _arrive(
 
 async def _refresh_state(hub: Hub, session: Session) -> None:
     """What the store says now: its owner may have paused it while it arrived."""
+    before = session.state
     row = await hub.store.read(lambda connection: node_rows.get_node(connection, session.node_id))
-    if row is not None:
+    if row is not None and session.state is before:  # else somebody was quicker, who knows better
         session.state = NodeState(row.state)
 
 

@@ -18,6 +18,7 @@ def change_in(tx: Tx, account_id: str, *, roles: Sequence[str], actor: str) -> A
     if before is None:
         raise NotFound("There is no such account.")
     access.check_not_pools(account_id)
+    accounts.lock_admins(tx)  # or two hubs could take the last two at once
     accounts.set_roles(tx, account_id, roles=sorted(set(roles)))
     if Role.ADMIN not in roles and not accounts.count_admins(tx.connection):
         raise Conflict("This is the last administrator; make another one first.", field="roles")

@@ -30,8 +30,10 @@ async def drop_silent(hub: Hub) -> None:
         tx.touch("events")
 
     await hub.store.write(unit)
+    still = {id(session) for session in hub.registry.silent(hub.now_ms())}
     for session in lost:
-        hub.registry.on_node_lost(session.node_id)
+        if id(session) in still:  # the store may have taken its time, and the node spoken since
+            hub.registry.on_node_lost(session.node_id)
 
 
 async def note_key_use(hub: Hub, authenticator: Authenticator) -> None:

@@ -42,6 +42,11 @@ def set_roles(tx: Tx, account_id: str, *, roles: Sequence[str]) -> None:
     tx.connection.execute(update(accounts).where(accounts.c.id == account_id).values(roles=",".join(roles)))
 
 
+def lock_admins(tx: Tx) -> None:
+    wanted = select(accounts.c.id).where(accounts.c.roles.contains("admin")).order_by(accounts.c.id)
+    tx.connection.execute(dialect.for_update(tx.connection.dialect.name, wanted))
+
+
 def count_admins(connection: Connection) -> int:
     return sum(
         "admin" in roles.split(",") for roles in connection.execute(select(accounts.c.roles)).scalars()

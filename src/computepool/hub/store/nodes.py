@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, or_, select, update
 
+from computepool.core.resources import NodeState
 from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import accounts, nodes
@@ -121,6 +122,13 @@ def get_names(connection: Connection, node_ids: Sequence[str]) -> dict[str, str]
 
 def set_state(tx: Tx, *, node_id: str, before: str, after: str) -> bool:
     statement = update(nodes).where(nodes.c.id == node_id, nodes.c.state == before).values(state=after)
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def revoke(tx: Tx, node_id: str) -> bool:
+    """Whatever its state was: somebody may just have changed it. False: it was revoked already."""
+    revoked = NodeState.REVOKED.value
+    statement = update(nodes).where(nodes.c.id == node_id, nodes.c.state != revoked).values(state=revoked)
     return tx.connection.execute(statement).rowcount == 1
 
 
