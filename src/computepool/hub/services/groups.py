@@ -36,10 +36,9 @@ def view(connection: Connection, row: AnyRow, *, hub: Hub | None = None) -> dict
     # Keys first: one that becomes a job in between is counted twice, never not at all.
     keys = group_rows.count_keys(connection, row.id) if row.expected else {}
     counts = job_rows.count_group(connection, row.id)
-    if row.expected:
-        for state, count in keys.items():
-            shown = EXPECTED if state == group_rows.PENDING else state
-            counts[shown] = counts.get(shown, 0) + count
+    for state, count in keys.items():
+        shown = EXPECTED if state == group_rows.PENDING else state
+        counts[shown] = counts.get(shown, 0) + count
     total, succeeded = sum(counts.values()), counts.get(JobState.SUCCEEDED, 0)
     failed = sum(counts.get(state, 0) for state in TERMINAL if state is not JobState.SUCCEEDED)
     pending = total - succeeded - failed
