@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ _CARDS = (
 )
 _ROOMS = ("attic", "lab", "garage", "studio", "rack", "office", "library")
 _BEAT_S = 1.0
+_PYTHON = f"3.{sys.version_info.minor}"  #: of the real node; jobs ask for it
 
 SIMULATION = """import math, sys, time
 for step in range(600):
@@ -92,7 +94,7 @@ class Campus:
         _ok(admin.post("/credits/top-ups", json=top_up))
 
     def submit(self, who: str, name: str, source: str, **more: Any) -> list[str]:
-        needs = more.pop("needs", {"cores": 0.2, "ram_mb": 64})
+        needs = {"python": _PYTHON, **more.pop("needs", {"cores": 0.2, "ram_mb": 64})}
         spec = {"kind": "script", "name": name, "source": source, "needs": needs, "timeout_s": 3600}
         spec["timeout_s"] = more.pop("timeout_s", 3600)
         # So much that it runs whatever the price of the moment.
@@ -170,7 +172,7 @@ class Campus:
         while not ending.is_set():
             for node in made:
                 with contextlib.suppress(httpx2.HTTPError):
-                    await node.poll(wait_ms=0, path="/heartbeat", claim=False)
+                    await node.poll(wait_ms=0)
             await asyncio.sleep(_BEAT_S)
         for node in made:
             await node.client.aclose()
@@ -188,9 +190,9 @@ class Campus:
             code, name=f"{chance.choice(_ROOMS)}-{number:02d}", cores=chance.choice((2, 4, 8, 16, 64)),
             ram_mb=chance.choice((8_192, 16_384, 65_536)), disk_mb=200_000, gpus=cards,
             region=chance.choice(_REGIONS), tags=["nvme"], isolation=chance.choice(("namespace", "gvisor")),
-            python="3.10", version="0.1.0", platform="Linux",  # another than the jobs ask for: they run nothing
+            python="3.9", version="0.1.0", platform="Linux",  # another than the jobs ask for: they run nothing
         )  # fmt: skip
-        await node.poll(wait_ms=0, path="/heartbeat", claim=False)
+        await node.poll(wait_ms=0)
         return node
 
 

@@ -147,14 +147,18 @@ class Pool:
         right = Evidence.CONFIRMED if accepted else Evidence.VERIFIED
         for place in decision.agreeing:
             self._learn(found[place][0], right)
+        refuters = tuple(1 + found[place][0].number for place in decision.agreeing)
         for place in decision.wrong:
-            self._strike(found[place][0])
+            self._strike(found[place][0], job, refuters=refuters)
         return found[decision.agreeing[0]][1]
 
-    def _strike(self, node: Node) -> None:
-        self._learn(node, Evidence.REFUTED)
-        if not self.rule.bans and node.banned:
-            node.known = update(NEWCOMER, Outcome("", Evidence.REFUTED, self.now_ms))
+    def _strike(self, node: Node, job: int, *, refuters: tuple[int, ...]) -> None:
+        """Every job is of a submitter of its own, who has been here for long."""
+        wrong = Outcome("", Evidence.REFUTED, self.now_ms, by=1 + job, old=True, refuters=refuters)
+        node.known = update(node.known, wrong)
+        if not self.rule.bans and (node.banned or node.known.probation_at_ms):
+            node.known = update(NEWCOMER, wrong)
+        self._probe(node, job)
         pending = list(node.unchecked)
         node.unchecked.clear()
         for past in pending:
@@ -164,6 +168,12 @@ class Pool:
         if node.cheat and self.attack.washes:
             self.washed += node.banned
             node.known, node.done = NEWCOMER, 0
+
+    def _probe(self, node: Node, job: int) -> None:
+        """The hub's tests, which a cheat cannot tell from jobs."""
+        while node.known.probation_at_ms:
+            right = self._execute(node, job) == _RIGHT
+            self._learn(node, Evidence.PROBE_RIGHT if right else Evidence.PROBE_WRONG)
 
     def _learn(self, node: Node, evidence: Evidence) -> None:
         node.known = update(node.known, Outcome("", evidence, self.now_ms))

@@ -83,9 +83,11 @@ def test_cancelling_at_one_hub_stops_the_job_at_the_other(two: TwoHubs) -> None:
 def test_what_the_owner_says_at_one_hub_holds_at_the_other(two: TwoHubs) -> None:
     node_id = two.agent.node_id
     two.at_here.nodes.pause(node_id)
-    # The store says so at once; here it must have come to the hub that places jobs.
+    # The store says so at once; here it must have come to the hub that places jobs, as must the node itself.
     wait_until(
-        lambda: not two.at_there.jobs.preview(Needs()).hosts[0].ok, SOON_S, "the other hub heard of it"
+        lambda: [host.ok for host in two.at_there.jobs.preview(Needs()).hosts] == [False],
+        SOON_S,
+        "the other hub heard of it",
     )
     assert two.at_there.nodes.get(node_id).state == "paused"
     [job_id] = two.at_there.jobs.submit(command("/bin/true")).job_ids

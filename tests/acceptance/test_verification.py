@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -25,13 +24,17 @@ def answer(question: int) -> object:
     return "whatever" if "liar" in os.getcwd() else question * 2
 
 
-@pytest.fixture
-def pool(make_pool: MakePool) -> Iterator[RealPool]:
+def lent_by(make_pool: MakePool, *owners: str) -> RealPool:
     pool = make_pool("sqlite", verify="adaptive", signup_grant=10**12)
     pool.start_hub()
-    for owner in OWNERS:
+    for owner in owners:
         pool.start_agent(owner=pool.account(owner, "provider"), name=f"node-of-{owner}", trusted=("*",))
     return pool
+
+
+@pytest.fixture
+def pool(make_pool: MakePool) -> RealPool:
+    return lent_by(make_pool, *OWNERS)
 
 
 def believed(sam: Pool, job_id: str) -> JobDetail:
@@ -53,4 +56,18 @@ def test_a_liar_among_three_owners_is_never_believed(pool: RealPool) -> None:
     # A script is compared by what it prints; all print the same here.
     [job_id] = sam.jobs.submit(command("/bin/sh", "-c", "echo same"), verify="quorum:2").job_ids
     assert believed(sam, job_id).verdict == "confirmed"
+    assert pool.broken_rules() == []
+
+
+def test_results_that_differ_by_nature_do_not_stall_two_owners(make_pool: MakePool) -> None:
+    """Nobody could ever break the tie, so nobody waits for that."""
+    pool = lent_by(make_pool, "olga", "otto")
+    sam = pool.account("sam", "submitter")
+    calls = [sam.submit(lambda: os.urandom(8).hex()) for _ in range(4)]
+    assert all(call.result(timeout=PATIENCE_S) for call in calls)
+    for call in calls:
+        job = believed(sam, call.job_id)
+        assert (job.verdict, "not confirmed" in job.status) == ("alone", True)
+    strikes = [sam.nodes.get(node.id).reputation.strikes for node in sam.nodes.list()]
+    assert strikes == [0, 0]
     assert pool.broken_rules() == []

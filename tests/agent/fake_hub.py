@@ -74,6 +74,9 @@ class FakeHub:
         self.repeats: list[str] = []
         self.log_texts: dict[str, dict[str, str]] = defaultdict(lambda: {"stdout": "", "stderr": ""})
         self.log_requests = 0
+        self.calls: list[tuple[str, Any]] = []  #: what jobs asked for
+        self.calls_answered = asyncio.Event()  #: cleared: they wait
+        self.calls_answered.set()
         self.polls: deque[NextRequest] = deque(maxlen=1000)
         self.beats: list[NextRequest] = []
         self.requests: dict[str, int] = defaultdict(int)
@@ -86,6 +89,7 @@ class FakeHub:
         self.fault: Fault | None = None
         self.revoked = False
         self.reregister = False
+        self.seen_from: str | None = None
         self.time_offset_ms = 0
         self.specs: dict[str, str] = {}
         self._backlog: deque[Grant] = deque()
@@ -235,11 +239,21 @@ class FakeHub:
         if path == "/checkpoint":
             return 200, self._checkpoint(node_id, CheckpointReport.model_validate_json(body))
         if path == "/logs":
-            self.log_requests += 1
-            for chunk in LogsRequest.model_validate_json(body).chunks:
-                self.log_texts[chunk.attempt_id][chunk.stream] += chunk.text
+            self._logs(LogsRequest.model_validate_json(body))
             return 204, b""
-        return 404, _problem(404)
+        return await self._call(path, body)
+
+    def _logs(self, request: LogsRequest) -> None:
+        self.log_requests += 1
+        for chunk in request.chunks:
+            self.log_texts[chunk.attempt_id][chunk.stream] += chunk.text
+
+    async def _call(self, path: str, body: bytes) -> tuple[int, bytes]:
+        if not path.startswith("/attempts/"):
+            return 404, _problem(404)
+        self.calls.append((path, json.loads(body)))
+        await self.calls_answered.wait()
+        return 201, json.dumps({"number": len(self.calls)}).encode()
 
     def _authenticate(self, scope: Any) -> str:
         token = dict(scope["headers"]).get(b"authorization", b"").decode().removeprefix("Bearer ")
@@ -313,6 +327,7 @@ class FakeHub:
             cancel=sorted(self.cancel - self.reports.keys()),
             state=self.state,
             reregister=self.reregister,
+            seen_from=self.seen_from,
         )
 
     def sign(self, node_id: str, grants: list[Grant], /, **changes: Any) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from computepool.agent.config import AgentLimits
-from computepool.agent.egress import SOCKET, Egress, EgressProxy, near_networks
+from computepool.agent.egress import SOCKET, Egress, EgressProxy
 from computepool.agent.egress_requests import Refused, parse_head
 from computepool.agent.sandbox.selftest import BACKENDS
 from computepool.core.isolation import Level
@@ -294,12 +294,37 @@ class TestTheProxy:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         next_door = parse_networks(["8.8.8.0/24"])
-        monkeypatch.setattr("computepool.agent.egress.near_networks", lambda: next_door)
+        monkeypatch.setattr("computepool.agent.nearby.interface_networks", lambda: next_door)
         async with proxied(folder, "site.test:443", names=Names(["8.8.8.8"])) as proxy:
             assert b"8.8.8.8 is in a network of this machine" in await say(proxy, connect("site.test:443"))
 
-    def test_this_machines_own_networks_are_near(self) -> None:
-        assert any(ipaddress.ip_address("127.0.0.1") in network for network in near_networks())
+    @pytest.mark.parametrize(
+        ("seen", "asked"),
+        [
+            ("8.8.4.4", "8.8.4.4"),
+            ("8.8.4.4", "64:ff9b::8.8.4.4"),
+            ("::ffff:8.8.4.4", "8.8.4.4"),
+            # Another network of the same household, where its router has an address.
+            ("2a00:1450:4001:8101::7", "2a00:1450:4001:8100::1"),
+        ],
+    )
+    async def test_the_owners_router_is_not_reached_by_its_public_address(
+        self, folder: Path, seen: str, asked: str
+    ) -> None:
+        egress = Egress(folder, limits=AgentLimits(), resolve=Names([asked]))
+        egress.near.note_public_address("nonsense")
+        for target in ("router.test", f"[{asked}]" if ":" in asked else asked):
+            host = target.strip("[]")
+            assert await egress.addresses(host, 443)
+            egress.near.note_public_address(seen)
+            with pytest.raises(Refused, match="in a network of this machine"):
+                await egress.addresses(host, 443)
+            egress.near._public.clear()
+
+    async def test_the_hub_says_which_address_that_is(self, hub: FakeHub, start_node: StartNode) -> None:
+        hub.seen_from = "8.8.4.4"
+        node = await start_node()
+        assert ipaddress.ip_network("8.8.4.4/32") in node.agent._egress.near.networks()
 
 
 async def say_or_nothing(proxy: EgressProxy, request: str) -> bytes:

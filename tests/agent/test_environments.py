@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import os
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from computepool.agent.builder import Builder
+from computepool.agent.config import AgentLimits
+from computepool.agent.egress import Egress
 from computepool.agent.endings import BadJob, StagingFailed
-from computepool.agent.environments import Environments
+from computepool.agent.environments import Environments, find_uv
+from computepool.agent.folders import WorkFolders
+from computepool.agent.levels import make as make_sandbox
+from computepool.agent.package_index import PackageIndex
+from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.sandbox.volumes import Volumes
+from computepool.agent.surroundings import Surroundings
+from computepool.agent.sweeper import Sweeper
+from computepool.core.isolation import Level
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, script, until
 
@@ -54,8 +66,34 @@ async def test_what_cannot_be_installed(hub: FakeHub, start_node: StartNode) -> 
         assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.BAD_JOB), report
 
 
-async def test_the_same_packages_are_installed_once(data_dir: Path) -> None:
-    environments = Environments(data_dir / "environments", uv=None, limits=QUICK)
+MakeEnvironments = Callable[..., Environments]
+
+
+@pytest.fixture
+def make(ground: Path, data_dir: Path, runtime: Runtime) -> Iterator[MakeEnvironments]:
+    """Environments whose installations run as plain processes with limits."""
+    sandbox = make_sandbox(Level.PROCESS, SandboxConfig(cache_dir=ground / "cache", runtime=runtime))
+    sweeper = Sweeper()
+    work = data_dir / "work"
+    work.mkdir(mode=0o711)
+    folders = WorkFolders(work, sweeper, Volumes(ground / "cache"))
+    surroundings = Surroundings(sandbox, runtime, ())
+
+    def environments(uv: str | None = None, limits: AgentLimits = QUICK) -> Environments:
+        builder = Builder(surroundings, folders, Egress(work, limits=limits))
+        index = PackageIndex(find_uv())
+        if uv is not None:  # Nobody is asked.
+            index = PackageIndex(uv, url="http://127.0.0.1:9/simple", hosts=("127.0.0.1:9",))
+        return Environments(data_dir / "environments", builder, index, uv=uv, limits=limits)
+
+    yield environments
+    sandbox.close()
+    folders.close()
+    sweeper.close()
+
+
+async def test_the_same_packages_are_installed_once(make: MakeEnvironments) -> None:
+    environments = make()
     wanted = ("six==1.17.0",)
     paths = await asyncio.gather(*(environments.acquire(wanted) for _ in range(5)))
     assert len(set(paths)) == 1
@@ -65,9 +103,9 @@ async def test_the_same_packages_are_installed_once(data_dir: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir() if entry.name.startswith(".building")] == []
 
 
-async def test_the_oldest_unused_environment_goes(data_dir: Path) -> None:
+async def test_the_oldest_unused_environment_goes(make: MakeEnvironments) -> None:
     limits = dataclasses.replace(QUICK, environments_max=1)
-    environments = Environments(data_dir / "environments", uv=None, limits=limits)
+    environments = make(limits=limits)
     first = await environments.acquire(("six==1.17.0",))
     second = await environments.acquire(("six==1.16.0",))
     assert first is not None
@@ -80,21 +118,22 @@ async def test_the_oldest_unused_environment_goes(data_dir: Path) -> None:
     assert second.is_dir()
 
 
-async def test_a_node_without_uv(data_dir: Path) -> None:
-    environments = Environments(data_dir / "environments", uv="/nonexistent/uv", limits=QUICK)
+async def test_a_node_without_uv(make: MakeEnvironments) -> None:
+    environments = make("/nonexistent/uv")
     with pytest.raises((StagingFailed, BadJob, OSError)):
         await environments.acquire(("six",))
     assert await environments.acquire(()) is None
 
 
-#: In the place of uv: "installs" a folder of one file for each requirement, with an equally large download.
+#: In the place of uv: "installs" a folder of one file for each requirement.
 UV = """#!/bin/sh
 while [ "$1" != --target ]; do shift; done
-wanted=$(cat)
-mkdir -p "$UV_CACHE_DIR" "$2"
-head -c 100000 /dev/zero > "$UV_CACHE_DIR/$$"
-for number in 1 2 3 4 5 6 7 8; do echo "$wanted" > "$2/$number"; done
-case "$wanted" in fails*) exit 1;; esac
+target=$2
+while [ "$1" != -r ]; do shift; done
+wanted=$(cat "$2")
+mkdir -p "$target"
+for number in 1 2 3 4 5 6 7 8; do echo "$wanted" > "$target/$number"; done
+case "$wanted" in fails*) exit 1;; large*) head -c 1000000 /dev/zero > "$target/large";; esac
 """
 
 
@@ -106,9 +145,11 @@ def uv(tmp_path: Path) -> str:
     return str(program)
 
 
-async def test_nobody_gets_an_environment_that_is_being_removed(data_dir: Path, uv: str) -> None:
+async def test_nobody_gets_an_environment_that_is_being_removed(
+    make: MakeEnvironments, data_dir: Path, uv: str
+) -> None:
     limits = dataclasses.replace(QUICK, environments_max=1)
-    environments = Environments(data_dir / "environments", uv=uv, limits=limits)
+    environments = make(uv, limits)
 
     async def use(number: int) -> None:
         for turn in range(4):
@@ -130,11 +171,11 @@ async def test_nobody_gets_an_environment_that_is_being_removed(data_dir: Path, 
 
 
 async def test_it_is_out_of_reach_before_any_of_it_is_removed(
-    data_dir: Path, uv: str, monkeypatch: pytest.MonkeyPatch
+    make: MakeEnvironments, uv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another job wants the environment at the very moment when its files go."""
     limits = dataclasses.replace(QUICK, environments_max=1)
-    environments = Environments(data_dir / "environments", uv=uv, limits=limits)
+    environments = make(uv, limits)
     first = await environments.acquire(("first",))
     environments.release(first)
     os.utime(first or "", (1, 1))
@@ -157,25 +198,33 @@ async def test_it_is_out_of_reach_before_any_of_it_is_removed(
     assert len(list(first.iterdir())) == 8
 
 
-async def test_downloads_are_bounded_also_where_the_installation_fails(data_dir: Path, uv: str) -> None:
-    limits = dataclasses.replace(QUICK, environment_downloads_bytes=250_000)
-    folder = data_dir / "environments"
-    environments = Environments(folder, uv=uv, limits=limits)
-    for number in range(9):
-        name = ("fails", "works")[number % 2]
-        with contextlib.suppress(StagingFailed):
-            environments.release(await environments.acquire((f"{name}{number}",)))
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        assert size <= 250_000 + 100_000 + 1_000
-    await asyncio.gather(*(environments.acquire((f"more{number}",)) for number in range(6)))
-    assert len([path for path in folder.iterdir() if path.name.startswith(".uv")]) <= 2
-
-
-async def test_what_a_killed_agent_left_goes(data_dir: Path, uv: str) -> None:
+async def test_what_a_killed_agent_left_goes(make: MakeEnvironments, data_dir: Path, uv: str) -> None:
     folder = data_dir / "environments"
     for name in (".building-1", ".gone-1", ".uv-1"):
         (folder / name / "deep").mkdir(parents=True)
-    environments = Environments(folder, uv=uv, limits=QUICK)
+    environments = make(uv)
     path = await environments.acquire(("package",))
     assert path is not None
-    assert {found.name for found in folder.iterdir()} == {path.name, ".uv"}
+    assert {found.name for found in folder.iterdir()} == {path.name}
+
+
+async def test_all_environments_together_are_bounded(make: MakeEnvironments, data_dir: Path, uv: str) -> None:
+    limits = dataclasses.replace(QUICK, environments_bytes_max=2_500_000)
+    folder = data_dir / "environments"
+    for turn in range(2):  # The second agent finds those of the first, and measures them.
+        environments = make(uv, limits)
+        for number in range(5):
+            path = await environments.acquire((f"large{turn}{number}",))
+            assert path is not None
+            assert (path / "large").stat().st_size == 1_000_000
+            environments.release(path)
+            assert len(list(folder.iterdir())) <= 3
+    assert len(list(folder.iterdir())) == 2
+
+
+async def test_nothing_is_left_of_what_failed(make: MakeEnvironments, data_dir: Path, uv: str) -> None:
+    environments = make(uv)
+    with pytest.raises(StagingFailed):
+        await environments.acquire(("fails",))
+    assert not list((data_dir / "environments").iterdir())
+    await until(lambda: not list((data_dir / "work").iterdir()))

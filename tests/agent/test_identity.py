@@ -77,12 +77,12 @@ def test_without_code_or_identity(tmp_path: Path) -> None:
 
 def test_two_agents_on_one_folder(tmp_path: Path) -> None:
     with (
-        main._only_agent(tmp_path),
+        main.only_agent(tmp_path),
         pytest.raises(Conflict, match="Another agent"),
-        main._only_agent(tmp_path),
+        main.only_agent(tmp_path),
     ):
         pass
-    with main._only_agent(tmp_path):
+    with main.only_agent(tmp_path):
         pass
 
 

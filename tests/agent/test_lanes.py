@@ -271,6 +271,24 @@ class TestStates:
         await asyncio.to_thread(control.call, node.config.data_dir, "resume")
         await until(lambda: attempt in hub.reports)
 
+    async def test_a_pause_outlives_the_agent(self, hub: FakeHub, start_node: StartNode) -> None:
+        node = await start_node()
+        await asyncio.to_thread(control.call, node.config.data_dir, "pause")
+        await node.finish()
+        again = await start_node()
+        assert again.agent.status()["state"] == "paused"
+        assert not hub.polls[-1].claim
+        await asyncio.to_thread(control.call, again.config.data_dir, "resume")
+        await again.finish()
+        assert (await start_node()).agent.status()["state"] == "ready"
+
+    async def test_a_pause_that_cannot_be_kept_is_refused(self, hub: FakeHub, start_node: StartNode) -> None:
+        node = await start_node()
+        (node.config.data_dir / "paused").mkdir()
+        with pytest.raises(BadRequest, match="cannot be kept"):
+            await asyncio.to_thread(control.call, node.config.data_dir, "pause")
+        assert node.agent.status()["state"] == "ready"
+
     async def test_the_hub_pauses(self, hub: FakeHub, start_node: StartNode) -> None:
         await start_node()
         hub.state = "paused"

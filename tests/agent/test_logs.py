@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import time
 import tracemalloc
@@ -10,7 +11,8 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.logs import LogBuffer
+from computepool.agent.logs import LogBuffer, Printed
+from computepool.protocol.nodes import LogText
 from tests.agent.conftest import QUICK
 
 LINES = st.lists(
@@ -78,9 +80,10 @@ def test_what_was_taken_can_be_put_back() -> None:
     buffer.feed("stderr", b"two\n")
     buffer.untake(buffer.take(10, 1000))
     buffer.feed("stderr", b"three\n")
-    assert [(chunk.stream, chunk.text) for chunk in buffer.take_rest()] == [
-        ("stdout", "one\n"),
-        ("stderr", "two\nthree\n"),
+    assert [(chunk.seq, chunk.stream, chunk.text) for chunk in buffer.take_rest()] == [
+        (0, "stdout", "one\n"),
+        (1, "stderr", "two\n"),
+        (2, "stderr", "three\n"),
     ]
 
 
@@ -135,3 +138,63 @@ def test_a_long_line_of_words_that_might_be_marks() -> None:
     assert time.process_time() - began < 0.5
     buffer.feed("stdout", words + b"\x00 ::checkpoint real\n")
     assert [asked.name for asked in buffer.asked] == ["real"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["stdout", "stderr"]),
+            st.one_of(
+                st.binary(max_size=200),
+                st.sampled_from([b"::progress 0.5\n", b"::pro", b"\x00", "é☃".encode()[:3], b"\xff\xfe"]),
+            ),
+        ),
+        max_size=30,
+    ),
+    st.lists(st.booleans(), min_size=30, max_size=30),
+)
+def test_the_text_that_is_sent_is_the_one_that_is_reported(
+    writes: list[tuple[str, bytes]], lost: list[bool]
+) -> None:
+    """Whatever is written, and however often a request is lost: the hub holds one against the other."""
+    limits = dataclasses.replace(QUICK, log_chunk_max=32, log_pending_chunks_max=4)
+    buffer = LogBuffer("a", limits)
+    arrived: dict[int, LogText] = {}
+    for (stream, data), is_lost in zip(writes, lost, strict=False):
+        buffer.feed(stream, data)
+        chunks = buffer.take(3, 100)
+        for chunk in chunks:
+            assert chunk.seq is not None
+            assert arrived.setdefault(chunk.seq, chunk) == chunk, "sent again, it is the same piece"
+        if is_lost:
+            buffer.untake(chunks)
+    named = buffer.printed()
+    buffer.finish()
+    arrived |= {chunk.seq or 0: chunk for chunk in buffer.take_rest()}
+    assert sorted(arrived) == list(range(len(arrived)))
+    text = "".join(arrived[seq].text for seq in sorted(arrived) if arrived[seq].stream == "stdout")
+    assert named == Printed(hashlib.sha256(text.encode()).hexdigest(), len(text))
+    assert buffer.pending_chars == 0
+
+
+def test_of_a_long_output_all_is_reported_and_a_part_sent() -> None:
+    buffer = LogBuffer("a", dataclasses.replace(QUICK, log_bytes_max=100))
+    data = "é".encode() * 3000
+    for start in range(0, len(data), 7):
+        buffer.feed("stdout", data[start : start + 7])
+    assert buffer.printed() == Printed(hashlib.sha256(data).hexdigest(), 3000)
+    buffer.finish()
+    chunks = buffer.take_rest()
+    assert "".join(chunk.text for chunk in chunks if chunk.stream == "stdout") == "é" * 50
+    assert "truncated" in chunks[-1].text
+
+
+def test_who_changes_streams_all_the_time_makes_no_countless_pieces() -> None:
+    buffer = LogBuffer("a", dataclasses.replace(QUICK, log_pending_chunks_max=10))
+    for _ in range(1000):
+        buffer.feed("stdout", b"o")
+        buffer.feed("stderr", b"e")
+    chunks = buffer.take_rest()
+    assert len(chunks) <= 11
+    for stream, letter in (("stdout", "o"), ("stderr", "e")):
+        assert "".join(chunk.text for chunk in chunks if chunk.stream == stream) == letter * 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from computepool.protocol.jobs import JobSpec, Needs
 from computepool.protocol.nodes import Grant, NextReply
 from computepool.protocol.rules import NO_RULES, NodeRules, rules_digest
 from tests.agent.conftest import StartNode
-from tests.agent.fake_hub import OWNER, STRANGER, FakeHub, Outcome, Reason, command, script, until
+from tests.agent.fake_hub import OWNER, STRANGER, FakeHub, Outcome, Reason, command, function, script, until
 
 pytestmark = pytest.mark.anyio
 
 NO_MINING = NodeRules(deny_labels=["mining"], minutes_max=60, network=False).body()
+SMALL = NodeRules(ram_mb_max=1_000).body()
 MINING = script("print(1)", labels=["mining"])
 
 
@@ -83,6 +85,30 @@ def test_rules_that_cannot_be_read_allow_nothing(tmp_path: Path, body: str) -> N
     assert rules.refusals(Demand(account=STRANGER)) == []
 
 
+async def test_who_says_nothing_of_memory_gets_its_cores_share_within_the_owners_rules(
+    hub: FakeHub, start_node: StartNode
+) -> None:
+    """As much as the hub holds for it, so that jobs on all cores never have more than the node offers."""
+    node = await start_node()
+    assert (node.machine.profile.cores, node.machine.profile.ram_mb) == (2, 4096)
+
+    async def limits_of(*wanted: Needs) -> list[str | None]:
+        found = []
+        for needs in wanted:
+            [attempt] = hub.submit(function(lambda: os.environ["COMPUTEPOOL_RAM_MB"], needs=needs))
+            await until(lambda attempt=attempt: attempt in hub.reports)
+            found.append(hub.reports[attempt].result)
+        return found
+
+    asked = [Needs(), Needs(cores=0.5), Needs(cores=0.1), Needs(ram_mb=100), Needs(ram_mb=2_500)]
+    assert await limits_of(*asked) == ['"2048"', '"1024"', '"512"', '"100"', '"2500"']
+    assert all(needs.requirements().ram_mb == (needs.ram_mb or 512) for needs in asked), (
+        "what a node must have"
+    )
+    hub.tamper = bringing(SMALL)  # they come with the next job, and hold for specs that are known already
+    assert await limits_of(*asked[:3]) == ['"1000"', '"1000"', '"512"']
+
+
 def test_a_manifest_is_what_the_sandbox_is_given() -> None:
     spec = JobSpec(
         kind="command",  # type: ignore[arg-type]
@@ -93,7 +119,7 @@ def test_a_manifest_is_what_the_sandbox_is_given() -> None:
         labels=["ml"],
         timeout_s=5401,
     )
-    prepared = prepare("0" * 64, spec)
+    prepared = prepare("0" * 64, spec, memory_mb=spec.requirements().ram_mb)
     grant = Grant(
         attempt_id="a", attempt_no=1, job_id="job_1", lane="l", spec="0" * 64, account_id=STRANGER, gpus=[3]
     )
@@ -125,7 +151,8 @@ async def test_the_owner_sees_whose_job_runs_and_what_it_may_do(
     assert (shown["submitter"], shown["network"], shown["gpus"], shown["minutes"]) == (STRANGER, (), (), 1)
     lines = [record.message for record in caplog.records if record.message.startswith("running ")]
     assert len(lines) == 1, "one line for all that are alike"
-    assert "of acc_stranger: 1 cores, 256 MB RAM" in lines[0]
+    share = command("true").requirements().ram_on(node.machine.profile.capacity())
+    assert f"of acc_stranger: 1 cores, {share} MB RAM" in lines[0]
     assert lines[0].endswith("no GPU, no network")
     for grant in list(node.agent._executor.attempts):
         hub.stop_attempt(grant)

@@ -14,7 +14,14 @@ from computepool.agent.outbox import Outbox
 from computepool.agent.reporter import Reporter
 from computepool.core.errors import BadRequest, ComputePoolError, Unavailable
 from computepool.core.jobs import Outcome, Reason, Verdict
-from computepool.protocol.nodes import CompleteReply, CompleteRequest, LogText, Report, ReportAnswer
+from computepool.protocol.nodes import (
+    CompleteReply,
+    CompleteRequest,
+    LogsRequest,
+    LogText,
+    Report,
+    ReportAnswer,
+)
 from tests.agent.conftest import QUICK
 from tests.agent.fake_hub import Ed25519PrivateKey, until
 
@@ -39,6 +46,12 @@ class Hub:
         self.errors: list[ComputePoolError] = []
         self.poison: set[str] = set()
         self.silent: set[str] = set()
+        self.logs_seen: list[LogText] = []
+
+    async def logs(self, request: LogsRequest) -> None:
+        if self.errors:
+            raise self.errors.pop()
+        self.logs_seen += request.chunks
 
     async def complete(self, body: bytes) -> CompleteReply:
         request = CompleteRequest.model_validate_json(body)
@@ -112,6 +125,23 @@ async def test_sent_again_until_the_hub_is_back(tmp_path: Path) -> None:
         await desk.reporter.flushed()
         assert len(desk.hub.requests) == 5
         assert {len(request.logs) for request in desk.hub.requests} == {1}
+
+
+async def test_long_output_goes_ahead_of_its_report_whole(tmp_path: Path) -> None:
+    """Also where the hub was away for so long that the log shipper gave up, and where the agent died meanwhile."""
+    texts = [LogText(attempt_id="a", stream="stdout", text="x" * 60_000, seq=seq) for seq in range(40)]
+    first = Desk(tmp_path)
+    first.reporter.add(report("a"), texts)
+    first.reporter.spill()
+    again = Desk(tmp_path)
+    assert again.reporter.load() == ["a"]
+    async with again:
+        again.hub.errors = [Unavailable()] * 3
+        await again.reporter.flushed()
+    assert sorted({text.seq or 0 for text in again.hub.logs_seen}) == list(range(40))
+    assert [request.logs for request in again.hub.requests] == [[]]
+    assert again.answers == {"a": Verdict.ACCEPTED}
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_only_the_unreadable_report_is_given_up(tmp_path: Path) -> None:

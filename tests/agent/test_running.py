@@ -99,6 +99,9 @@ class TestEveryLevel:
         for attempt in attempts:
             report = hub.reports[attempt]
             assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.TIMEOUT), report
+            assert report.error == (
+                'It ran longer than its time limit of 0.5 s. Allow more: --timeout 1s, or timeout="1s" in Python.'
+            )
             assert 400 < report.ran_ms < 5_000 or report.ran_ms == 0
 
     async def test_the_money_ends(self, hub: FakeHub, start_node: StartNode, level: str) -> None:
@@ -113,6 +116,20 @@ class TestEveryLevel:
             assert "0.5 s" in (report.error or "")
         assert hub.reports[quick].outcome is Outcome.SUCCEEDED
 
+    async def test_the_money_ends_between_two_looks_at_the_clock(
+        self, hub: FakeHub, start_node: StartNode, level: str
+    ) -> None:
+        await start_node(level=level, limits=dataclasses.replace(QUICK, tick_s=3600))
+        attempts = [
+            *hub.submit(command("sleep", "0.2"), paid_ms=50),
+            *hub.submit(function(lambda: time.sleep(0.2)), paid_ms=50),
+        ]
+        await until(lambda: len(hub.reports) == 2)
+        for attempt in attempts:
+            report = hub.reports[attempt]
+            assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.BUDGET_SPENT), report
+            assert (report.result, report.exit_code) == (None, None)
+
     async def test_out_of_memory(self, hub: FakeHub, start_node: StartNode, level: str) -> None:
         await start_node(level=level)
         hog = "x = [b'x' * (10_000_000 + n) for n in range(60)]\nimport time\ntime.sleep(30)"
@@ -124,6 +141,9 @@ class TestEveryLevel:
             report = hub.reports[attempt]
             assert report.outcome is Outcome.FAILED
             assert report.reason in (Reason.OUT_OF_MEMORY, Reason.EXIT_NONZERO), report
+            assert (report.error or "").endswith(
+                'limit of 64 MB of memory. Ask for more: --ram 128MB, or ram="128MB" in Python.'
+            ) or "Its limit is 64 MB of memory" in (report.error or "")
         assert hub.reports[attempts[1]].reason is Reason.OUT_OF_MEMORY
 
     async def test_a_program_that_is_not_there(self, hub: FakeHub, start_node: StartNode, level: str) -> None:
@@ -296,10 +316,11 @@ class TestOutput:
         (attempt,) = hub.submit(command("sh", "-c", "yes | head -c 3000000; echo end >&2"))
         await until(lambda: attempt in hub.reports)
         assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
-        text = hub.log_texts[attempt]["stdout"]
-        assert text.endswith("\n[output truncated: limit 100000 bytes]\n")
-        assert text.startswith("y\ny\n")
-        assert len(text) < 100_100
+        assert hub.log_texts[attempt] == {
+            "stdout": "y\n" * 50_000,
+            "stderr": "\n[output truncated: limit 100000 bytes]\n",
+        }
+        assert hub.reports[attempt].printed_chars == 3_000_000
 
     async def test_a_flood_ends_the_attempt(self, hub: FakeHub, start_node: StartNode) -> None:
         limits = dataclasses.replace(QUICK, log_bytes_max=10_000, output_bytes_max=1_000_000)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable
+
 import pytest
+from packaging.requirements import Requirement
 
 from computepool.agent.endings import BadJob
-from computepool.agent.specs import Script, check_requirements
+from computepool.agent.specs import check_requirements, read_script
+from computepool.protocol.jobs import SOURCE_MAX
 
 
 @pytest.mark.parametrize(
@@ -24,16 +30,16 @@ from computepool.agent.specs import Script, check_requirements
     ],
 )
 def test_interpreter_line(first: str, command: list[str]) -> None:
-    assert Script(f"{first}\nrest").interpreter == command
+    assert read_script(f"{first}\nrest")[0] == command
 
 
 def test_dependencies_of_the_block() -> None:
     block = '# /// script\n# requires-python = ">=3.11"\n# dependencies = [\n#   "six>=1",\n# ]\n# ///\n'
     source = f"#!/usr/bin/env python3\n{block}import six"
-    assert Script(source).dependencies == ("six>=1",)
-    assert Script(source.replace("\n", "\r\n")).dependencies == ("six>=1",)
-    assert Script("#!/bin/sh\n" + source.partition("\n")[2]).dependencies == ()
-    assert Script("print('# /// script')").dependencies == ()
+    assert read_script(source)[1] == ("six>=1",)
+    assert read_script(source.replace("\n", "\r\n"))[1] == ("six>=1",)
+    assert read_script("#!/bin/sh\n" + source.partition("\n")[2])[1] == ()
+    assert read_script("print('# /// script')")[1] == ()
 
 
 @pytest.mark.parametrize(
@@ -43,11 +49,16 @@ def test_dependencies_of_the_block() -> None:
         '# /// script\n# dependencies = "six"\n# ///\n',
         "# /// script\n# dependencies = [1]\n# ///\n",
         "# /// script\n# x = 1\n# ///\nx\n# /// script\n# x = 1\n# ///\n",
+        f"# /// script\n# x = {'[' * 900}\n# ///\n",
+        f"# /// script\n# x = {'{a=' * 330}\n# ///\n",
+        f"# /// script\n# x = '{'a' * 40_000}'\n# ///\n",
+        f"# /// script\n# x = {'9' * 900}\n# y = {'[' * 1_000}\n# ///\n",
+        f"#!/bin/{'x' * 2_000}",
     ],
 )
 def test_a_broken_block_is_the_jobs_fault(block: str) -> None:
     with pytest.raises(BadJob):
-        _ = Script(block).dependencies
+        read_script(block)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +69,17 @@ def test_a_broken_block_is_the_jobs_fault(block: str) -> None:
     ],
 )  # fmt: skip
 def test_plain_requirements(text: str) -> None:
-    assert check_requirements((text, f" {text} ")) == (text,)
+    assert check_requirements((text, f" {text} ")) == (str(Requirement(text)),)
+
+
+def test_the_same_set_is_the_same_environment() -> None:
+    assert check_requirements(("b >= 1,<2", "a")) == check_requirements(("a", "b<2, >=1", "a"))
+
+
+def test_a_block_ends_at_the_last_closing_line_of_its_comment() -> None:
+    block = "# /// script\n# dependencies = ['six']\n# ///\n# more words\n#\nimport six"
+    assert read_script(block) == (["python3"], ("six",))
+    assert read_script(block.replace("# ///\n# more", "# more")) == (["python3"], ()), "it is not closed"
 
 
 @pytest.mark.parametrize(
@@ -68,9 +89,62 @@ def test_plain_requirements(text: str) -> None:
         "six @ file:///etc/passwd", "six@http://evil.example/six.whl", "http://evil.example/x.whl",
         "git+https://evil.example/x", "six\n--index-url http://evil.example", "six==${HOME}",
         "six; python_version < '${HOME}'", "six # comment", "six==1 \\\n-r x", "$HOME", "six --hash=sha256:0",
+        "numpy<=>1", "six===whatever", "six\x1b]0;title\x07", "six\u202e", "six\u2066==1", f"six{'=' * 300}", "a" * 201,
+        "six;" + "(" * 190,
     ],
 )  # fmt: skip
 def test_anything_else_is_refused(text: str) -> None:
     """uv runs outside the sandbox, so a requirement must not be able to point it anywhere."""
     with pytest.raises(BadJob):
         check_requirements((text,))
+
+
+def test_there_are_only_so_many() -> None:
+    with pytest.raises(BadJob, match="at most 100"):
+        check_requirements(tuple(f"a{number}" for number in range(101)))
+
+
+#: Each made an earlier parser take seconds, or would make a careless one.
+SLOW = [
+    lambda n: "a" + "[" * n,
+    lambda n: "a" + "a " * n + "!",
+    lambda n: "a" + " " * n + "\x00",
+    lambda n: "a[" + "-," * n + "@",
+    lambda n: "a>" + "(" * n + ")" * n + "@",
+    lambda n: "a;" + "(" * n,
+]
+SLOW_SCRIPTS = [
+    lambda n: "# /// script\n" * n,
+    lambda n: "# /// script\n" + "# x\n" * n,
+    lambda n: ("# /// script\n#\n# //\n" * n) + "x",
+    lambda n: "# /// script" + " " * n,
+    lambda n: "#!/usr/bin/env " + "-S " * n,
+    lambda n: "# /// script\n# a = [" + "[],\n# " * n + "\n# ///",
+    lambda _: "# /// script\n# " + "a." * 16_000 + "a = 1\n# ///",
+    lambda _: "# /// script\n" + "".join(f"# {'a.' * 500}a{n} = 1\n" for n in range(32)) + "# ///",
+    lambda _: "# /// script\n# a = [" + "[],\n# " * 5_000 + "]\n# ///",
+]
+
+
+@pytest.mark.parametrize("make", SLOW)
+def test_no_requirement_takes_long(make: Callable[[int], str]) -> None:
+    assert cpu_s(lambda: refused(lambda: check_requirements((make(300_000),)))) < 0.5
+    assert cpu_s(lambda: refused(lambda: check_requirements((make(60),) * 100))) < 0.5
+
+
+@pytest.mark.parametrize("make", SLOW_SCRIPTS)
+def test_no_script_takes_long(make: Callable[[int], str]) -> None:
+    """As long as a source may be."""
+    assert cpu_s(lambda: refused(lambda: read_script(make(SOURCE_MAX)[:SOURCE_MAX]))) < 1
+
+
+def refused(call: Callable[[], object]) -> None:
+    with contextlib.suppress(BadJob):
+        call()
+
+
+def cpu_s(call: Callable[[], object]) -> float:
+    """Of this process: others may keep the machine busy."""
+    began = time.process_time()
+    call()
+    return time.process_time() - began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from base64 import b64encode
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from computepool.agent.worker import _arguments, _bytes
 from computepool.agent.workers import _parse
 from computepool.protocol.values import encode
-from tests.agent.conftest import StartNode
+from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, until
 
 pytestmark = pytest.mark.anyio
@@ -148,6 +149,17 @@ async def test_a_call_that_its_worker_has_not_read_yet_is_not_lost_with_those_be
     await until(lambda: {first, third} <= hub.reports.keys())
     assert [hub.reports[one].result for one in (first, third)] == ["32", "32"]
     assert hub.reports[second].outcome is Outcome.CANCELLED
+
+
+async def test_a_result_beyond_the_limit_is_not_sent(hub: FakeHub, start_node: StartNode) -> None:
+    await start_node(limits=dataclasses.replace(QUICK, result_bytes_max=400_000))
+    fits, large = hub.submit(function("x".__mul__), [payload(300_000), payload(500_000)])
+    await until(lambda: {fits, large} <= hub.reports.keys())
+    assert hub.reports[fits].result_artifact in hub.artifacts
+    report = hub.reports[large]
+    assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.OUTPUT_LIMIT)
+    assert "outputs/" in (report.error or "")
+    assert len(hub.artifacts) == 1
 
 
 async def test_a_worker_cannot_answer_for_a_file_elsewhere(hub: FakeHub, start_node: StartNode) -> None:

@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from computepool.cli import output
-from computepool.protocol.nodes import CompleteRequest, HardwareReport
+from computepool.core.plaintext import printable
+from computepool.protocol.hardware import HardwareReport
+from computepool.protocol.nodes import CompleteRequest
 from computepool.protocol.tokens import b64
 from computepool.testing.hub import ORIGIN, HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -335,15 +337,15 @@ HARMLESS = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u
     | st.lists(st.sampled_from([*ANSI, *"\x1b[mx\x9b\u061c\u2028\u2029\u200f"])).map("".join)
 )
 def test_nothing_that_commands_a_terminal_is_printed(text: str) -> None:
-    assert HARMLESS.fullmatch(output.printable(text))
-    coloured = re.sub(r"\x1b\[[0-9;]*m|\r", "", output.printable(text, colours=True))
+    assert HARMLESS.fullmatch(printable(text))
+    coloured = re.sub(r"\x1b\[[0-9;]*m|\r", "", printable(text, colours=True))
     assert HARMLESS.fullmatch(coloured)
 
 
 @pytest.mark.parametrize("text", PAYLOADS)
 def test_other_words_are_printed_as_they_are(text: str) -> None:
-    assert output.printable(text) == text
-    assert output.printable(f"\x1b[31m{text}\x1b[0m", colours=True) == f"\x1b[31m{text}\x1b[0m"
+    assert printable(text) == text
+    assert printable(f"\x1b[31m{text}\x1b[0m", colours=True) == f"\x1b[31m{text}\x1b[0m"
 
 
 @pytest.mark.parametrize("text", ANSI)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import typer
 
+from computepool import connect
 from computepool.cli import output, submit
 from computepool.cli.main import app
 from computepool.core.jobs import JobState
@@ -24,10 +25,6 @@ from computepool.testing.processes import free_port
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import BAD_KEY, SIGNIN_CODE, FakeHub, Refusal
 
-#: These run until they are stopped; there is nothing to print as JSON.
-LONG_RUNNING = {"pool up", "pool hub start", "pool node start"}
-#: This is JSON in any case.
-JSON_ALWAYS = {"pool seal export"}
 HEAVY = (
     "httpx2",
     "pydantic",
@@ -45,6 +42,8 @@ def commands(command: Any = None, path: str = "pool") -> Iterator[tuple[str, Any
     if not hasattr(command, "commands"):
         yield path, command
         return
+    if command.invoke_without_command:
+        yield path, command
     for name, inner in command.commands.items():
         yield from commands(inner, f"{path} {name}")
 
@@ -54,7 +53,7 @@ def test_every_command_has_examples_and_json(path: str, command: Any) -> None:
     assert "Examples:" in command.help
     assert f"      {path}" in command.help or f"  {path}" in command.help
     options = {option for parameter in command.params for option in parameter.opts}
-    assert ("--json" in options) is (path not in LONG_RUNNING | JSON_ALWAYS)
+    assert "--json" in options
     assert all(getattr(parameter, "help", "") or parameter.name == "help" for parameter in command.params
                if "--" in "".join(parameter.opts) and not getattr(parameter, "hidden", False))  # fmt: skip
 
@@ -148,7 +147,7 @@ def test_slices_and_groups(hub: FakeHub, run: Run, tmp_path: Path) -> None:
         (["submit", "--input", "nowhere.csv", "--", "true"], "cannot read nowhere.csv"),
         (["submit", "--vrm", "3", "--", "true"], "--vrm"),
         (["jobs", "list", "--state", "lost"], "queued, leased"),
-        (["jobs", "show", "job_none"], "There is no job job_none"),
+        (["jobs", "show", "job_none"], "There is no job 'job_none'"),
         (["artifacts", "get", "xyz"], "is not a digest"),
         (["artifacts", "put", "nowhere.bin"], "cannot read nowhere.bin"),
     ],
@@ -269,6 +268,13 @@ def test_a_reader_that_leaves_is_no_error(hub: FakeHub) -> None:
 
 
 # ------------------------------------------------------------ jobs and artifacts
+def test_the_result_of_several_items_of_a_map_says_which_is_whose(hub: FakeHub, run: Run) -> None:
+    with connect(hub.url, "cp_test") as pool:
+        list(pool.map(hex, range(5), chunksize=3, progress=False))
+    results = [run("jobs", "result", job_id).out for job_id in hub.jobs]
+    assert results == ['0: "0x0"\n1: "0x1"\n2: "0x2"\n', '3: "0x3"\n4: "0x4"\n']
+
+
 def test_jobs_are_listed_shown_awaited_and_cancelled(hub: FakeHub, run: Run) -> None:
     job_id = run("submit", "--", "echo", "one").out.strip()
     assert run("jobs", "list").out.split("\t")[:4] == [job_id, "echo", "command", "succeeded"]

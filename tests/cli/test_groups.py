@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from computepool import Collector, connect
+from computepool.cli.groups import show_summary
+from computepool.protocol import bundles
+from computepool.protocol.groups import GroupItem, GroupSummary, ItemPage, LocationView
 from computepool.sdk.collector import DrainTimeout
 from computepool.sdk.config import Config, save_config
 from computepool.sdk.errors import NotFound
@@ -115,6 +118,22 @@ def test_a_job_with_a_key_of_the_group(pool: Pool, run: Run) -> None:
     for wrong in (["--key", "a"], ["--key", "a", "--group", "g", "--slices", "2"]):
         refused = run("submit", *wrong, "--", "true")
         assert (refused.code, "it names one job of a group" in refused.err) == (2, True)
+
+
+def test_failed_items_of_a_map_are_shown_by_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = bundles.answer([bundles.returned("7")] + [bundles.raised("T\nValueError: bad")] * 30)
+    job = GroupItem(key="100-130", job_id="job_1", state="succeeded", result=answer, bundled=31, carried=31)
+    page, nothing = ItemPage(items=[job]), ItemPage(items=[])
+    found = GroupSummary(
+        id="grp_1", name="map", kind="map", account_id="acc_1", created_at_ms=0, counts={}, total=31,
+        location=LocationView(hub_id="hub", address=""), results=page, failures=page, waiting=nothing,
+    )  # fmt: skip
+    show_summary(found, json=False)
+    shown = capsys.readouterr()
+    rows = [line.split("\t")[:4] for line in shown.out.splitlines() if "\tjob_1\t" in line]
+    bad = [[str(number), "job_1", "failed", "ValueError: bad"] for number in range(101, 121)]
+    assert rows == [*bad, ["100-130", "job_1", "succeeded", ""]]
+    assert shown.err.count("and more") == 1
 
 
 def test_many_submits_at_once_make_one_group(pool: Pool, run: Run) -> None:

@@ -72,11 +72,11 @@ def test_floors_of_a_node_and_of_all(pool: Pool, run: Run) -> None:
     assert row[2:] == ["8.13", "2", "6.50 after the fee, waits for a higher price"]
     [zone] = reply(run("market", "--json"))["zones"]
     assert (zone["capacity"], zone["floors"][0]["floor"]) == (0, 6_500_000)
-    assert "takes any price" in run("market", "floor", "studio-3", "--clear").out
+    assert "No minimum price set" in run("market", "floor", "studio-3", "--clear").out
     assert "The default floor is 5.00" in run("market", "floor", "--default", "5").out
     assert reply(run("market", "floor", "--json"))["floor"] == 5 * CREDIT
-    assert "no default floor" in run("market", "floor", "--clear").out
-    assert "no default floor" in run("market", "floor").out
+    assert "No default minimum price set" in run("market", "floor", "--clear").out
+    assert "No default minimum price set" in run("market", "floor").out
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_the_floor_command_needs(pool: Pool, run: Run) -> None:
         assert done.code == 2
         assert "Say" in done.err
     done = run("market", "floor", "nobody", "5")
-    assert (done.code, "no node called 'nobody'" in done.err) == (2, True)
+    assert (done.code, "no node 'nobody'" in done.err) == (2, True)
 
 
 def test_history(pool: Pool, run: Run) -> None:
@@ -137,11 +137,15 @@ def test_earnings_of_all_nodes_and_of_one(pool: Pool, run: Run) -> None:
     done = run("node", "earnings", "studio-3")
     fields = dict(line.split("\t") for line in done.out.splitlines())
     assert fields["floor"] == "1.00 (your default)"
+    assert "floor\t1.00 (your default)" in run("node", "show", "studio-3").out
     assert fields["paid in 30 days"] == "0.00 for 0 jobs"
     assert "fully busy" in fields["2 × cpu/in, an hour"]
     found = reply(run("node", "earnings", "studio-3", "--json"))
     assert (found["in_money"], found["floor_is_default"]) == (True, True)
     assert isinstance(reply(run("node", "earnings", "--json")), list)
+    pool.market.set_default_floor(None)
+    for command in ("earnings", "show"):
+        assert "floor\tNo minimum price set" in run("node", command, "studio-3").out
 
 
 def test_the_sdk_takes_exact_amounts_only(pool: Pool) -> None:
@@ -153,6 +157,19 @@ def test_the_sdk_takes_exact_amounts_only(pool: Pool) -> None:
     with pytest.raises(NotFound):
         pool.market.set_floor("node_nobody", "1")
     assert pool.market.earnings(node_id).floor == 2 * CREDIT
+
+
+@pytest.mark.parametrize(
+    ("amount", "income", "price"),
+    [
+        (0, "0.00", "0.00"),
+        (3_701, "0.0037", "0.0038"),
+        (1, "0.000001", "0.000001"),
+        (5_609_999, "5.60", "5.61"),
+    ],
+)
+def test_small_amounts_are_not_nothing(amount: int, income: str, price: str) -> None:
+    assert (market_commands._income(amount), market_commands._price(amount)) == (income, price)
 
 
 def test_pictures_of_prices() -> None:
@@ -175,7 +192,7 @@ def test_the_mesh_in_numbers_and_places(pool: Pool, run: Run) -> None:
     assert (fields["nodes online"], fields["cores busy"]) == ("1 of 1", "0 of 2")
     assert reply(run("mesh", "--json"))["nodes_online"] == 1
     [line] = cells(run("mesh", "--nodes"))
-    assert line[:5] == ["studio-3", "admin", "cpu", "India", "active"]
+    assert line[:5] == ["studio-3", "admin", "cpu", "India", "ready"]
     [node] = reply(run("mesh", "--nodes", "--json"))["nodes"]
     assert node["mine"]
     assert "A node came online: cpu, India" in [item.sentence for item in pool.mesh.activity()]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from computepool.cli import output, queues
+from computepool.core.node_status import NodeStatus
 from computepool.protocol.queueing import LeaseView, LoadView, QueueRow, QueueView
 from computepool.sdk import homes
 from computepool.sdk.config import Config, save_config
@@ -28,7 +29,7 @@ def test_the_queue_s_headers_stand_over_their_cells() -> None:
         attempt_id="a", job_id="job_1", state="running", since_ms=0, age_ms=5, lane="cpu", cores=1, load=load
     )
     node = QueueRow(
-        node_id="n", name="studio", online=True, state="active", running=1, leased=0, cores_free=1,
+        node_id="n", name="studio", online=True, state="active", status=NodeStatus.WORKING, running=1, leased=0, cores_free=1,
         cores_total=2, ram_free_mb=10, ram_total_mb=20, jobs=["job_1"], leases=[lease], hidden=2, load=load,
     )  # fmt: skip
     rows = list(queues._leases(QueueView(queued=0, delayed=0, nodes=[node])))
@@ -118,3 +119,17 @@ def test_what_cannot_be_a_code_or_an_event_is_said_at_once(hub: FakeHub, run: Ru
 def test_there_is_nothing_to_export_without_a_key(run: Run) -> None:
     done = run("seal", "export")
     assert (done.code, done.out, "pool seal init" in done.err) == (2, "", True)
+
+
+def test_a_script_says_what_travels_with_it_before_it_is_submitted(
+    run: Run, hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "helper.py").write_text("import numpy\n")
+    script = tmp_path / "script.py"
+    script.write_text("import helper\n")
+    for command in (("submit", script), ("submit", script, "--quote"), ("quote", script)):
+        said = run(*command).err
+        assert "Sends helper.py" in said
+        assert "Installs numpy==" in said
+    assert "Sends" not in run("submit", script, "--no-autodetect").err
+    assert "Installs" not in run("submit", script, "--dep", "numpy").err

@@ -56,7 +56,8 @@ def test_a_job_reaches_its_host_and_owners_have_the_last_word(run: Run, tmp_path
         url = real.hubs[0].url
         save_config(Config(hub=url, key=real.admin_key))
         admin = real.client()
-        ran = run("submit", script, "--net", host, "--wait", "--", host)
+        ran = run("submit", script, "--host", "node", "--net", host, "--wait", "--", host)
+        assert "a node of" not in ran.err, "it is one's own"
         assert (ran.code, BODY.decode() in ran.out) == (0, True), ran
         [job] = admin.jobs.list(limit=1)
         shown = run("jobs", "show", job.id).out
@@ -78,7 +79,10 @@ def test_a_job_reaches_its_host_and_owners_have_the_last_word(run: Run, tmp_path
         assert "network" in run("jobs", "hosts", "--net", host).out
         asked = json.loads(run("quote", script, "--net", host, "--json", "--", host).out)
         assert asked["nodes_network"] == 0
-        waiting = run("submit", script, "--net", host, "--timeout", "10m", "--", host).out.strip()
+        submitted = run("submit", script, "--host", "node", "--net", host, "--timeout", "10m", "--", host)
+        waiting = submitted.out.strip()
+        [known] = admin.nodes.list()
+        assert f"Host node is {known.id}, a node of {known.owner_name}." in submitted.err
         why = run("jobs", "why", waiting).out
         assert "does not take jobs with network" in why
         assert "drop --net" in why

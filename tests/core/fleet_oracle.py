@@ -119,6 +119,11 @@ class PlainNode:
         return found
 
 
+def ram_held(total: Capacity, wanted: Requirements) -> int:
+    share = int(Fraction(min(wanted.cpu_milli, total.cpu_milli), total.cpu_milli) * total.ram_mb)
+    return max(wanted.ram_mb, share) if wanted.ram_by_cores else wanted.ram_mb
+
+
 def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
     """Gate by gate, whether the node passes: now, or with `idle` as if it were online and had nothing to do."""
     wanted, profile, total = shape.requirements, node.profile, node.profile.capacity
@@ -135,7 +140,8 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
     return {
         "available": idle or node.available,
         "cores": free["cores"] >= wanted.cpu_milli,
-        "ram": free["ram"] >= wanted.ram_mb,
+        "ram": free["ram"] >= (wanted.ram_mb if idle else ram_held(total, wanted))
+        or (wanted.ram_by_cores and not idle and free["cores"] < wanted.cpu_milli),
         "disk": free["disk"] >= wanted.disk_mb,
         "gpu": len(node.fitting_cards(wanted, idle=idle, tiers=card_tiers)) >= cards,
         "tier": not wanted.tiers or bool(own_tiers & wanted.tiers),
@@ -144,7 +150,9 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         "excluded_tags": not any(tag in profile.tags for tag in wanted.exclude_tags),
         "properties": all(item in profile.properties for item in wanted.properties),
         "excluded_nodes": not {profile.node_id, profile.name, profile.url} & wanted.exclude_nodes,
-        "node": not wanted.node or wanted.node in (profile.node_id, profile.name, profile.url),
+        "node": not wanted.node
+        or wanted.node == profile.node_id
+        or (profile.owner == shape.account and wanted.node in (profile.name, profile.url)),
         "mesh_version": not wanted.mesh_version or wanted.mesh_version == profile.mesh_version,
         "python": not wanted.python or wanted.python.split(".")[:2] == profile.python.split(".")[:2],
         "isolation": wanted.isolation is None or profile.level >= wanted.isolation,
@@ -183,7 +191,7 @@ def may_start(nodes: Iterable[PlainNode], shape: Shape) -> set[str]:
 def check_reservation(node: PlainNode, wanted: Requirements, reservation: Reservation) -> None:
     """The reservation gives the job what it asked for. The node as it was before."""
     assert reservation.cpu_milli == wanted.cpu_milli
-    assert reservation.ram_mb == wanted.ram_mb
+    assert reservation.ram_mb == ram_held(node.profile.capacity, wanted)
     assert reservation.disk_mb == wanted.disk_mb
     cards = reservation.cards
     assert len(set(cards)) == len(cards) == (wanted.gpus or int(wanted.vram_mb > 0))
@@ -248,6 +256,7 @@ def profiles() -> st.SearchStrategy[NodeProfile]:
 DEMANDS: dict[str, st.SearchStrategy[object]] = {
     "cpu_milli": st.sampled_from([0, 500, 2_000, 8_000]),
     "ram_mb": st.sampled_from([0, 256, 1_000, 4_000]),
+    "ram_by_cores": st.just(True),
     "disk_mb": st.sampled_from([0, 256, 1_000]),
     "gpus": st.sampled_from([1, 2]),
     "vram_mb": st.sampled_from([6_000, 16_000]),
@@ -282,6 +291,7 @@ light_requirements = st.builds(
     Requirements,
     cpu_milli=st.sampled_from([500, 1_000]),
     ram_mb=st.sampled_from([0, 256]),
+    ram_by_cores=st.booleans(),
     disk_mb=st.just(0),
     gpus=st.sampled_from([0, 0, 1]),
     vram_mb=st.sampled_from([0, 0, 6_000]),
@@ -425,6 +435,7 @@ class Dice:
         demands: dict[str, object] = {
             "cpu_milli": self.one(0, 500, 2_000, 4_000),
             "ram_mb": self.one(0, 256, 1_000, 4_000),
+            "ram_by_cores": self.one(True),
             "disk_mb": self.one(0, 256, 1_000),
             "gpus": self.one(1, 2),
             "vram_mb": self.one(6_000, 16_000),

@@ -107,6 +107,23 @@ def test_several_jobs_share_a_node_and_a_card() -> None:
     assert {placement.reservation.cards for placement in placements} == {(0,)}
 
 
+def test_jobs_that_say_nothing_of_memory_share_the_nodes_by_cores() -> None:
+    """However they are mixed with others, no node promises more memory than it has."""
+    fleet = fleet_of(node("one", cores=8))  # 64 GB
+    unsaid = {"ram_mb": 512, "ram_by_cores": True}
+    held = [placement.reservation.ram_mb for placement in place(fleet, shape(**unsaid), 9)]
+    assert held == [8_000] * 8
+    fleet = fleet_of(node("one", cores=8))
+    [large] = place(fleet, shape(ram_mb=50_000))
+    held = [placement.reservation.ram_mb for placement in place(fleet, shape(**unsaid, cpu_milli=500), 99)]
+    assert held == [4_000] * 3
+    assert chosen(fleet, shape(ram_mb=2_000)) == ["one"], "who says how little it needs need not wait"
+    fleet.release("one", large.reservation)
+    assert chosen(fleet, shape(**unsaid, cpu_milli=2_000)) == ["one"]
+    small = replace(node("small", cores=8), capacity=Capacity(cpu_milli=8_000, ram_mb=2_000, disk_mb=9_000))
+    assert len(chosen(fleet_of(small), shape(**unsaid), 9)) == 3, "512 MB each at least"
+
+
 def test_a_search_passes_over_what_another_took() -> None:
     fleet = fleet_of(*(node(f"n{number}", cores=1) for number in range(3)))
     first, second = Search(fleet, shape(), 1), Search(fleet, shape(ram_mb=1), 1)
@@ -208,13 +225,13 @@ def test_the_longest_unused_go_first_in_a_large_fleet() -> None:
 
 
 def test_terms_are_named_and_add_up() -> None:
-    fleet = fleet_of(node("n", gpu(24), tags=frozenset({"lab"})))
-    (placement,) = place(fleet, shape(vram_mb=12_000, prefer_tags=frozenset({"lab", "fast"})))
+    fleet = fleet_of(node("n", gpu(80), tags=frozenset({"lab"})))  # 40 GB idle: twice what is no waste
+    (placement,) = place(fleet, shape(vram_mb=40_000, prefer_tags=frozenset({"lab", "fast"})))
     assert placement.terms.keys() == TERMS
     assert sum(placement.terms.values()) == pytest.approx(placement.score)
     assert placement.terms["fit_vram"] == pytest.approx(allocator.FIT_VRAM_WEIGHT / 2)
     assert placement.terms["preferred_tags"] == pytest.approx(allocator.PREFERRED_TAGS_WEIGHT / 2)
-    assert placement.terms["tier_speed"] == pytest.approx(allocator.TIER_SPEED_WEIGHT * 3)
+    assert placement.terms["tier_speed"] == pytest.approx(allocator.TIER_SPEED_WEIGHT * 3 / 2)
 
 
 def test_a_placement_is_the_callers_own() -> None:

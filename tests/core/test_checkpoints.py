@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core import checkpoints
-from computepool.core.checkpoints import Host, Kept, Link, Refusal, Said, destination
-from computepool.core.ids import make_id
+from computepool.core.checkpoints import Kept, Link, Refusal, Said
 from computepool.core.money import CREDIT
 from computepool.core.pricing import charge_of
 
@@ -124,11 +123,3 @@ def test_more_time_up_to_the_checkpoint_is_never_paid_less(
 
 def test_what_is_left_of_the_limit() -> None:
     assert [checkpoints.left_ms(60, used) for used in (0, 20, 60, 90)] == [60, 40, 0, 0]
-
-
-def test_an_id_means_the_host_that_has_it_and_none_that_is_called_so() -> None:
-    id_ = make_id("node", 1_800_000_000_000, bytes(10))
-    named = Host(id="node_2", owner="evil")
-    assert destination(id_, [named], account="sam") is None
-    assert destination(id_, [named, Host(id=id_, owner="olga")], account="sam") == id_
-    assert destination("node_of_olga", [named], account="sam") == "node_2", "that is a name"

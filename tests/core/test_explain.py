@@ -8,6 +8,7 @@ from computepool.core.allocator import place
 from computepool.core.explain import blockers, explain, explain_node, preview
 from computepool.core.fleet import Fleet
 from computepool.core.isolation import Level
+from computepool.core.node_status import NodeStatus
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 
 
@@ -27,6 +28,15 @@ def fleet_of(*profiles: NodeProfile) -> Fleet:
 
 def shape(**wanted: object) -> Shape:
     return Shape(Requirements(**wanted), "ann")  # type: ignore[arg-type]
+
+
+def test_memory_that_nobody_named_is_explained_by_cores() -> None:
+    fleet = fleet_of(node("one", cores=8))
+    assert place(fleet, shape(ram_mb=30_000))
+    waiting = explain(fleet, shape(ram_mb=512, ram_by_cores=True))
+    assert waiting.sentence == (
+        "Waiting: the only node has no share of RAM free for 1 core; with 2 GB of RAM it would start now on 1."
+    )
 
 
 def test_the_example_everybody_knows() -> None:
@@ -73,10 +83,14 @@ def test_all_are_busy() -> None:
 def test_all_are_away() -> None:
     fleet = fleet_of(node("a"), node("b"))
     fleet.set_available("a", False)
-    fleet.set_available("b", False)
+    fleet.set_available("b", False, NodeStatus.OFFLINE)
     assert explain(fleet, shape()).sentence == (
-        "Waiting: all 2 nodes are offline, paused or cooling off; 2 nodes could run it once free."
+        "Waiting: all 2 nodes are offline; 2 nodes could run it once free."
     )
+    fleet.set_available("a", False, NodeStatus.PAUSED)
+    assert "all 2 nodes are offline or paused" in explain(fleet, shape()).sentence
+    fleet.set_available("b", True)
+    assert "a is paused; " in explain(fleet, shape(exclude_nodes=frozenset({"b"}))).sentence
 
 
 def test_a_full_node_is_named_beside_the_one_that_is_excluded_by_its_id() -> None:
@@ -86,13 +100,13 @@ def test_a_full_node_is_named_beside_the_one_that_is_excluded_by_its_id() -> Non
     assert explain(fleet, wanted).sentence == (
         "Waiting: linux-a is busy; 1 of 2 nodes is excluded by name; with node laptop allowed it would start now on 1."
     )
-    fleet.set_available("node_2", False)
-    assert "linux-a is offline, paused or cooling off; " in explain(fleet, wanted).sentence
+    fleet.set_available("node_2", False, NodeStatus.COOLING_OFF)
+    assert "linux-a is cooling off; " in explain(fleet, wanted).sentence
     assert [gate.need for gate in explain(fleet, wanted).gates if gate.gate == "excluded_nodes"] == [
         "any node but laptop"
     ]
     pinned = shape(cpu_milli=2_000, node="node_2")
-    assert "node_2" not in explain(fleet, pinned).sentence
+    assert "linux-a (node_2)" in explain(fleet, pinned).sentence
 
 
 CHANGES = [
@@ -144,7 +158,7 @@ def test_the_smallest_change(wanted: dict[str, object], change: str | None) -> N
 def test_what_the_submitter_cannot_change_is_not_suggested() -> None:
     why = explain(fleet_of(node("n", level=Level.PROCESS)), shape())
     assert why.changes == ()
-    assert why.sentence == "No node could ever run this: the only node has no sandbox for strangers' jobs."
+    assert why.sentence == "No node can run this: the only node has no sandbox for strangers' jobs."
 
 
 def test_a_change_that_would_not_help_is_not_suggested() -> None:
@@ -219,7 +233,7 @@ def test_what_a_node_has_is_said_for_every_gate() -> None:
     )
     (verdict,) = preview(fleet, wanted, 1)
     assert [gate.text for gate in verdict.failed] == [
-        "needs a node that takes work (offline, paused or cooling off)",
+        "needs an available node (offline)",
         "needs 64 cores (7 of 8 cores free)",
         "needs 64.5 GB of RAM (31.7 GB of 32 GB RAM free)",
         "needs 900 GB of disk (499.7 GB of 500 GB disk free)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ from computepool.core.hardware import (
 from computepool.core.paces import Pace, Peers
 from computepool.core.pricing import PriceTable, zone_of
 from computepool.core.resources import Capacity, Gpu, Requirements
-from computepool.core.tiers import TIER_GFLOPS, TIER_SPEED, speed_of
+from computepool.core.tiers import TIER_GFLOPS, TIER_SPEED, family_of, speed_of
 
 CARDS = st.sampled_from(sorted(TIER_GFLOPS))
 TIERS = st.sampled_from([*sorted(TIER_GFLOPS), "gpu", "mi300x", "rx-7900xtx"])
@@ -100,6 +101,57 @@ def test_a_measured_card_is_confirmed_or_lowered() -> None:
     liar = decide(Truth(scores=Scores(gflops=(12_000,))), ["rtx-4090"], now_ms=NOW)
     assert liar.standing is Standing.LOWERED
     assert speed_of(liar.gpu_tiers[0]) <= speed_of("gtx-1080ti") + 20
+
+
+UNLISTED = st.sampled_from(["rtx-6090", "rtx-pro-4500", "b400", "gtx-970", "arc-a770", "apple-m9", "gpu"])
+
+
+@given(UNLISTED, st.none() | GFLOPS, st.none() | TIERS)
+def test_an_unknown_card_counts_as_no_more_than_the_best_of_its_family(
+    claim: str, gflops: int | None, before: str | None
+) -> None:
+    tier = gpu_tier(claim, gflops, before)
+    assert tier == claim or family_of(tier) == family_of(claim)
+
+
+@given(UNLISTED, GFLOPS, GFLOPS, st.none() | TIERS)
+def test_a_slower_unknown_card_never_gets_a_higher_tier(
+    claim: str, one: int, other: int, before: str | None
+) -> None:
+    slow, fast = sorted((one, other))
+    assert speed_of(gpu_tier(claim, slow, before)) <= speed_of(gpu_tier(claim, fast, before))
+
+
+@given(UNLISTED, GFLOPS, st.integers(0, 2**32))
+def test_noise_leaves_an_unknown_card_at_one_tier(claim: str, gflops: int, seed: int) -> None:
+    tier, left = claim, set()
+    for measured in noisy(gflops, seed):
+        after = gpu_tier(claim, measured, tier)
+        assert after not in left
+        if after != tier:
+            left.add(tier)
+        tier = after
+
+
+@pytest.mark.parametrize(
+    ("claim", "gflops", "tier"),
+    [
+        ("rtx-6090", 250_000, "rtx-5090"),
+        ("rtx-6090", 700_000, "rtx-5090"),  # no H100, however fast
+        ("rtx-6060", 40_000, "rtx-5070"),
+        ("rtx-6090", None, "rtx-6090"),
+        ("rtx-6090", 500, "rtx-6090"),  # as slow as an unknown card counts anyway
+        ("rtx-pro-4500", 150_000, "rtx-a6000"),
+        ("b400", 2_000_000, "b300"),
+        ("gpu", 700_000, "gpu"),  # nobody knows which family it is of
+    ],
+)
+def test_a_card_that_no_table_knows_counts_by_its_speed(claim: str, gflops: int | None, tier: str) -> None:
+    truth = decide(Truth(scores=Scores(gflops=(gflops,))), [claim], now_ms=NOW)
+    assert truth.gpu_tiers == (tier,)
+    assert truth.standing is (
+        Standing.MEASURED if tier != claim else Standing.CONFIRMED if gflops else Standing.CLAIMED
+    )
 
 
 def test_lower_tiers_are_paid_less() -> None:

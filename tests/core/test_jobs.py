@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.jobs import (
+    CONTESTED,
     HOPELESS,
     LIVE_ATTEMPT,
     NODE_FAULTS,
@@ -210,3 +211,11 @@ def test_waits_double_until_the_limit_and_jitter_moves_the_upper_half() -> None:
     high = [decide(Reason.SIGNAL, retries=20, job_faults=n, jitter=0.999).delay_ms for n in range(1, 10)]
     assert low == [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]
     assert all(2 * least * 0.99 <= most <= 2 * least for least, most in zip(low, high, strict=True))
+
+
+@pytest.mark.parametrize("reason", sorted(CONTESTED))
+def test_a_second_owner_that_cannot_run_it_blames_the_job(reason: Reason) -> None:
+    assert decide(reason, node_faults=2, owners_unable=1).state is JobState.QUEUED
+    assert decide(reason, node_faults=2, owners_unable=2).reason is Reason.UNRUNNABLE
+    for lost in NODE_FAULTS - CONTESTED:
+        assert decide(lost, node_faults=2, owners_unable=2).reason is lost, "that says nothing about the job"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.errors import BadRequest
-from computepool.core.money import AMOUNT_MAX, CREDIT, format_credits, parse_credits
+from computepool.core.money import AMOUNT_MAX, CREDIT, format_credits, parse_credits, round_down, round_up
 
 AMOUNTS = st.integers(min_value=0, max_value=AMOUNT_MAX)
 
@@ -71,3 +71,25 @@ def test_what_is_printed_can_be_read_back(amount: int) -> None:
 def test_a_debt_is_printed_like_its_amount(amount: int, decimals: int) -> None:
     sign = "-" if amount else ""
     assert format_credits(-amount, decimals=decimals) == sign + format_credits(amount, decimals=decimals)
+
+
+@pytest.mark.parametrize(
+    ("amount", "down", "up"),
+    [
+        (0, "0.00", "0.00"),
+        (1, "0.000001", "0.000001"),
+        (3_701, "0.0037", "0.0038"),
+        (99_999, "0.099", "0.10"),
+        (128_999, "0.12", "0.13"),
+        (5_600_001, "5.60", "5.61"),
+        (-3_701, "-0.0038", "-0.0037"),
+    ],
+)
+def test_rounding_keeps_two_digits_that_say_something(amount: int, down: str, up: str) -> None:
+    assert (format_credits(round_down(amount)), format_credits(round_up(amount))) == (down, up)
+
+
+@given(AMOUNTS)
+def test_nothing_is_rounded_to_nothing(amount: int) -> None:
+    assert 0 <= round_down(amount) <= amount <= round_up(amount)
+    assert bool(round_down(amount)) is bool(amount)

@@ -15,6 +15,7 @@ from computepool.core.verification import (
     PPM,
     QUORUM_MAX,
     STREAK_FREE,
+    First,
     Mode,
     Policy,
     Result,
@@ -153,3 +154,26 @@ def test_confidence_is_a_share_of_all_that_may_be_so(results: list[Result]) -> N
 @pytest.mark.parametrize(("wanted", "runs"), [(0.9, 1), (0.99, 2), (0.999, 3), (0.9999, 4)])
 def test_how_many_strangers_it_takes(wanted: float, runs: int) -> None:
     assert with_confidence(wanted).runs == runs
+
+
+@given(
+    st.integers(0, 10_000),
+    st.integers(0, PPM - 1),
+    st.integers(0, 200),
+    st.none() | st.integers(0, 200),
+    st.booleans(),
+)
+def test_who_is_free_never_makes_a_result_believed(
+    streak: int, draw: int, value: int, cap: int | None, others: bool
+) -> None:
+    """A newcomer, or a job worth more than its node is trusted with, is due whatever the draw; nobody waits in vain."""
+    drawn = draw < check_chance(streak, value=value, cap=cap)
+    first = verification.judge_first(drawn=drawn, others=others)
+    if streak < STREAK_FREE or (cap is not None and value > cap):
+        assert first is not First.UNCHECKED
+    assert (first is First.WAIT) <= others
+    assert (first is First.ALONE) <= (not others)
+    believed = [
+        verification.judge_first(drawn=drawn, others=any_) is First.UNCHECKED for any_ in (True, False)
+    ]
+    assert believed[0] == believed[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 
 import psutil
 
@@ -24,6 +25,33 @@ def jobs_of(agent: AgentProcess, *argv: str) -> list[psutil.Process]:
             if tuple(process.cmdline()[: len(argv)]) == argv:
                 found.append(process)
     return found
+
+
+def workers_of(agent: AgentProcess) -> list[psutil.Process]:
+    """The warm workers: Pythons of the jobs' runtime, wherever that is."""
+    found = []
+    for process in descendants(agent):
+        with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+            if process.cmdline()[0].endswith("/bin/python3"):
+                found.append(process)
+    return found
+
+
+def freeze_machine(agent: AgentProcess) -> None:
+    """The agent and everything that it started, as a laptop's lid does it."""
+    agent.freeze()  # first: then nothing new is started
+    _signal_all(agent, signal.SIGSTOP)
+
+
+def thaw_machine(agent: AgentProcess) -> None:
+    _signal_all(agent, signal.SIGCONT)
+    agent.thaw()
+
+
+def _signal_all(agent: AgentProcess, number: int) -> None:
+    for process in descendants(agent):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
 
 
 def wait_gone(processes: list[psutil.Process], timeout_s: float) -> None:

@@ -39,6 +39,9 @@ class ChaosProxy:
         self.rate = 0.0
         #: None: whole. "both": nothing passes. "replies": the hub hears, but is not heard.
         self.cut: str | None = None
+        #: Requests that begin so are neither passed on nor answered, until `heal` breaks their connections.
+        self.hold = ""
+        self.held = 0
         self.faults: Counter[tuple[Fault, str]] = Counter()
         self._thread = threading.Thread(target=self._run, name="chaos-proxy", daemon=True)
         self._thread.start()
@@ -58,7 +61,7 @@ class ChaosProxy:
 
     def heal(self) -> None:
         """Everything passes from now on; connections from before the cut are gone."""
-        self.rate, self.cut = 0.0, None
+        self.rate, self.cut, self.hold = 0.0, None, ""
         self._loop.call_soon_threadsafe(lambda: [_reset(writer) for writer in list(self._open)])
 
     def close(self) -> None:
@@ -127,6 +130,9 @@ class _Exchange:
                 self._path, self._fault = head[1].decode("latin-1").partition("?")[0], self._proxy.draw()
             if self._fault is Fault.LOSE_REQUEST:
                 self._broken(self._fault)
+            if self._proxy.hold and data.startswith(self._proxy.hold.encode()):
+                self._proxy.held += 1
+                await asyncio.Event().wait()
             if self._proxy.cut != "both":
                 hub.write(data)
                 await hub.drain()

@@ -10,7 +10,7 @@ import pytest
 from computepool.core.jobs import JobState
 from computepool.testing.processes import AgentProcess, RealPool, wait_until
 from tests.faults.conftest import MakePool
-from tests.faults.jobprocesses import descendants, jobs_of, wait_gone
+from tests.faults.jobprocesses import descendants, jobs_of, wait_gone, workers_of
 from tests.faults.load import TRUE, Load, MapLoad, command, seeded
 
 pytestmark = pytest.mark.process
@@ -90,7 +90,7 @@ def test_jobs_of_a_killed_agent_end_in_every_sandbox(make_pool: MakePool) -> Non
         wait_until(
             lambda agent=agent: len(jobs_of(agent, "/bin/sleep")) == 2, 15, "the job and its daemon run"
         )
-        wait_until(lambda agent=agent: jobs_of(agent, "python3"), 15, "the worker runs")
+        wait_until(lambda agent=agent: workers_of(agent), 15, "the worker runs")
         started = descendants(agent)
         agent.kill()
         wait_gone(started, LEFTOVERS_S)

@@ -19,6 +19,9 @@ from tests.hub.submitting import submit
 
 #: What a hand at the database might do, by the rule it breaks. The jobs are named as `world` makes them.
 DAMAGE = {
+    "what accounts keep in the database is what is counted for them": (
+        "UPDATE inline_storage SET bytes = bytes + 1"
+    ),
     "a job whose results are compared waits for an answer": (
         "UPDATE jobs SET comparing = '{done}' WHERE id = '{waiting}'"
     ),

@@ -16,7 +16,7 @@ from computepool.sdk.futures import JobFuture
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import wait_until
 from tests.faults.conftest import MakePool
-from tests.faults.jobprocesses import descendants, jobs_of, wait_gone
+from tests.faults.jobprocesses import descendants, jobs_of, wait_gone, workers_of
 from tests.faults.load import command
 
 pytestmark = pytest.mark.process
@@ -85,7 +85,7 @@ def test_killed_workers_fail_their_call_alone(make_pool: MakePool, sandbox: str)
     for number in range(AT_ONCE):
         job = client.submit(hang, "/nothing", cores=0.1)
         wait_begun(client, job)
-        for worker in jobs_of(agent, "python3"):  # the one that calls, and the idle one of the last round
+        for worker in workers_of(agent):  # the one that calls, and the idle one of the last round
             with suppress(psutil.NoSuchProcess):  # it went with the first
                 worker.kill()
         with pytest.raises(JobFailed) as failure:
@@ -104,7 +104,7 @@ def test_a_killed_call_is_tried_again_if_asked(make_pool: MakePool) -> None:
     job = client.submit(hang, str(mark), retries=1)
     wait_begun(client, job)
     mark.touch()
-    for worker in jobs_of(agent, "python3"):
+    for worker in workers_of(agent):
         with suppress(psutil.NoSuchProcess):
             worker.kill()
     assert job.result(timeout=20) == "done"

@@ -49,8 +49,8 @@ class Stream:
     async def start(self) -> None:
         self.status = (await asyncio.wait_for(self._sent.get(), 10))["status"]
 
-    async def event(self, timeout_s: float = 10) -> dict[str, str] | None:
-        """The next event by its fields; None when the answer has ended."""
+    async def event(self, timeout_s: float = 10, *, alive: bool = False) -> dict[str, str] | None:
+        """The next event by its fields; None when the answer has ended. With `alive`, also that it goes on."""
         async with asyncio.timeout(timeout_s):
             while "\n\n" not in self._text:
                 message = await self._sent.get()
@@ -59,7 +59,9 @@ class Stream:
                     return None
         block, _, self._text = self._text.partition("\n\n")
         fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
-        return fields or await self.event(timeout_s)
+        if not fields or (fields.get("event") == "alive" and not alive):
+            return await self.event(timeout_s, alive=alive)
+        return fields
 
     async def data(self) -> dict[str, Any]:
         event = await self.event()

@@ -192,7 +192,7 @@ async def test_a_report_cannot_hand_over_what_its_node_did_not_upload(any_hub: H
         found = (await eve.get(f"/jobs/{job_id}")).json()
         assert found["state"] in ("queued", "leased"), "given to a node again"
         ended = found["tries"][number - 1]
-        assert (ended["state"], ended["reason"]) == ("failed", "staging_failed")
+        assert (ended["state"], ended["reason"]) == ("failed", "false_report")
         assert (await eve.get(f"/artifacts/{DIGEST}")).status_code == 404
         [grant] = await node.take()
     assert await node.report(grant.attempt_id) == "accepted"

@@ -54,6 +54,8 @@ POST   /api/v1/hub/check                  401  403  403  403  403  202  401  401
 GET    /api/v1/hub/check                  401  403  403  403  403  200  401  401  401  401  401
 POST   /api/v1/hub/keys/rotate            401  403  403  403  403  200  401  401  401  401  401
 POST   /api/v1/nodes/rekey                401  401  401  401  401  401  200  200  401  401  401
+GET    /api/v1/nodes/self                 401  401  401  401  401  401  200  200  401  401  401
+POST   /api/v1/nodes/leave                401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/signin                     200  200  200  200  200  200  200  200  200  200  200
 POST   /api/v1/nodes/register             201  201  201  201  201  201  201  201  201  201  201
 GET    /api/v1/me                         401  200  200  200  200  200  401  401  401  401  401
@@ -89,6 +91,7 @@ POST   /api/v1/jobs/{job_id}/cancel       401  200  404  404  404  200  401  401
 POST   /api/v1/jobs/{job_id}/again        401  201  404  403  403  409  401  401  401  401  401
 GET    /api/v1/queue                      401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/usage        401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/find                       401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/mesh                       401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/mesh/nodes                 401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/mesh/activity              401  200  200  200  200  200  401  401  401  401  401
@@ -96,6 +99,7 @@ POST   /api/v1/groups                     401  201  201  403  403  201  401  401
 GET    /api/v1/groups                     401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}          401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}/results  401  200  404  404  404  200  401  401  401  401  401
+GET    /api/v1/groups/{group_id}/messages 401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/groups/{group_id}/cancel   401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}/summary  401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/groups/{group_id}/items    401  200  404  404  404  200  401  401  401  401  401
@@ -119,6 +123,7 @@ GET    /api/v1/nodes/{node_id}/evidence   401  200  200  200  200  200  401  401
 GET    /api/v1/nodes/{node_id}/work       401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/state      401  404  404  200  404  200  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/pardon     401  403  403  403  403  200  401  401  401  401  401
+POST   /api/v1/nodes/{node_id}/review     401  404  404  409  404  409  401  401  401  401  401
 POST   /api/v1/nodes/{node_id}/revoke     401  404  404  200  404  200  401  401  401  401  401
 GET    /api/v1/nodes/{node_id}/rules      401  404  404  200  404  200  401  401  401  401  401
 PUT    /api/v1/nodes/{node_id}/rules      401  404  404  200  404  200  401  401  401  401  401
@@ -169,6 +174,12 @@ POST   /api/v1/heartbeat                  401  401  401  401  401  401  200  200
 POST   /api/v1/complete                   401  401  401  401  401  401  200  200  401  401  401
 POST   /api/v1/logs                       401  401  401  401  401  401  204  204  401  401  401
 POST   /api/v1/checkpoint                 401  401  401  401  401  401  403  403  401  401  401
+POST   /api/v1/attempts/{attempt_id}/jobs 401  401  401  401  401  401  404  404  401  401  401
+POST   /api/v1/attempts/{attempt_id}/groups 401  401  401  401  401  401  404  404  401  401  401
+POST   /api/v1/attempts/{attempt_id}/messages 401  401  401  401  401  401  404  404  401  401  401
+GET    /api/v1/attempts/{attempt_id}/jobs/{job_id}/result 401  401  401  401  401  401  404  404  401  401  401
+POST   /api/v1/attempts/{attempt_id}/jobs/{job_id}/cancel 401  401  401  401  401  401  404  404  401  401  401
+GET    /api/v1/attempts/{attempt_id}/groups/{group_id}/results 401  401  401  401  401  401  404  404  401  401  401
 POST   /api/v1/hardware                   401  401  401  401  401  401  403  403  401  401  401
 """
 
@@ -205,6 +216,7 @@ async def address(cast: Cast, method: str, path: str) -> str:
         "{version}": lambda: _known("1"),
         "{code_id}": lambda: _join_code(cast),
         "{webhook_id}": lambda: _webhook(cast),
+        "{attempt_id}": lambda: _known("job_none-1"),
     }
     for name, make in ids.items():
         if name in path:
@@ -262,6 +274,7 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         ("POST", "/api/v1/keys/{key_id}/rotate"): {"json": {}},
         ("POST", "/api/v1/webhooks"): {"json": {"url": "https://example.org/hook"}},
         ("POST", "/api/v1/jobs"): {"json": body(needs={"cores": 1000})},
+        ("GET", "/api/v1/find"): {"params": {"kind": "job", "word": cast.done_job}},
         ("POST", "/api/v1/jobs/preview"): {"json": {"needs": {}}},
         ("POST", "/api/v1/groups"): {"json": {"name": "g"}},
         ("POST", "/api/v1/groups/{group_id}/keys"): {"json": {"keys": [{"key": "k"}]}},
@@ -273,6 +286,7 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         ("POST", "/api/v1/homecomings/{group_id}/arrival"): {
             "json": next(iter(examples.ARRIVAL.values()))["value"]
         },
+        ("POST", "/api/v1/nodes/{node_id}/review"): {"json": {"note": "look"}},
         ("POST", "/api/v1/nodes/{node_id}/state"): {"json": {"state": "paused"}},
         ("PUT", "/api/v1/artifacts/{digest}"): {"params": {"size": 17}, "content": b"what sam uploaded"},
         ("PUT", "/api/v1/artifacts/{digest}/keep"): {"json": {}},
@@ -295,6 +309,15 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         },
         ("POST", "/api/v1/complete"): {"json": {"reports": [report], "signature": "A" * 86}},
         ("POST", "/api/v1/checkpoint"): {"json": next(iter(examples.CHECKPOINT.values()))["value"]},
+        ("POST", "/api/v1/attempts/{attempt_id}/jobs"): {
+            "json": next(iter(examples.CHILDREN.values()))["value"]
+        },
+        ("POST", "/api/v1/attempts/{attempt_id}/groups"): {
+            "json": next(iter(examples.CHILD_GROUP.values()))["value"]
+        },
+        ("POST", "/api/v1/attempts/{attempt_id}/messages"): {
+            "json": next(iter(examples.MESSAGE.values()))["value"]
+        },
         ("POST", "/api/v1/hardware"): {"json": {"id": "m", "cpu": 1000, "signature": "A" * 86}},
     }
     if (method, path) == ("POST", "/signin"):
@@ -316,6 +339,8 @@ async def status_and_code(cast: Cast, caller: str, method: str, path: str) -> tu
             return stream.status, "unauthenticated" if stream.status == 401 else None
     if path == "/api/v1/nodes/rekey" and caller in ("node", "other_node"):
         return (await (await cast.new_node(cast.pia)).rekey()).status_code, None
+    if path == "/api/v1/nodes/leave" and caller in ("node", "other_node"):
+        return (await (await cast.new_node(cast.pia)).client.post("/nodes/leave")).status_code, None
     if path == "/api/v1/complete" and caller in ("node", "other_node"):
         return await _report(cast, caller), None
     before = await events.newest(cast.hub.hub)

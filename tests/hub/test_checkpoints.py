@@ -17,7 +17,7 @@ from computepool.core.money import CREDIT
 from computepool.core.pricing import charge_of
 from computepool.core.verification import PPM
 from computepool.hub.main import check
-from computepool.hub.services import leases, verification
+from computepool.hub.services import leases, sampling
 from computepool.protocol.nodes import Grant
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -219,6 +219,7 @@ async def test_one_that_brings_no_luck_is_dropped(hub: HubDouble) -> None:
     """Two attempts that went on from it failed: the third starts at the beginning."""
     sam, nodes = await crowd(hub, 3)
     hub.hub.settings.backoff_base_s = 0.0
+    hub.hub.settings.owners_unable_max = 4
     [job_id] = await submit(sam, spec=SAVES, retries=3)
     node, grant = await placed(nodes)
     wait(hub, MINUTE, node)
@@ -311,10 +312,11 @@ async def test_another_run_starts_from_nothing_at_another_owner(hub: HubDouble) 
     assert third not in (first, second)
     assert (grant.checkpoint, grant.left_ms) == (None, None)
     wait(hub, 10 * MINUTE, third)
-    assert await third.report(grant.attempt_id, ran_ms=6 * MINUTE, result='"r"') == "accepted"
+    # Half of what the others took together: within what agreeing runs may differ.
+    assert await third.report(grant.attempt_id, ran_ms=7 * MINUTE, result='"r"') == "accepted"
     done = await job(sam, job_id)
     charges = [try_["charge"] for try_ in done["tries"]]
-    assert charges == [charge_of(PRICE, m * MINUTE) for m in (9, 5, 6)]
+    assert charges == [charge_of(PRICE, m * MINUTE) for m in (9, 5, 7)]
     assert (done["verdict"], done["charge"]) == ("confirmed", sum(charges))
 
 
@@ -347,9 +349,7 @@ async def test_who_is_little_known_does_not_hide_behind_who_is_well_known(
     sam, nodes = await crowd(hub, 3)
     new: set[str] = set()
     monkeypatch.setattr(hub.hub.registry.fleet, "streak", lambda node: 0 if node in new else 10**9)
-    monkeypatch.setattr(
-        verification, "_draw", lambda _hub, _attempt: PPM - 1
-    )  # nobody else is drawn by chance
+    monkeypatch.setattr(sampling, "_draw", lambda _hub, _attempt: PPM - 1)  # nobody else is drawn by chance
     verdicts = []
     for hides in (False, True):
         [job_id] = await submit(sam, spec=SAVES, verify="adaptive")
@@ -386,7 +386,7 @@ async def test_a_node_cannot_move_a_job_that_does_not_move(hub: HubDouble) -> No
     assert await node.report(grant.attempt_id, **moved) == "accepted"
     seen = await job(sam, job_id)
     assert (seen["moves"], seen["pinned"], seen["checkpoint"]) == (0, "", None)
-    assert (seen["tries"][0]["state"], seen["tries"][0]["reason"]) == ("failed", "node_error")
+    assert (seen["tries"][0]["state"], seen["tries"][0]["reason"]) == ("failed", "false_report")
     told = (await sam.get("/events", params={"job_id": job_id})).json()["events"]
     assert [event["action"] for event in told].count("attempt.failed") == 2, "both count as the node's fault"
 

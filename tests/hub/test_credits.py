@@ -412,6 +412,8 @@ async def test_other_tries_cost_nothing_and_ones_own_node_is_free(
     await node.report(first.attempt_id, outcome="failed", reason="exit_nonzero", exit_code=1)
     clock.advance(60_000)
     [second] = await node.take()
+    running = await got(both, f"/jobs/{job_id}/cost")
+    assert running["sentence"] == "Free on your own node (at most 16.00 reserved if others run it)."
     await node.report(second.attempt_id)
     cost = await got(both, f"/jobs/{job_id}/cost")
     assert cost["sentence"] == (

@@ -114,3 +114,14 @@ async def test_a_join_code_is_for_nothing_else_and_kept_as_a_hash(hub: HubDouble
     for wrong in ("%", "_" * 12, "0" * 12):
         assert (await hub.admin.delete(f"/nodes/codes/{wrong}")).status_code in (404, 405, 422)
     assert await joining(hub, made) != 422
+
+
+@pytest.mark.parametrize("address", ["198.51.100.7", "2001:db8::7"])
+async def test_a_node_hears_from_which_address_it_is_seen(hub: HubDouble, address: str) -> None:
+    """So that its jobs are kept from the owner's router; a caller without an address hears nothing."""
+    node = await hub.node()
+    assert (await node.poll(wait_ms=0)).seen_from == "127.0.0.1"
+    node.client._transport = httpx2.ASGITransport(hub.app, client=(address, 1))
+    assert (await node.poll(wait_ms=0)).seen_from == address
+    node.client._transport = httpx2.ASGITransport(hub.app, client=("testclient", 1))
+    assert (await node.poll(wait_ms=0)).seen_from is None

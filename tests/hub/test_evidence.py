@@ -20,7 +20,7 @@ from tests.hub.test_rechecks import Pool
 from tests.hub.working import HOUR, got
 
 database, hub, pool = rechecks.database, rechecks.hub, rechecks.pool
-FAULT = {"outcome": "failed", "reason": "node_error", "exit_code": None}
+FAULT = {"outcome": "failed", "reason": "node_restarted", "exit_code": None}
 HOUR_MS = 3_600_000
 
 
@@ -43,9 +43,11 @@ async def evidence(client: httpx2.AsyncClient, node: NodeDouble, **params: Any) 
 
 
 async def work(client: httpx2.AsyncClient, node: NodeDouble, **report: Any) -> str:
+    """A job that failed before may come back to the node in the same poll; it stays held."""
     [job_id] = await submit(client, spec={"name": "secret plan"}, retries=0)
-    [grant] = await node.take()
-    await node.report(grant.attempt_id, **report)
+    while not (held := [grant for grant in node.holding.values() if grant.job_id == job_id]):
+        await node.take()
+    await node.report(held[0].attempt_id, **report)
     return job_id
 
 

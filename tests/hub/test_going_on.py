@@ -183,10 +183,10 @@ async def test_a_hub_that_comes_to_know_a_node_in_the_middle_of_a_move_gives_it_
     assert session.attempts[grant.attempt_id].lane.shape.requirements.node == ""
 
 
-async def test_a_host_that_has_the_id_of_another_for_its_name_gets_nothing_meant_for_that(
+async def test_a_host_that_has_the_name_of_another_gets_nothing_meant_for_that(
     hub: HubDouble,
 ) -> None:
-    """Ids are no secret, and anybody may give a host any name. The one that is meant is off."""
+    """Anybody may give a host any name. The one that is meant is off."""
     sam = await hub.account("sam", "submitter", "provider")
     far = await hub.node(await hub.account("far", "provider"), name="far")
     home = await hub.node(sam, name="home")
@@ -194,7 +194,7 @@ async def test_a_host_that_has_the_id_of_another_for_its_name_gets_nothing_meant
     node, grant = await placed([far])
     wait(hub, 5 * MINUTE, far)
     await upkeep.drop_silent(hub.hub)
-    evil = await hub.node(await hub.account("evil", "provider"), name=home.node_id)
+    evil = await hub.node(await hub.account("evil", "provider"), name="home")
     assert (await saved(node, grant.attempt_id, b"s"))["kept"]
     moved = {"outcome": "moved", "reason": "moved", "exit_code": None, "move_to": "home"}
     assert await node.report(grant.attempt_id, **moved) == "accepted"

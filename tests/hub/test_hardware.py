@@ -145,6 +145,24 @@ async def test_a_slow_card_is_paid_as_what_it_does_and_the_owner_is_told(pool: H
     assert earned["sales"][0]["tier"] == "rtx-3050"
 
 
+async def test_a_card_that_no_table_knows_is_paid_by_what_it_does(pool: HubDouble) -> None:
+    """Also where its agent is older than the hub, and does not know the name at all."""
+    sam, pia = await pool.account("sam", "submitter"), await pool.account("pia", "provider")
+    card = {"name": "NVIDIA GeForce RTX 6090", "tier": "gpu", "vram_mb": 48_000}
+    node = await pool.node(pia, region="in", gpus=[card])
+    assert (await got(sam, f"/nodes/{node.node_id}"))["tier"] == "rtx-6090"
+    assert await price_of_a_card(sam, node) == reference("gpu")
+    found = await measured(pool, node, cpu=900, gflops=[400_000])
+    assert (found["claimed"], found["tier"], found["standing"]) == ("rtx-6090", "rtx-5090", "measured")
+    assert found["sentence"] == (
+        "Card 0 (rtx-6090) is in no price table and did 400 TFLOPS: it counts as rtx-5090, the best of its family that"
+        " it reaches."
+    )
+    [event] = await retierings(pool, node)
+    assert (event["before"], event["after"]) == ("rtx-6090", "rtx-5090")
+    assert await price_of_a_card(sam, node) == reference("rtx-5090")
+
+
 async def test_noise_changes_nothing(pool: HubDouble) -> None:
     node = await pool.node(**CARD)
     assert isinstance(pool.hub.clock, FakeClock)

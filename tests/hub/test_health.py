@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 from sqlalchemy import text
@@ -16,6 +18,7 @@ from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit
 from tests.hub.working import got
+from tests.payouts.earning import LEAST, earn
 
 PARTS = {
     "database", "queue", "nodes", "clock", "versions", "hubs", "webhooks", "payouts", "approvals", "backup", "disk",
@@ -70,6 +73,43 @@ async def test_a_disk_without_room_and_a_store_that_is_away_are_failures(
     found = await parts(hub)
     assert (found["disk"]["state"], found["artifacts"]["state"]) == ("fail", "fail")
     assert (await got(hub.admin, "/hub/health"))["state"] == "fail"
+
+
+async def test_health_counts_what_the_list_of_approvals_shows(tmp_path: Any) -> None:
+    async with running_hub(tmp_path, clock=FakeClock(), two_person="top-ups,payouts") as hub:
+        assert (await parts(hub))["approvals"]["state"] == "ok"
+        asked = {"account": "admin", "amount": 1_000_000, "source": "bank"}
+        (await hub.admin.post("/credits/top-ups", json=asked)).raise_for_status()
+        await earn(hub, (await hub.admin.get("/me")).json()["id"], LEAST)
+        (await hub.admin.post("/payouts", json={"amount": LEAST, "upi": "asha@okaxis"})).raise_for_status()
+        listed = (await got(hub.admin, "/approvals"))["approvals"]
+        found = (await parts(hub))["approvals"]
+        assert (found["state"], found["values"]["waiting"]) == ("note", len(listed))
+        assert {one["kind"] for one in listed} == {"top-up", "payout"}
+
+
+async def test_backups_are_green_only_where_one_is_known(tmp_path: Any) -> None:
+    clock, stamp = FakeClock(), tmp_path / "stamp"
+    async with running_hub(tmp_path / "hub", clock=clock) as hub:
+        assert (await parts(hub))["backup"]["state"] == "note"
+        await hub.node(version=version("computepool"))
+        assert "backup" in (await got(hub.admin, "/hub/health"))["sentence"]
+    async with running_hub(tmp_path / "other", clock=clock, backup_stamp=stamp) as hub:
+        assert (await parts(hub))["backup"]["state"] == "warn"
+        stamp.touch()
+        os.utime(stamp, (clock.now_ms() / 1000,) * 2)
+        assert (await parts(hub))["backup"]["state"] == "ok"
+        clock.advance(3 * 24 * 3_600_000)
+        found = (await parts(hub))["backup"]
+        assert (found["state"], found["sentence"]) == ("warn", "The last backup is 3 days old.")
+
+
+async def test_nodes_are_counted_by_what_they_do(hub: HubDouble) -> None:
+    node = await hub.node()
+    await hub.node()
+    await hub.admin.post(f"/nodes/{node.node_id}/state", json={"state": "paused"})
+    found = (await parts(hub))["nodes"]
+    assert found["sentence"] == "2 of 2 nodes are here: 1 paused, 1 ready."
 
 
 async def test_a_loop_that_fails_is_named_with_its_error() -> None:

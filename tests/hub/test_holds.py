@@ -161,6 +161,37 @@ async def test_an_owner_is_paid_although_the_node_was_gone_when_it_was_leased(hu
     assert (await purses(hub, pia))[2] == charge_of(PRICE, 60_000) * 8 // 10
 
 
+@pytest.mark.parametrize("too_long_ms", [0, 1, 5_000])
+async def test_a_result_that_took_longer_than_its_money_lasts_is_none(
+    hub: HubDouble, too_long_ms: int
+) -> None:
+    """By the time that is billed, whenever the node looks at its clock."""
+    sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
+    node = await hub.node(pia)
+    await submit(sam, spec=HOUR, budget=charge_of(PRICE, 1_000))
+    [grant] = await node.take()
+    assert grant.paid_ms == 1_000
+    hub.hub.clock.advance(10_000)  # type: ignore[attr-defined]
+    await node.report(grant.attempt_id, ran_ms=1_000 + too_long_ms)
+    seen = await job(sam, grant.job_id)
+    if too_long_ms:
+        assert (seen["state"], seen["reason"], seen["charge"]) == ("failed", "budget_spent", 0)
+        assert seen.get("result") is None
+        assert await purses(hub, sam) == (100 * CREDIT, 0, 0)
+    else:
+        assert (seen["state"], seen["charge"]) == ("succeeded", charge_of(PRICE, 1_000))
+
+
+async def test_what_a_node_says_beyond_the_hubs_own_clock_spends_no_budget(hub: HubDouble) -> None:
+    sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
+    node = await hub.node(pia)
+    await submit(sam, spec=HOUR, budget=charge_of(PRICE, 1_000))
+    [grant] = await node.take()
+    hub.hub.clock.advance(900)  # type: ignore[attr-defined]
+    await node.report(grant.attempt_id, ran_ms=1_001)
+    assert (await job(sam, grant.job_id))["charge"] == charge_of(PRICE, 900)
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -209,8 +240,7 @@ async def test_a_budget_is_shared_and_ends_the_job(hub: HubDouble) -> None:
     assert charge_of(grant.price, grant.paid_ms) == 2 * CREDIT < charge_of(grant.price, grant.paid_ms + 1)
     hub.hub.clock.advance(3_000_000)  # type: ignore[attr-defined]
     node.sign_in()
-    # A node that did not stop is paid no more than the hold.
-    await node.report(grant.attempt_id, ran_ms=3_000_000)
+    await node.report(grant.attempt_id, ran_ms=grant.paid_ms)
     assert (await job(sam, grant.job_id))["charge"] == 2 * CREDIT
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from computepool.protocol.local_address import is_loopback, outgoing_address, url_of
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -123,3 +125,44 @@ async def test_the_commands_are_for_this_hub(hub: HubDouble) -> None:
     typed = [command["command"] for command in made["commands"]]
     assert made["command"] in typed
     assert made["command"] == f"pool node start --hub {hub.hub.settings.address} --code {made['code']}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({}, "pool up --host 0.0.0.0"),
+        ({"public_url": "http://localhost:8000"}, "--public-url"),
+        ({"public_url": "https://pool.example"}, ""),
+        ({"host": "192.168.7.3"}, ""),
+        ({"host": "0.0.0.0"}, ""),
+    ],
+)
+async def test_a_code_that_no_other_machine_can_use_comes_with_a_warning(
+    tmp_path: Path, settings: dict[str, Any], warned: str
+) -> None:
+    async with running_hub(tmp_path, **settings) as hub:
+        made = await code_of(hub.admin)
+    if settings.get("host") == "0.0.0.0":
+        here = outgoing_address()
+        warned = "" if here else "--public-url"
+        assert f"--hub http://{here or '127.0.0.1'}:8000 " in made["command"]
+    assert bool(made["warning"]) is bool(warned)
+    assert warned in made["warning"]
+
+
+def test_addresses_that_only_this_machine_reaches() -> None:
+    own = [
+        "http://127.0.0.1:8000",
+        "http://127.9.9.9",
+        "http://localhost:1",
+        "http://[::1]:8000",
+        "http://a.localhost",
+    ]
+    others = [
+        "http://192.168.7.3:8000",
+        "https://pool.example",
+        "http://[2001:db8::1]:8000",
+        "http://127.example",
+    ]
+    assert [url for url in (*own, *others) if is_loopback(url)] == own
+    assert url_of("::1", 8000) == "http://[::1]:8000"

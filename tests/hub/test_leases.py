@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from computepool.hub.store import accounts
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import Tx
 from computepool.hub.store.tables import attempts
+from computepool.protocol.nodes import OutputRef
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import job, state, submit
@@ -66,6 +68,36 @@ async def test_a_silent_node_goes_offline_and_its_job_runs_elsewhere(
         assert await silent.report(grant.attempt_id, result="1") == "accepted_late"
         assert await other.report(again.attempt_id, result="2") == "superseded"
         assert (await hub.admin.get(f"/jobs/{job_id}/result")).json()["result"] == "1"
+
+
+MADE = b"what it made"
+MADE_DIGEST = hashlib.sha256(MADE).hexdigest()
+
+
+@pytest.mark.parametrize("uploads", [False, True])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"outputs": [OutputRef(name="made", digest=MADE_DIGEST, size=len(MADE))]},
+        {"result_artifact": MADE_DIGEST},
+    ],
+    ids=["output", "result"],
+)
+async def test_a_late_success_counts_only_with_the_files_that_it_names(
+    tmp_path: Path, clock: FakeClock, uploads: bool, said: dict[str, Any]
+) -> None:
+    async with running_hub(tmp_path, clock=clock) as hub:
+        node = await hub.node()
+        [job_id] = await submit(hub.admin)
+        [grant] = await node.take()
+        clock.advance(LEASE_MS + 1_000)
+        await sweep(hub)
+        if uploads:
+            path = f"/artifacts/{MADE_DIGEST}?offset=0&size={len(MADE)}&name=made"
+            (await node.client.put(path, content=MADE)).raise_for_status()
+        verdict = await node.report(grant.attempt_id, **said)
+        expected = ("accepted_late", "succeeded") if uploads else ("superseded", "queued")
+        assert (verdict, await state(hub.admin, job_id)) == expected
 
 
 async def test_a_node_that_speaks_while_the_hub_notes_its_silence_stays(

@@ -283,7 +283,11 @@ async def test_what_a_node_would_earn_and_what_it_did(pool: HubDouble) -> None:
     assert [part["amount"] for part in (await earnings(pia, other))["past"]] == [0, 0, 0]
     [sale] = found["sales"]
     assert (sale["units"], sale["spot"], sale["per_hour"]) == (4_000, SPOT, 4 * NET)
-    assert (sale["in_money"], found["floor"], found["sentence"]) == (True, None, "The node takes any price.")
+    assert (sale["in_money"], found["floor"], found["sentence"]) == (
+        True,
+        None,
+        "No minimum price set: the node takes any price.",
+    )
 
 
 async def test_a_day_is_as_busy_as_the_zone(pool: HubDouble) -> None:

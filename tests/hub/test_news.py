@@ -98,11 +98,28 @@ async def test_who_is_no_administrator_any_more_hears_nobody_elses_any_more(
             assert "job" not in event["data"]
 
 
+async def test_a_stream_says_that_it_lives(tmp_path: Path) -> None:
+    """A page takes silence for a hub that hangs; the store is not asked for that."""
+    async with (
+        running_hub(tmp_path, news_alive_s=0.05) as hub,
+        opened(hub.app, NEWS, headers(hub.admin)) as stream,
+    ):
+        heard = 0
+        while heard < 3:
+            event = await stream.event(alive=True)
+            assert event is not None
+            if event.get("event") == "alive":
+                heard += 1
+                assert event["data"] == "50"
+        [job_id] = await submit(hub.admin, needs={"cores": 1000})
+        assert (await stream.data())["job_ids"] == [job_id]
+
+
 async def test_others_events_are_no_reason_to_stay_silent(
     prompt: HubDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each word is a look at whether its key is still good."""
-    monkeypatch.setattr(news, "_SILENT_S", 0.3)
+    monkeypatch.setattr(prompt.hub.settings, "news_alive_s", 0.3)
     sam = access.Principal(account_id="acc_sam", name="sam", roles=frozenset())
     told = news.stream(prompt.hub, sam, after=0)
 

@@ -86,7 +86,9 @@ async def test_what_is_said_of_one_node(hub: HubDouble) -> None:
     others = await got(sam, path)
     assert (others["floor"], others["can_manage"], others["can_pardon"]) == (None, False, False)
     await pia.post(f"{path}/state", json={"state": "paused"})
-    assert (await got(sam, path))["sentence"] == "The node is paused: it takes no new work."
+    assert (await got(sam, path))[
+        "sentence"
+    ] == "The node is paused: it takes no new jobs until its owner resumes it."
     await pia.post(f"{path}/revoke")
     assert (await got(sam, path))["sentence"] == "The node was revoked: its key is refused for good."
     assert await names(sam, state="revoked") == ["attic"]

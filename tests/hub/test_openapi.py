@@ -184,11 +184,15 @@ async def test_the_hub_takes_its_own_examples(hub: HubDouble, document: dict[str
         ("rekey", "example"): (403, "forbidden"),  # the signatures
         ("receive_hardware", "example"): (403, "forbidden"),  # the signature
         ("receive_checkpoint", "example"): (403, "forbidden"),
+        ("submit_children", "example"): (404, "not_found"),  # the attempt
+        ("create_child_group", "example"): (404, "not_found"),
+        ("receive_message", "example"): (404, "not_found"),
         ("report_trouble", "example"): (404, "not_found"),  # the home
         ("report_arrival", "example"): (404, "not_found"),
         ("sign_in", "example"): (422, "bad_request"),  # the code
         ("run_again", "example"): (409, "conflict"),  # the job is another account's
         ("run_again", "at_todays_prices"): (409, "conflict"),
+        ("review_node", "example"): (409, "conflict"),  # it is not banned
     }
     assert len(answers) >= 17
 
@@ -206,6 +210,7 @@ async def _address(cast: Cast, path: str) -> str:
         path = path.replace("{key_id}", (await cast.new_key())[0])
     if "{account_id}" in path:
         path = path.replace("{account_id}", await cast.new_account())
+    path = path.replace("{attempt_id}", "job_none-1")
     return path.replace("{node_id}", cast.pias_node).replace("{job_id}", cast.done_job)
 
 

@@ -79,7 +79,7 @@ async def test_of_many_who_change_the_same_table_one_succeeds(hub: HubDouble) ->
 
 BAD: list[tuple[dict[str, Any], str]] = [
     *(({"base": bad}, "base") for bad in (-1, 1.5, "10", True, 10**13, 10**30)),
-    *(({"fee_ppm": bad}, "fee_ppm") for bad in (-1, 1_000_000, 0.2, "20%", True)),
+    *(({"fee_ppm": bad}, "fee_ppm") for bad in (-1, 200_001, 900_000, 1_000_000, 0.2, "20%", True)),
     *(({"spot_range": bad}, "spot_range") for bad in (0, 101, 1.5)),
     *(({"payout_min": bad}, "payout_min") for bad in (0, -5, 1.5, 999_999)),
     *(({"regions": {"in": bad}}, "regions") for bad in (0, -70, 100_001)),
@@ -108,6 +108,19 @@ async def test_bad_tables_change_nothing(hub: HubDouble) -> None:
             answer = await hub.admin.put("/prices", json=part)
             assert (answer.status_code, answer.json()["field"]) == (422, name)
     assert hub.hub.market.table.version == 1
+
+
+async def test_the_fee_is_bounded_by_a_setting(hub: HubDouble, tmp_path: Path) -> None:
+    answer = await hub.admin.put("/prices", json=await edited(hub.admin, fee_ppm=900_000))
+    said = "The fee is at most 20 %; to allow more, set COMPUTEPOOL_FEE_MAX_PERCENT at the hub."
+    assert (answer.status_code, answer.json()["detail"]) == (422, said)
+    assert (await hub.admin.get("/prices")).json()["fee_max_ppm"] == 200_000
+    (tmp_path / "greedy").mkdir()
+    async with running_hub(tmp_path / "greedy", fee_max_percent=30) as greedy:
+        assert (await greedy.admin.get("/prices")).json()["fee_max_ppm"] == 300_000
+        for fee_ppm, status in ((300_001, 422), (300_000, 200)):
+            answer = await greedy.admin.put("/prices", json=await edited(greedy.admin, fee_ppm=fee_ppm))
+            assert answer.status_code == status, answer.text
 
 
 async def test_regions_are_kept_under_the_names_they_are_looked_up_by(hub: HubDouble) -> None:

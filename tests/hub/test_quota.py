@@ -23,7 +23,10 @@ async def test_an_account_keeps_no_more_than_its_quota(hub: HubDouble) -> None:
     await upload(sam, some(6_000, 1))
     refused = await put(sam, some(4_001, 2))
     assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
-    assert "keeps 6.0 kB of files and may keep 10.0 kB. 4.0 kB more do not fit" in refused.json()["detail"]
+    assert (
+        "keeps 6.0 kB of files and job data and may keep 10.0 kB. 4.0 kB more do not fit"
+        in refused.json()["detail"]
+    )
     assert stored(hub) == {digest_of(some(6_000, 1))}
     await upload(sam, some(4_000, 3))
     await upload(sam, some(6_000, 1))  # what it has already is nothing more
@@ -145,7 +148,7 @@ async def test_a_full_account_gets_the_results_of_its_jobs_and_submits_no_more(h
     assert (await sam.get(f"/artifacts/{digest_of(output)}")).content == output
     assert (await sam.get(f"/jobs/{job_id}")).json()["state"] == "succeeded"
     assert (await sam.post("/jobs", json=body())).json()["code"] == "quota_exceeded"
-    assert (await sam.get("/storage")).json()["bytes"] == 14_000
+    assert 14_000 < (await sam.get("/storage")).json()["bytes"] < 14_100, "the program counts, too"
 
 
 async def test_beyond_the_reserve_a_node_is_refused_and_told_why(hub: HubDouble) -> None:
@@ -154,13 +157,13 @@ async def test_beyond_the_reserve_a_node_is_refused_and_told_why(hub: HubDouble)
     await upload(sam, some(9_000, 1))
     await submit(sam, needs={"cores": 1})
     await node.take()
-    refused = await put(node.client, some(6_001, 2))
+    refused = await put(node.client, some(6_000, 2))
     assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
-    assert "The submitter's account keeps 9.0 kB" in refused.json()["detail"]
-    assert (await put(node.client, some(6_000, 3))).status_code == 200, "half of the quota is its reserve"
+    assert "The submitter's account keeps 9.1 kB" in refused.json()["detail"]
+    assert (await put(node.client, some(5_900, 3))).status_code == 200, "half of the quota is its reserve"
     await submit(olga, needs={"cores": 1})
     await node.take()
-    assert (await put(node.client, some(6_001, 2))).status_code == 200, "it may be for olga's job"
+    assert (await put(node.client, some(6_000, 2))).status_code == 200, "it may be for olga's job"
 
 
 async def test_the_reserve_is_not_for_what_failed(hub: HubDouble) -> None:
@@ -193,13 +196,13 @@ async def test_what_is_handed_over_meets_the_quota_whenever_it_was_sent(hub: Hub
     [grant] = await node.take()
     said = (await node.checkpoint(grant.attempt_id, files=files)).json()
     assert not said["kept"]
-    assert "keeps 0 bytes of files and may keep 10.0 kB; there is no room for 16.0 kB" in said["reason"]
+    assert "may keep 10.0 kB; there is no room for 16.0 kB" in said["reason"]
     assert (await node.checkpoint(grant.attempt_id, files=files[:3])).json()["kept"], "the reserve has room"
     assert await node.report(grant.attempt_id, outputs=files) == "accepted"
     job = (await sam.get(f"/jobs/{job_id}")).json()
     assert (job["state"], job["reason"]) == ("failed", "output_limit")
     assert "there is no room for 4.0 kB of results" in job["error"], "what it has already is nothing more"
-    assert (await sam.get("/storage")).json()["bytes"] == 0
+    assert (await sam.get("/storage")).json()["bytes"] < 100
 
 
 async def test_a_node_sends_only_what_a_job_of_its_could_bring(hub: HubDouble, clock: FakeClock) -> None:

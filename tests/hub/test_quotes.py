@@ -146,11 +146,16 @@ async def test_a_ceiling_below_the_price_is_said(
 
 async def test_ones_own_node_costs_nothing(hub: HubDouble) -> None:
     both = await hub.account("bob", "submitter", "provider")
-    await hub.node(both)
+    node = await hub.node(both)
     seen = await quoted(both, max_price=0)
     assert (seen["price_low"], seen["price_high"], seen["hold_total"], seen["nodes_now"]) == (0, 0, 0, 1)
     assert seen["earns_high"] is None
-    assert "It costs nothing on your own nodes." in seen["sentences"]
+    assert {"Free on your own node.", "Nothing is set aside."} <= set(seen["sentences"])
+    seen = await quoted(both)
+    assert seen["hold_total"] == 16 * CREDIT
+    assert "Free on your own node (at most 16.00 reserved if others run it)." in seen["sentences"]
+    seen = await quoted(both, needs={"host": node.node_id})
+    assert (seen["hold_total"], seen["max_price"]) == (0, 0)
 
 
 async def test_without_a_node_everything_unknown_is_called_so(

@@ -44,8 +44,8 @@ async def settled(
     """Jobs of sam's, all done and paid for."""
     node = await hub.node(owner, region="in")
     # By name: else they would go to a node that has done well before.
-    needs = {"host": node.node_id}
-    ids = await submit(sam, spec={"timeout_s": 3600}, needs=needs, **submission)
+    asked = {"needs": {"host": node.node_id}} | submission
+    ids = await submit(sam, spec={"timeout_s": 3600}, **asked)
     for grant in await node.take(len(ids)):
         hub.hub.clock.advance(30_000)  # type: ignore[attr-defined]
         await node.report(grant.attempt_id, ran_ms=25_001, result='{"loss": 0.25}')
@@ -104,8 +104,8 @@ async def test_other_jobs_have_receipts_too(hub: HubDouble) -> None:
     """On one's own node, with a budget, and paid from earnings that matured."""
     pia = await hub.account("pia", "provider", "submitter")
     sam = await hub.account("sam", "submitter")
-    [own] = await settled(hub, pia, pia)
-    [budgeted] = await settled(hub, sam, pia, budget=20_000)
+    [own] = await settled(hub, pia, pia, needs={})  # not by name: for that one nothing would be set aside
+    [budgeted] = await settled(hub, sam, pia, budget=200_000)
     for job_id, client in ((own, pia), (budgeted, sam)):
         document = await receipt_of(client, job_id)
         assert [one.text for one in receiptcheck.check(document, trusted={}) if not one.ok] == []

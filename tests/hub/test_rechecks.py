@@ -19,7 +19,7 @@ from computepool.core.pricing import affordable_ms, charge_of
 from computepool.core.verification import PPM
 from computepool.hub.main import check
 from computepool.hub.services import credits as credits_service
-from computepool.hub.services import leases, verification
+from computepool.hub.services import leases, sampling
 from computepool.hub.services.errands import POOL_ACCOUNT
 from computepool.hub.store.tables import jobs as job_table
 from computepool.protocol.nodes import Grant
@@ -130,7 +130,7 @@ class Pool:
 async def pool(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> Pool:
     sam, nodes = await crowd(hub, 4)
     made = Pool(hub, sam, nodes)
-    monkeypatch.setattr(verification, "_draw", lambda _hub, _attempt: made.drawn[0])
+    monkeypatch.setattr(sampling, "_draw", lambda _hub, _attempt: made.drawn[0])
     return made
 
 
@@ -372,6 +372,6 @@ async def _prints(pool: Pool, nodes: list[NodeDouble], text: str) -> None:
     pool.hub.hub.clock.advance(RAN_MS + 1_000)  # type: ignore[attr-defined]
     node.sign_in()
     digest = hashlib.sha256(text.encode()).hexdigest()
-    report = node.make_report(grant.attempt_id, printed=digest, ran_ms=RAN_MS)
+    report = node.make_report(grant.attempt_id, printed=digest, printed_chars=len(text), ran_ms=RAN_MS)
     log = {"attempt_id": grant.attempt_id, "stream": "stdout", "text": text}
     assert await node.report_all([report], logs=[log]) == ["accepted"]

@@ -53,7 +53,7 @@ async def test_network_is_the_owners_to_give(hub: HubDouble) -> None:
     said = await why(sam, job_id)
     assert said["unsatisfiable"] is True
     assert said["sentence"] == (
-        "No node could ever run this: the only node does not take jobs with network; without network it would start "
+        "No node can run this: the only node does not take jobs with network; without network it would start "
         "now on 1."
     )
     assert [change["change"] for change in said["changes"]] == ["drop --net"]
@@ -101,7 +101,7 @@ async def test_rules_keep_jobs_away_and_say_why(hub: HubDouble) -> None:
     [job_id] = await submit(sam)
     assert await starts(hub, node) == []
     assert (await why(sam, job_id))["sentence"] == (
-        "No node could ever run this: the only node does not take this account's jobs."
+        "No node can run this: the owner's rules refuse this account's jobs."
     )
     told = (await pia.get(f"/nodes/{node.node_id}/why")).json()
     assert f"its owner takes no jobs of {sams_id}" in told["rows"][0]["reason"]
@@ -134,7 +134,7 @@ async def test_a_submitters_score_can_be_asked_for(hub: HubDouble) -> None:
     [job_id] = await submit(sam)
     assert await starts(hub, node) == []
     said = await why(sam, job_id)
-    assert "do not take submitters" in said["sentence"] or "does not take submitters" in said["sentence"]
+    assert "the owner's rules refuse submitters" in said["sentence"]
     hub.hub.registry.fleet.set_submitter((await sam.get("/me")).json()["id"], 0.95)
     assert await starts(hub, node) == [job_id]
 

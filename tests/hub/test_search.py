@@ -333,7 +333,7 @@ def test_a_search_finds_what_a_look_at_every_row_finds(
 async def test_only_events_of_jobs_name_a_job(hub: HubDouble) -> None:
     """Searching by what was done relies on it: such events are found by an index that has no others."""
     node = await hub.node()
-    for outcome in ({}, {"outcome": "failed", "reason": "node_error", "exit_code": None}):
+    for outcome in ({}, {"outcome": "failed", "reason": "node_restarted", "exit_code": None}):
         await submit(hub.admin)
         [grant] = await node.take()
         await node.report(grant.attempt_id, **outcome)

@@ -13,7 +13,7 @@ from tests.hub.untouched import untouched
 database, hub, pool = rechecks.database, rechecks.hub, rechecks.pool
 
 
-async def test_a_nodes_owner_is_told_of_each_strike_of_the_ban_and_of_the_pardon(pool: Pool) -> None:
+async def test_a_nodes_owner_is_told_of_each_strike_of_the_probation_and_of_the_pardon(pool: Pool) -> None:
     caught = [await pool.strike() for _ in range(2)]
     pool.sam = await pool.hub.account("eve", "submitter")
     caught.append(await pool.strike())
@@ -22,16 +22,16 @@ async def test_a_nodes_owner_is_told_of_each_strike_of_the_ban_and_of_the_pardon
     key = await pool.hub.admin.post("/keys", json={"name": "k", "account_id": owner})
     mine = pool.hub.client(key.json()["key"])
     told = (await mine.get("/events", params={"node_id": node_id, "limit": 500})).json()["events"]
-    mattering = [one for one in told if one["action"] in ("node.struck", "node.banned", "node.pardoned")]
-    assert [one["action"] for one in mattering] == ["node.struck"] * 2 + ["node.banned", "node.pardoned"]
+    mattering = [one for one in told if one["action"] in ("node.struck", "node.probation", "node.pardoned")]
+    assert [one["action"] for one in mattering] == ["node.struck"] * 2 + ["node.probation", "node.pardoned"]
     assert [one["data"]["job_id"] for one in mattering[:3]] == caught
     sentences = [one["data"]["sentence"] for one in mattering[:3]]
     for sentence, words in zip(
-        sentences, ("3 within 30 days", "3 within 30 days", "works for you alone"), strict=True
+        sentences, ("3 within 30 days", "3 within 30 days", "on probation"), strict=True
     ):
         assert words in sentence
     theirs = (await pool.sam.get("/events", params={"limit": 500})).json()["events"]
-    assert not {"node.struck", "node.banned"} & {one["action"] for one in theirs}
+    assert not {"node.struck", "node.probation"} & {one["action"] for one in theirs}
 
 
 async def test_nobody_gets_at_the_pools_own_account(pool: Pool) -> None:

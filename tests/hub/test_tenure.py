@@ -10,9 +10,15 @@ import pytest
 
 from computepool.core.discounting import DAY_MS
 from computepool.core.money import CREDIT
-from computepool.core.reputation import EXPOSURE_BASE, NEWCOMER_SCORE, REFUTED_ACTION, VERIFIED_ACTION
+from computepool.core.reputation import (
+    EXPOSURE_BASE,
+    NEWCOMER_SCORE,
+    PROBE_WRONG_ACTION,
+    REFUTED_ACTION,
+    VERIFIED_ACTION,
+)
 from computepool.hub.services import credits as credit_service
-from computepool.hub.services import verification
+from computepool.hub.services import sampling
 from computepool.hub.store import reputations
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -20,7 +26,7 @@ from computepool.testing.node import NodeDouble
 from tests.hub.submitting import submit
 from tests.hub.working import HOUR, got
 
-FAULT = {"outcome": "failed", "reason": "node_error", "exit_code": None}
+FAULT = {"outcome": "failed", "reason": "node_restarted", "exit_code": None}
 
 
 async def judged(hub: HubDouble, node: NodeDouble, action: str, *, times: int = 1) -> None:
@@ -45,6 +51,9 @@ async def test_three_wrong_results_end_work_for_others_and_a_new_key_does_not_he
     assert (await known(pia, node))["strikes_lately"] == 2
     assert "2 results were proven wrong" in (await got(pia, f"/nodes/{node.node_id}/why"))["reputation"]
     await judged(any_hub, node, REFUTED_ACTION)
+    assert (await known(pia, node))["probation_at_ms"]
+    assert "on probation" in (await got(pia, f"/nodes/{node.node_id}/why"))["reputation"]
+    await judged(any_hub, node, PROBE_WRONG_ACTION, times=2)
     assert (await known(pia, node))["banned_at_ms"]
     assert "banned" in (await got(pia, f"/nodes/{node.node_id}/why"))["reputation"]
     [job_id] = await submit(sam)
@@ -156,12 +165,10 @@ async def test_what_is_worth_more_than_a_node_may_hold_is_always_checked(tmp_pat
         await hub.node(await hub.account("oda", "provider"), cores=8)
         fleet = hub.hub.registry.fleet
         fleet.set_integrity(node.node_id, streak=10**9, banned=False)
-        assert verification.draw(hub.hub, node.node_id, [dear.attempt_id]).drawn == {dear.attempt_id}
+        assert sampling.draw(hub.hub, node.node_id, [dear.attempt_id]).drawn == {dear.attempt_id}
         fleet.set_cap(node.node_id, 64 * CREDIT)
-        drawn = verification.draw(hub.hub, node.node_id, [dear.attempt_id]).drawn
-        assert drawn == (
-            {dear.attempt_id} if verification._draw(hub.hub, dear.attempt_id) < 50_000 else set()
-        )
+        drawn = sampling.draw(hub.hub, node.node_id, [dear.attempt_id]).drawn
+        assert drawn == ({dear.attempt_id} if sampling._draw(hub.hub, dear.attempt_id) < 50_000 else set())
 
 
 async def test_a_verified_success_counts_once_and_in_full(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Dictionaries, floor division and nothing of the project's own: what it shares wi
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -55,10 +54,9 @@ class Books:
     def accept(self, job: str, number: int, *, ran_ms: int, now_ms: int) -> int:
         held = self.jobs[job]
         owner, price, since_ms = held.tries[number]
-        longest = max(0, min(ran_ms, now_ms - since_ms, held.timeout_ms))
-        # The longest time whose price the hold still covers, found by looking.
-        billed = bisect_right(range(longest + 1), held.amount, key=lambda ms: price * ms // HOUR_MS) - 1
+        billed = max(0, min(ran_ms, now_ms - since_ms, held.timeout_ms))
         charge = price * billed // HOUR_MS
+        assert charge <= held.amount, f"{job} took longer than its money lasts"
         fee = -(-charge // 5)
         self.move(f"escrow:{held.account}", f"earn:{owner}", charge - fee)
         self.move(f"escrow:{held.account}", "platform:fees", fee)

@@ -43,7 +43,7 @@ MUTANTS = {
         f"{SERVICES}.holds:settle", "owner_id=first.owner_id", "owner_id=job.account_id"
     ),
     "a job may cost more than was held": Mutant(
-        f"{SERVICES}.holds:bill", "min(longest_ms, affordable)", "longest_ms"
+        f"{SERVICES}.holds:is_overspent", "> for_one_run(job)", "> float('inf')"
     ),
     "a node is believed beyond the hub's clock": Mutant(
         f"{CORE}.pricing:billed_ms",

@@ -14,11 +14,12 @@ from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 from computepool.core import ledger
 from computepool.core.verification import PPM
 from computepool.hub.services import credits as credits_service
-from computepool.hub.services import rechecks, verification
+from computepool.hub.services import rechecks, sampling
 from computepool.hub.services.access import POOL_ACCOUNT
 from computepool.hub.services.lifecycle import Effects
 from tests.money.conftest import Fresh
-from tests.money.test_machine import HOLDBACK_S, PICKS, TIMES, Money, told
+from tests.money.story import told
+from tests.money.test_machine import HOLDBACK_S, PICKS, TIMES, Money
 from tests.money.test_mutants import SERVICES, STORE, Mutant, plant
 from tests.money.test_races import TOPOLOGIES, party, request, spoken
 from tests.money.twins import Twin
@@ -149,7 +150,7 @@ async def test_two_strikes_at_once_check_each_result_once(
     fresh: Fresh, tmp_path: Path, database: str, hubs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the pool's account has just what that takes."""
-    monkeypatch.setattr(verification, "_draw", lambda _hub, _attempt: PPM)
+    monkeypatch.setattr(sampling, "_draw", lambda _hub, _attempt: PPM)
     async with party(fresh(database), tmp_path, hubs=hubs) as all_of:
         wanted = request(30, verify="adaptive")
         jobs = (await all_of.first.submit(all_of.people["sam"], wanted, key="jobs")).job_ids

@@ -148,7 +148,7 @@ class Twin:
             cool_off_until_ms=0,
             now_ms=hub.now_ms(),
         )
-        session.claims = True
+        session.claims, session.polls, session.polled_ms = True, 1, hub.now_ms()
         hub.registry.refresh(session, hub.now_ms())
         dispatcher = Dispatcher(hub)
         try:

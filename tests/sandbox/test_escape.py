@@ -17,6 +17,7 @@ import pytest
 from computepool.agent.sandbox import seccomp
 from computepool.agent.sandbox.base import Policy, Sandbox, Status
 from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.interior import hidden_files
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.core.isolation import Level
@@ -227,6 +228,26 @@ def test_arguments_of_the_kernel_are_hidden(boxed: Sandbox, ground: Path) -> Non
     assert own
     assert own not in outcome.out
     assert outcome.exit.ok
+
+
+def test_what_tells_one_machine_from_another_is_hidden(boxed: Sandbox, ground: Path) -> None:
+    """So that a program cannot simply ask whether it is on the machine that it is to behave differently on."""
+    own = {path: Path(path).read_text(errors="replace").strip() for path in hidden_files() if readable(path)}
+    assert "/proc/sys/kernel/random/boot_id" in own
+    for path, text in own.items():
+        outcome = run(boxed, ["sh", "-c", f"cat {path} 2>/dev/null; true"], ground=ground)
+        assert outcome.exit.ok
+        assert not text or text not in outcome.out, path
+    told = run(
+        boxed, ["sh", "-c", "hostname; cat /etc/machine-id /etc/hostname 2>/dev/null; true"], ground=ground
+    )
+    assert platform.node() not in told.out.split()
+    links = run(boxed, ["sh", "-c", "cat /sys/class/net/*/address 2>/dev/null; true"], ground=ground)
+    assert set(links.out.split()) <= {"00:00:00:00:00:00"}, "no address of a network card"
+
+
+def readable(path: str) -> bool:
+    return os.access(path, os.R_OK) and bool(Path(path).read_bytes()[:1])
 
 
 def test_each_denied_call_is_refused(boxed: Sandbox, ground: Path, unprotected: Unprotected) -> None:

@@ -44,6 +44,7 @@ from computepool.protocol.jobs import (
     SubmitReply,
     SubmitRequest,
 )
+from computepool.protocol.references import Reference, ReferenceKind
 
 ACCOUNT = AccountView(id="acc_1", name="ann", roles=["submitter"], created_at_ms=0)
 SIGNIN_CODE = "one-time-code"
@@ -98,11 +99,8 @@ class FakeHub:
     def route(self, method: str, path: str, query: Query, body: bytes) -> tuple[int, BaseModel | bytes]:
         parts = path.strip("/").split("/")
         match method, parts:
-            case "GET", ["hub"]:
-                numbers = dict.fromkeys(("time_ms", "nodes_online", "nodes", "queued", "running"), 0)
-                return 200, HubInfo(name="fake", version="0", protocol=1, account=ACCOUNT, **numbers)
-            case "GET", ["me"]:
-                return 200, ACCOUNT
+            case "GET", ["hub" | "find" | "me" as what]:
+                return 200, self.look(what, query)
             case "POST", ["quotes"]:
                 return 200, self.quote(QuoteRequest.model_validate_json(body))
             case "POST", ["signin"]:
@@ -120,6 +118,20 @@ class FakeHub:
             case _, ["artifacts", *rest]:
                 return self.artifact_route(method, rest, query, body)
         raise Refusal(404, "not_found", f"no route {method} {path}")
+
+    def look(self, what: str, query: Query) -> BaseModel:
+        if what == "me":
+            return ACCOUNT
+        if what == "find":
+            return self.find(query["kind"], query["word"])
+        numbers = dict.fromkeys(("time_ms", "nodes_online", "nodes", "queued", "running"), 0)
+        return HubInfo(name="fake", version="0", protocol=1, account=ACCOUNT, **numbers)
+
+    def find(self, kind: str, word: str) -> Reference:
+        known = {"job": self.jobs, "group": self.groups}.get(kind, {})
+        if word not in known:
+            raise Refusal(404, "not_found", f"There is no {kind} {word!r}.")
+        return Reference(kind=ReferenceKind(kind), id=word, name=word)
 
     def group_route(
         self, method: str, rest: list[str], query: Query, body: bytes
@@ -290,6 +302,7 @@ class FakeHub:
             JobResult(
                 seq=len(results) + 1,
                 job_id=job_id,
+                key=job["item"].key,
                 item=job["number"],
                 state=state,
                 reason=reason,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from computepool import HubUnreachable, Pool
+from computepool import HubUnreachable, Pool, connect
 from computepool.protocol.jobs import InputFile, JobResult
-from computepool.sdk import BadRequest, ChecksumMismatch, NotFound, artifacts
+from computepool.sdk import BadRequest, ChecksumMismatch, NotFound, ResultUnreadable, TooLarge, artifacts
 from computepool.sdk.outcome import JobOutcome
 from tests.sdk.fake_hub import FakeHub
 
@@ -164,3 +165,29 @@ def test_outputs_keep_their_folders(pool: Pool, tmp_path: Path) -> None:
         tmp_path / "out/frames/p.png"
     ]
     assert (tmp_path / "out/frames/p.png").read_bytes() == b"picture"
+
+
+def test_a_result_beyond_the_limit_is_not_loaded(hub: FakeHub) -> None:
+    """A future, a map and a group say so, with the way to fetch it all the same."""
+    with connect(hub.url, "cp_test", patience_s=10, max_result_bytes=MIB) as pool:
+        small, large = pool.submit("x".__mul__, MIB // 2), pool.submit("x".__mul__, 2 * MIB)
+        assert len(small.result()) == MIB // 2
+        tracemalloc.start()
+        try:
+            with pytest.raises(ResultUnreadable, match="pool artifacts get"):
+                large.result()
+            assert tracemalloc.get_traced_memory()[1] < MIB
+        finally:
+            tracemalloc.stop()
+        with pytest.raises(ResultUnreadable, match="max_result_bytes"):
+            list(pool.map("x".__mul__, [2 * MIB], progress=False))
+
+
+def test_what_is_loaded_is_bounded_whatever_its_length_is_said_to_be(pool: Pool, data: bytes) -> None:
+    digest = pool.artifacts.put_bytes(data, name="data").digest
+    assert pool.artifacts.get_bytes(digest, max_bytes=len(data)) == data
+    with pytest.raises(TooLarge, match=f"more than the limit of {len(data) - 1}"):
+        pool.artifacts.get_bytes(digest, max_bytes=len(data) - 1)
+    memory = artifacts._Memory(b"", 10)
+    with pytest.raises(TooLarge):
+        memory.expect(11, 0)

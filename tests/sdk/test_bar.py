@@ -29,6 +29,7 @@ class Sent(DisplayPublisher):  # type: ignore[misc]
 @pytest.fixture
 def notebook(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sent]:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # the shell puts its own there
     hooks = sys.displayhook, sys.excepthook
     shell = InteractiveShell.instance(display_pub_class=Sent)
     shell.kernel = object()

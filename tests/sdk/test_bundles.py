@@ -14,6 +14,7 @@ import computepool
 from computepool import JobFailed, Pool
 from computepool.core.jobs import JobState, Reason
 from computepool.protocol import bundles
+from computepool.protocol.jobs import PAYLOAD_MAX
 from computepool.sdk import bundles as feeds
 from computepool.sdk import mapping
 from computepool.sdk.bundles import BUNDLE_BYTES_MAX, BUNDLE_MAX, RESULT_CHARS_MAX, Sizer, Task
@@ -35,6 +36,17 @@ def double_or_move(number: int) -> int:
 
 def picky(number: int) -> float:
     return 1 / (number % 100)
+
+
+class LargeNumber(int):
+    """One whose pickle does not fit into a submission."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _small, (int(self), bytes(PAYLOAD_MAX))
+
+
+def _small(number: int, _: bytes) -> int:
+    return number
 
 
 def sizes(hub: FakeHub) -> list[int]:
@@ -265,6 +277,33 @@ def test_a_result_that_needs_pickle_spoils_no_other(hub: FakeHub, pool: Pool) ->
     first, second, third = pool.map(double, range(3), chunksize=3, return_exceptions=True)
     assert (first, third) == (1, 3)
     assert isinstance(second, ResultUnreadable)
+
+
+# ---------------------------------------------------------------- who comes back later
+
+
+def test_items_are_found_later_by_their_numbers(hub: FakeHub, pool: Pool) -> None:
+    """Also those whose arguments are an artifact, and those that were sent again, because they raised or their job died."""
+    dying(hub, lambda number: number == 150)
+    items: list[Any] = list(range(200))
+    items[60] = LargeNumber(60)
+    run = pool.map(picky, items, return_exceptions=True, chunksize=50, retries=1)
+    results = list(run)
+    keys = [job["item"].key for job in hub.jobs.values()]
+    assert len(keys) == len(set(keys)), "a key is there once in a group"
+    assert {"0-49", "60", "61-110", "100", "150"} <= set(keys)
+    assert run.key_prefix == ""
+    good = {str(place): value for place, value in enumerate(results) if not isinstance(value, Exception)}
+    assert len(good) == 197
+    assert dict(pool.groups.collector(run.group_id or "").values()) == good
+
+
+def test_maps_in_one_group_are_told_apart(hub: FakeHub, pool: Pool) -> None:
+    group = pool.groups.create("shared").id
+    runs = [pool.map(double, range(size), group=group, chunksize=10) for size in (25, 30)]
+    expected = {f"{run.key_prefix}{place}": value for run in runs for place, value in enumerate(list(run))}
+    assert len(expected) == 55
+    assert dict(pool.groups.collector(group).values()) == expected
 
 
 # ---------------------------------------------------------------- a million items

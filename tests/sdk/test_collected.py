@@ -175,7 +175,7 @@ def test_what_cannot_be_read_stands_in_its_place_and_hides_no_other(pool: Pool) 
                 yield JobResult(seq=seq, job_id=f"job_{seq}", **said)
 
     groups = Odd()
-    groups._transport = pool.groups._transport
+    groups._transport, groups._artifacts = pool.groups._transport, pool.artifacts
     found = dict(Collector(groups, "grp_1").values())
     unreadable = {key for key, value in found.items() if isinstance(value, ResultUnreadable)}
     assert unreadable == {"job_1", "job_2", "job_3", "job_4", "job_5/0"}
@@ -204,3 +204,28 @@ def test_items_that_were_sent_again_are_those_of_their_new_jobs(tmp_path: Path) 
     assert [(line["job_id"], line.get("item")) for line in lines] == [
         ("job_1", 1), ("job_2", 1), ("job_2", 2), ("job_4", None), ("job_5", None),
     ]  # fmt: skip
+
+
+def test_the_items_of_a_map_go_by_their_numbers(tmp_path: Path) -> None:
+    answer = bundles.answer([bundles.raised("E: 1"), bundles.returned("7"), bundles.raised("E: 2")])
+
+    class Numbered(Kept):
+        """Three jobs of three items: of a map of its own, of one in a shared group, and one with a name of its own."""
+
+        def items(
+            self, group_id: str, *, which: str = "all", after: str | None = None
+        ) -> Iterator[GroupItem]:
+            for key in ("10-12", "map-0a/1000-1002", "10-20"):
+                yield GroupItem(
+                    key=key, job_id="job_1", state="succeeded", result=answer, bundled=2, carried=3
+                )
+
+    collector = Collector(Numbered(), "grp_1")
+    assert [item.key for item in collector.items()] == [
+        "11", "12", "map-0a/1001", "map-0a/1002", "10-20/1", "10-20/2",
+    ]  # fmt: skip
+    assert dict(collector.summary().results) == {"11": 7, "map-0a/1001": 7, "10-20/1": 7}
+    assert dict(collector.summary().failures) == {"12": "E: 2", "map-0a/1002": "E: 2", "10-20/2": "E: 2"}
+    fetch_group(SimpleNamespace(groups=Numbered()), "grp_1", tmp_path)  # type: ignore[arg-type]
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert [line["key"] for line in lines] == [item.key for item in collector.items()]

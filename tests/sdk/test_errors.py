@@ -5,12 +5,16 @@ from __future__ import annotations
 import builtins
 import pickle
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool import JobFailed, Pool
-from computepool.sdk.errors import raised_error
+from computepool.core.jobs import JobState, Reason
+from computepool.protocol.jobs import JobResult
+from computepool.sdk.errors import ResultUnreadable, job_error, raised_error
+from computepool.sdk.outcome import read_value
 
 #: Kinds that mean something to the interpreter, or cannot be made from a sentence.
 PLAIN = (StopIteration, StopAsyncIteration, SyntaxError, MemoryError, BaseExceptionGroup, Warning)
@@ -44,7 +48,7 @@ def test_others_are_plain_failures(name: str) -> None:
 def test_a_package_that_the_node_lacks_is_named_with_what_to_pass() -> None:
     said = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'numpy.linalg'"
     error = raised_error("job_1", said)
-    assert "dependencies=['numpy']" in str(error)
+    assert f"dependencies=['numpy=={np.__version__}']" in str(error)
     assert error.remote_error == said, "the node's words stay the node's"
     assert "dependencies=" not in str(raised_error("job_1", "ValueError: No module named 'numpy'"))
     assert "dependencies=" not in str(
@@ -57,6 +61,19 @@ def test_whatever_a_node_says_is_an_error_that_can_be_shown_and_pickled(text: st
     error = raised_error("job_1", text)
     assert isinstance(error, JobFailed)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_a_result_that_is_no_longer_kept_is_not_taken_for_none(pool: Pool) -> None:
+    gone = JobResult(
+        seq=1, job_id="job_1", state=JobState.SUCCEEDED, reason=Reason.COMPLETED, result=None, dropped=True
+    )
+    error = job_error(gone)
+    assert isinstance(error, ResultUnreadable)
+    assert "no longer kept" in str(error)
+    with pytest.raises(ResultUnreadable):
+        read_value(pool, gone, allow_pickle=False)
+    with pytest.raises(ResultUnreadable):
+        pool.groups.read(gone)
 
 
 def look_up() -> None:

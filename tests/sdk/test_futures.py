@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from computepool import JobCancelled, JobFailed, Pool, connect
+from computepool.core.jobs import JobState
 from computepool.protocol.jobs import PAYLOAD_MAX
 from computepool.sdk import (
     BadRequest,
@@ -434,3 +435,31 @@ def test_a_forked_child_is_told_to_connect_again(pool: Pool) -> None:
     child.start()
     child.join(SOON_S)
     assert child.exitcode == 7
+
+
+def test_a_future_says_where_its_job_is(hub: FakeHub, pool: Pool) -> None:
+    hub.hold = True
+    future = pool.submit(double, 1)
+    assert future.job_id
+    assert repr(future) == f"<JobFuture {future.job_id} queued>"
+    assert not future.running()
+    with hub.lock:
+        hub.jobs[future.job_id]["state"] = JobState.RUNNING
+    assert future.running()
+    assert repr(future) == f"<JobFuture {future.job_id} running>"
+    with hub.lock:
+        hub.run(future.job_id)
+    assert future.result(SOON_S) == 2
+    assert not future.running()
+    assert repr(future) == f"<JobFuture {future.job_id} succeeded>"
+
+
+def test_a_job_that_never_reached_the_hub_is_not_said_to_go_on(hub: FakeHub, pool: Pool) -> None:
+    hub.fault = lambda method, path: "reset" if path == "/jobs" else None
+    future = pool.submit(double, 1)
+    assert repr(future) == "<JobFuture (no id) not submitted yet>"
+    assert not future.running()
+    with pytest.raises(TimeoutError, match=f"has not reached the hub at {hub.url} after 0.01 s"):
+        future.result(0.01)
+    hub.fault = lambda method, path: None
+    assert future.result(SOON_S) == 2

@@ -271,7 +271,7 @@ def test_a_class_of_an_installed_package_travels_unless_the_job_brings_the_packa
 
 def make_installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a folder that counts as one of installed packages, with a helper in a module of its own."""
-    from computepool.sdk import functions
+    from computepool.sdk import own_modules
 
     package = folder / "lab_tools"
     package.mkdir()
@@ -287,7 +287,7 @@ def make_installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "    def build_result_payload(self):\n        return {'triple': self.state.number}\n"
     )
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setattr(functions, "_INSTALLED", (*functions._INSTALLED, f"{folder}{os.sep}"))
+    monkeypatch.setattr(own_modules, "_INSTALLED", (*own_modules._INSTALLED, f"{folder}{os.sep}"))
 
 
 SCRIPT = """

@@ -75,8 +75,10 @@ def test_every_key_has_one_outcome_and_files_come_with_their_reports(pool: Pool,
     assert (sorted(made.job_ids), made.failures) == (["bad", "good", "job-3"], {})
     summary = made.drain(60)
     assert (summary.name, summary.succeeded, summary.failed, summary.pending) == ("lengths", 2, 1, 0)
-    assert [item.key for item in summary.failures.items] == ["bad"]
-    assert "ValueError: nothing to measure" in (summary.failures.items[0].error or "")
+    assert list(summary.failures) == ["bad"]
+    assert "ValueError: nothing to measure" in summary.failures["bad"]
+    assert {key: payload["length"] for key, payload in summary.results.items()} == {"good": 4, "job-3": 6}
+    assert (dict(summary.waiting), repr(summary.failures)) == ({}, "<1 failures: 'bad'>")
     reports = {report.key: report for report in made.reports()}
     assert {key: report["length"] for key, report in reports.items()} == {"good": 4, "job-3": 6}
     assert [path.read_text() for path in reports["job-3"].download(tmp_path)] == ["a file"]
@@ -199,7 +201,7 @@ def test_what_cannot_be_made_is_told_to_the_collector(pool: Pool) -> None:
     assert "tags" in made.failures["bad"]
     summary = made.drain(60)
     assert (summary.succeeded, summary.failed) == (1, 1)
-    assert summary.failures.items[0].error == made.failures["bad"]
+    assert summary.failures["bad"] == made.failures["bad"]
 
 
 def test_a_full_quota_fails_no_key_for_good(

@@ -73,6 +73,16 @@ def test_options_are_those_of_jobs(hub: FakeHub, pool: Pool) -> None:
     assert (spec.dependencies, spec.needs.ram_mb) == ([], megabytes("1GB", what="ram"))
 
 
+@pytest.mark.parametrize(("options", "sent"), [({}, "none"), ({"verify": "quorum:2"}, "quorum:2")])
+def test_results_are_compared_only_where_that_is_asked_for(
+    hub: FakeHub, options: dict[str, Any], sent: str
+) -> None:
+    """scikit-learn's contain how long each fit took."""
+    with joblib.parallel_backend("computepool", n_jobs=2, **options):
+        joblib.Parallel()([joblib.delayed(abs)(-1)])
+    assert next(iter(hub.jobs.values()))["request"].verify == sent
+
+
 def test_a_failing_call_raises_as_it_would_here_and_the_rest_is_cancelled(hub: FakeHub, pool: Pool) -> None:
     with joblib.parallel_backend("computepool", n_jobs=2), pytest.raises(ZeroDivisionError) as raised:
         joblib.Parallel()(joblib.delayed(inverse)(n) for n in range(5, -500, -1))

@@ -136,13 +136,13 @@ def test_a_quote_asks_for_the_spec_that_is_submitted(hub: FakeHub, pool: Pool) -
         ({"type": "ml", "vram": 24, "ram": "1GB"}, 1, 24_000, 1_000),
         ({"type": "ml", "gpus": 0}, 0, 0, 8_000),
         ({"type": "ml", "gpus": 2}, 2, 8_000, 8_000),
-        ({"type": "gaming"}, 1, 0, 256),
-        ({"type": "other"}, 0, 0, 256),
-        ({}, 0, 0, 256),
+        ({"type": "gaming"}, 1, 0, None),
+        ({"type": "other"}, 0, 0, None),
+        ({}, 0, 0, None),
     ],
 )
 def test_types_bring_requirements_that_explicit_ones_override(
-    given: Any, gpus: int, vram_mb: int, ram_mb: int
+    given: Any, gpus: int, vram_mb: int, ram_mb: int | None
 ) -> None:
     needs = options.needs(given)
     assert (needs.gpus, needs.vram_mb, needs.ram_mb) == (gpus, vram_mb, ram_mb)

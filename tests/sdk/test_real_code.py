@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,14 +83,16 @@ def test_only_the_guilty_items_fail(real: Pool, tmp_path: Path) -> None:
     ]
     group = real.groups.list(limit=1)[0]
     assert group.counts == {"succeeded": 100 - len(ENDS), "failed": len(ENDS)}
-    # Who comes later finds each item once, wherever its last try was.
+    # Who comes later finds each item once, by its number, wherever its last try was.
     collector = real.groups.collector(group)
-    assert sorted(value for _, value in collector.values()) == [
-        number for number in range(100) if number not in ENDS
-    ]
-    assert len(list(collector.items("results"))) == 100 - len(ENDS)
-    assert len(list(collector.items("failures"))) == len(ENDS)
+    good = {str(number): number for number in range(100) if number not in ENDS}
+    assert dict(collector.values()) == dict(collector.summary().results) == good
+    assert sorted(item.key or "" for item in collector.items("results")) == sorted(good)
+    assert sorted(int(item.key or "") for item in collector.items("failures")) == sorted(ENDS)
+    assert {int(key) for key in collector.summary().failures} == set(ENDS)
     assert len(list(collector.items())) == fetch_group(real, group.id, tmp_path).items == 100
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert sorted(int(line["key"]) for line in lines) == list(range(100))
 
 
 def test_a_map_that_raises_everywhere_has_failed_everywhere(real: Pool) -> None:
@@ -122,3 +125,25 @@ def test_grid_search_finds_there_what_it_finds_here(real: Pool) -> None:
     numpy.testing.assert_allclose(scores, scores_here)
     groups = [group for group in real.groups.list(limit=10) if group.name == "joblib"]
     assert [group.total for group in groups] == [4, 18]
+
+
+def test_own_modules_are_found_on_a_node_and_tracebacks_show_code(
+    real: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "beside_the_code.py").write_text("def inverse(x):\n    return 1 / x  # in the module\n")
+    (tmp_path / "script.py").write_text("import beside_the_code\nprint(beside_the_code.inverse(4))\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def work(number: int) -> Any:
+        import beside_the_code  # type: ignore[import-not-found]
+
+        return beside_the_code.inverse(number)  # in the function
+
+    assert real.run(tmp_path / "script.py").output == "0.25\n"
+    assert real.submit(work, 4).result(60) == 0.25
+    error = real.submit(work, 0).exception(60)
+    assert isinstance(error, ZeroDivisionError)
+    assert "# in the module" in str(error)
+    assert "# in the function" in str(error)
+    (bundled, _) = real.map(work, [0, 1], chunksize=2, return_exceptions=True, progress=False)
+    assert "# in the function" in str(bundled)

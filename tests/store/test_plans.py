@@ -12,7 +12,17 @@ from sqlalchemy import event
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import attempts as attempt_rows
-from computepool.hub.store import dependencies, dialect, groups, jobs, outcomes, records, searching, vitals
+from computepool.hub.store import (
+    dependencies,
+    dialect,
+    groups,
+    jobs,
+    outcomes,
+    records,
+    references,
+    searching,
+    vitals,
+)
 from computepool.hub.store.session import Connection, Tx
 from computepool.protocol.filters import EventFilter, JobFilter
 
@@ -50,6 +60,22 @@ READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "jobs that run": (
         lambda c: jobs.list_jobs(c, JobFilter(states=["running"]), before="j", limit=9, window=50),
         "ix_jobs_open",
+    ),
+    "jobs of an account by the beginning of an id": (
+        lambda c: references.by_id(c, "job", "job_01k", whose="a", limit=9),
+        "ix_jobs_account",
+    ),
+    "jobs by the beginning of an id": (
+        lambda c: references.by_id(c, "job", "job_01k", whose=None, limit=9),
+        "sqlite_autoindex_jobs_1",
+    ),
+    "jobs of an account by their whole name": (
+        lambda c: references.by_name(c, "job", "x", account_id="a", window=50, limit=9),
+        "ix_jobs_account",
+    ),
+    "newest job of an account": (
+        lambda c: references.newest(c, "job", account_id="a"),
+        "ix_jobs_account",
     ),
     "dependents": (lambda c: dependencies.dependents(c, MANY), "ix_dependencies_after_id"),
     "results": (lambda c: groups.list_results(c, group_id="g", after=5, limit=9), "ix_events_results"),
@@ -107,7 +133,7 @@ def explained(url: str) -> Iterator[tuple[Connection, list[str]]]:
 def check(plans: list[str], index: str) -> None:
     assert plans
     assert any(f"INDEX {index}" in line for line in plans), plans
-    harmless = ("INDEX", "json_each", "CONSTANT ROW", "SCAN names", "SCAN (subquery")
+    harmless = ("INDEX", "json_each", "CONSTANT ROW", "SCAN names", "SCAN near", "SCAN (subquery")
     scans = [line for line in plans if line.startswith("SCAN") and not any(word in line for word in harmless)]
     assert not scans, plans
 

@@ -155,7 +155,7 @@ async def test_a_queued_job_goes_back_once_however_many_try(store: Store) -> Non
 
 async def test_a_result_is_accepted_at_most_once(store: Store, clock: FakeClock) -> None:
     job_id, node_id, _ = await leased_job(store)
-    row = accepted(job_id, node_id=node_id, now_ms=clock.now_ms())
+    row = accepted(await job(store, job_id), node_id=node_id, now_ms=clock.now_ms())
     await store.write(lambda tx: jobs.accept(tx, [row]))
     with pytest.raises(InvariantViolation):
         await store.write(lambda tx: jobs.accept(tx, [row | {"number": 2, "value": "other"}]))
@@ -174,7 +174,7 @@ async def test_one_job_of_many_accepted_twice_takes_the_whole_batch_back(
         return ids, node_id
 
     ids, node_id = await store.write(unit)
-    rows = [accepted(id_, node_id=node_id, now_ms=clock.now_ms()) for id_ in ids]
+    rows = [accepted(await job(store, id_), node_id=node_id, now_ms=clock.now_ms()) for id_ in ids]
     await store.write(lambda tx: jobs.accept(tx, rows[1:2]))
     with pytest.raises(InvariantViolation):
         await store.write(lambda tx: jobs.accept(tx, rows))
@@ -186,7 +186,7 @@ async def test_one_job_of_many_accepted_twice_takes_the_whole_batch_back(
 async def test_a_finished_job_stays_as_it_is(store: Store, clock: FakeClock, state: JobState) -> None:
     job_id, node_id, _ = await leased_job(store)
     assert await store.write(lambda tx: jobs.finish(tx, job_id, state=state, reason=Reason.TIMEOUT))
-    row = accepted(job_id, node_id=node_id, now_ms=clock.now_ms())
+    row = accepted(await job(store, job_id), node_id=node_id, now_ms=clock.now_ms())
     for other in set(JobState) - PENDING:
         assert not await store.write(
             lambda tx, other=other: jobs.finish(tx, job_id, state=other, reason=Reason.COMPLETED)
@@ -202,7 +202,8 @@ async def test_a_finished_job_stays_as_it_is(store: Store, clock: FakeClock, sta
 async def test_a_late_result_ends_a_job_that_waits_again(store: Store, clock: FakeClock) -> None:
     job_id, node_id, _ = await leased_job(store)
     await store.write(lambda tx: jobs.requeue(tx, job_id, attempt_no=1, reason="lease_lost"))
-    await store.write(lambda tx: jobs.accept(tx, [accepted(job_id, node_id=node_id, now_ms=clock.now_ms())]))
+    row = accepted(await job(store, job_id), node_id=node_id, now_ms=clock.now_ms())
+    await store.write(lambda tx: jobs.accept(tx, [row]))
     assert await store.write(lambda tx: jobs.lease_jobs(tx, [job_id])) == {}
 
 

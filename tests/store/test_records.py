@@ -113,18 +113,18 @@ async def test_logs_are_counted_and_kept_in_order(store: Store) -> None:
         node_id, (job_id,) = add_node(tx), add_jobs(tx)
         return node_id, job_id, add_attempt(tx, job_id, node_id=node_id)
 
-    node_id, job_id, attempt_id = await store.write(make)
-    assert await store.write(lambda tx: records.grow_log(tx, attempt_id, node_id="node_x", size=1)) is None
-    for expected in (10, 20):
-        grown = await store.write(lambda tx: records.grow_log(tx, attempt_id, node_id=node_id, size=10))
-        assert grown is not None
-        assert (grown.job_id, grown.log_bytes) == (job_id, expected)
+    _, job_id, attempt_id = await store.write(make)
+    grown = {"attempt": attempt_id, "size": 20, "next": 3, "chars": 7}
+    await store.write(lambda tx: records.grow_logs(tx, [grown]))
+    row = (await store.write(lambda tx: attempt_rows.lock_attempts(tx, [attempt_id])))[attempt_id]
+    assert (row.log_bytes, row.log_next, row.stdout_chars) == (20, 3, 7)
     lines = [f"line {number}\x00" for number in range(5)]
     rows = [{"job_id": job_id, "attempt_id": attempt_id, "stream": "stdout", "text": line} for line in lines]
     await store.write(lambda tx: records.insert_logs(tx, rows))
     first = await store.read(lambda c: records.list_logs(c, job_id=job_id, after=0, limit=3))
     rest = await store.read(lambda c: records.list_logs(c, job_id=job_id, after=first[-1].seq, limit=3))
-    assert [row.text for row in (*first, *rest)] == [line.replace("\x00", "\ufffd") for line in lines]
+    text = await store.read(lambda c: list(records.stdout_of(c, job_id=job_id, attempt_id=attempt_id)))
+    assert text == [row.text for row in (*first, *rest)] == [line.replace("\x00", "\ufffd") for line in lines]
 
 
 # artifacts

@@ -20,8 +20,8 @@ from tests.tidy.tree import ROOT, SRC, name, sources, tree
 #: What agent, sdk and protocol may know of the core: values, and the owner's rules, which the agent holds too. Prices,
 #: placement and trust are the hub's.
 SHARED_CORE = {
-    "errors", "ids", "isolation", "jobs", "leases", "money", "network", "places", "resources", "rules",
-    "tiers",
+    "errors", "ids", "isolation", "jobs", "leases", "money", "network", "node_status", "places", "plaintext", "resources",
+    "rules", "tiers", "words",
 }  # fmt: skip
 
 #: Modules that may not exist yet, which a contract could not name, and what they must not import themselves.

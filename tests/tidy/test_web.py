@@ -63,8 +63,8 @@ def test_nothing_that_lets_markup_or_others_in(pattern: str, why: str) -> None:
     assert not found, why
 
 
-#: Fetches a file of the dashboard itself: the map's data, whose address the build knows.
-OWN_FILES = {WEB / "components" / "mesh" / "world.ts"}
+#: Fetch files of the dashboard itself: the map's data, whose address the build knows, and the program of other pages.
+OWN_FILES = {WEB / "components" / "mesh" / "world.ts", WEB / "lib" / "offline-pages.ts"}
 
 
 def test_only_the_client_asks_the_hub() -> None:

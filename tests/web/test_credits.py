@@ -47,7 +47,7 @@ def test_a_payout_is_asked_for_approved_and_paid(web: Web, provider_page: Page, 
 
     for page in (admin_page, provider_page):
         page.goto(f"{web.url}/audit/?action=payout.")
-        for action in ("payout.requested", "payout.reserved", "payout.paid"):
+        for action in ("payout requested", "payout reserved", "payout paid"):
             expect(page.get_by_role("button", name=action)).to_be_visible()
 
 
@@ -56,12 +56,12 @@ def test_a_statement_says_why(web: Web, submitter_page: Page, tmp_path: Path) ->
     submitter_page.goto(f"{web.url}/credits/?job={job.job_id}")
     settled(submitter_page)
     table = submitter_page.get_by_role("table", name="Statement")
-    for kind in ("hold", "pay", "refund"):
+    for kind in ("set aside", "paid for jobs", "came back"):
         expect(table.get_by_text(kind, exact=True).first).to_be_visible()
     axe(submitter_page)
     submitter_page.get_by_label("Kind").select_option("pay")
     expect(submitter_page).to_have_url(re.compile("kind=pay"))
-    expect(table.get_by_text("hold", exact=True)).to_have_count(0)
+    expect(table.get_by_text("set aside", exact=True)).to_have_count(0)
     table.get_by_role("button").first.click()
     dialog = submitter_page.get_by_role("dialog")
     expect(dialog.get_by_role("heading", name="Why the job cost that")).to_be_visible()

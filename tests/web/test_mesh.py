@@ -9,6 +9,7 @@ from typing import Any
 
 from playwright.sync_api import Page, Route, expect
 
+from computepool.core.node_status import NodeStatus
 from computepool.core.places import REGIONS, place_of
 from computepool.core.tiers import family_of, region_of
 from computepool.protocol.mesh import MeshNode, MeshNodes
@@ -61,6 +62,7 @@ def _node(node_id: str, dice: random.Random) -> MeshNode:
     tier, country, cores = dice.choice(TIERS), dice.choice(COUNTRIES), dice.choice((2, 4, 8, 16, 64))
     cards = 0 if tier.startswith("cpu") else dice.choice((1, 1, 2, 8))
     place = place_of(country, node_id)
+    status = NodeStatus.READY if dice.random() < 0.9 else NodeStatus.PAUSED
     return MeshNode(
         id=node_id,
         name=f"machine {node_id[-5:]}",
@@ -72,7 +74,8 @@ def _node(node_id: str, dice: random.Random) -> MeshNode:
         lat=place.lat,
         lon=place.lon,
         state="active",
-        takes_work=dice.random() < 0.9,
+        status=status,
+        takes_work=status.takes_jobs,
         capacity=(cards or cores) * 1000,
         cores=cores,
         cores_free=cores / 2,
@@ -109,6 +112,27 @@ def best_ms(drawings: list[dict[str, Any]], quiet: float) -> float:
         return float(one["pixels"]) / (busy if busy >= BUSY else 1)
 
     return min(map(alone, drawings))
+
+
+def test_each_tier_has_its_colour_and_a_place_in_the_legend(web: Web, submitter_page: Page) -> None:
+    page = submitter_page
+    tiers = ("cpu", "rtx-3060", "rtx-4090", "h100")  # two of them are of one family
+    nodes = [
+        one.model_copy(update={"tier": tier, "family": family_of(tier)})
+        for one, tier in zip(nodes_of_the_world(4), tiers, strict=True)
+    ]
+    answer_with(page, nodes)
+    page.goto(f"{web.url}/")
+    settled(page)
+    legend = page.get_by_role("list", name="Tiers").get_by_role("listitem")
+    assert sorted(legend.all_inner_texts()) == sorted(f"{tier}\n1" for tier in tiers)
+    fills = {one.evaluate("glyph => getComputedStyle(glyph).fill") for one in legend.locator("svg").all()}
+    assert len(fills) == len(tiers)
+    page.get_by_label("Tier", exact=True).select_option("h100")
+    expect(legend).to_have_count(1)
+    assert legend.locator("svg").evaluate("glyph => getComputedStyle(glyph).fill") in fills, (
+        "it keeps its colour"
+    )
 
 
 def test_the_mesh_is_seen_as_it_lives(web: Web, submitter_page: Page) -> None:

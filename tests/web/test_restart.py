@@ -48,6 +48,60 @@ def test_a_page_outlives_its_hub(web: Web, submitter_page: Page, allow: Allow) -
 
 
 @pytest.mark.timeout(120)
+def test_a_hub_that_hangs_is_not_called_live(web: Web, submitter_page: Page, allow: Allow) -> None:
+    """Its connections stay open, and nothing comes over them."""
+    page = submitter_page
+    allow(page, _AWAY)
+    _loaded(page, f"{web.url}/jobs/")
+    web.hub.freeze()
+    try:
+        expect(page.get_by_text("Reconnecting…").first).to_be_visible(timeout=10_000)
+        expect(page.get_by_text("The hub does not answer.").first).to_be_visible()
+        expect(_live(page)).to_have_count(0)
+    finally:
+        web.hub.thaw()
+    expect(_live(page)).to_be_visible(timeout=40_000)
+    expect(page.get_by_text("The hub does not answer.")).to_have_count(0)
+
+
+@pytest.mark.timeout(120)
+def test_a_page_that_was_never_visited_opens_while_the_hub_is_away(
+    web: Web, submitter_page: Page, allow: Allow
+) -> None:
+    page = submitter_page
+    allow(page, _AWAY)
+    with page.expect_response("**/account/index.txt*", timeout=60_000):  # the last one that is loaded ahead
+        _loaded(page, f"{web.url}/jobs/")
+    page.wait_for_load_state("networkidle")
+    page.evaluate("window.same = true")
+    web.hub.kill()
+    expect(page.get_by_text("Reconnecting…").first).to_be_visible()
+    pages = page.get_by_role("navigation", name="Pages")
+    for name in ("Leaderboard", "Market", "Nodes"):
+        pages.get_by_role("link", name=name).click()
+        expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
+    expect(page.get_by_text("The hub does not answer.").first).to_be_visible()
+    web.hub.start()
+    expect(page.get_by_text("workshop").first).to_be_visible(timeout=40_000)
+    assert page.evaluate("window.same") is True, "it never left the app"
+
+
+@pytest.mark.timeout(120)
+def test_a_click_waits_for_a_page_that_does_not_come(web: Web, submitter_page: Page, allow: Allow) -> None:
+    page = submitter_page
+    allow(page, _AWAY)
+    page.route("**/audit/index.txt*", lambda route: route.abort())
+    _loaded(page, f"{web.url}/jobs/")
+    page.evaluate("window.same = true")
+    with page.expect_event("requestfailed", lambda request: "/audit/index.txt" in request.url):
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name="Audit").click()
+    expect(page.get_by_role("heading", name="Jobs", level=1)).to_be_visible()
+    page.unroute("**/audit/index.txt*")
+    expect(page.get_by_role("heading", name="Audit", level=1)).to_be_visible()
+    assert page.evaluate("window.same") is True, "it never left the app"
+
+
+@pytest.mark.timeout(120)
 def test_what_is_loaded_late_comes_when_the_hub_is_back(web: Web, submitter_page: Page, allow: Allow) -> None:
     """The map is asked for once there are nodes to draw. Here the hub dies between the two."""
     page = submitter_page

@@ -9,7 +9,8 @@ from functools import partial
 import pytest
 from playwright.sync_api import Page, expect
 
-from computepool.core.reputation import REFUTED_ACTION, STRIKES_MAX
+from computepool.core.reputation import PROBE_WRONG_ACTION, REFUTED_ACTION, STRIKES_MAX
+from computepool.core.violations import PROBES_WRONG
 from computepool.hub.clock import SystemClock
 from computepool.hub.services import strikes
 from computepool.hub.store.session import Store, Tx
@@ -100,19 +101,19 @@ def test_a_gift_is_refused_with_a_reason(two: Two, asker: Page, second: Page) ->
     expect(second.get_by_text("Nothing waits")).to_be_visible()
     assert two.admin.credits(account_id=two.sam_id).available == before
     asker.goto(f"{two.url}/audit/?text=nobody%20won")
-    expect(asker.get_by_role("button", name="approval.rejected")).to_be_visible()
+    expect(asker.get_by_role("button", name="approval rejected")).to_be_visible()
 
 
 def test_a_banned_node_is_pardoned(two: Two, asker: Page) -> None:
     node_id = two.real.start_agent(name="wrong-thrice").node_id
     _strike(two, node_id)
     asker.goto(f"{two.url}/nodes/?id={node_id}")
-    expect(asker.get_by_text("It is banned")).to_be_visible()
+    expect(asker.get_by_text("The node is banned").first).to_be_visible()
     axe(asker)
     asker.get_by_role("button", name="Pardon").click()
     asker.get_by_role("dialog").get_by_role("button", name="Pardon it").click()
     expect(asker.get_by_text("wrong-thrice was pardoned.")).to_be_visible()
-    expect(asker.get_by_text("It is banned")).to_have_count(0)
+    expect(asker.get_by_text("The node is banned")).to_have_count(0)
     expect(asker.get_by_role("button", name="Pardon")).to_have_count(0)
     found = two.admin.nodes.get(node_id).reputation
     assert found is not None
@@ -120,7 +121,7 @@ def test_a_banned_node_is_pardoned(two: Two, asker: Page) -> None:
 
 
 def _strike(two: Two, node_id: str) -> None:
-    """As results that were proven wrong leave it; about jobs of two people, for one alone cannot ban a node."""
+    """As results that were proven wrong leave it, about jobs of two people, and tests that it failed."""
     store = Store(two.real.hubs[0].settings.url, clock=SystemClock(), hub_id="test")
 
     def wrong(tx: Tx, whose: str) -> None:
@@ -131,5 +132,7 @@ def _strike(two: Two, node_id: str) -> None:
         for number in range(STRIKES_MAX):
             whose = (two.sam_id, two.second_id)[number % 2]
             store.write_now(partial(wrong, whose=whose))
+        for _ in range(PROBES_WRONG):
+            store.write_now(lambda tx: tx.emit(actor="hub", action=PROBE_WRONG_ACTION, node_id=node_id))
     finally:
         store.close()

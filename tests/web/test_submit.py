@@ -126,8 +126,8 @@ def fill_script(page: Page, folder: Path, after: str) -> None:
         "Where",
         Rather_with_these_tags="ssd",
         None_of_these_tags="slow",
-        Not_these_nodes="far",
-        This_node_only="n1",
+        Not_these_nodes="workshop",
+        This_node_only="workshop",
     )
     page.get_by_label("Isolation").select_option("namespace")
     fill(page, "Price", Most_per_hour_and_run="40.25", Budget_for_all_runs="90")
@@ -210,6 +210,13 @@ def test_a_draft_survives_and_the_editor_lets_one_out(web: Web, submitter_page: 
     expect(cores).to_have_value("0")
     cores.fill("2")
     expect(cores).not_to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_text("Price per hour")).to_be_visible()
+    # A number that cannot be read is not quietly left out.
+    cores.fill("two")
+    expect(page.get_by_text("Write a number.")).to_be_visible()
+    expect(page.get_by_text("There is no quote while a field is wrong.")).to_be_visible()
+    expect(page.get_by_text("Price per hour")).to_have_count(0)
+    cores.fill("2")
     expect(page.get_by_text("Price per hour")).to_be_visible()
     fill(page, "Machine", RAM="lots")
     expect(page.get_by_text("Write 16, 16GB or 512MB.")).to_be_visible()

@@ -12,6 +12,7 @@ export type Connection = "connecting" | "live" | "broken";
 const RETRY_MIN_MS = 1000;
 const RETRY_MAX_MS = 15_000;
 const STEADY_MS = 10_000; // a stream that lived so long may be opened again at once
+const SILENT_MS = 4000; // a hub that does not even answer for so long is away; once it has, it says how often it speaks
 
 interface Live {
   connection: Connection;
@@ -74,47 +75,67 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
   let wait = RETRY_MIN_MS;
   let missed = true; // something may have happened that was not heard, also before the first word
   let openedAt = 0;
+  let watchdog: ReturnType<typeof setTimeout> | undefined;
+  let silentMs = SILENT_MS;
   const pace = pacer(queries, concerns);
 
+  // A hub that hangs keeps its connections: only its silence tells.
+  const spoken = () => {
+    clearTimeout(watchdog);
+    watchdog = setTimeout(lost, silentMs);
+  };
+  const lost = () => {
+    clearTimeout(watchdog);
+    source?.close();
+    missed = true;
+    tell("broken");
+    // The browser's own retries would go on after a 401; these ask who is signed in, first.
+    void queries.invalidateQueries({ queryKey: ["get", "/hub"] });
+    if (openedAt > 0 && performance.now() - openedAt > STEADY_MS) wait = RETRY_MIN_MS;
+    openedAt = 0;
+    // Not all pages together, after a restart.
+    retry = setTimeout(open, wait * (0.75 + Math.random() / 2));
+    wait = Math.min(wait * 2, RETRY_MAX_MS);
+  };
   const open = () => {
     clearTimeout(retry);
     source?.close();
-    tell("connecting");
     source = new EventSource(hubUrl(["events", "news"]));
+    spoken();
     source.onopen = () => {
+      spoken();
       tell("live");
       openedAt = performance.now();
       if (missed) pace.afterBreak();
       missed = false;
     };
+    source.addEventListener("alive", ({ data }) => {
+      silentMs = 2 * Number(data) + 1000;
+      spoken();
+    });
     source.onmessage = (message) => {
+      spoken();
       const news = JSON.parse(message.data) as News;
       if (news.partial) pace.everything();
       else pace.add(touched(news));
       heard(news);
     };
-    source.onerror = () => {
-      // The browser's own retries would go on after a 401; these ask who is signed in, first.
-      source?.close();
-      missed = true;
-      tell("broken");
-      void queries.invalidateQueries({ queryKey: ["get", "/hub"] });
-      if (openedAt > 0 && performance.now() - openedAt > STEADY_MS) wait = RETRY_MIN_MS;
-      openedAt = 0;
-      // Not all pages together, after a restart.
-      retry = setTimeout(open, wait * (0.75 + Math.random() / 2));
-      wait = Math.min(wait * 2, RETRY_MAX_MS);
-    };
+    source.onerror = lost;
   };
   const close = () => {
     clearTimeout(retry);
+    clearTimeout(watchdog);
     source?.close();
     missed = true;
   };
-  const seen = () => (document.hidden ? close() : open());
+  const seen = () => {
+    if (document.hidden) return close();
+    tell("connecting");
+    open();
+  };
 
   document.addEventListener("visibilitychange", seen);
-  if (!document.hidden) open();
+  if (!document.hidden) seen();
   return () => {
     document.removeEventListener("visibilitychange", seen);
     pace.stop();

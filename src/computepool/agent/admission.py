@@ -17,7 +17,8 @@ from computepool.agent.owner_rules import OwnerRules
 from computepool.agent.specs import PreparedSpec, SpecCache
 from computepool.core.errors import Unauthenticated
 from computepool.core.isolation import Level
-from computepool.protocol.jobs import spec_digest
+from computepool.core.resources import Capacity
+from computepool.protocol.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes import Grant, NextReply
 from computepool.protocol.tokens import JobToken, verify_job_token
 
@@ -41,6 +42,7 @@ class Gatekeeper:
         network: bool = False,
         lends_gpus: bool = False,
         rules: OwnerRules | None = None,
+        capacity: Capacity | None = None,
     ) -> None:
         self._identity = identity
         self._level = level
@@ -49,7 +51,8 @@ class Gatekeeper:
         self._network = network
         self._lends_gpus = lends_gpus
         self._rules = rules
-        self._specs = SpecCache()
+        self._capacity = capacity
+        self._specs = SpecCache(self._memory_mb)
 
     @property
     def rules_digest(self) -> str:
@@ -59,6 +62,17 @@ class Gatekeeper:
     def follow(self, rules: str) -> None:
         if self._rules is not None:
             self._rules.follow(rules)
+            self._specs.relimit()
+
+    def _memory_mb(self, spec: JobSpec) -> int:
+        """What a job asks for. One that says nothing gets what the hub holds for it here, and not more than the owner
+        lets any job ask for."""
+        wanted = spec.requirements()
+        if not wanted.ram_by_cores or self._capacity is None:
+            return wanted.ram_mb
+        most = None if self._rules is None else self._rules.ram_mb_max
+        share = wanted.ram_on(self._capacity)
+        return share if most is None else max(wanted.ram_mb, min(share, most))
 
     def admit(self, reply: NextReply, *, hub_now_s: int) -> Admission:
         admission = Admission()

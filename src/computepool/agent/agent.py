@@ -9,24 +9,27 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
+from computepool.agent import departure
 from computepool.agent.admission import Gatekeeper
 from computepool.agent.artifacts import ArtifactCache, Uploader
 from computepool.agent.attempts import Attempt, OutputSink
 from computepool.agent.benchmark import Benchmark
+from computepool.agent.builder import Builder
+from computepool.agent.calls import CallRelay
 from computepool.agent.checkpoints import CheckpointKeeper
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentConfig
 from computepool.agent.control import ControlServer
 from computepool.agent.cpus import Cpus, lent_ids, usable_ids
 from computepool.agent.egress import Egress
-from computepool.agent.environments import Environments
+from computepool.agent.environments import Environments, find_uv
 from computepool.agent.executor import Executor
 from computepool.agent.folders import WorkFolders
 from computepool.agent.functions import FunctionRunner
 from computepool.agent.gpus import Card, GpuMeter
 from computepool.agent.homecoming import Homecoming
 from computepool.agent.hub_client import HubClient
-from computepool.agent.identity import Identity
+from computepool.agent.identity import Identity, write_private
 from computepool.agent.keyring import Keyring
 from computepool.agent.lanes import Slots
 from computepool.agent.logs import LogShipper
@@ -34,10 +37,12 @@ from computepool.agent.loop import NodeLoop
 from computepool.agent.manifest import manifest
 from computepool.agent.outbox import Outbox
 from computepool.agent.owner_rules import OwnerRules
+from computepool.agent.package_index import PackageIndex
 from computepool.agent.processes import ProcessRunner
 from computepool.agent.reporter import Reporter
 from computepool.agent.sandbox import volumes
 from computepool.agent.sandbox.base import Sandbox
+from computepool.agent.sandbox.fence import Fence
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.surroundings import Surroundings
@@ -45,10 +50,12 @@ from computepool.agent.sweeper import Sweeper
 from computepool.agent.worker_pool import WorkerPool
 from computepool.core.errors import ComputePoolError
 from computepool.core.network import parse_networks
+from computepool.core.node_status import Contact, NodeStatus, node_status, rest_reason, status_sentence
 from computepool.core.resources import NodeState
 from computepool.protocol.nodes import Profile
 
 _log = logging.getLogger(__name__)
+_HUB_KNOWS = (NodeStatus.COOLING_OFF, NodeStatus.OWNER_ONLY, NodeStatus.FLOOR_ABOVE_PRICE)
 
 
 def _egress(config: AgentConfig) -> Egress:
@@ -66,31 +73,21 @@ class Machine:
 
 
 class Agent:
+    _leaving = False  #: the owner said so: when it ends, it leaves the pool
+
     def __init__(
         self, config: AgentConfig, identity: Identity, machine: Machine, *, client: HubClient, clock: Clock
     ) -> None:
         limits = config.limits
-        self._config = config
-        self._identity = identity
-        self._machine = machine
-        self._client = client
-        self._clock = clock
+        self._config, self._identity, self._machine = config, identity, machine
+        self._client, self._clock = client, clock
         self._started_at = clock.steady()
         volumes.sweep(config.work_dir)
         for leftover in config.work_dir.glob("*"):  # Of an agent that was killed; its jobs died with it.
             remove_tree(leftover)
-        gatekeeper = Gatekeeper(
-            identity,
-            level=machine.sandbox.level,
-            trusted=config.trusted,
-            cards=len(machine.cards),
-            network=config.network,
-            lends_gpus=config.gpus is True,
-            rules=OwnerRules(config.data_dir),
-        )
         self.loop = NodeLoop(
             client,
-            gatekeeper,
+            self._make_gatekeeper(),
             machine.profile,
             boot_id=clock.entropy(12).hex(),
             clock=clock,
@@ -127,19 +124,28 @@ class Agent:
         self.loop.keyring = self._keyring = Keyring(identity, client, path=config.identity_path, clock=clock)
         self._control = ControlServer(config.data_dir, self.command)
 
+    def _make_gatekeeper(self) -> Gatekeeper:
+        config, machine = self._config, self._machine
+        return Gatekeeper(
+            self._identity,
+            level=machine.sandbox.level,
+            trusted=config.trusted,
+            cards=len(machine.cards),
+            network=config.network,
+            lends_gpus=config.gpus is True,
+            rules=OwnerRules(config.data_dir),
+            capacity=machine.profile.capacity(),
+        )
+
     def _make_executor(self) -> Executor:
         config, machine, clock, limits = self._config, self._machine, self._clock, self._config.limits
         sink = OutputSink(self._shipper, limits)
-        cache = ArtifactCache(config.cache_dir / "artifacts", self._client, clock=clock, limits=limits)
-        uploader = Uploader(self._client, clock=clock, limits=limits)
-        environments = Environments(config.cache_dir / "environments", uv=config.uv, limits=limits)
-        surroundings = Surroundings(
-            machine.sandbox,
-            machine.runtime,
-            machine.cards,
-            egress=_egress(config) if config.network else None,
+        cache = self._artifacts = ArtifactCache(
+            config.cache_dir / "artifacts", self._client, clock=clock, limits=limits
         )
-        self._surroundings = surroundings
+        uploader = Uploader(self._client, clock=clock, limits=limits)
+        surroundings = self._surroundings = self._make_surroundings()
+        environments = self._environments = self._make_environments()
         self._pool = WorkerPool(
             surroundings,
             environments,
@@ -150,6 +156,7 @@ class Agent:
             limits=limits,
         )
         self._keeper = self._make_keeper(cache, uploader, sink)
+        relay = CallRelay(self._client, sink, sweeper=self._sweeper, clock=clock, limits=limits)
         functions = FunctionRunner(
             self._pool,
             cache,
@@ -175,6 +182,7 @@ class Agent:
             processes,
             functions,
             self._pool,
+            relay=relay,
             shipper=self._shipper,
             meter=GpuMeter(machine.cards),
             clock=clock,
@@ -182,6 +190,29 @@ class Agent:
             on_ending=self.loop.on_ending,
             slots=self._slots,
         )
+
+    def _make_surroundings(self) -> Surroundings:
+        """What the hub says of time and of this node's address reaches what jobs run in."""
+        machine, egress = self._machine, _egress(self._config)
+        self._egress = egress
+        self._fence = Fence()
+        self.loop.on_renewed = self._fence.set_deadline
+        self.loop.on_seen_from = egress.near.note_public_address
+        return Surroundings(
+            machine.sandbox,
+            machine.runtime,
+            machine.cards,
+            egress=egress if self._config.network else None,
+            fence=self._fence,
+        )
+
+    def _make_environments(self) -> Environments:
+        config = self._config
+        uv = config.uv or find_uv()
+        builder = Builder(self._surroundings, self._folders, self._egress)
+        index = PackageIndex(uv, url=config.package_index, hosts=config.package_index_hosts)
+        folder = config.cache_dir / "environments"
+        return Environments(folder, builder, index, uv=uv, limits=config.limits)
 
     def _make_keeper(self, cache: ArtifactCache, uploader: Uploader, sink: OutputSink) -> CheckpointKeeper:
         return CheckpointKeeper(
@@ -208,11 +239,14 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set or the node is drained. Raises Unauthenticated when the hub has removed the node."""
+        self._stop = stop
         helpers = [
             asyncio.create_task(part.run())
             for part in (self._reporter, self._shipper, self.benchmark, self.homecoming)
         ]
         await self._keyring.resume()
+        if self._config.paused_path.exists():
+            self.loop.local_state = NodeState.PAUSED
         main = asyncio.create_task(self.loop.run())
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -222,8 +256,12 @@ class Agent:
                 task.result()
             if stopping in done:
                 _log.info("stopping: giving back what has not started")
+                self.loop.watcher.say("Stopping: what runs is given back, and runs elsewhere.")
                 main.cancel()
                 await self.loop.wind_down()
+            if self._leaving:
+                await departure.leave(self._client, self._config)
+                self.loop.watcher.say("Left the pool.")
         finally:
             await self._control.close()
             for task in (main, stopping, *helpers):
@@ -232,6 +270,7 @@ class Agent:
             await self._executor.close()
             self._reporter.spill()
             self._machine.sandbox.close()
+            self._fence.close()
             self._folders.close()
             self._sweeper.close()
             await self._client.close()
@@ -240,13 +279,34 @@ class Agent:
     def command(self, word: str) -> dict[str, Any] | Awaitable[dict[str, Any]]:
         if word == "rekey":
             return self._rekey()
-        if word == "pause":
-            self.loop.set_local_state(NodeState.PAUSED)
-        elif word == "resume":
-            self.loop.set_local_state(NodeState.ACTIVE)
-        elif word == "drain":
-            self.loop.set_local_state(NodeState.DRAINING)
+        if word == "clear_cache":
+            return self._clear_cache()
+        try:
+            if word == "pause":  # First on the disk: a pause that a restart forgets is none.
+                write_private(self._config.paused_path, b"")
+                self.loop.set_local_state(NodeState.PAUSED)
+            elif word == "resume":
+                self._config.paused_path.unlink(missing_ok=True)
+                self.loop.set_local_state(NodeState.ACTIVE)
+            elif word == "drain":
+                self.loop.set_local_state(NodeState.DRAINING)
+            elif word in ("leave", "leave_now"):
+                self._leave(now=word == "leave_now")
+        except OSError as error:
+            return {"error": f"That cannot be kept here: {error}."}
         return self.status()
+
+    def _leave(self, *, now: bool) -> None:
+        """When the last job has ended and is reported; or at once, and what runs is given back."""
+        self._leaving = True
+        self.loop.set_local_state(NodeState.DRAINING)
+        if now:
+            self._stop.set()
+
+    async def _clear_cache(self) -> dict[str, Any]:
+        await self._artifacts.clear()
+        await self._environments.clear()
+        return {"cleared": True}
 
     async def _rekey(self) -> dict[str, Any]:
         try:
@@ -260,18 +320,18 @@ class Agent:
     def status(self) -> dict[str, Any]:
         now = self._clock.steady()
         loop = self.loop
-        contact = loop.last_contact
+        contact, seen_now = loop.last_contact, self._clock.boot_time()
         return {
             "node_id": self._identity.node_id,
             "name": self._config.name,
             "owner": self._identity.owner,
             "hub": self._client.url,
             "pid": os.getpid(),
-            "state": loop.state.value,
+            "state": self._status().label,
             "level": self._machine.sandbox.level.label,
             "network": self._config.network,
-            "connected": contact is not None and now - contact < loop.lease.lease_ms / 1000,
-            "last_contact_s": None if contact is None else round(now - contact, 1),
+            "connected": self._connected(),
+            "last_contact_s": None if contact is None else round(seen_now - contact, 1),
             "last_error": loop.last_error,
             "clock_offset_ms": self._client.offset_ms,
             "uptime_s": round(now - self._started_at, 1),
@@ -296,6 +356,17 @@ class Agent:
             "why_idle": self._why_idle(),
         }
 
+    def _connected(self) -> bool:
+        contact = self.loop.last_contact
+        return contact is not None and self._clock.boot_time() - contact < self.loop.lease.lease_ms / 1000
+
+    def _status(self) -> NodeStatus:
+        """The same word as at the hub, also for what only the hub knows: the price, and how its jobs ended."""
+        rest = rest_reason(self.loop.state, Contact(heard=self._connected()), cooling=False)
+        if rest is None and self.loop.hub_status in _HUB_KNOWS:
+            return NodeStatus(self.loop.hub_status)
+        return node_status(rest, banned=False, floor_met=True, jobs=len(self._executor.attempts))
+
     def _why_idle(self) -> str:
         loop = self.loop
         if self._executor.attempts:
@@ -311,4 +382,6 @@ class Agent:
             return (
                 f"The node was set to {loop.state.value} at the hub; `pool node resume {name}` changes that."
             )
+        if (status := self._status()) in _HUB_KNOWS:
+            return status_sentence(status)
         return "No queued job fits this node now; `pool node why` shows what is waiting and why not here."

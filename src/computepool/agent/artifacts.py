@@ -121,13 +121,18 @@ class ArtifactCache:
                 async for chunk in chunks:
                     file.write(chunk)
 
-    async def _make_room(self, keep: str = "") -> None:
+    async def clear(self) -> None:
+        """Everything but what is being fetched; a job keeps the files it has open."""
+        await self._make_room(most=0)
+
+    async def _make_room(self, keep: str = "", *, most: int | None = None) -> None:
         """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
         async with self._evicting:
             listed = await asyncio.to_thread(self._listed)
             gone = [name for _, _, name in listed if name.startswith(_GONE)]
             files = [(size, name) for _, size, name in listed if not name.startswith(_GONE)]
-            over = sum(size for size, _ in files) - self._limits.input_cache_bytes
+            most = self._limits.input_cache_bytes if most is None else most
+            over = sum(size for size, _ in files) - most
             for size, name in files:
                 if over > 0 and name != keep and not self._is_coming(name):
                     with contextlib.suppress(OSError):
@@ -188,10 +193,12 @@ class Uploader:
                 if state.complete:
                     return
                 ask = True
-            except Conflict:
-                # The hub has another part of it than we thought.
+            except Conflict as error:
+                # The hub has another part of it than we thought. Having asked, it is no hurry any more.
                 if ask and self._clock.steady() > deadline:
                     raise
+                if ask:
+                    await self._pause(error, backoff)
                 ask = True
             except _PASSING as error:
                 if self._clock.steady() > deadline:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from computepool.agent.config import AgentLimits
 from computepool.agent.egress import EgressProxy
-from computepool.agent.endings import Ending, cancelled, failed, returned
+from computepool.agent.endings import LEASE_LOST, Ending, cancelled, failed, returned
 from computepool.agent.load import Load, Untold
 from computepool.agent.logs import Asked, LogBuffer, LogShipper
 from computepool.agent.sandbox import base as sandbox
@@ -45,7 +45,7 @@ class Stop(Enum):
         if self is Stop.CANCELLED:
             return cancelled()
         if self is Stop.LEASE_LOST:
-            return failed(Reason.LEASE_LOST, "the node lost touch with the hub and stopped the job")
+            return failed(Reason.LEASE_LOST, LEASE_LOST)
         return returned(Reason.NODE_DRAINING)
 
     def ending_unstarted(self) -> Ending:
@@ -58,7 +58,7 @@ class Stop(Enum):
 class Attempt:
     grant: Grant
     spec: PreparedSpec
-    asked_at: float  #: steady time when the poll that brought it was sent: its lease began after that
+    asked_at: float  #: boot time when the poll that brought it was sent: its lease began after that
     received_at: float
     started_at: float | None = None
     stop: Stop | None = None
@@ -73,6 +73,7 @@ class Attempt:
     proxy: EgressProxy | None = None  #: carries what a process sends to the hosts it listed
     workdir: Path | None = None  #: where it runs; a worker's is shared by many
     saving: Saving | None = None  #: of those that use checkpoints
+    calls: dict[str, asyncio.Task[None]] | None = None  #: to the hub, under way; of those that make any
     process: sandbox.Process | None = None  #: of a command or script, while it runs
     cpu_ids: tuple[int, ...] = ()  #: reserved for it when it starts
     load: Load | None = None  #: as last measured
@@ -139,6 +140,8 @@ class OutputSink:
         self._shipper = shipper
         self._limits = limits
         self.on_asked: Callable[[Attempt, list[Asked]], None] | None = None  #: told of checkpoints
+        self.on_called: Callable[[Attempt, list[str]], None] | None = None  #: told of calls to the hub
+        self.is_call: Callable[[Attempt, str], bool] | None = None  #: whether a line names one that is there
         self.is_mark: Callable[[Attempt, str, bool], bool] | None = (
             None  #: whether a line names one that is there
         )
@@ -153,6 +156,10 @@ class OutputSink:
             asked, log.asked = log.asked, []
             if self.on_asked is not None:
                 self.on_asked(attempt, asked)
+        if log.called:
+            called, log.called = log.called, []
+            if self.on_called is not None:
+                self.on_called(attempt, called)
         if log.over_limit:
             attempt.end(Status.OUTPUT_LIMIT)
 
@@ -160,5 +167,8 @@ class OutputSink:
         """`printed`: by the attempts before it."""
         spec = attempt.spec.spec
         is_mark = partial(self.is_mark, attempt) if self.is_mark is not None and spec.saves else None
+        is_call = None if self.is_call is None else partial(self.is_call, attempt)
         seal = seal_of(spec, attempt.grant.job_id)
-        return LogBuffer(attempt.id, self._limits, printed=printed, seal=seal, is_mark=is_mark)
+        return LogBuffer(
+            attempt.id, self._limits, printed=printed, seal=seal, is_mark=is_mark, is_call=is_call
+        )

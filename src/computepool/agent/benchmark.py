@@ -31,7 +31,7 @@ from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.surroundings import Surroundings
 from computepool.core.errors import ComputePoolError
 from computepool.core.isolation import Level
-from computepool.protocol.nodes import HardwareReport, HardwareView
+from computepool.protocol.hardware import HardwareReport, HardwareView
 
 _log = logging.getLogger(__name__)
 

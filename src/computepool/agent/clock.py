@@ -7,8 +7,7 @@ import secrets
 import time
 from typing import Protocol
 
-#: Counts through suspend where the system offers it: a laptop that slept past its lease must notice.
-_STEADY_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -16,7 +15,13 @@ class Clock(Protocol):
         """Milliseconds since the epoch. Only for tokens, files and people; never for leases."""
 
     def steady(self) -> float:
-        """Seconds that never jump; the clock of leases, time-outs and back-offs."""
+        """Seconds that never jump, without those that the machine slept: the clock of what runs, and of back-offs.
+
+        A laptop that is closed for a while costs its jobs neither their time limit nor their submitters money.
+        """
+
+    def boot_time(self) -> float:
+        """The same with the time asleep, where the system counts it: the clock of leases. The hub does not sleep."""
 
     def fraction(self) -> float:
         """Uniform in [0, 1): the jitter of retries."""
@@ -29,7 +34,10 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def steady(self) -> float:
-        return time.clock_gettime(_STEADY_CLOCK)
+        return time.monotonic()
+
+    def boot_time(self) -> float:
+        return time.clock_gettime(_BOOT_CLOCK)
 
     def fraction(self) -> float:
         return random.random()

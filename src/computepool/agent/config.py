@@ -10,8 +10,9 @@ from pathlib import Path
 
 from computepool.core.errors import BadRequest
 from computepool.core.isolation import Level
-from computepool.core.network import parse_networks
+from computepool.core.network import parse_networks, parse_targets, target_of
 from computepool.core.places import parse_place
+from computepool.protocol.jobs import RESULT_MAX
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -25,9 +26,12 @@ class AgentLimits:
     """Named maximums and periods. Tests scale them down; owners rarely need to touch them."""
 
     # logs
-    log_bytes_max: int = 5_000_000  #: kept per attempt; what follows is dropped and said so in one line
+    log_bytes_max: int = (
+        5_000_000  #: sent per attempt, LOG_SENT_MIN at least; the rest is dropped, and a line says so
+    )
     output_bytes_max: int = 256 * MIB  #: an attempt that writes more to stdout and stderr is ended
     log_chunk_max: int = 64 * KIB
+    log_pending_chunks_max: int = 1_024  #: from so many on, the order of the two streams is not kept
     log_flush_s: float = 0.2
     log_request_chunks_max: int = 256
     log_request_chars_max: int = 1 * MIB
@@ -37,7 +41,7 @@ class AgentLimits:
     error_chars_max: int = 8_000
     outputs_max: int = 1_000
     outputs_bytes_max: int = 20 * GIB
-    result_bytes_max: int = 1 * GIB
+    result_bytes_max: int = RESULT_MAX
     input_cache_bytes: int = 20 * GIB
     transfer_chunk: int = 1 * MIB
     transfers_max: int = 4
@@ -50,6 +54,11 @@ class AgentLimits:
     checkpoint_printed_max: int = 1 * MIB  #: of a program's output, for comparing what it printed as a whole
     checkpoint_transfer_s: float = 900.0  #: to send or to fetch one
     checkpoint_grace_s: float = 20.0  #: for jobs to make one when this agent stops
+    # what jobs ask the hub for
+    calls_open_max: int = 8  #: of one attempt, at the same time; others wait
+    #: Of all attempts together, far below the client's connections: the agent's own requests never wait for a job's.
+    calls_relayed_max: int = 16
+    call_bytes_max: int = 2 * MIB
     # reports
     outbox_age_max_s: float = 24 * 3600.0
     batch_reports_max: int = 500
@@ -74,6 +83,12 @@ class AgentLimits:
     give_back_unstarted_s: float = 3.0  #: the same for one whose worker, packages or inputs take that long
     patrol_s: float = 1.0
     load_detail_s: float = 120.0  #: while an attempt is younger, looks between two words are told, too
+    # what the owner sees
+    console_lines_max: int = 8  #: about jobs in a terminal, in each window; the rest is counted
+    console_window_s: float = 2.0
+    agent_log_bytes: int = (
+        5_000_000  #: of the log in the node's folder, before it begins anew; one more is kept
+    )
     # warm workers
     workers_max: int = 64
     worker_idle_s: float = 60.0
@@ -89,10 +104,18 @@ class AgentLimits:
     net_connect_s: float = 15.0  #: to look a name up and connect
     net_head_s: float = 10.0  #: to send a whole request head
     net_head_bytes_max: int = 16 * KIB
+    net_ipv6_site_bits: int = 56  #: providers hand out IPv6 in such blocks: one of them is one household
     # environments
     environments_max: int = 32
-    environment_downloads_bytes: int = 5 * GIB  #: of packages, kept for the next environment; beyond, they go
+    environments_bytes_max: int = (
+        50 * GIB
+    )  #: of all together; those that were not used for the longest time go
+    environment_bytes_max: int = 12 * GIB  #: of one, and of what its installation writes
     environment_install_s: float = 900.0
+    environment_memory_mb: int = 2_048  #: for its installation, as the next three
+    environment_cpus: float = 2.0
+    environment_pids: int = 256
+    environment_installs_max: int = 2  #: at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +141,9 @@ class AgentConfig:
     network: bool = False  #: run jobs that list hosts to reach; that traffic comes from the owner's address
     net_private: tuple[str, ...] = ()  #: networks such as 192.168.7.0/24 that such jobs may list too
     uv: str | None = None  #: path of the uv program; None: found on PATH or next to the interpreter
+    package_index: str = ""  #: address of the index that jobs' packages come from; empty: uv's own
+    package_index_hosts: tuple[str, ...] = ()  #: host:port of its files; none: those that the index names
+    kept: tuple[str, ...] = ()  #: fields whose values are those of an earlier start (saved_options.py)
     limits: AgentLimits = AgentLimits()
 
     def __post_init__(self) -> None:
@@ -136,6 +162,18 @@ class AgentConfig:
             parse_networks(self.net_private)
         except ValueError as error:
             raise BadRequest(f"{error}.", field="net_private") from error
+        self._check_package_index()
+
+    def _check_package_index(self) -> None:
+        try:
+            parse_targets(self.package_index_hosts)
+            if self.package_index:
+                target_of(self.package_index)
+        except ValueError as error:
+            raise BadRequest(f"{error}.", field="package_index") from error
+        if "@" in self.package_index:
+            # Installations of strangers' jobs use it.
+            raise BadRequest("Name the package index without a user and a password.", field="package_index")
 
     def stated_place(self) -> tuple[float, float] | None:
         return parse_place(self.place) if self.place else None
@@ -147,6 +185,11 @@ class AgentConfig:
     @property
     def identity_path(self) -> Path:
         return self.data_dir / "identity.json"
+
+    @property
+    def paused_path(self) -> Path:
+        """Is there while the owner wants no new jobs, also after a restart."""
+        return self.data_dir / "paused"
 
     @property
     def outbox_dir(self) -> Path:

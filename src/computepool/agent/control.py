@@ -1,4 +1,4 @@
-"""How `pool node status|pause|resume|drain` reach a running agent: one JSON line each way over a unix socket.
+"""How `pool node status|pause|resume|drain|leave` reach a running agent: one JSON line each way over a unix socket.
 
 The socket lies in the agent's own folder, which only its user may enter; being able to connect is the permission.
 """
@@ -20,10 +20,11 @@ from computepool.core.errors import BadRequest, Unavailable
 _log = logging.getLogger(__name__)
 
 SOCKET = "agent.sock"
-COMMANDS = ("status", "pause", "resume", "drain", "rekey")
+COMMANDS = ("status", "pause", "resume", "drain", "rekey", "leave", "leave_now", "clear_cache")
 _LINE_MAX = 1024 * 1024
 _TIMEOUT_S = 5.0
-_REKEY_S = 30.0  #: a new key waits for the disk and for the hub
+_SLOW_S = 30.0  #: a new key waits for the disk and for the hub, and a large cache for the disk
+_SLOW = ("rekey", "clear_cache")
 
 Handler = Callable[[str], dict[str, Any] | Awaitable[dict[str, Any]]]
 
@@ -50,7 +51,7 @@ class ControlServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(_REKEY_S):
+            async with asyncio.timeout(_SLOW_S):
                 line = await reader.readline()
                 writer.write(json.dumps(await self._answer(line)).encode() + b"\n")
                 await writer.drain()
@@ -74,7 +75,7 @@ class ControlServer:
 def call(data_dir: Path, command: str) -> dict[str, Any]:
     """Ask the agent that runs on `data_dir`. Raises Unavailable where none does."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(_REKEY_S if command == "rekey" else _TIMEOUT_S)
+    connection.settimeout(_SLOW_S if command in _SLOW else _TIMEOUT_S)
     with connection:
         try:
             with short_path(data_dir, SOCKET) as path:

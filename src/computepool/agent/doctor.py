@@ -215,7 +215,7 @@ def _speed(config: AgentConfig) -> Iterator[Check]:
 def _uv(config: AgentConfig) -> Iterator[Check]:
     found = config.uv or find_uv()
     if found is None:
-        fix = "pip install uv"
+        fix = "pipx install uv"
         yield Check(name="uv", health=Health.WARN, detail="jobs with dependencies cannot run here", fix=fix)
     else:
         yield Check(name="uv", health=Health.OK, detail=found)

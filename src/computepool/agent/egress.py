@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import secrets
 import shutil
@@ -17,12 +16,11 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
-
 from computepool.agent.config import AgentLimits
 from computepool.agent.egress_requests import Ask, Refused, parse_head
 from computepool.agent.egress_shim import PORT
 from computepool.agent.lookups import Lookups, Resolve
+from computepool.agent.nearby import Nearby
 from computepool.agent.unixpath import short_path
 from computepool.core import network
 from computepool.core.network import Address, Network, Target
@@ -33,9 +31,6 @@ SOCKET = "proxy.sock"
 #: Of the addresses of one name, so many are tried.
 _TRIES = 4
 _CHUNK = 64 * 1024
-_NEAR_S = 30.0
-#: A wider one (a point-to-point link may say /0) would close the whole internet.
-_NEAR_BITS_MIN = 8
 _REFUSALS_LOGGED = 20
 
 #: Connections beyond the job's own limit that still get an answer, as a multiple of it.
@@ -62,20 +57,23 @@ class Egress:
         limits: AgentLimits,
         private: Sequence[Network] = (),
         resolve: Resolve | None = None,
+        near: Nearby | None = None,
     ) -> None:
         self.limits = limits
         self._folder = folder
         self._private = tuple(private)
         self._resolve = resolve or Lookups().resolve
-        self._near: tuple[Network, ...] = ()
-        self._near_at = float("-inf")
+        self.near = near or Nearby(ipv6_site_bits=limits.net_ipv6_site_bits)
 
-    async def open(self, targets: Sequence[Target], *, label: str = "") -> EgressProxy:
-        """A running proxy for one job; `label` is its name in the log. Close it."""
+    async def open(self, targets: Sequence[Target], *, label: str = "", trusted: bool = False) -> EgressProxy:
+        """A running proxy for one job; `label` is its name in the log. Close it.
+
+        `trusted`: the owner named the hosts, and they may be near.
+        """
         # The name is no secret (the system lists sockets), and none is needed: who connects reaches no more than the job.
         folder = self._folder / f"net-{secrets.token_hex(8)}"
         folder.mkdir(mode=0o711, parents=True)
-        proxy = EgressProxy(self, tuple(targets), folder, label=label)
+        proxy = EgressProxy(self, tuple(targets), folder, label=label, trusted=trusted)
         try:
             await proxy.start()
         except BaseException:
@@ -83,8 +81,8 @@ class Egress:
             raise
         return proxy
 
-    async def addresses(self, host: str, port: int) -> list[Address]:
-        """Of a host, all of them judged. Raises Refused."""
+    async def addresses(self, host: str, port: int, *, trusted: bool = False) -> list[Address]:
+        """Of a host, all of them judged, unless the host is `trusted`. Raises Refused."""
         plain = network.literal(host)
         try:
             found = [plain] if plain is not None else list(await self._resolve(host, port))
@@ -92,23 +90,21 @@ class Egress:
             found = []
         if not found:
             raise Refused(502, f"{host} has no address.")
-        near = self._networks_near()
+        if trusted:
+            return found
+        near = self.near.networks()
         for address in found:
             if why := network.refusal(address, admitted=self._private, near=near):
                 raise Refused(403, f"{host}: {why}, which jobs do not reach.")
         return found
 
-    def _networks_near(self) -> tuple[Network, ...]:
-        now = asyncio.get_running_loop().time()
-        if now - self._near_at > _NEAR_S:
-            self._near, self._near_at = near_networks(), now
-        return self._near
-
 
 class EgressProxy:
     """One job's. Counts what goes through; `close` ends every connection."""
 
-    def __init__(self, egress: Egress, targets: tuple[Target, ...], folder: Path, *, label: str) -> None:
+    def __init__(
+        self, egress: Egress, targets: tuple[Target, ...], folder: Path, *, label: str, trusted: bool
+    ) -> None:
         self.folder = folder
         self.targets = targets
         self.received = 0  #: bytes from the network to the job, of all time
@@ -116,6 +112,7 @@ class EgressProxy:
         self._egress = egress
         self._limits = egress.limits
         self._label = label
+        self._trusted = trusted
         self._taken = (0, 0)
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -225,7 +222,7 @@ class EgressProxy:
 
     async def _connect(self, ask: Ask) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with self._lookups:
-            addresses = await self._egress.addresses(ask.host, ask.port)
+            addresses = await self._egress.addresses(ask.host, ask.port, trusted=self._trusted)
         for address in addresses[:_TRIES]:
             with contextlib.suppress(OSError):
                 return await asyncio.open_connection(str(address), ask.port, limit=_CHUNK)
@@ -285,25 +282,3 @@ class EgressProxy:
         self._logged += 1
         if self._logged <= _REFUSALS_LOGGED:
             _log.info("network of %s: %s", self._label or "a job", refused.sentence)
-
-
-def near_networks() -> tuple[Network, ...]:
-    """Those of this machine's own interfaces: itself and its neighbours, whatever their addresses look like."""
-    found = set()
-    for addresses in psutil.net_if_addrs().values():
-        for entry in addresses:
-            if entry.family not in (socket.AF_INET, socket.AF_INET6):
-                continue
-            with contextlib.suppress(ValueError):
-                found.add(_near(entry.address.partition("%")[0], entry.netmask))
-    return tuple(found)
-
-
-def _near(address: str, mask: str | None) -> Network:
-    own = ipaddress.ip_address(address)
-    bits: int = own.max_prefixlen
-    if mask:
-        bits = int(ipaddress.ip_address(mask)).bit_count()
-    if bits < _NEAR_BITS_MIN:
-        bits = own.max_prefixlen
-    return ipaddress.ip_network(f"{own}/{bits}", strict=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from computepool.agent.logs import Printed
 from computepool.agent.sandbox.base import Exit, Status
 from computepool.core.jobs import Outcome, Reason
 from computepool.protocol.base import TEXT_MAX
@@ -44,7 +46,7 @@ class Ending:
     result: str | None = None
     result_artifact: str | None = None
     outputs: tuple[OutputRef, ...] = ()
-    printed: str | None = None  #: digest of the standard output, where that is (part of) the result
+    printed: Printed | None = None  #: the standard output, where that is (part of) the result
     ran_ms: int = 0
     usage: Usage | None = None
     move_to: str | None = None
@@ -61,13 +63,29 @@ class Ending:
             result=self.result,
             result_artifact=self.result_artifact,
             outputs=list(self.outputs),
-            printed=self.printed,
+            printed=None if self.printed is None else self.printed.digest,
+            printed_chars=None if self.printed is None else self.printed.chars,
             ran_ms=max(0, self.ran_ms),
             usage=self.usage,
             move_to=self.move_to,
             items_failed=self.items_failed,
             loads=list(self.loads),
         )
+
+    def name_limit(self, *, memory_mb: int, timeout_s: float) -> None:
+        """Where a limit ended it: which one, and how to raise it."""
+        more = f"{2 * memory_mb}MB"
+        raised = f'Ask for more: --ram {more}, or ram="{more}" in Python.'
+        if self.reason is Reason.OUT_OF_MEMORY:
+            self.error = f"It used more than its limit of {memory_mb} MB of memory. {raised}"
+        elif self.reason is Reason.EXIT_NONZERO and (self.error or "").endswith("MemoryError"):
+            self.error = f"{self.error}. Its limit is {memory_mb} MB of memory. {raised}"
+        elif self.reason is Reason.TIMEOUT:
+            longer = f"{math.ceil(2 * timeout_s)}s"
+            self.error = (
+                f"It ran longer than its time limit of {timeout_s:g} s. Allow more: --timeout {longer}, or "
+                f'timeout="{longer}" in Python.'
+            )
 
 
 def failed(reason: Reason, error: str) -> Ending:
@@ -91,7 +109,9 @@ _REASONS = {
     Status.DISK_LIMIT: Reason.OUTPUT_LIMIT,
     Status.SANDBOX_ERROR: Reason.NODE_ERROR,
     Status.CANCELLED: Reason.CANCELLED_BY_USER,
+    Status.LEASE_LOST: Reason.LEASE_LOST,
 }
+LEASE_LOST = "the node lost touch with the hub and stopped the job"
 
 
 def of_exit(ended: Exit, *, stderr_tail: str) -> Ending:
@@ -126,6 +146,7 @@ def sentence_of(ended: Exit, stderr_tail: str = "") -> str:
         Status.OOM: "used more memory than it asked for",
         Status.OUTPUT_LIMIT: "wrote more output than is allowed",
         Status.DISK_LIMIT: "wrote more to its folder than it asked for",
+        Status.LEASE_LOST: LEASE_LOST,
     }.get(ended.status, f"ended with {ended.status}")
 
 

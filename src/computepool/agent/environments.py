@@ -1,57 +1,88 @@
 """Folders of installed Python packages, made by uv from wheels only, one per set of requirements.
 
-No code of a package runs while it is installed: that is what "wheels only" buys. Jobs get the folder read-only.
+No code of a package runs while it is installed: that is what "wheels only" buys. Unpacking a stranger's archive is still a
+stranger's work: it is done in the sandbox of jobs (builder.py), and nothing is shared between two installations. Jobs get the
+folder read-only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import json
 import logging
 import os
 import platform
 import shutil
+import ssl
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
+from computepool.agent.builder import Build, Builder, Built, TooMuch, take_tree
 from computepool.agent.config import AgentLimits
-from computepool.agent.endings import BadJob, StagingFailed
+from computepool.agent.endings import BadJob, StagingFailed, sentence_of
+from computepool.agent.package_index import PackageIndex
+from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.specs import check_requirements
 
 _log = logging.getLogger(__name__)
 
-#: What uv says when nobody could install this, anywhere.
-_HOPELESS = (
-    "No solution found",
-    "no matching distribution",
-    "has no usable wheels",
-    "was not found in the package registry",
-    "Failed to parse",
-    "not a valid",
+#: uv exits with 1 for what the requirements, the index or a wheel say, and with 2 for what it did not expect, invalid wheels
+#: among them. Either may have a cause in this machine or on the way to the index: then another node may fare better.
+_REFUSED = 1
+_INVALID_WHEEL = "The wheel is invalid"
+_ON_THE_WAY = (
+    "error sending request",
+    "HTTP status server error",
+    "429 Too Many Requests",
+    "401 Unauthorized",
+    "403 Forbidden",
+    "operation timed out",
+    "response body",
 )
-_DOWNLOADS, _GONE = ".uv", ".gone-"
-_KEPT_ENV = ("PATH", "HOME", "LANG", "TMPDIR")
-_KEPT_PREFIXES = ("UV_", "SSL_", "HTTP", "http", "ALL_PROXY", "NO_PROXY", "no_proxy", "REQUESTS_CA", "PIP_")
+_OS_ERROR = "(os error "
+#: What the names in a wheel can bring about on any machine.
+_BY_NAMES = frozenset(
+    {
+        errno.ENAMETOOLONG,
+        errno.EEXIST,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.EINVAL,
+        errno.ENOTEMPTY,
+        errno.ELOOP,
+    }
+)
+_GONE = ".gone-"
+_PACKAGES, _CACHE, _WANTED, _CERTIFICATES = "packages", ".cache", "requirements.txt", "certificates.pem"
+#: Where the installation finds uv, where the level has mounts.
+_TOOLS = "/opt/tools"
+#: What a folder of a size of its own says when it is full. Without one it is this machine's disk that says so.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Environments:
-    def __init__(self, folder: Path, *, uv: str | None, limits: AgentLimits) -> None:
+    def __init__(
+        self, folder: Path, builder: Builder, index: PackageIndex, *, uv: str | None, limits: AgentLimits
+    ) -> None:
         self._folder = folder
+        self._builder = builder
+        self._index = index
         self._uv = uv or find_uv()
         self._limits = limits
         self._locks: dict[str, asyncio.Lock] = {}
+        self._installing = asyncio.Semaphore(limits.environment_installs_max)
         self._in_use: Counter[str] = Counter()
+        self._sizes: dict[str, int] = {}
         self._evicting = asyncio.Lock()
         self._removing: set[str] = set()  #: by a thread, also after who began it was cancelled
-        self._downloads = (
-            _DOWNLOADS  #: the folder of uv's own cache; another one once it has become too large
-        )
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
 
     async def acquire(self, requirements: tuple[str, ...]) -> Path | None:
@@ -82,29 +113,111 @@ class Environments:
         return path
 
     async def _install(self, path: Path, wanted: tuple[str, ...]) -> None:
+        building = self._folder / f".building-{uuid.uuid4().hex}"
+        async with self._installing:
+            with self._used(building.name):
+                try:
+                    await self._build(building, wanted)
+                    # Another agent on this folder may have been quicker; its content is the same.
+                    with contextlib.suppress(OSError):
+                        building.rename(path)
+                finally:
+                    if building.exists():
+                        await asyncio.to_thread(remove_tree, building)
+
+    async def _build(self, target: Path, wanted: tuple[str, ...]) -> None:
+        """Packages are a stranger's choice: uv unpacks them in the sandbox of jobs, and what it made is copied from there."""
+        _log.info("installing %s", ", ".join(wanted))
+        room = min(self._limits.environment_bytes_max, shutil.disk_usage(self._folder).free // 2)
+        try:
+            build = await self._plan(wanted, room)
+            async with self._builder.run(build) as built:
+                if not built.exit.ok:
+                    raise self._failed(built, room)
+                await _finish(asyncio.to_thread(self._take, built.folder / _PACKAGES, target, room))
+        except TooMuch:
+            raise self._too_large(room) from None
+        except (OSError, SandboxError) as error:
+            raise StagingFailed(f"the dependencies could not be installed here: {error}") from error
+
+    def _take(self, made: Path, target: Path, room: int) -> None:
+        made.mkdir(exist_ok=True)  # There may be nothing to install: all markers said no.
+        self._sizes[target.name] = take_tree(made, target, bytes_max=room)
+
+    async def _plan(self, wanted: tuple[str, ...], room: int) -> Build:
+        tool = await asyncio.to_thread(self._tool)
+        hosts = await self._index.hosts()
+        limits = Limits(
+            memory_mb=self._limits.environment_memory_mb,
+            cpus=self._limits.environment_cpus,
+            pids=self._limits.environment_pids,
+            wall_s=self._limits.environment_install_s,
+            disk_mb=max(1, room // MIB),
+        )
+        certificates = await asyncio.to_thread(_certificates)
+        env = {
+            # Nothing of the owner's: neither variables nor files decide what is installed.
+            "UV_NO_CONFIG": "1",
+            "UV_PYTHON_DOWNLOADS": "never",
+            "UV_KEYRING_PROVIDER": "disabled",
+            "UV_DEFAULT_INDEX": await self._index.url(),
+            "UV_CACHE_DIR": _CACHE,
+            "NO_COLOR": "1",
+            **dict.fromkeys(("UV_CONCURRENT_INSTALLS", "TOKIO_WORKER_THREADS", "RAYON_NUM_THREADS"), "4"),
+            **({"SSL_CERT_FILE": _CERTIFICATES} if certificates else {}),
+        }
+        return Build(
+            argv=(
+                *(tool, "pip", "install", "--quiet", "--no-progress", "--target", _PACKAGES),
+                *("--python", "python3", "--only-binary", ":all:", "--link-mode", "hardlink"),
+                *("--compile-bytecode", "-r", _WANTED),
+            ),
+            limits=limits,
+            env=env,
+            mounts={tool.parent: _TOOLS},
+            files={
+                _WANTED: "\n".join(wanted).encode(),
+                **({_CERTIFICATES: certificates} if certificates else {}),
+            },
+            hosts=hosts,
+            label="packages",
+        )
+
+    def _tool(self) -> Path:
+        """uv, at a place that every user can read: a job's user does not see the owner's folders."""
         if self._uv is None:
             raise StagingFailed("this node has no uv to install packages with")
-        downloads = await self._downloads_with_room()
-        building = self._folder / f".building-{uuid.uuid4().hex}"
-        with self._used(building.name), self._used(downloads.name):
-            try:
-                await self._run_uv(building, wanted, downloads)
-                building.chmod(0o755)
-                # Another agent on this folder may have been quicker; its content is the same.
-                with contextlib.suppress(OSError):
-                    building.rename(path)
-            finally:
-                if building.exists():
-                    await asyncio.to_thread(remove_tree, building)
+        info = os.stat(self._uv)
+        place = self._folder.parent / f"tools-{info.st_size:x}-{info.st_mtime_ns:x}" / "uv"
+        if not place.exists():
+            place.parent.mkdir(mode=0o755, exist_ok=True)
+            copy = place.with_name(f".{uuid.uuid4().hex}")
+            shutil.copyfile(self._uv, copy)
+            copy.chmod(0o755)
+            copy.rename(place)
+        return place
 
-    async def _downloads_with_room(self) -> Path:
-        """Where uv keeps what it fetches. A full one is left to the installations that read it, and goes with the last."""
-        name = self._downloads
-        size = await asyncio.to_thread(_bytes_in, self._folder / name)
-        if size > self._limits.environment_downloads_bytes and name == self._downloads:
-            self._downloads = f"{_DOWNLOADS}-{uuid.uuid4().hex}"
-            await self._make_room()
-        return self._folder / self._downloads
+    def _failed(self, built: Built, room: int) -> Exception:
+        ended = built.exit
+        full = os.path.ismount(built.folder) and not _FULL.isdisjoint(_os_errors(built.output))
+        if full or ended.status is Status.DISK_LIMIT or errno.EFBIG in _os_errors(built.output):
+            return self._too_large(room)
+        if ended.status is Status.OOM:
+            most = self._limits.environment_memory_mb
+            return BadJob(f"installing the dependencies takes more than {most} MB of memory")
+        if ended.status is Status.TIMEOUT:
+            return StagingFailed("installing the packages took too long")
+        if ended.status is Status.EXIT:
+            return _failure(ended.code, built.output)
+        return StagingFailed(
+            f"the dependencies could not be installed here: {sentence_of(ended, built.output)}"
+        )
+
+    def _too_large(self, room: int) -> Exception:
+        if room < self._limits.environment_bytes_max:
+            return StagingFailed(f"this node has no room for the dependencies: {room // MIB} MB")
+        most = self._limits.environment_bytes_max // MIB
+        return BadJob(f"the dependencies take more than {most} MB, the most that a job may have installed")
 
     @contextlib.contextmanager
     def _used(self, name: str) -> Iterator[None]:
@@ -114,55 +227,18 @@ class Environments:
         finally:
             self._in_use[name] -= 1
 
-    async def _run_uv(self, target: Path, wanted: tuple[str, ...], downloads: Path) -> None:
-        _log.info("installing %s", ", ".join(wanted))
-        process = await asyncio.create_subprocess_exec(
-            *(str(self._uv), "pip", "install", "--quiet", "--no-progress", "--target", str(target)),
-            *(
-                "--python",
-                sys.executable,
-                "--only-binary",
-                ":all:",
-                "--link-mode",
-                "copy",
-                "--compile-bytecode",
-            ),
-            *("-r", "-"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            env=self._env(downloads),
-            cwd=self._folder,
-        )
-        try:
-            async with asyncio.timeout(self._limits.environment_install_s):
-                _, stderr = await process.communicate("\n".join(wanted).encode())
-        except TimeoutError as error:
-            raise StagingFailed("installing the packages took too long") from error
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode != 0:
-            raise _failure(stderr.decode(errors="replace"))
+    async def clear(self) -> None:
+        """Everything but what jobs and warm workers use now."""
+        await self._make_room(everything=True)
 
-    def _env(self, downloads: Path) -> dict[str, str]:
-        """The owner's proxy, index and certificates, and nothing that points at the agent's own packages."""
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if name in _KEPT_ENV or name.startswith(_KEPT_PREFIXES)
-        }
-        return kept | {"UV_CACHE_DIR": str(downloads), "UV_PYTHON_DOWNLOADS": "never"}
-
-    async def _make_room(self) -> None:
+    async def _make_room(self, *, everything: bool = False) -> None:
         """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
         async with self._evicting:
             found = await asyncio.to_thread(self._listed)
             complete = [name for name in found if not name.startswith(".")]
-            surplus = complete[: max(0, len(complete) - self._limits.environments_max)]
-            # Besides those, what an earlier start or an installation that failed left, and old downloads.
-            left = [name for name in found if name.startswith(".") and name != self._downloads]
+            surplus = complete if everything else await asyncio.to_thread(self._surplus, complete)
+            # Besides those, what an earlier start or an installation that failed left.
+            left = [name for name in found if name.startswith(".")]
             gone = []
             for name in (*surplus, *left):
                 if not self._in_use[name] and name not in self._removing:
@@ -173,6 +249,21 @@ class Environments:
             self._removing.update(gone)
         if gone:
             await asyncio.to_thread(self._remove, gone)
+
+    def _surplus(self, names: list[str]) -> list[str]:
+        """Of these, oldest first, what is beyond the number and the bytes that are kept."""
+        sizes = {}
+        for name in names:
+            if name not in self._sizes:
+                self._sizes[name] = _bytes_in(self._folder / name)
+            sizes[name] = self._sizes[name]
+        total, count, surplus = sum(sizes.values()), len(names), []
+        for name in names[:-1]:  # the newest is what somebody waits for
+            if count <= self._limits.environments_max and total <= self._limits.environments_bytes_max:
+                break
+            surplus.append(name)
+            total, count = total - sizes[name], count - 1
+        return surplus
 
     def _remove(self, names: list[str]) -> None:
         for name in names:
@@ -204,6 +295,25 @@ def _bytes_in(folder: Path) -> int:
     return total
 
 
+async def _finish(work: Coroutine[Any, Any, None]) -> None:
+    """To its end, also where nobody waits for it any more: a thread cannot be broken off."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def _certificates() -> bytes:
+    """Whom this machine trusts, as one file; empty where uv's own list has to do."""
+    found = ssl.get_default_verify_paths().cafile
+    try:
+        return Path(found).read_bytes() if found else b""
+    except OSError:
+        return b""
+
+
 def find_uv() -> str | None:
     """Next to the interpreter first: the version that was installed with the agent."""
     beside = Path(sys.executable).with_name("uv")
@@ -221,8 +331,18 @@ def _key(wanted: tuple[str, ...]) -> str:
     return hashlib.sha256(json.dumps([wanted, where]).encode()).hexdigest()[:32]
 
 
-def _failure(stderr: str) -> Exception:
+def _failure(code: int | None, stderr: str) -> Exception:
+    """Whose fault it is that uv failed. What cannot be told stays open: a second owner's node decides it (core/jobs.py)."""
     text = stderr.strip()[-1500:]
-    if any(sign in text for sign in _HOPELESS):
+    expected = bool(text) and (code == _REFUSED or _INVALID_WHEEL in text)
+    if expected and not any(sign in text for sign in _ON_THE_WAY) and _os_errors(text) <= _BY_NAMES:
         return BadJob(f"the dependencies cannot be installed from wheels: {text}")
     return StagingFailed(f"the dependencies could not be installed here: {text}")
+
+
+def _os_errors(text: str) -> set[int]:
+    """The numbers that uv's errors name; 0 for one that is no number."""
+    found = (part.partition(")")[0] for part in text.split(_OS_ERROR)[1:])
+    return {
+        int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 0 for number in found
+    }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from computepool.agent import sealing
 from computepool.agent.attempts import Attempt, Interrupted, Stop
+from computepool.agent.calls import CallRelay
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.endings import BadJob, Ending, FolderFull, StagingFailed, failed, returned
@@ -39,6 +40,7 @@ class Executor:
         functions: FunctionRunner,
         pool: WorkerPool,
         *,
+        relay: CallRelay,
         shipper: LogShipper,
         meter: GpuMeter,
         clock: Clock,
@@ -49,6 +51,7 @@ class Executor:
         self._processes = processes
         self._functions = functions
         self._pool = pool
+        self._relay = relay
         self._shipper = shipper
         self._meter = meter
         self._clock = clock
@@ -149,6 +152,8 @@ class Executor:
                     self._slots.enter(lane, cores, near=self._functions.warm_ids(attempt))
                 attempt.cpu_ids = lane.cpu_ids
                 ending = await self._run(attempt, lane)
+                if attempt.calls is not None:
+                    await self._relay.end(attempt)
                 ending = sealing.close(ending, attempt.spec.spec, attempt.grant.job_id)
                 logs: Sequence[LogText] = ()
                 if attempt.log is not None:
@@ -186,13 +191,19 @@ class Executor:
         return self._judged(attempt, ending)
 
     def _judged(self, attempt: Attempt, ending: Ending) -> Ending:
-        """A stop by the agent explains an end better than the signal it used. What was finished stays finished."""
-        if ending.reason is Reason.TIMEOUT and attempt.longest_s < attempt.limit_s:
-            ending.reason = Reason.BUDGET_SPENT
-            ending.error = (
-                f"stopped after {attempt.longest_s:g} s: that is how long its budget lasts at its price"
-            )
+        """A stop by the agent explains an end better than the signal it used. What was finished stays finished, unless
+        its money ended first: a job of milliseconds may be over before the clock is looked at.
+        """
+        if attempt.longest_s < attempt.limit_s and (
+            ending.reason is Reason.TIMEOUT
+            or (ending.outcome is Outcome.SUCCEEDED and ending.ran_ms > attempt.longest_s * 1000)
+        ):
+            why = f"stopped after {attempt.longest_s:g} s: that is how long its budget lasts at its price"
+            ran_ms, usage = ending.ran_ms, ending.usage
+            ending = failed(Reason.BUDGET_SPENT, why)
+            ending.ran_ms, ending.usage = ran_ms, usage
         if attempt.stop is None or ending.outcome in (Outcome.SUCCEEDED, Outcome.MOVED):
+            ending.name_limit(memory_mb=attempt.spec.limits.memory_mb, timeout_s=attempt.spec.timeout_s)
             return ending
         judged = attempt.stop.ending()
         judged.ran_ms, judged.usage = ending.ran_ms, ending.usage

@@ -54,6 +54,10 @@ class WorkFolders:
                 _log.warning("%s; it is watched instead", error)
         return folder
 
+    def remove(self, folder: Path) -> None:
+        """One that `make` made, and that serves nobody else."""
+        self._sweeper.remove(folder)
+
     def give_back(self, account: str, folder: Path, disk_mb: int) -> None:
         """After the job's whole process tree is gone."""
         keep = functools.partial(self._keep, (account, disk_mb))

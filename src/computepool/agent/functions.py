@@ -34,7 +34,7 @@ from computepool.agent.worker_pool import WorkerPool
 from computepool.agent.workers import Answer, Call, Lost, Worker
 from computepool.core.errors import QuotaExceeded
 from computepool.core.jobs import CALLED, Outcome, Reason
-from computepool.protocol.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, Usage
+from computepool.protocol.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, Usage, too_large_result
 from computepool.protocol.sealing import RESULT, Seal
 
 
@@ -276,7 +276,7 @@ class FunctionRunner:
                     return
                 await self._send_result(ending, output.fd, output.size)
                 return
-            _too_large(ending, f"the result is larger than {limit} bytes")
+            _too_large(ending, too_large_result(None, limit))
         except Changed as error:
             _too_large(ending, str(error))
         finally:
@@ -284,13 +284,16 @@ class FunctionRunner:
 
     async def _send_result(self, ending: Ending, fd: int, size: int) -> None:
         """As a file: it is too long for the report, or sealed."""
+        ending.result = None
+        if size > self._limits.result_bytes_max:
+            _too_large(ending, too_large_result(size, self._limits.result_bytes_max))
+            return
         try:
             ending.result_artifact = await send_file(fd, size, "result.json", uploader=self._uploader)
         except QuotaExceeded as error:
             _too_large(ending, no_room(error))
         except Changed as error:
             _too_large(ending, str(error))
-        ending.result = None
 
     async def _take_outputs(self, ending: Ending, call: Call, folder: Path, *, seal: Seal | None) -> None:
         try:
@@ -306,10 +309,18 @@ def _too_large(ending: Ending, error: str) -> None:
     ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, error
 
 
+#: Variables that the interpreter, the dynamic linker and the C library read before any code of ours runs.
+_READ_AT_START = ("PYTHON", "LD_", "GLIBC_", "MALLOC_", "GCONV_", "LOCPATH", "LC_", "LANG")
+#: Asking for less of a core than this, a job cannot expect its worker within the usual time.
+_SLOW_CORES = 0.1
+
+
 def _meddles(attempt: Attempt) -> bool:
     """Whether the job changes how Python starts: what that breaks, or delays, is not the node's fault."""
     spec = attempt.spec.spec
-    return bool(spec.dependencies) or any(name.startswith(("PYTHON", "LD_")) for name in spec.env)
+    if spec.dependencies or attempt.spec.limits.cpus < _SLOW_CORES:
+        return True
+    return any(name.startswith(_READ_AT_START) for name in spec.env)
 
 
 def _lost(attempt: Attempt, lost: Lost, worker: Worker) -> Ending:

@@ -9,7 +9,7 @@ import contextlib
 import email.utils
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx2
@@ -30,11 +30,11 @@ from computepool.protocol.groups import (
     HomeTrouble,
     ItemPage,
 )
+from computepool.protocol.hardware import HardwareReport, HardwareView
 from computepool.protocol.hubkeys import HubKeys
+from computepool.protocol.market import OwnNodeView
 from computepool.protocol.nodes import (
     CompleteReply,
-    HardwareReport,
-    HardwareView,
     LogsRequest,
     NextReply,
     NextRequest,
@@ -57,6 +57,9 @@ Model = TypeVar("Model", bound=BaseModel)
 #: What these mean, whoever says them: a proxy's own limits are as final as the hub's.
 _STATUS_CODES = {413: "too_large", 429: "rate_limited"}
 
+#: To the hub, at the same time.
+CONNECTIONS_MAX = 32
+
 
 class HubClient:
     def __init__(
@@ -78,7 +81,9 @@ class HubClient:
         self._token_ends_s = 0
         timeout = httpx2.Timeout(limits.request_timeout_s, connect=limits.connect_timeout_s)
         # An idle node polls every few seconds, so its connections stay; the hub closes what it does not want.
-        pool = httpx2.Limits(max_connections=32, max_keepalive_connections=8, keepalive_expiry=60)
+        pool = httpx2.Limits(
+            max_connections=CONNECTIONS_MAX, max_keepalive_connections=8, keepalive_expiry=60
+        )
         self._http = httpx2.AsyncClient(timeout=timeout, limits=pool, transport=transport)
 
     @property
@@ -121,10 +126,18 @@ class HubClient:
         return _parsed(CompleteReply, await self._tell("/complete", body, lambda: older.reports(body)))
 
     async def logs(self, request: LogsRequest) -> None:
-        await self._send("POST", "/logs", content=request.model_dump_json().encode())
+        await self._tell("/logs", _written(request), lambda: _written(older.logs(request)))
 
     async def checkpoint(self, report: CheckpointReport) -> CheckpointReply:
         return _parsed(CheckpointReply, await self._send("POST", "/checkpoint", content=_written(report)))
+
+    async def relay(self, method: str, path: str, *, body: bytes | None, timeout_s: float) -> Any:
+        """What a running job asks for; the answer as it came."""
+        reply = await self._send(method, path, content=body, timeout_s=timeout_s)
+        try:
+            return reply.json()
+        except ValueError as error:
+            raise Unavailable("The hub's answer cannot be read.") from error
 
     async def hardware(self, report: HardwareReport) -> HardwareView:
         body = report.model_dump_json().encode()
@@ -169,6 +182,14 @@ class HubClient:
     async def rekey(self, request: RekeyRequest) -> RekeyReply:
         body = request.model_dump_json().encode()
         return _parsed(RekeyReply, await self._send("POST", "/nodes/rekey", content=body))
+
+    async def own_node(self) -> OwnNodeView:
+        """Whose node this is, and what it earns."""
+        return _parsed(OwnNodeView, await self._send("GET", "/nodes/self", timeout_s=_PROBE_S))
+
+    async def leave(self) -> OwnNodeView:
+        """From then on its key is refused."""
+        return _parsed(OwnNodeView, await self._send("POST", "/nodes/leave"))
 
     async def hub_time_ms(self) -> int:
         """For the doctor: reaches the hub without a token and says what time it is there."""

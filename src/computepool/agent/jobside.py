@@ -12,6 +12,7 @@ from typing import Any
 
 #: Files of the package that travel into every sandbox. Each may import the standard library and the others alone.
 MODULES = (
+    "core/errors.py",
     "protocol/bundles.py",
     "protocol/values.py",
     "protocol/values_arrow.py",
@@ -19,7 +20,9 @@ MODULES = (
     "protocol/values_tables.py",
     "sdk/checkpointing.py",
     "sdk/computejob.py",
+    "sdk/nested.py",
     "sdk/running.py",
+    "sdk/sizes.py",
 )
 
 #: What `import computepool` gives to a job, and where it is.
@@ -30,6 +33,9 @@ _PLACES = {
     "stopping": "checkpointing",
     "ComputeJob": "computejob",
     "ComputeJobState": "computejob",
+    "connect": "nested",
+    "send_to_collector": "nested",
+    "submit_compute_job_group": "nested",
     "job_slice": "running",
     "outputs": "running",
     "progress": "running",

@@ -25,11 +25,12 @@ _log = logging.getLogger(__name__)
 
 STDOUT, STDERR = "stdout", "stderr"
 _PROGRESS = b"::progress"
-_SIGNALS = (_PROGRESS, b"::checkpoint", b"::move")
+_SIGNALS = (_PROGRESS, b"::checkpoint", b"::move", b"::call")
 _SIGNAL_LINE_MAX = 400
 #: Also behind words without a line break: what a job prints must not keep it from saving.
 _ASKED = re.compile(
     rb"::(?:checkpoint (?P<name>[A-Za-z0-9_-]{1,64})(?: (?P<progress>[0-9.]{1,16}))?"
+    rb"|call (?P<call>[A-Za-z0-9_-]{1,64})"
     rb"|move (?P<moving>[A-Za-z0-9_-]{1,64}) (?P<host>[^\x00-\x1f\x7f]{1,200}))\r?\n\Z"
 )
 #: No such line is longer, and what a job prints before it is not searched.
@@ -39,11 +40,21 @@ _LOOKS_MAX = 1024
 _TAIL = 1024
 #: A character is up to four bytes, and sealed bytes are sent as base64.
 _SEALED_GROWS = 6
-#: How long a finished attempt waits for its long output to be taken before it is reported without it.
+#: How long a finished attempt waits for its long output to be taken before that goes to the reporter.
 SETTLE_S = 20.0
 
-NOTHING_PRINTED = hashlib.sha256().hexdigest()
 _Decoder = codecs.getincrementaldecoder("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Names a text: the one that the hub gets, after what cannot be sent was replaced."""
+
+    digest: str
+    chars: int
+
+
+NOTHING_PRINTED = Printed(hashlib.sha256().hexdigest(), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +78,17 @@ class LogBuffer:
         printed: bytes | None = b"",
         seal: sealing.Seal | None = None,
         is_mark: Callable[[str, bool], bool] | None = None,
+        is_call: Callable[[str], bool] | None = None,
     ) -> None:
         """`printed`: by the attempts that this one goes on from; None: nobody knows any more.
 
         `is_mark`: whether a line that names this folder, for a move or not, says that one was made; else it is output.
+        `is_call`: whether one that names this file says that something is asked of the hub.
         """
         self.attempt_id = attempt_id
         self._seal = seal
         self._is_mark = is_mark
-        self._sealed: dict[str, str] = {}  #: of what was taken last, should it come back
+        self._is_call = is_call
         self.progress: float | None = None
         self.seen_bytes = 0
         self._limits = limits
@@ -85,11 +98,16 @@ class LogBuffer:
         self._held = b""  #: the start of a stdout line that may become a progress line
         self._line_start = True
         self._pending: deque[tuple[str, str]] = deque()
+        self._returned: deque[LogText] = deque()  #: taken and not delivered; they keep their numbers
+        self._next_seq = 0
         self.pending_chars = 0
-        self._sha = hashlib.sha256(printed or b"")
         self._known = printed is not None
+        self._sha = hashlib.sha256()
+        self._chars = 0
+        self._count(self._decoded(STDOUT, printed or b""))
         self._said: bytearray | None = None if printed is None else bytearray(printed)
         self.asked: list[Asked] = []  #: checkpoints that were made; who sees to them takes them out
+        self.called: list[str] = []  #: calls to the hub that were left; the same
         self.stderr_tail = ""  #: the last words, for the sentence that says how it ended
 
     @property
@@ -101,11 +119,24 @@ class LogBuffer:
         self.seen_bytes += len(data) + skipped
         if stream == STDOUT:
             data = self._without_progress(data)
-            self._sha.update(data)
             self._remember(data)
         else:
             self.stderr_tail = (self.stderr_tail + data[-_TAIL:].decode(errors="replace"))[-_TAIL:]
-        self._keep(stream, data)
+        self._take_in(stream, self._decoded(stream, data))
+
+    def _decoded(self, stream: str, data: bytes, *, final: bool = False) -> str:
+        # A database text cannot hold NUL, and no terminal shows it.
+        return self._decoders[stream].decode(data, final).replace("\x00", "\ufffd")
+
+    def _take_in(self, stream: str, text: str) -> None:
+        if stream == STDOUT:
+            self._count(text)
+        self._keep(stream, text)
+
+    def _count(self, text: str) -> None:
+        """The very text that is sent is what the report names, however long it is."""
+        self._sha.update(text.encode())
+        self._chars += len(text)
 
     def _remember(self, data: bytes) -> None:
         if self._said is not None:
@@ -113,92 +144,91 @@ class LogBuffer:
             if len(self._said) > self._limits.checkpoint_printed_max:
                 self._said = None
 
-    def printed(self) -> str | None:
-        """Names all of standard output but the progress lines: what the hub has, unless it was too much."""
-        if not self._known:
-            return None
-        whole = self._sha.copy()
-        whole.update(self._held)
-        return whole.hexdigest()
+    def printed(self) -> Printed | None:
+        """Names all of standard output but the progress lines; no more of it comes."""
+        self._end(STDOUT)
+        return Printed(self._sha.hexdigest(), self._chars) if self._known else None
 
     def finish(self) -> None:
         """No more will come: let go of what was held back for a rest that never came."""
-        held, self._held = self._held, b""
-        self._keep(STDOUT, held)
-        for stream, decoder in self._decoders.items():
-            self._append(stream, decoder.decode(b"", final=True))
+        for stream in self._decoders:
+            self._end(stream)
+
+    def _end(self, stream: str) -> None:
+        held = b""
+        if stream == STDOUT:
+            held, self._held = self._held, b""
+        self._take_in(stream, self._decoded(stream, held, final=True))
 
     @property
     def fits_report(self) -> bool:
         limits = self._limits
         return (
             self.pending_chars <= limits.log_inline_chars_max
-            and len(self._pending) <= limits.log_inline_chunks_max
+            and len(self._returned) + len(self._pending) <= limits.log_inline_chunks_max
         )
 
     def take(self, chunks_max: int, chars_max: int) -> list[LogText]:
         """The oldest that is pending, within both limits; at least one chunk, unless `chunks_max` is 0."""
         chunks: list[LogText] = []
-        self._sealed.clear()
-        while self._pending and len(chunks) < chunks_max:
-            stream, text = self._pending[0]
-            chars_max -= len(text)
+        while (self._returned or self._pending) and len(chunks) < chunks_max:
+            size = len(self._returned[0].text if self._returned else self._pending[0][1])
+            chars_max -= size
             if chunks and chars_max < 0:
                 break
-            self._pending.popleft()
-            self.pending_chars -= len(text)
-            text = self._closed(text, stream)
-            chunks.append(LogText(attempt_id=self.attempt_id, stream=stream, text=text))
+            self.pending_chars -= size
+            chunks.append(self._returned.popleft() if self._returned else self._numbered())
         return chunks
+
+    def _numbered(self) -> LogText:
+        stream, text = self._pending.popleft()
+        seq, self._next_seq = self._next_seq, self._next_seq + 1
+        return LogText(attempt_id=self.attempt_id, stream=stream, text=self._closed(text, stream), seq=seq)
 
     def _closed(self, text: str, stream: str) -> str:
         if self._seal is None:
             return text
         about = sealing.log_about(self._seal.job_id, self.attempt_id, stream)
-        sealed = sealing.seal_text(text, to=self._seal.to, about=about)
-        self._sealed[sealed] = text
-        return sealed
+        return sealing.seal_text(text, to=self._seal.to, about=about)
 
     def take_rest(self) -> list[LogText]:
-        return self.take(len(self._pending), self.pending_chars)
+        return self.take(len(self._returned) + len(self._pending), self.pending_chars)
 
     def untake(self, chunks: list[LogText]) -> None:
-        for chunk in reversed(chunks):
-            text = self._sealed.get(chunk.text, chunk.text)
-            self._pending.appendleft((chunk.stream, text))
-            self.pending_chars += len(text)
+        """They may have arrived all the same: sent again as they are, the hub knows them by their numbers."""
+        self._returned.extendleft(reversed(chunks))
+        self.pending_chars += sum(len(chunk.text) for chunk in chunks)
 
-    def drop_oldest(self) -> None:
-        """Until the rest fits into the report."""
-        while not self.fits_report:
-            _, text = self._pending.popleft()
-            self.pending_chars -= len(text)
-
-    def _keep(self, stream: str, data: bytes) -> None:
-        if not data or self._truncated:
+    def _keep(self, stream: str, text: str) -> None:
+        if not text or self._truncated:
             return
+        data = text.encode()
         room = self._limits.log_bytes_max - self._kept_bytes
         self._kept_bytes += len(data)
-        self._append(stream, self._decoders[stream].decode(data[:room]))
-        if len(data) > room:
-            self._truncated = True
-            self._append(stream, f"\n[output truncated: limit {self._limits.log_bytes_max} bytes]\n")
+        if len(data) <= room:
+            self._append(stream, text)
+            return
+        self._truncated = True
+        self._append(stream, data[:room].decode(errors="ignore"))
+        # Not among what was printed, which is counted and compared.
+        self._append(STDERR, f"\n[output truncated: limit {self._limits.log_bytes_max} bytes]\n")
 
     def _append(self, stream: str, text: str) -> None:
-        if not text:
-            return
-        # A database text cannot hold NUL, and no terminal shows it.
-        text = text.replace("\x00", "\ufffd")
         size = min(self._limits.log_chunk_max, LOG_CHUNK_MAX)
         if self._seal is not None:
             size = min(size, LOG_CHUNK_MAX // _SEALED_GROWS)
         self.pending_chars += len(text)
-        if self._pending and self._pending[-1][0] == stream:
-            last = self._pending[-1][1]
-            if len(last) + len(text) <= size:
-                self._pending[-1] = (stream, last + text)
-                return
+        place = self._mergeable(stream)
+        if place is not None and len(self._pending[place][1]) + len(text) <= size:
+            self._pending[place] = (stream, self._pending[place][1] + text)
+            return
         self._pending.extend((stream, text[start : start + size]) for start in range(0, len(text), size))
+
+    def _mergeable(self, stream: str) -> int | None:
+        """Where text may be added. Who changes streams all the time loses their order: pieces must not be countless."""
+        depth = 1 if len(self._pending) < self._limits.log_pending_chunks_max else 2
+        places = range(-1, -min(depth, len(self._pending)) - 1, -1)
+        return next((place for place in places if self._pending[place][0] == stream), None)
 
     def _without_progress(self, data: bytes) -> bytes:
         if not self._held and b"::" not in data and not (self._line_start and data.startswith(b":")):
@@ -219,6 +249,9 @@ class LogBuffer:
                 if self._names_one(found):
                     kept.append(line[: found.start()])
                     self._line_start = self._line_start and found.start() == 0
+                    if found["call"] is not None:
+                        self.called.append(found["call"].decode())
+                        continue
                     self._ask(found)
                     asked_at = len(kept)
                     continue
@@ -232,11 +265,13 @@ class LogBuffer:
         return b"".join(kept)
 
     def _looks_asked(self, line: bytes) -> re.Match[bytes] | None:
-        if self._is_mark is None or not line.endswith(b"\n") or b"::" not in line:
+        if not (self._is_mark or self._is_call) or not line.endswith(b"\n") or b"::" not in line:
             return None
         return _ASKED.search(line, max(0, len(line) - _ASKED_LINE_MAX))
 
     def _names_one(self, found: re.Match[bytes]) -> bool:
+        if found["call"] is not None:
+            return self._is_call is not None and self._is_call(found["call"].decode())
         name, moves = found["name"] or found["moving"], found["host"] is not None
         return self._is_mark is not None and self._is_mark(name.decode(), moves)
 
@@ -303,15 +338,18 @@ class LogShipper:
                     await asyncio.sleep(self._backoff.delay_s(error))
 
     async def settle(self, buffer: LogBuffer) -> list[LogText]:
-        """The last output of a finished attempt, to travel with its report. Ships what is too long for that."""
+        """The last output of a finished attempt, to travel with its report. Ships what is too long for that.
+
+        While the hub is away the reporter gets all of it: it keeps reports on disk.
+        """
         buffer.finish()
         deadline = self._clock.steady() + SETTLE_S
         while not buffer.fits_report:
             async with self._turn:
                 error = await self._ship([buffer])
-            if error is not None and self._clock.steady() > deadline:
-                buffer.drop_oldest()
-            elif error is not None:
+            if error is not None:
+                if self._clock.steady() > deadline:
+                    break
                 await asyncio.sleep(min(1.0, self._backoff.delay_s(error)))
         while buffer.attempt_id in self._under_way:  # Chunks are numbered as they arrive: no overtaking.
             async with self._turn:

@@ -22,6 +22,7 @@ from computepool.agent.executor import Executor
 from computepool.agent.hub_client import Backoff, HubClient
 from computepool.agent.keyring import Keyring
 from computepool.agent.manifest import manifest
+from computepool.agent.owner_console import Watcher
 from computepool.agent.reporter import Reporter
 from computepool.core.errors import ComputePoolError, Unauthenticated
 from computepool.core.jobs import Reason, Verdict
@@ -49,10 +50,14 @@ class Lease:
     interval_ms: int = 10_000
     lease_ms: int = 60_000
     fence_ms: int = 10_000
-    renewed_at: float = 0.0  #: steady time at which the last acknowledged renewal was sent
+    renewed_at: float = 0.0  #: boot time at which the last acknowledged renewal was sent
 
     def lost_after_s(self) -> float:
         return max(0, self.lease_ms - self.fence_ms) / 1000
+
+    def deadline(self) -> float:
+        """When the launchers end what runs, should this loop not have: later than it would, and before the hub does."""
+        return self.renewed_at + max(0, self.lease_ms - self.fence_ms / 2) / 1000
 
 
 class NodeLoop:
@@ -94,11 +99,17 @@ class NodeLoop:
             False
         )  #: whether a job will, before this node stops
         self.on_measure: Callable[[str], None] = lambda _: None  #: told when the hub wants a measurement
+        self.on_seen_from: Callable[[str], None] = lambda _: (
+            None
+        )  #: told this node's address as the hub sees it
+        self.on_renewed: Callable[[float], None] = lambda _: None  #: told until when jobs may run
         self.lease = Lease()
         self.local_state = NodeState.ACTIVE
         self.hub_state = NodeState.ACTIVE
+        self.hub_status = ""  #: what this node does, by the hub's last word
         self.last_contact: float | None = None
         self.last_error = ""
+        self.watcher = Watcher()
 
     async def know_key(self, token: str | None) -> None:
         """The hub may sign with a key that is new here; see keyring.py."""
@@ -138,6 +149,7 @@ class NodeLoop:
         if self.state is before:
             return
         _log.info("this node is now %s", self.state.value)
+        self.watcher.changed(self.state)
         if self.state is NodeState.DRAINING:
             self._executor.give_back(Reason.NODE_DRAINING)
         self._work.set()
@@ -186,7 +198,7 @@ class NodeLoop:
 
     async def _last_poll(self) -> None:
         """Claim nothing more, and hear of grants that were on their way when the last poll was broken off."""
-        asked_at = self._clock.steady()
+        asked_at = self._clock.boot_time()
         with contextlib.suppress(ComputePoolError):
             self._handle(await self._client.next(self._request(wait_ms=0, claim=False)), asked_at)
 
@@ -205,7 +217,7 @@ class NodeLoop:
         strikes = 0
         wait_ms = self._limits.first_wait_ms
         while True:
-            asked_at = self._clock.steady()
+            asked_at = self._clock.boot_time()
             request = self._request(wait_ms=wait_ms, claim=self.state is NodeState.ACTIVE)
             try:
                 reply = await self._parked(request)
@@ -260,7 +272,7 @@ class NodeLoop:
             # Lanes first: making the next request takes half a millisecond in which the job can already run.
             await asyncio.sleep(self._limits.busy_gap_s if self._executor.waiting else 0)
             return
-        early = (self._clock.steady() - asked_at) * 1000 < wait_ms / 4
+        early = (self._clock.boot_time() - asked_at) * 1000 < wait_ms / 4
         if early and not (reply.grants or reply.cancel or reply.reregister):
             await asyncio.sleep(self._limits.idle_pause_s)
 
@@ -290,17 +302,23 @@ class NodeLoop:
         return True
 
     def _follow(self, reply: NextReply, asked_at: float) -> None:
-        self.last_contact = self._clock.steady()
+        self.last_contact = self._clock.boot_time()
+        if self.last_error:
+            self.watcher.say("The hub answers again.")
         self.last_error = ""
         lease = self.lease
         lease.interval_ms, lease.lease_ms, lease.fence_ms = reply.interval_ms, reply.lease_ms, reply.fence_ms
         lease.renewed_at = max(lease.renewed_at, asked_at)
+        self.on_renewed(lease.deadline())
         self._profile_due = self._profile_due or reply.reregister
         for attempt_id in reply.cancel:
             attempt = self._executor.attempts.get(attempt_id)
             if attempt is not None:
                 self._executor.stop(attempt, Stop.CANCELLED)
+        self.hub_status = reply.status
         self._set_hub_state(reply.state)
+        if reply.seen_from is not None:
+            self.on_seen_from(reply.seen_from)
         if reply.rules is not None:  # Before the jobs that came with them.
             self._gatekeeper.follow(reply.rules)
             self._rules_at = self.last_contact
@@ -322,7 +340,7 @@ class NodeLoop:
         admission = self._gatekeeper.admit(
             reply.model_copy(update={"grants": fresh}), hub_now_s=self._client.hub_now_s()
         )
-        now = self._clock.steady()
+        now = self._clock.boot_time()
         self._held.update((grant.attempt_id, None) for grant in fresh)
         self._refusals = self._refusals + 1 if admission.refused else 0
         for attempt_id, why in admission.refused:
@@ -338,6 +356,7 @@ class NodeLoop:
         if self.state is NodeState.ACTIVE:
             for attempt in attempts:
                 self._log_manifest(attempt)
+                self.watcher.started(attempt)
             self._executor.start(attempts)
             self._work.set()
             return
@@ -356,13 +375,14 @@ class NodeLoop:
 
     def _forbidden(self, why: str) -> Ending:
         """Right after a change of the rules a job may have been on its way: nobody's fault. Later it is the hub's."""
-        if self._clock.steady() - self._rules_at < RULES_CHANGED_S:
+        if self._clock.boot_time() - self._rules_at < RULES_CHANGED_S:
             return returned(Reason.GIVEN_BACK)
         return failed(Reason.NODE_ERROR, why)
 
     # ------------------------------------------------------------ reports
     def on_ending(self, attempt: Attempt, ending: Ending, logs: Sequence[LogText]) -> None:
         self._report(attempt.id, ending, logs)
+        self.watcher.ended(attempt, ending)
 
     def _report(self, attempt_id: str, ending: Ending, logs: Sequence[LogText] = ()) -> None:
         try:
@@ -396,12 +416,12 @@ class NodeLoop:
 
     def _fence(self) -> None:
         """Stop what the hub may already have given to another node."""
-        now = self._clock.steady()
+        now = self._clock.boot_time()
         lost_after_s = self.lease.lost_after_s()
         renewed_at = self.lease.renewed_at
         if now - renewed_at < lost_after_s / 2:
             return
-        for attempt in list(self._executor.attempts.values()):
+        for attempt in [one for one in self._executor.attempts.values() if one.stop is None]:
             since = renewed_at if attempt.received_at <= renewed_at else attempt.asked_at
             if now - since > lost_after_s:
                 _log.error(
@@ -427,7 +447,7 @@ class NodeLoop:
         while True:
             await self._beat.wait()
             self._beat.clear()
-            asked_at = self._clock.steady()
+            asked_at = self._clock.boot_time()
             try:
                 reply = await self._client.heartbeat(self._request(wait_ms=0, claim=False))
             except ComputePoolError as error:

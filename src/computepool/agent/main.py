@@ -14,35 +14,46 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from computepool.agent import cardtest, levels, probe
+from computepool.agent import cardtest, levels, owner_console, probe, saved_options
 from computepool.agent import identity as identities
 from computepool.agent.agent import Agent, Machine
 from computepool.agent.clock import Clock, SystemClock
 from computepool.agent.config import AgentConfig, prepare_data_dir
 from computepool.agent.hub_client import Backoff, HubClient
 from computepool.agent.identity import Identity
+from computepool.agent.owner_console import OwnerConsole, Watcher
 from computepool.agent.sandbox import selftest, volumes
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.agent.surroundings import PYTHON, prepare_runtime
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, RateLimited, Unavailable
+from computepool.protocol import plainlog
 from computepool.protocol.nodes import Profile
 
 _log = logging.getLogger(__name__)
 
+_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 #: How long the first contact waits for a hub that is only just starting.
 ENROL_WAIT_S = 60.0
 #: Descriptors that the agent asks for. More would only make programs slow that close them all one by one.
 OPEN_FILES_MAX = 65_536
 
 
-def run(config: AgentConfig) -> None:
-    """Blocks until the node is stopped or drained. Raises ComputePoolError with one sentence for the owner."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
+def run(config: AgentConfig, *, console: bool = False) -> None:
+    """Blocks until the node is stopped or drained. Raises ComputePoolError with one sentence for the owner.
+
+    With `console` its owner sits before it: who it is and what it does is said in words, and logged into a file.
+    """
     prepare_data_dir(config.data_dir)
+    watcher = OwnerConsole(clock=SystemClock(), limits=config.limits) if console else Watcher()
+    if console:
+        owner_console.log_to_file(config.data_dir, watcher, limits=config.limits, format=_FORMAT)
+        watcher.say("Looking at this machine, and testing its sandbox ...")
+    else:
+        plainlog.configure(logging.INFO, format=_FORMAT)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
     raise_open_files()
     volumes.enter_namespace()
-    with _only_agent(config.data_dir):
+    with only_agent(config.data_dir):
         identity = identities.load(config.identity_path)
         if identity is None and not config.code:
             raise BadRequest(
@@ -52,7 +63,7 @@ def run(config: AgentConfig) -> None:
         machine = inspect(config)
         # The plain loop: uvloop starts processes three times slower.
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-            runner.run(_run(config, identity, machine))
+            runner.run(_run(config, identity, machine, watcher=watcher))
 
 
 def raise_open_files() -> None:
@@ -93,7 +104,7 @@ def inspect(config: AgentConfig) -> Machine:
     return Machine(sandbox=sandbox, runtime=runtime, cards=hardware.cards, profile=profile)
 
 
-async def _run(config: AgentConfig, identity: Identity | None, machine: Machine) -> None:
+async def _run(config: AgentConfig, identity: Identity | None, machine: Machine, *, watcher: Watcher) -> None:
     clock = SystemClock()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -108,7 +119,12 @@ async def _run(config: AgentConfig, identity: Identity | None, machine: Machine)
             enrolment.cancel()
             return
         identity = enrolment.result()
-    await Agent(config, identity, machine, client=client, clock=clock).run(stop)
+    saved_options.save(config)
+    agent = Agent(config, identity, machine, client=client, clock=clock)
+    if isinstance(watcher, OwnerConsole):
+        agent.loop.watcher = watcher
+        await watcher.greet(config, machine.profile, identity=identity, client=client)
+    await agent.run(stop)
 
 
 async def enrol(config: AgentConfig, profile: Profile, client: HubClient, *, clock: Clock) -> Identity:
@@ -147,7 +163,7 @@ def version() -> str:
 
 
 @contextlib.contextmanager
-def _only_agent(data_dir: Path) -> Iterator[None]:
+def only_agent(data_dir: Path) -> Iterator[None]:
     """Two agents with one identity would fight over leases: the second one must not start."""
     lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

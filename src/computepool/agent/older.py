@@ -7,10 +7,18 @@ from __future__ import annotations
 
 from computepool.core.errors import BadRequest
 from computepool.protocol.checkpoints import CheckpointReport
-from computepool.protocol.nodes import CompleteRequest, LoadModel, NextRequest, Profile, RunningAttempt
+from computepool.protocol.nodes import (
+    CompleteRequest,
+    LoadModel,
+    LogsRequest,
+    LogText,
+    NextRequest,
+    Profile,
+    RunningAttempt,
+)
 
-#: What was added since; all of it is for people who look, and no part of what a node signs.
-_ADDED = frozenset({"ago_ms", "earlier", "gpu_percent", "loads", "place", "vram_mb"})
+#: What was added since; a hub can do without it, and it is no part of what a node signs.
+_ADDED = frozenset({"ago_ms", "earlier", "gpu_percent", "loads", "place", "printed_chars", "seq", "vram_mb"})
 
 
 def is_unknown(error: BadRequest) -> bool:
@@ -31,8 +39,13 @@ def profile(said: Profile) -> Profile:
 def reports(body: bytes) -> bytes:
     """Of a CompleteRequest; its signature stays right."""
     request = CompleteRequest.model_validate_json(body)
-    plain = [report.model_copy(update={"loads": []}) for report in request.reports]
-    return request.model_copy(update={"reports": plain}).model_dump_json(exclude_defaults=True).encode()
+    plain = [report.model_copy(update={"loads": [], "printed_chars": None}) for report in request.reports]
+    said = {"reports": plain, "logs": [_text(text) for text in request.logs]}
+    return request.model_copy(update=said).model_dump_json(exclude_defaults=True).encode()
+
+
+def logs(request: LogsRequest) -> LogsRequest:
+    return LogsRequest(chunks=[_text(chunk) for chunk in request.chunks])
 
 
 def is_unknown_host(error: BadRequest, said: CheckpointReport) -> bool:
@@ -49,3 +62,7 @@ def _running(attempt: RunningAttempt) -> RunningAttempt:
     load = attempt.load
     plain = load and LoadModel(cpu_percent=load.cpu_percent, rss_mb=load.rss_mb, processes=load.processes)
     return attempt.model_copy(update={"load": plain, "earlier": []})
+
+
+def _text(text: LogText) -> LogText:
+    return text.model_copy(update={"seq": None})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -53,6 +53,12 @@ class Outbox:
         except OSError as error:
             _log.error("reports are not kept on disk: %s", error)
         return Batch(name=name, saved_ms=saved_ms, request=request, body=body)
+
+    @staticmethod
+    def without_logs(batch: Batch) -> Batch:
+        """The hub has them; on disk they stay, so that an agent that is killed sends them again."""
+        request = batch.request.model_copy(update={"logs": []})
+        return replace(batch, request=request, body=request.model_dump_json(exclude_defaults=True).encode())
 
     def _write(self, name: str, data: bytes) -> None:
         temporary = self._folder / f"{name}.part"

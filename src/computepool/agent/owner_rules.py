@@ -43,6 +43,10 @@ class OwnerRules:
         self._learn(body)
         _log.info("the owner's rules are now %s", body)
 
+    @property
+    def ram_mb_max(self) -> int | None:
+        return None if self._rules is None else self._rules.ram_mb_max
+
     def refusals(self, demand: Demand) -> list[str]:
         if self._rules is None:
             return ["its owner's rules cannot be read here"]

@@ -19,10 +19,11 @@ from computepool.agent.folders import WorkFolders
 from computepool.agent.logs import NOTHING_PRINTED, STDERR, STDOUT
 from computepool.agent.sandbox.base import OUTPUTS, Exit, Process, Status
 from computepool.agent.sandbox.collect import is_empty
-from computepool.agent.specs import Script
+from computepool.agent.specs import read_script
 from computepool.agent.staging import place_bytes, place_inputs, send_outputs
 from computepool.agent.surroundings import Surroundings
 from computepool.core.jobs import JobKind, Outcome
+from computepool.protocol.scripts import PYTHON
 
 #: Output of a process is read at once only when it runs longer than this; shorter ones are read when they end.
 READ_AFTER_S = 0.05
@@ -70,12 +71,17 @@ class ProcessRunner:
                 ending.printed = NOTHING_PRINTED if attempt.log is None else attempt.log.printed()
             if attempt.saving is not None:
                 ending = await self._keeper.finish(attempt, ending)
-            moved = ending.outcome is Outcome.MOVED
-            if attempt.stop is None and not moved and not is_empty(workdir / OUTPUTS):
+            if self._wants_outputs(attempt, ending) and not is_empty(workdir / OUTPUTS):
                 await self._take_outputs(attempt, workdir, ending)
             return ending
         finally:
             self._folders.give_back(account, workdir, disk_mb)
+
+    def _wants_outputs(self, attempt: Attempt, ending: Ending) -> bool:
+        """A success is nothing without them, also one that ended before its lease was lost or the agent was stopped."""
+        if ending.outcome is Outcome.SUCCEEDED:
+            return True
+        return attempt.stop is None and ending.outcome is not Outcome.MOVED
 
     def patrol(self) -> None:
         for run in list(self._running):
@@ -111,12 +117,13 @@ class ProcessRunner:
         spec = attempt.spec.spec
         if spec.kind is JobKind.COMMAND:
             return list(spec.argv), tuple(spec.dependencies)
-        script = Script(spec.source or "")
-        name = _script_name(spec.name, python=script.is_python)
+        source = spec.source or ""
+        interpreter, dependencies = read_script(source)
+        name = _script_name(spec.name, python=interpreter[0] == PYTHON)
         if any(name == taken for taken, _ in attempt.spec.inputs):
             name = f"script-{name}"
-        place_bytes((spec.source or "").encode(), workdir, name=name, executable=True)
-        return [*script.interpreter, name, *spec.argv], (*spec.dependencies, *script.dependencies)
+        place_bytes(source.encode(), workdir, name=name, executable=True)
+        return [*interpreter, name, *spec.argv], (*spec.dependencies, *dependencies)
 
     def _start(self, attempt: Attempt, argv: list[str], workdir: Path, *, packages: Path | None) -> Run:
         grant, spec = attempt.grant, attempt.spec
@@ -137,6 +144,7 @@ class ProcessRunner:
             proxy=attempt.proxy,
             cpu_ids=attempt.cpu_ids,
             saves=spec.spec.saves,
+            leased=True,
         )
         command = self._surroundings.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)

@@ -19,7 +19,7 @@ from computepool.agent.identity import Identity
 from computepool.agent.outbox import Batch, Outbox
 from computepool.core.errors import ComputePoolError, OutOfSpace, RateLimited, Unauthenticated, Unavailable
 from computepool.core.jobs import Verdict
-from computepool.protocol.nodes import REPORTS_MAX, CompleteRequest, LogText, Report
+from computepool.protocol.nodes import REPORTS_MAX, CompleteRequest, LogsRequest, LogText, Report
 
 _log = logging.getLogger(__name__)
 
@@ -147,6 +147,7 @@ class Reporter:
                 self._give_up(open_ids)
                 break
             try:
+                batch = await self._send_ahead(batch)
                 reply = await self._client.complete(self._outbox.restamped(batch))
             except _RETRY as error:
                 await self._pause(error)
@@ -163,6 +164,22 @@ class Reporter:
                     _log.warning("the hub left %d reports unanswered; sending them again", len(open_ids))
                     await self._pause(None)
         self._outbox.remove(batch)
+
+    async def _send_ahead(self, batch: Batch) -> Batch:
+        """Output that is too long for one request goes before the reports. What comes twice, the hub keeps once."""
+        texts, limits = batch.request.logs, self._limits
+        if sum(len(text.text) for text in texts) <= limits.log_request_chars_max:
+            return batch
+        while texts:
+            count, chars = 1, len(texts[0].text)
+            while count < min(len(texts), limits.log_request_chunks_max):
+                chars += len(texts[count].text)
+                if chars > limits.log_request_chars_max:
+                    break
+                count += 1
+            await self._client.logs(LogsRequest(chunks=texts[:count]))
+            texts = texts[count:]
+        return self._outbox.without_logs(batch)
 
     async def _refused(self, batch: Batch, error: ComputePoolError) -> None:
         """One report that the hub cannot read must not hold the others back: send them one by one."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from computepool.agent.config import MIB
 from computepool.agent.endings import BadJob
@@ -14,7 +12,9 @@ from computepool.agent.sandbox.base import Limits
 from computepool.core.isolation import Level
 from computepool.core.jobs import JobKind
 from computepool.core.network import Target, parse_targets
+from computepool.protocol import requirements
 from computepool.protocol.jobs import JobSpec
+from computepool.protocol.scripts import Script
 
 SPECS_MAX = 512
 MEMORY_MIN_MB = 32
@@ -22,13 +22,6 @@ PIDS_MAX = 512
 OPEN_FILES_MAX = 4096
 TMP_MIN_MB = 64
 WORKER_WALL_S = 90 * 24 * 3600.0
-
-#: `name[extra] >=1,<2 ; marker`. No addresses, paths or options: uv runs outside the sandbox.
-_REQUIREMENT = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[A-Za-z0-9._,\s-]*\])?\s*\(?[<>=!~][^;@/\\#${\n]*\)?\s*(;[^\n@\\#${]*)?"
-    r"|[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[A-Za-z0-9._,\s-]*\])?\s*(;[^\n@\\#${]*)?"
-)
-_BLOCK = re.compile(r"^# /// script\s*$\n(?P<body>(^#(| .*)$\n)+?)^# ///\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +77,10 @@ class PreparedSpec:
 
 
 class SpecCache:
-    def __init__(self, size_max: int = SPECS_MAX) -> None:
+    """`memory_mb`: what a spec may use of this node's memory."""
+
+    def __init__(self, memory_mb: Callable[[JobSpec], int], *, size_max: int = SPECS_MAX) -> None:
+        self._memory_mb = memory_mb
         self._size_max = size_max
         self._specs: OrderedDict[str, PreparedSpec] = OrderedDict()
 
@@ -94,19 +90,25 @@ class SpecCache:
             self._specs.move_to_end(digest)
         return found
 
+    def relimit(self) -> None:
+        """What the owner allows has changed; attempts that run keep what they were given."""
+        for digest, known in list(self._specs.items()):
+            self._specs[digest] = prepare(digest, known.spec, memory_mb=self._memory_mb(known.spec))
+
     def add(self, digest: str, body: str) -> PreparedSpec:
         """`body` was checked against `digest`. Raises ValidationError for what this agent cannot read."""
-        prepared = prepare(digest, JobSpec.model_validate_json(body))
+        spec = JobSpec.model_validate_json(body)
+        prepared = prepare(digest, spec, memory_mb=self._memory_mb(spec))
         self._specs[digest] = prepared
         while len(self._specs) > self._size_max:
             self._specs.popitem(last=False)
         return prepared
 
 
-def prepare(digest: str, spec: JobSpec) -> PreparedSpec:
+def prepare(digest: str, spec: JobSpec, *, memory_mb: int) -> PreparedSpec:
     needs = spec.needs
     inputs_mb = sum(file.size for file in spec.inputs) // MIB + 1
-    memory_mb = max(MEMORY_MIN_MB, needs.ram_mb)
+    memory_mb = max(MEMORY_MIN_MB, memory_mb)
     limits = Limits(
         memory_mb=memory_mb,
         pids=PIDS_MAX,
@@ -121,53 +123,18 @@ def prepare(digest: str, spec: JobSpec) -> PreparedSpec:
     return PreparedSpec(digest=digest, spec=spec, limits=limits, isolation=isolation, net=net)
 
 
-class Script:
-    """A script's own words about itself: its interpreter line and its PEP 723 block."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-
-    @cached_property
-    def interpreter(self) -> list[str]:
-        """The command that the script's file is given to; Python where the script does not say."""
-        first = self._source.partition("\n")[0].strip()
-        words = first[2:].split() if first.startswith("#!") else []
-        if words and words[0].rpartition("/")[2] == "env":
-            words = words[2:] if words[1:2] == ["-S"] else words[1:]
-        name = words[0].rpartition("/")[2] if words else "python3"
-        if name in ("uv", "uvx") or re.fullmatch(r"python[\d.]*", name):
-            # `uv run --script` means: Python, with the dependencies of the block; those are there already.
-            flags = [] if name.startswith("uv") else words[1:]
-            return ["python3", *flags]
-        return words
-
-    @property
-    def is_python(self) -> bool:
-        return self.interpreter[0] == "python3"
-
-    @cached_property
-    def dependencies(self) -> tuple[str, ...]:
-        if not self.is_python:
-            return ()
-        blocks = list(_BLOCK.finditer(self._source.replace("\r\n", "\n") + "\n"))
-        if not blocks:
-            return ()
-        if len(blocks) > 1:
-            raise BadJob("the script has more than one `# /// script` block")
-        lines = blocks[0]["body"].splitlines()
-        try:
-            metadata = tomllib.loads("\n".join(line[2:] for line in lines))
-        except tomllib.TOMLDecodeError as error:
-            raise BadJob(f"the script's `# /// script` block is not valid TOML: {error}") from error
-        found = metadata.get("dependencies", [])
-        if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-            raise BadJob("`dependencies` in the script's `# /// script` block is not a list of strings")
-        return tuple(found)
+def check_requirements(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """As the hub does: it may be older than this rule, or hostile, and uv obeys more than requirements."""
+    try:
+        return requirements.check_requirements(texts)
+    except ValueError as error:
+        raise BadJob(str(error)) from error
 
 
-def check_requirements(requirements: tuple[str, ...]) -> tuple[str, ...]:
-    """Sorted and without duplicates, so that the same set in another order is the same environment."""
-    for text in requirements:
-        if not _REQUIREMENT.fullmatch(text.strip()):
-            raise BadJob(f"{text!r} is not a plain requirement (name, extras, versions, marker)")
-    return tuple(sorted({" ".join(text.split()) for text in requirements}))
+def read_script(source: str) -> tuple[list[str], tuple[str, ...]]:
+    """The command that a script's file is given to, and its dependencies."""
+    script = Script(source)
+    try:
+        return script.interpreter, script.dependencies
+    except ValueError as error:
+        raise BadJob(str(error)) from error

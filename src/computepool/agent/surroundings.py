@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from computepool.agent import driver, egress_shim, gpus, jobside, worker
+from computepool.agent.calls import CALLS
 from computepool.agent.checkpoints import CHECKPOINT, RESTORED
 from computepool.agent.egress import SOCKET, VARIABLES, Egress, EgressProxy
 from computepool.agent.sandbox.base import OUTPUTS, Limits, Network, Policy, Sandbox, SandboxError
+from computepool.agent.sandbox.fence import Fence
+from computepool.agent.sandbox.process import HOST_PATH
 from computepool.agent.sandbox.runtime import INSIDE, Runtime, Wish
 from computepool.agent.sandbox.tree import SITE
 from computepool.core.isolation import Level
@@ -62,17 +65,25 @@ class Surroundings:
         cards: Sequence[gpus.Card],
         *,
         egress: Egress | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self.sandbox = sandbox
         self.cards = tuple(cards)
         self._runtime = runtime
         self._egress = egress
+        self._fence = fence
 
     @property
     def worker_script(self) -> Path:
         if self._runtime is None:
             return Path(worker.__file__)
         return self._runtime.path / SITE / _WORKER
+
+    def python(self, *, workdir: Path, policy: Policy) -> str:
+        """For the agent's own programs in the sandbox: by its full path, whatever PATH the job wants."""
+        if self._runtime is None:
+            return shutil.which("python3", path=HOST_PATH) or "python3"
+        return self.sandbox.inside(self._runtime.python, workdir=workdir, policy=policy)
 
     async def open_network(self, targets: Sequence[Target], *, label: str) -> EgressProxy | None:
         """What carries a job's traffic to the hosts it listed; None where there is nothing to carry.
@@ -94,7 +105,8 @@ class Surroundings:
         script = Path(egress_shim.__file__) if self._runtime is None else self._runtime.path / SITE / _SHIM
         inside = self.sandbox.inside(script, workdir=workdir, policy=policy)
         address = self.sandbox.inside(proxy.folder / SOCKET, workdir=workdir, policy=policy)
-        return ["python3", "-I", "-S", inside, address, *argv]
+        python = self.python(workdir=workdir, policy=policy)
+        return [python, "-I", "-S", inside, address, *argv]
 
     def policy(
         self,
@@ -108,8 +120,9 @@ class Surroundings:
         proxy: EgressProxy | None = None,
         cpu_ids: tuple[int, ...] = (),
         saves: bool = True,
+        leased: bool = False,
     ) -> Policy:
-        """`saves`: it may leave checkpoints."""
+        """`saves`: it may leave checkpoints. `leased`: it may run only while the node's lease lasts."""
         used = [self.cards[index] for index in cards]
         mounts = {} if packages is None else {packages: PACKAGES}
         if proxy is not None:
@@ -122,6 +135,7 @@ class Surroundings:
             **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),
             "COMPUTEPOOL_OUTPUTS": self.sandbox.inside(workdir / OUTPUTS, workdir=workdir, policy=plain),
+            "COMPUTEPOOL_CALLS": self.sandbox.inside(workdir / CALLS, workdir=workdir, policy=plain),
             **(self._places(workdir, plain) if saves else {}),
             "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
             "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
@@ -144,6 +158,7 @@ class Surroundings:
             gpus=tuple(nodes),
             network=network,
             cpu_ids=cpu_ids,
+            fence=self._fence.fd if leased and self._fence is not None else None,
         )
 
     def _places(self, workdir: Path, policy: Policy) -> dict[str, str]:

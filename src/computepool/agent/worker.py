@@ -56,6 +56,7 @@ class Worker:
         self._outputs = os.environ["COMPUTEPOOL_OUTPUTS"]
         # Of each call its own: the next one must not find what this one leaves.
         self._places = {name: os.environ[name] for name in ("COMPUTEPOOL_CHECKPOINT", "COMPUTEPOOL_RESTORED")}
+        self._calls = os.environ["COMPUTEPOOL_CALLS"]
         # Copies: a function may close its own standard streams.
         self._outputs_fds = (os.dup(1), os.dup(2))
         self._streams = {name: _stream(number) for number, name in enumerate(_STREAMS, start=1)}
@@ -85,6 +86,7 @@ class Worker:
                 environ[name] = f"{place}-{ids[0]}-{ids[1]}"
             else:
                 environ.pop(name, None)
+        environ["COMPUTEPOOL_CALLS"] = f"{self._calls}-{ids[0]}-{ids[1]}"
         environ["COMPUTEPOOL_MOVES"] = "1" if saves == MOVES else ""
         self._failed = 0
         started = time.perf_counter_ns()

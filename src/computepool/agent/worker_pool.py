@@ -141,9 +141,11 @@ class WorkerPool:
                 fds={_CHANNEL_FD: theirs.fileno()},
                 proxy=proxy,
                 cpu_ids=cpu_ids,
+                leased=True,
             )
             script = surroundings.sandbox.inside(surroundings.worker_script, workdir=workdir, policy=policy)
-            argv = ["python3", "-s", script, str(_CHANNEL_FD)]
+            python = surroundings.python(workdir=workdir, policy=policy)
+            argv = [python, "-s", script, str(_CHANNEL_FD)]
             process = surroundings.sandbox.spawn(
                 surroundings.command(argv, workdir=workdir, policy=policy, proxy=proxy),
                 workdir=workdir,

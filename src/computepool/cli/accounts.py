@@ -8,6 +8,8 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.references import OfAccount
+from computepool.protocol.local_address import is_loopback
 
 if TYPE_CHECKING:
     from computepool.protocol.accounts import AccountView, KeyView
@@ -19,9 +21,7 @@ accounts = typer.Typer(no_args_is_help=True, help="Accounts of this hub (for adm
 @keys.command("list")
 def list_keys(
     *,
-    account: Annotated[
-        str | None, typer.Option(help="Of this account, by name or id (administrators).")
-    ] = None,
+    account: OfAccount = None,
     everybody: Annotated[bool, typer.Option("--all", help="Of everybody (administrators).")] = False,
     sessions: Annotated[bool, typer.Option("--sessions", help="With the sessions of browsers.")] = False,
     limit: Limit = 100,
@@ -35,8 +35,7 @@ def list_keys(
       pool keys list --account ann --sessions
     """
     pool = open_pool()
-    owner = None if account is None else pool.accounts.find(account).id
-    found = pool.keys.list(limit=limit, account_id=owner, everybody=everybody, sessions=sessions)
+    found = pool.keys.list(limit=limit, account_id=account, everybody=everybody, sessions=sessions)
     if json:
         output.print_json(found)
         return
@@ -75,9 +74,7 @@ def create_key(
             help="read, submit, provide, account, admin; may be repeated. Default: what your key may."
         ),
     ] = None,
-    account: Annotated[
-        str | None, typer.Option(help="For this account, by name or id (administrators).")
-    ] = None,
+    account: OfAccount = None,
     json: Json = False,
 ) -> None:
     """Make a key. It is printed once: keep it. A key for less is a smaller loss when it leaks.
@@ -99,8 +96,7 @@ def create_key(
 
     expires_in_s = None if expires is None else seconds(expires, what="expires")
     pool = open_pool()
-    owner = None if account is None else pool.accounts.find(account).id
-    made = pool.keys.create(name, expires_in_s=expires_in_s, account_id=owner, scopes=scope or None)
+    made = pool.keys.create(name, expires_in_s=expires_in_s, account_id=account, scopes=scope or None)
     if json:
         output.print_json(made)
         return
@@ -142,7 +138,7 @@ def revoke_key(
     everything: Annotated[
         bool, typer.Option("--all", help="Every key and browser session of yours but this key.")
     ] = False,
-    account: Annotated[str | None, typer.Option(help="With --all: of this account (administrators).")] = None,
+    account: OfAccount = None,
     json: Json = False,
 ) -> None:
     """Revoke keys; they stop working at once, on every hub of the pool.
@@ -156,8 +152,7 @@ def revoke_key(
         raise typer.BadParameter("name the keys, or give --all.")
     pool = open_pool()
     if everything:
-        owner = None if account is None else pool.accounts.find(account).id
-        ended = pool.keys.revoke_all(account_id=owner)
+        ended = pool.keys.revoke_all(account_id=account)
         if json:
             output.print_json({"revoked": ended})
         else:
@@ -237,6 +232,10 @@ def make_link(
         return
     output.say(made.link)
     output.note(f"Good once, before {output.moment(made.expires_at_ms)}.")
+    if is_loopback(made.link):
+        output.note(
+            "Warning: only the hub's own machine opens it. For others, start the hub with --host 0.0.0.0, or --public-url."
+        )
 
 
 @accounts.command("quota")

@@ -12,6 +12,8 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.references import OfJob
+from computepool.core.plaintext import printable
 
 if TYPE_CHECKING:
     from computepool.protocol.artifacts import ArtifactRef, StorageView
@@ -26,7 +28,7 @@ _DIGEST_CHARS = 64
 @app.command("list")
 def list_artifacts(
     *,
-    job: Annotated[str | None, typer.Option(help="Of this job.")] = None,
+    job: OfJob = None,
     limit: Limit = 30,
     json: Json = False,
 ) -> None:
@@ -205,7 +207,7 @@ def _progress(label: str) -> Iterator[Seen]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     screen = output.console(stderr=True)
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task(output.printable(label).replace("[", r"\["), total=None)
+        task = bar.add_task(printable(label).replace("[", r"\["), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

@@ -10,6 +10,7 @@ import typer
 from computepool.cli import output
 from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.references import JobId, OfAccount, OfJob
 from computepool.core.money import format_credits
 
 if TYPE_CHECKING:
@@ -63,21 +64,28 @@ def _fields(have: CreditsView) -> list[tuple[str, output.Cell]]:
         ("held", format_credits(have.held)),
         ("maturing", format_credits(have.maturing)),
         ("next", upcoming),
+        ("unconfirmed", _waits_for_a_check(have.unconfirmed)),
     ]
+
+
+def _waits_for_a_check(amount: int) -> str | None:
+    if not amount:
+        return None
+    return (
+        f"{format_credits(amount)} of what matures waits until another owner's node has confirmed the results"
+    )
 
 
 @app.command()
 def statement(
     *,
     kind: Annotated[str | None, typer.Option(metavar="KIND", help=f"One of {', '.join(_KINDS)}.")] = None,
-    job: Annotated[str | None, typer.Option(metavar="ID", help="Of this job.")] = None,
+    job: OfJob = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="2h, 7d ago, or a date: 2026-05-01.")
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="The same, as the end.")] = None,
-    account: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of this account, for administrators.")
-    ] = None,
+    account: OfAccount = None,
     sums: Annotated[bool, typer.Option("--sums", help="Only what it adds up to, by kind.")] = False,
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all of it as CSV; - to standard output.")
@@ -100,7 +108,7 @@ def statement(
         "job_id": job,
         "since_ms": _moment(since, what="--since"),
         "until_ms": _moment(until, what="--until"),
-        "account_id": None if account is None else open_pool().accounts.find(account).id,
+        "account_id": account,
     }
     if csv is not None:
         _export(csv, filters, json=json)
@@ -192,7 +200,7 @@ def _moment(text: str | None, *, what: str) -> int | None:
 
 @app.command()
 def why(
-    job_id: Annotated[str, typer.Argument(metavar="ID", help="A job of yours, or one your node did.")],
+    job_id: JobId,
     *,
     json: Json = False,
 ) -> None:

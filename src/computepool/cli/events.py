@@ -9,6 +9,7 @@ import typer
 from computepool.cli import output
 from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, open_pool
+from computepool.cli.references import OfAccount, OfGroup, OfJob, OfNode
 
 if TYPE_CHECKING:
     from computepool.protocol.accounts import EventView
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 def events(
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as they happen.")] = False,
-    newest: Annotated[bool, typer.Option("--newest", help="The newest first.")] = False,
+    newest: Annotated[
+        bool | None,
+        typer.Option(
+            "--newest/--oldest", help="Which come first; with -n alone the newest.", show_default=False
+        ),
+    ] = None,
     action: Annotated[
         str | None, typer.Option(help="Whose name begins so: node., job.failed, key.created.")
     ] = None,
@@ -26,10 +32,10 @@ def events(
         typer.Option("--search", "-q", metavar="TEXT", help="With this in its reason or data; or an id."),
     ] = None,
     actor: Annotated[str | None, typer.Option(help="Done by this account or node, or by `hub`.")] = None,
-    account: Annotated[str | None, typer.Option(help="Of this account, by id (administrators).")] = None,
-    job: Annotated[str | None, typer.Option(help="Of this job.")] = None,
-    node: Annotated[str | None, typer.Option(help="Of this node.")] = None,
-    group: Annotated[str | None, typer.Option(help="Of this group.")] = None,
+    account: OfAccount = None,
+    job: OfJob = None,
+    node: OfNode = None,
+    group: OfGroup = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="Of the last: 30m, 2h, 7d.")] = None,
     after: Annotated[int, typer.Option(help="From this number on.")] = 0,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most this many.")] = None,
@@ -40,12 +46,15 @@ def events(
     \b
     Examples:
       pool events --job job_01h…
-      pool events --newest --action node. -n 20
+      pool events -n 20
+      pool events --newest --action node.
       pool events --search "out of memory" --since 7d
       pool events -f --json
     """
     from computepool.sdk.sizes import seconds
 
+    if newest is None:
+        newest = limit is not None and not (follow or after)
     if newest and (follow or after):
         raise typer.BadParameter("goes with neither --follow nor --after.", param_hint="--newest")
     pool = open_pool(patience_s=300 if follow else 3)

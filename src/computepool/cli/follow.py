@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,7 +22,10 @@ from rich.text import Text
 from computepool.cli import output
 from computepool.core.jobs import TERMINAL, JobState
 from computepool.core.money import format_credits
+from computepool.core.plaintext import printable
+from computepool.sdk.jobs import incomplete_output
 from computepool.sdk.outcome import fetch
+from computepool.sdk.waiting import WaitNotice, job_reason
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs import JobDetail, JobResult, JobView, LogChunk, OutputFile
@@ -36,17 +40,24 @@ class Screen(Protocol):
 
     def write(self, chunk: LogChunk) -> None: ...
 
+    def say(self, text: str) -> None: ...
+
     def close(self) -> None: ...
 
 
-def follow(pool: Pool, job_id: str) -> JobDetail:
-    """Until the job is over and all it printed is on the screen."""
+def follow(pool: Pool, job_id: str, *, warning: str = "") -> JobDetail:
+    """Until the job is over and all it printed is on the screen. `warning`: why no node can run it."""
     screen: Screen = _LiveScreen() if sys.stdout.isatty() else _PlainScreen()
+    notice = WaitNotice(partial(job_reason, pool.transport, job_id), say=screen.say)
+    if warning:
+        notice.tell(f"{job_id}: {warning}")
     try:
         job = pool.jobs.get(job_id)
         cursor = 0
         while True:
             screen.show(job)
+            if job.state is JobState.QUEUED:
+                notice.look()
             page = pool.jobs.log_page(job_id, after=cursor, wait_ms=_POLL_MS)
             for chunk in page.chunks:
                 screen.write(chunk)
@@ -54,6 +65,8 @@ def follow(pool: Pool, job_id: str) -> JobDetail:
             if page.ended:
                 job = pool.jobs.wait(job_id)
                 screen.show(job)
+                if page.complete is False:
+                    output.note(incomplete_output(job_id))
                 return job
             job = pool.jobs.get(job_id)
     finally:
@@ -74,7 +87,7 @@ def follow_slices(pool: Pool, group_id: str, job_ids: Sequence[str]) -> list[Job
     with bar:
         open_ = set(job_ids)
         ended: list[JobResult] = []
-        task = bar.add_task(output.printable(pool.groups.get(group_id).name), total=len(open_))
+        task = bar.add_task(printable(pool.groups.get(group_id).name), total=len(open_))
         for result in pool.groups.results(group_id, follow=True):
             if result.job_id not in open_:
                 continue
@@ -139,6 +152,9 @@ class _PlainScreen:
     def write(self, chunk: LogChunk) -> None:
         output.write_log(chunk.text, stderr=chunk.stream == "stderr")
 
+    def say(self, text: str) -> None:
+        output.note(text)
+
     def close(self) -> None:
         return None
 
@@ -166,7 +182,7 @@ class _LiveScreen:
         self._last = job
         total, done = (None, 0.0) if job.progress is None else (1.0, job.progress)
         self._bar.update(
-            self._task, description=output.printable(f"{job.id} {sentence(job)}"), total=total, completed=done
+            self._task, description=printable(f"{job.id} {sentence(job)}"), total=total, completed=done
         )
 
     def write(self, chunk: LogChunk) -> None:
@@ -175,6 +191,9 @@ class _LiveScreen:
         if newline:
             self._print(whole, chunk.stream)
 
+    def say(self, text: str) -> None:
+        self._console.print(Text(printable(text), style="yellow"), soft_wrap=True)
+
     def close(self) -> None:
         for stream, rest in self._lines.items():
             if rest:
@@ -182,12 +201,10 @@ class _LiveScreen:
         self._bar.stop()
         if self._last is not None and self._last.state in TERMINAL:
             style = "green" if self._last.state is JobState.SUCCEEDED else "red"
-            self._console.print(
-                Text(output.printable(f"{self._last.id} {sentence(self._last)}"), style=style)
-            )
+            self._console.print(Text(printable(f"{self._last.id} {sentence(self._last)}"), style=style))
 
     def _print(self, text: str, stream: str) -> None:
-        shown = Text.from_ansi(output.printable(text, colours=True))
+        shown = Text.from_ansi(printable(text, colours=True))
         if stream == "stderr":
             shown.stylize("dim")
         self._console.print(shown, soft_wrap=True)

@@ -6,6 +6,8 @@ import json as json_text
 import math
 import sys
 import time
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,19 +15,22 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.leaving import goes_on
-from computepool.cli.options import Json, Limit, open_pool, pairs
+from computepool.cli.options import PATIENCE_S, Json, Limit, open_pool, pairs
 from computepool.core.words import counted
 
 if TYPE_CHECKING:
-    from computepool.protocol.groups import GroupSummary, GroupView, ItemPage
+    from computepool.protocol.groups import GroupItem, GroupSummary, GroupView
     from computepool.sdk import Collector
 
 app = typer.Typer(
     no_args_is_help=True, help="Collectors: what a group waits for, what came, and where it goes."
 )
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id, or its name.")]
+Group = Annotated[
+    str, typer.Argument(metavar="GROUP", help="Its name, its id or the beginning of it, or last.")
+]
 #: While somebody waits, a restart of the hub is waited out.
 _PATIENCE_S = 300.0
+_FAILED_MAX = 20  #: failures that are shown of a group
 
 
 def groups(
@@ -44,7 +49,7 @@ def groups(
     """
     pool = open_pool()
     if group is not None:
-        show_summary(pool.groups.collector(group).summary(), json=json)
+        show_summary(pool.groups.collector(group).summary().view, json=json)
         return
     found = pool.groups.list(limit=limit)
     if json:
@@ -79,10 +84,12 @@ def summary(group: Group, *, json: Json = False) -> None:
       pool group summary sweep
       pool group summary grp_01h… --json
     """
-    show_summary(_collector(group).summary(), json=json)
+    show_summary(_collector(group).summary().view, json=json)
 
 
 def show_summary(found: GroupSummary, *, json: bool) -> None:
+    from computepool.protocol.unbundling import each_item
+
     if json:
         output.print_json(found)
         return
@@ -99,6 +106,10 @@ def show_summary(found: GroupSummary, *, json: bool) -> None:
         ("complete", output.ago(found.completed_at_ms)),
         ("collector", f"hub {found.location.hub_id} {found.location.address}".strip()),
         ("home", None if found.home.state == "off" else found.home.sentence),
+        (
+            "messages",
+            f"{found.message_count}; see: pool group messages {found.id}" if found.message_count else None,
+        ),
     ]
     if found.home.state == "arrived":
         brought = (
@@ -109,16 +120,20 @@ def show_summary(found: GroupSummary, *, json: bool) -> None:
         place = found.home.path or f"{found.home.folder} in the data of the agent"
         fields.append(("folder", f"{place} on {found.home.node_name}"))
     output.print_fields(fields)
-    for title, page in (("PENDING", found.waiting), ("FAILED", found.failures), ("DONE", found.results)):
-        _print_items(title, page)
+    # Of a job that did several items of a map, those that failed are told one by one, as each has its own reason.
+    failed = list(islice(each_item(found.failures.items, "failures"), _FAILED_MAX + 1))
+    more = len(failed) > _FAILED_MAX or found.failures.next is not None
+    _print_items("PENDING", found.waiting.items, more=found.waiting.next is not None)
+    _print_items("FAILED", failed[:_FAILED_MAX], more=more)
+    _print_items("DONE", found.results.items, more=found.results.next is not None)
 
 
 def _brought(items: int, files: int) -> str:
     return f"{counted(items, 'item')}, {counted(files, 'file')}"
 
 
-def _print_items(title: str, page: ItemPage) -> None:
-    if not page.items:
+def _print_items(title: str, items: Sequence[GroupItem], *, more: bool) -> None:
+    if not items:
         return
     rows = [
         (
@@ -128,10 +143,10 @@ def _print_items(title: str, page: ItemPage) -> None:
             (item.error or "").strip().splitlines()[-1] if (item.error or "").strip() else item.sentence,
             len(item.outputs) or "",
         )
-        for item in page.items
+        for item in items
     ]
     output.print_table((title, "JOB", "STATE", "WHY", "FILES"), rows, empty="")
-    if page.next is not None:
+    if more:
         output.note("… and more; all of them: pool group fetch, or --json and the API's /items")
 
 
@@ -183,12 +198,42 @@ def drain(
         with goes_on(f"Everything goes on. Wait again: pool group drain {collector.group_id}"), bar:
             found = collector.drain(None if timeout is None else limit_s, progress, notify=notify)
     except DrainTimeout as late:
-        show_summary(late.summary, json=json)
+        show_summary(late.summary.view, json=json)
         output.note(f"It takes longer than you wanted to wait: {late}.")
         raise typer.Exit(1) from None
-    show_summary(found, json=json)
+    show_summary(found.view, json=json)
     if found.failed:
         raise typer.Exit(1)
+
+
+@app.command()
+def messages(
+    group: Group,
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new ones as they come, until the group is complete.")
+    ] = False,
+    after: Annotated[int, typer.Option(metavar="N", min=0, help="Only those after this number.")] = 0,
+    json: Json = False,
+) -> None:
+    """What running jobs told the collector (computepool.send_to_collector), in the order in which it came.
+
+    A job that was begun again tells everything again: TRY says which attempt it was. --json: one document per line.
+
+    \b
+    Examples:
+      pool group messages sweep
+      pool group messages sweep -f
+    """
+    pool = open_pool(patience_s=_PATIENCE_S if follow else PATIENCE_S)
+    collector = pool.groups.collector(group)
+    for told in pool.groups.messages(collector.group_id, follow=follow, after=after):
+        if json:
+            output.say(told.model_dump_json())
+        else:
+            who = told.key or told.job_id
+            output.say(f"{told.number}  {output.moment(told.at_ms)}  {who}  try {told.attempt}  {told.value}")
+        sys.stdout.flush()
 
 
 @app.command()

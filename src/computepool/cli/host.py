@@ -7,19 +7,29 @@ import os
 import re
 import shlex
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from computepool.cli import nodecodes, output
+from computepool.cli import node_options, nodecodes, output
 from computepool.cli.confirming import Yes, confirm
 from computepool.cli.folders import data_folder, node_folder
 from computepool.cli.hub import check_port
-from computepool.cli.nodes import CODE_ENV, Cores, Elastic, Properties, Ram, Tags, agent_config
+from computepool.cli.node_options import (
+    CODE_ENV,
+    Cores,
+    Elastic,
+    Net,
+    Properties,
+    Ram,
+    Reset,
+    Tags,
+)
 from computepool.cli.options import PATIENCE_S, Json, accepts
 from computepool.cli.together import NODE_START_S, Together, program, signed_in, status_line
+from computepool.protocol.local_address import outgoing_address, url_of
 
 PORT = 8765
 LOOPBACK = "127.0.0.1"
@@ -39,14 +49,16 @@ MESH_SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What a host is, kept in its folder, so that the next start needs its name alone."""
+    """What a host is, kept in its folder, so that the next start needs its name alone. The node keeps what it lends."""
 
     name: str
     mesh_version: str = ""
     peer: str = ""  #: the hub it joined; empty: it is the hub
     port: int = PORT
     bind_public: str = "no"
-    lent: tuple[str, ...] = ()  #: options of `pool node start`
+
+
+_FIELDS = {field.name for field in fields(Host)}
 
 
 def lending(
@@ -59,17 +71,24 @@ def lending(
     sandbox: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="Default: the strongest that works here.")
     ] = None,
-    net: Annotated[bool, typer.Option("--net/--no-net", help="Let jobs reach the hosts they list.")] = False,
+    net: Net = None,
+    reset: Reset = None,
 ) -> list[str]:
     """As options of `pool node start`, which is what runs. What is wrong with them is said before anything is started."""
-    agent_config(hub=LOOPBACK, tag=tag, property_=property_, cores=cores, ram=ram, sandbox=sandbox or "auto")
+    from computepool.agent.config import AgentConfig
+
+    given = node_options.lending(tag=tag, property_=property_, cores=cores, ram=ram, sandbox=sandbox)
+    AgentConfig(hub_url=LOOPBACK, data_dir=Path(), **given)
+    node_options.check_reset(reset or ())
     single = {"--cores": cores, "--ram": ram, "--sandbox": sandbox}
     options = [part for word in tag or () for part in ("--tag", word)]
     options += [part for pair in property_ or () for part in ("--property", pair)]
     options += [part for name, value in single.items() if value is not None for part in (name, str(value))]
     if elastic is not None:
         options.append("--elastic" if elastic else "--no-elastic")
-    return options + (["--net"] if net else [])
+    if net is not None:
+        options.append("--net" if net else "--no-net")
+    return options + [part for word in reset or () for part in ("--reset", word)]
 
 
 _Name = Annotated[
@@ -119,6 +138,7 @@ def host(
 
     Without --peer it begins a mesh: it is hub and node, and prints the command with which others join.
     Nothing costs anything there, and results are believed; jobs run in the sandbox all the same.
+    Where `pool login` signed this machine in to that hub, --peer needs nothing else: no code, and its mesh version.
     A name that was started before goes on with what it had, and needs no code. --json prints one document when it is ready.
 
     \b
@@ -126,32 +146,33 @@ def host(
       pool host --name laptop --bind-public auto --mesh-version analysis --tag laptop
       pool host --name linux-a --peer http://laptop:8765 --code CODE --mesh-version analysis \\
         --tag linux --property python=3.12
+      pool host --peer http://laptop:8765      on a machine that is signed in to it
       pool host --name linux-a                 again, as before
       pool host --name two --port 9001         another one on the same machine
     """
     chosen = _named(name)
     base = (data or data_folder() / "hosts" / chosen).expanduser().absolute()
     given = {"mesh_version": mesh_version, "peer": peer, "port": port, "bind_public": bind_public}
-    me = _agreed(_remembered(base), chosen, yes=yes, given={**given, "lent": tuple(lent) or None})
+    me = _agreed(_remembered(base), chosen, yes=yes, given=given)
     nodecodes.checked(code)
     run = _join if me.peer else _begin
     with Together(base) as machine:
-        run(machine, me, code=code, json=json)
+        run(machine, me, lent, code=code, json=json)
 
 
 # ------------------------------------------------------------ the two ways to be a host
-def _begin(machine: Together, me: Host, *, code: str | None, json: bool) -> None:
+def _begin(machine: Together, me: Host, lent: list[str], *, code: str | None, json: bool) -> None:
     """Hub and node."""
     address = _address(me.bind_public)
     listen = address if _is_ip(address) else "0.0.0.0"
     check_port(listen, me.port)
-    url = _url(address, me.port)
+    url = url_of(address, me.port)
     env = {name: value for name, value in MESH_SETTINGS.items() if name not in os.environ}
     env["COMPUTEPOOL_MESH_VERSION"] = me.mesh_version
     with status_line("Starting the hub") as say:
         words = machine.start_hub(listen, me.port, public_url=url, env=env)
         _remember(me, machine.base)
-        machine.start_node(_options(me, url), url=url, code=words["enrol_code"])
+        machine.start_node([*lent, *_options(me, url)], url=url, code=words["enrol_code"])
         pool = signed_in(machine, url, words["key"])
         say("Starting the node (its sandbox is tested first)")
         machine.until_ready(lambda: _connected(machine.base), timeout_s=NODE_START_S, what="The node")
@@ -171,18 +192,19 @@ def _begin(machine: Together, me: Host, *, code: str | None, json: bool) -> None
     machine.wait()
 
 
-def _join(machine: Together, me: Host, *, code: str | None, json: bool) -> None:
+def _join(machine: Together, me: Host, lent: list[str], *, code: str | None, json: bool) -> None:
     address = _address(me.bind_public)
-    own = _url(address if address != LOOPBACK else me.name, me.port)
+    own = url_of(address if address != LOOPBACK else me.name, me.port)
     if own == me.peer:  # several hosts on one machine
-        own = _url(me.name, me.port)
+        own = url_of(me.name, me.port)
     fresh = not (node_folder(machine.base) / "identity.json").exists()
     if fresh and code is None:
         code = _own_code(me.peer)
     if fresh:  # one that belongs to it waits for it
-        _probe(me.peer)
+        version = _probe(me.peer)
+        me = replace(me, mesh_version=me.mesh_version or version)
     with status_line(f"Joining {me.peer} (the sandbox is tested first)"):
-        machine.start_node(_options(me, own), url=me.peer, code=code if fresh else None)
+        machine.start_node([*lent, *_options(me, own)], url=me.peer, code=code if fresh else None)
         machine.until_ready(lambda: _connected(machine.base), timeout_s=NODE_START_S, what="The node")
     _remember(me, machine.base)
     lines = [
@@ -195,7 +217,7 @@ def _join(machine: Together, me: Host, *, code: str | None, json: bool) -> None:
 
 
 def _options(me: Host, url: str) -> list[str]:
-    return [*me.lent, "--name", me.name, "--mesh-version", me.mesh_version, "--url", url]
+    return ["--name", me.name, "--mesh-version", me.mesh_version, "--url", url]
 
 
 def _own_code(peer: str) -> str:
@@ -206,24 +228,25 @@ def _own_code(peer: str) -> str:
 
     known = load_config()
     if known.key is None or known.hub != hub_url(peer):
+        here = "" if known.key is None else f" (this machine is signed in to {known.hub})"
         raise BadRequest(
             f"Joining {peer} needs the code that its first host printed: --code CODE, or {CODE_ENV}; "
-            f"or sign in to it first: pool login {peer}",
+            f"or sign in to it first: pool login {peer}{here}",
             field="code",
         )
     with connect(known.hub, known.key, patience_s=PATIENCE_S) as pool:
         return pool.nodes.code().code
 
 
-def _probe(peer: str) -> None:
-    """Say at once that nobody is there, before a minute of trying."""
+def _probe(peer: str) -> str:
+    """The mesh version there. Says at once that nobody is, before a minute of trying."""
     from computepool.sdk.errors import HubUnreachable, Unavailable
     from computepool.sdk.pool import Pool
     from computepool.sdk.transport import Transport
 
     with Pool(Transport(peer, None, patience_s=PATIENCE_S)) as pool:
         try:
-            pool.accounts.hub()
+            return pool.accounts.hub().mesh_version
         except HubUnreachable as error:
             raise Unavailable(f"There is no host to join at {peer}: {error.detail}") from error
 
@@ -242,7 +265,7 @@ def _connected(base: Path) -> bool:
 def _remembered(base: Path) -> Host | None:
     try:
         kept: dict[str, Any] = jsonlib.loads((base / _MEMORY).read_text())
-        return Host(**{**kept, "lent": tuple(kept.get("lent", ()))})
+        return Host(**{name: value for name, value in kept.items() if name in _FIELDS})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
@@ -321,27 +344,13 @@ def _address(bind_public: str) -> str:
 
     if bind_public == "no":
         return LOOPBACK
-    address = _outgoing() if bind_public == "auto" else bind_public.strip("[]")
+    address = outgoing_address() if bind_public == "auto" else bind_public.strip("[]")
     if not address or "/" in address or not (_is_ip(address) or _NAME.fullmatch(address)):
         raise BadRequest(
             f"{bind_public!r} is no address of this machine. Name one: --bind-public 192.168.7.3",
             field="bind_public",
         )
     return address
-
-
-def _outgoing() -> str:
-    """The address of the interface towards everything else. Nothing is sent to find it out."""
-    import socket
-
-    for family, far in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect((far, 9))
-                return str(probe.getsockname()[0])
-            except OSError:
-                continue
-    return ""
 
 
 def _is_ip(address: str) -> bool:
@@ -352,10 +361,6 @@ def _is_ip(address: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _url(address: str, port: int) -> str:
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 # ------------------------------------------------------------ what it says

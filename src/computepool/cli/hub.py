@@ -13,7 +13,7 @@ import typer
 from computepool.cli import output
 from computepool.cli.children import watch_parent
 from computepool.cli.folders import data_folder, hub_folder
-from computepool.cli.options import Json, accepts
+from computepool.cli.options import Json, LogJson, accepts, log_as_json
 
 if TYPE_CHECKING:
     from computepool.hub.settings import Settings
@@ -62,6 +62,7 @@ def _wrong_setting(error: Any, settings: Any) -> Exception:
 def start(
     *,
     announce: Annotated[int | None, typer.Option(hidden=True)] = None,
+    json: LogJson = False,
     settings: Settings,
 ) -> None:
     """Run a hub until it is told to stop. `pool up` does this for you, with a node beside it.
@@ -70,7 +71,10 @@ def start(
     Examples:
       pool hub start --host 0.0.0.0 --port 8000 --public-url http://pool.example:8000
       DATABASE_URL=postgresql://pool@db/pool pool hub start
+      pool hub start --json | jq .message
     """
+    if json:
+        log_as_json(settings.log_level.upper())
     watch_parent()
     check_port(settings.host, settings.port)
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -200,5 +204,5 @@ def _hub_module(name: str) -> Any:
         if error.name is not None and error.name.startswith("computepool"):
             raise
         raise BadRequest(
-            f"The hub needs {error.name}, which is not installed: pip install 'computepool[hub]'"
+            f"The hub needs {error.name}, which is not installed: in the project's folder, pipx install --force '.[hub]'"
         ) from error

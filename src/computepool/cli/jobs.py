@@ -12,6 +12,7 @@ from computepool.cli import output
 from computepool.cli.clock import now_ms
 from computepool.cli.leaving import goes_on
 from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.references import JobId, JobIds, OfGroup, OfNode
 from computepool.core.words import counted
 
 if TYPE_CHECKING:
@@ -20,20 +21,18 @@ if TYPE_CHECKING:
 #: What the node keeps beside the job's files, such as how much was printed.
 _OWN_FILES = ".computepool-"
 app = typer.Typer(no_args_is_help=True, help="Look at jobs, follow, explain and cancel them.")
-JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
-JobIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of jobs.")]
 
 
 @app.command("list")
 def list_jobs(
     *,
     state: Annotated[str | None, typer.Option(help="queued, running, succeeded, failed …")] = None,
-    group: Annotated[str | None, typer.Option(help="Of this group.")] = None,
+    group: OfGroup = None,
     search: Annotated[
         str | None, typer.Option("--search", "-q", metavar="TEXT", help="With this in its name or key.")
     ] = None,
     kind: Annotated[str | None, typer.Option(help="script, command, function or class.")] = None,
-    node: Annotated[str | None, typer.Option(help="That ran on this node, by id.")] = None,
+    node: OfNode = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="Of the last: 30m, 2h, 7d.")] = None,
     mine: Annotated[bool, typer.Option("--mine", help="Administrators: only your own.")] = False,
     limit: Limit = 30,
@@ -87,7 +86,7 @@ def show(job_id: JobId, *, json: Json = False) -> None:
 
     \b
     Examples:
-      pool jobs show job_01h…
+      pool jobs show last
       pool jobs show job_01h… --json
     """
     job = open_pool().jobs.get(job_id)
@@ -106,6 +105,8 @@ def show(job_id: JobId, *, json: Json = False) -> None:
             ("status", job.status),
             ("node", job.node_name),
             ("group", job.group_id),
+            ("submitted by", None if job.parent_id is None else f"job {job.parent_id}"),
+            ("it submitted", ", ".join(job.children)),
             ("submitted", output.ago(job.created_at_ms)),
             ("took", _took(job)),
             ("progress", None if job.progress is None else f"{job.progress:.0%}"),
@@ -202,7 +203,7 @@ _VERDICTS = {
     "unchecked": "no, as for most results",
     "own": "no: your own node ran it",
     "confirmed": "yes: several owners' nodes came to the same result",
-    "alone": "no: nobody else could run it in time",
+    "alone": "not yet: nobody else could run it in time; its pay is held until somebody has",
     "varies": "every run came to another result; this is the first",
     "refuted": "yes, afterwards, and it is WRONG: two other owners' nodes came to another result",
 }
@@ -240,17 +241,22 @@ def logs(
 
     \b
     Examples:
-      pool jobs logs job_01h…
+      pool logs last
       pool jobs logs -f job_01h…
       pool jobs logs job_01h… 2>/dev/null
     """
+    from computepool.sdk.jobs import incomplete_output
+
     pool = open_pool(patience_s=300 if follow else 3)
     with goes_on(f"The job goes on. Stop it: pool jobs cancel {job_id}") if follow else nullcontext():
-        for chunk in pool.jobs.logs(job_id, follow=follow):
-            if json:
-                output.say(chunk.model_dump_json())
-                continue
-            output.write_log(chunk.text, stderr=chunk.stream == "stderr")
+        for page in pool.jobs.log_pages(job_id, follow=follow):
+            for chunk in page.chunks:
+                if json:
+                    output.say(chunk.model_dump_json())
+                else:
+                    output.write_log(chunk.text, stderr=chunk.stream == "stderr")
+            if page.ended and page.complete is False:
+                output.note(incomplete_output(job_id))
 
 
 @app.command()
@@ -259,6 +265,7 @@ def cancel(job_ids: JobIds, *, json: Json = False) -> None:
 
     \b
     Examples:
+      pool cancel last
       pool jobs cancel job_01h…
       pool jobs cancel $(pool jobs list --state queued | cut -f1)
     """
@@ -373,7 +380,7 @@ def result(
     """
     from computepool.cli.follow import save_outputs
     from computepool.core.errors import Conflict
-    from computepool.protocol.sealing import RESULT, About
+    from computepool.protocol.unbundling import answers, key_of
     from computepool.sdk.errors import job_error
 
     pool = open_pool()
@@ -383,12 +390,13 @@ def result(
         raise Conflict(f"Job {job_id} is not over yet. Wait for it: pool jobs wait {job_id}") from None
     text = ended.result
     if ended.result_artifact is not None:
-        about = About(job_id, RESULT)
-        text = pool.artifacts.get_bytes(ended.result_artifact, about=about).decode()
+        text = pool.artifacts.get_result(ended.result_artifact, job_id=job_id)
     if json:
         output.print_json(ended)
     elif text is not None:
-        output.say(text)
+        parts = answers(text, ended)
+        for line in [text] if parts is None else [f"{key_of(ended, n)}: {part}" for n, _, part in parts]:
+            output.say(line)
     if out is not None or not json:
         save_outputs(pool, ended.outputs, out, job_id=job_id)
     error = job_error(ended)

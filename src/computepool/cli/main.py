@@ -20,9 +20,12 @@ from computepool.cli import (
     hub,
     jobs,
     market,
+    node_cache,
+    node_leave,
     nodecodes,
     nodeevidence,
     nodepardon,
+    nodereview,
     noderevoke,
     noderules,
     nodes,
@@ -33,6 +36,7 @@ from computepool.cli import (
     quote,
     seal,
     signin,
+    status,
     submit,
     up,
     verify,
@@ -57,6 +61,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
+app.command("status")(status.status)
 app.command("up")(up.up)
 app.command("host")(host.host)
 app.command("submit", cls=submit.SubmitCommand)(submit.submit)
@@ -66,6 +71,8 @@ jobs.app.command("groups")(groups.groups)
 jobs.app.command("queue")(queues.queue)
 jobs.app.command("hosts")(queues.hosts)
 jobs.app.command("usage")(watching.usage)
+app.command("logs")(jobs.logs)
+app.command("cancel")(jobs.cancel)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(groups.app, name="group")
 app.add_typer(credit_commands.app, name="credits")
@@ -78,8 +85,11 @@ nodes.app.command("earnings")(market.earnings)
 nodes.app.command("rules")(noderules.rules)
 nodes.app.command("jobs")(noderules.jobs)
 nodes.app.command("pardon")(nodepardon.pardon)
+nodes.app.command("review")(nodereview.review)
 nodes.app.command("revoke")(noderevoke.revoke)
 nodes.app.command("evidence")(nodeevidence.evidence)
+nodes.app.command("leave")(node_leave.leave)
+nodes.app.add_typer(node_cache.app, name="cache")
 app.add_typer(nodes.app, name="node")
 app.add_typer(market.app, name="market")
 app.add_typer(artifacts.app, name="artifacts")
@@ -111,6 +121,7 @@ def pool(
     Examples:
       pool up                                  a hub and one node, here
       pool submit examples/hello.py --wait     run a script on the pool
+      pool status                              what it does for you now
       pool nodes                               who lends a machine
       pool node start --code CODE              lend this one
     """

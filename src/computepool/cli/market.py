@@ -10,7 +10,7 @@ import typer
 from computepool.cli import output
 from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, open_pool
-from computepool.core.money import CREDIT, format_credits
+from computepool.core.money import format_credits, round_down, round_up
 from computepool.core.words import counted
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ _ROWS = 24
 _NODES_MAX = 1_000
 _ZONES = ("ZONE", "SPOT", "1 H", "RANGE", "USED", "UNITS", "NODES", "FLOORS", "CEILINGS", "TREND")
 _DEPTH = ("ZONE", "SIDE", "PRICE", "UNITS", "NOTE")
-_HUNDREDTH = CREDIT // 100
 #: A price may begin with a dash; then it is refused as a price, and not as an unknown option.
 _ANY_TEXT = {"ignore_unknown_options": True}
 
@@ -80,7 +79,7 @@ def _depth(zone: ZoneMarket) -> Iterable[tuple[output.Cell, ...]]:
         yield name, "wanted", price, _units(wanted.units), "" if paying else "waits for a lower price"
     yield name, "spot", _price(zone.spot), "", f"{zone.utilisation_ppm // 10_000} % used"
     for offered in zone.floors:
-        note = f"{format_credits(offered.floor)} after the fee" if offered.floor else "takes any price"
+        note = f"{format_credits(offered.floor)} after the fee" if offered.floor else "no minimum price set"
         if offered.price > zone.spot:
             note += ", waits for a higher price"
         yield name, "offered", _price(offered.price), _units(offered.units), note
@@ -236,9 +235,7 @@ def _fields(found: NodeEarnings) -> list[tuple[str, output.Cell]]:
             (f"{what}, an hour", f"{_income(sale.per_hour)} fully busy, at {_price(sale.spot)} a unit"),
             (f"{what}, a day", f"{_income(sale.per_day)} as busy as its zone is now ({busy})"),
         ]
-    if found.floor is not None:
-        whose = " (your default)" if found.floor_is_default else ""
-        fields.append(("floor", f"{format_credits(found.floor)}{whose}"))
+    fields.append(("floor", floor_words(found.floor, is_default=found.floor_is_default)))
     for part in found.past:
         jobs = counted(part.jobs, "job")
         days = "24 hours" if part.days == 1 else f"{part.days} days"
@@ -247,13 +244,12 @@ def _fields(found: NodeEarnings) -> list[tuple[str, output.Cell]]:
 
 
 def _price(amount: int) -> str:
-    """Up to a hundredth: a ceiling of what is shown is enough."""
-    return format_credits(-(-amount // _HUNDREDTH) * _HUNDREDTH)
+    """Rounded up: a ceiling of what is shown is enough."""
+    return format_credits(round_up(amount))
 
 
 def _income(amount: int) -> str:
-    """Down to a hundredth: nobody is promised more than there is."""
-    return format_credits(amount // _HUNDREDTH * _HUNDREDTH)
+    return format_credits(round_down(amount))
 
 
 def _name(tier: str, region: str) -> str:
@@ -286,3 +282,9 @@ def sparkline(prices: Sequence[int]) -> str:
     low, high = min(prices), max(prices)
     last = len(_BARS) - 1
     return "".join(_BARS[(price - low) * last // (high - low) if high > low else 0] for price in prices)
+
+
+def floor_words(floor: int | None, *, is_default: bool) -> str:
+    if floor is None:
+        return "No minimum price set"
+    return f"{format_credits(floor)}{' (your default)' if is_default else ''}"

@@ -62,6 +62,8 @@ def code(
     output.note(
         f"On the other machine, with ComputePool installed; {often}, before {output.moment(made.expires_at_ms)}."
     )
+    if made.warning:
+        output.note(f"Warning: {made.warning}")
     if wait:
         followed(pool, made.id, say=True)
 

@@ -8,7 +8,8 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.folders import data_folder, node_folder
-from computepool.cli.nodes import Data, Node, this_node
+from computepool.cli.node_options import Data
+from computepool.cli.nodes import Node, this_node
 from computepool.cli.options import Json, accepts, open_pool
 
 _LISTS = ("allow_submitters", "deny_submitters", "allow_labels", "deny_labels")
@@ -20,9 +21,18 @@ _AllowSubmitter = Annotated[
 ]
 _DenySubmitter = Annotated[_Names, typer.Option(metavar="ACCOUNT", help="No jobs of this account.")]
 _AllowLabel = Annotated[
-    _Names, typer.Option(metavar="LABEL", help="Only jobs with this label (or another allowed one).")
+    _Names,
+    typer.Option(
+        metavar="LABEL", help="Only jobs that their submitters gave this label (or another allowed one)."
+    ),
 ]
-_DenyLabel = Annotated[_Names, typer.Option(metavar="LABEL", help="No jobs with this label.")]
+_DenyLabel = Annotated[
+    _Names,
+    typer.Option(
+        metavar="LABEL",
+        help="No jobs that their submitters gave this label: it stops nobody who hides what a job does.",
+    ),
+]
 _Forget = Annotated[
     _Names, typer.Option(metavar="NAME", help="Take an account's id or a label out of all lists.")
 ]
@@ -85,7 +95,7 @@ def rules(
     Examples:
       pool node rules studio-3
       pool node rules studio-3 --no-net --max-minutes 60 --max-disk 10GB
-      pool node rules studio-3 --deny-submitter mallory --deny-label mining --min-score 0.6
+      pool node rules studio-3 --deny-submitter mallory --min-score 0.6
       pool node rules studio-3 --allow-submitter acc_01h…
       pool node rules studio-3 --clear
     """

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from computepool.cli import nodecodes, output, runtimes
+from computepool.cli import node_options, node_status, output, runtimes
 from computepool.cli.children import watch_parent
 from computepool.cli.folders import data_folder, node_folder
-from computepool.cli.options import Json, Limit, accepts, open_pool, pairs
+from computepool.cli.market import floor_words
+from computepool.cli.node_options import Data
+from computepool.cli.options import Json, Limit, LogJson, accepts, log_as_json, open_pool
 from computepool.core.money import format_credits
 
 if TYPE_CHECKING:
-    from computepool.agent.config import AgentConfig
-    from computepool.protocol.nodes import HardwareView, NodeView, ReputationView
+    from computepool.protocol.hardware import HardwareView
+    from computepool.protocol.nodes import NodeView, ReputationView
 
 app = typer.Typer(no_args_is_help=True, help="Lend this machine, and look after the machines you lend.")
 app.add_typer(runtimes.app, name="runtime")
-CODE_ENV = "COMPUTEPOOL_CODE"
-Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Base folder for data.")]
-Node = Annotated[str | None, typer.Argument(help="A node's id or name; default: the one on this machine.")]
+Node = Annotated[
+    str | None,
+    typer.Argument(help="A node's name, its id or the beginning of it; default: the one on this machine."),
+]
 
 
 def list_nodes(
@@ -62,153 +66,51 @@ def _row(node: NodeView) -> tuple[output.Cell, ...]:
     profile = node.profile
     cards = ", ".join(f"{gpu.name} {output.memory(gpu.vram_mb)}" for gpu in profile.gpus)
     return (
-        node.id, node.name, node.state if node.online else "offline", node.tier, f"{profile.cores:g}",
+        node.id, node.name, node.status.label, node.tier, f"{profile.cores:g}",
         output.memory(profile.ram_mb), cards, profile.region, " ".join(profile.tags), node.running,
         "" if node.reliability is None else f"{node.reliability:.2f}",
-        "now" if node.online else output.ago(node.last_seen_ms),
+        output.ago(node.last_seen_ms),
     )  # fmt: skip
 
 
-_Code = Annotated[
-    str | None, typer.Option(metavar="CODE", envvar=CODE_ENV, help="One-time code, from `pool node code`.")
-]
-_Gpus = Annotated[
-    bool | None,
-    typer.Option(
-        "--gpus/--no-gpus",
-        help="Lend the graphics cards to everybody, or to nobody; default: to you and accounts you trust.",
-        show_default=False,
-    ),
-]
-Tags = Annotated[
-    list[str] | None, typer.Option(metavar="TAG", help="A tag jobs may ask for; may be repeated.")
-]
-Properties = Annotated[
-    list[str] | None,
-    typer.Option("--property", metavar="NAME=VALUE", help="A property jobs may ask for; may be repeated."),
-]
-Cores = Annotated[float | None, typer.Option(metavar="N", help="How many cores to lend; default: all.")]
-Ram = Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")]
-Elastic = Annotated[
-    bool | None,
-    typer.Option(
-        "--elastic/--no-elastic",
-        help="Let running jobs use CPUs that no other job has reserved; default: only your own jobs.",
-        show_default=False,
-    ),
-]
-_Sandbox = Annotated[str, typer.Option(metavar="LEVEL", help="auto, gvisor, container, namespace, process.")]
-_Trust = Annotated[
-    list[str] | None,
-    typer.Option(metavar="ID", help="Account id whose jobs may run without a sandbox; * for all."),
-]
-_Place = Annotated[
-    str, typer.Option(metavar="LAT,LON", help="Show it there on the map, to 0.1°; default: in its region.")
-]
-_Net = Annotated[
-    bool,
-    typer.Option(
-        "--net/--no-net", help="Run jobs that list hosts to reach; that traffic comes from your address."
-    ),
-]
-_Private = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="CIDR", help="A network of yours that such jobs may list too: 192.168.7.0/24; default: none."
-    ),
-]
-
-
-def agent_config(
-    *,
-    hub: Annotated[
-        str | None, typer.Option(metavar="URL", help="The hub's address; default: where it is enrolled.")
-    ] = None,
-    code: _Code = None,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What to call it; default: the host's name.")
-    ] = None,
-    tag: Tags = None,
-    property_: Properties = None,
-    region: Annotated[str, typer.Option(metavar="REGION", help="in, eu, us, …")] = "",
-    place: _Place = "",
-    url: Annotated[
-        str, typer.Option(metavar="URL", help="What else to call it: jobs may exclude it by this.")
-    ] = "",
-    mesh_version: Annotated[
-        str, typer.Option(metavar="VERSION", help="The mesh it belongs to; hubs of another one refuse it.")
-    ] = "",
-    cores: Cores = None,
-    elastic: Elastic = None,
-    ram: Ram = None,
-    disk: Annotated[str | None, typer.Option(metavar="SIZE", help="How much disk to lend: 50, 50GB.")] = None,
-    gpus: _Gpus = None,
-    sandbox: _Sandbox = "auto",
-    runtime_add: runtimes.Add = None,
-    trust: _Trust = None,
-    net: _Net = False,
-    net_allow_private: _Private = None,
-    data: Data = None,
-) -> AgentConfig:
-    from computepool.agent.config import AgentConfig
-    from computepool.sdk.sizes import megabytes
-
-    folder = node_folder(data_folder(data))
-    given: dict[str, Any] = {} if name is None else {"name": name}
-    return AgentConfig(
-        hub_url=hub or _enrolled_at(folder),
-        data_dir=folder,
-        code=nodecodes.checked(code),
-        tags=tuple(tag or ()),
-        properties=pairs(property_, what="--property"),
-        region=region,
-        place=place,
-        url=url.rstrip("/"),
-        mesh_version=mesh_version,
-        cores=cores,
-        elastic=elastic,
-        ram_mb=None if ram is None else megabytes(ram, what="ram"),
-        disk_mb=None if disk is None else megabytes(disk, what="disk"),
-        gpus=gpus,
-        sandbox=sandbox,
-        runtime_add=tuple(runtime_add or ()),
-        trusted=tuple(trust or ()),
-        network=net,
-        net_private=tuple(net_allow_private or ()),
-        **given,
-    )
-
-
-def _enrolled_at(folder: Path) -> str:
-    from computepool.agent import identity
-    from computepool.sdk.config import load_config
-
-    known = identity.load(folder / "identity.json")
-    return load_config().hub if known is None else known.hub_url
-
-
 @app.command()
-@accepts(config=agent_config)
-def start(*, config: AgentConfig) -> None:
+@accepts(given=node_options.lending, where=node_options.whereabouts)
+def start(
+    *,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show the log, as where the output is no terminal.")
+    ] = False,
+    json: LogJson = False,
+    given: dict[str, Any],
+    where: dict[str, Any],
+) -> None:
     """Lend this machine until told to stop (Ctrl-C). The first time it needs a one-time code.
+
+    Its options are kept in its folder, and hold for the next start, too. So does a pause.
 
     \b
     Examples:
       pool node start --hub http://pool.example:8000 --code ABCD-…
       pool node start --cores 4 --ram 8GB --no-gpus --tag studio --property site=lab-7
       pool node start --net
+      pool node start                          again, with the options that it had
+      pool node start --reset cores            as many cores as there are
     """
     from computepool.agent import main
     from computepool.sdk import homes
 
+    if json:
+        log_as_json("INFO")
     watch_parent()
+    config = node_options.config_of(given, **where)
+    node_options.note_kept(config)
     homes.remember(config.data_dir)
-    main.run(config)
+    main.run(config, console=sys.stdout.isatty() and sys.stderr.isatty() and not (verbose or json))
 
 
 @app.command()
-@accepts(config=agent_config)
-def enroll(*, json: Json = False, config: AgentConfig) -> None:
+@accepts(given=node_options.lending, where=node_options.whereabouts)
+def enroll(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) -> None:
     """Make this machine known to a hub with a one-time code, without starting it.
 
     \b
@@ -217,14 +119,16 @@ def enroll(*, json: Json = False, config: AgentConfig) -> None:
     """
     import asyncio
 
-    from computepool.agent import identity, main
+    from computepool.agent import identity, main, saved_options
     from computepool.agent.clock import SystemClock
     from computepool.agent.config import prepare_data_dir
     from computepool.agent.hub_client import HubClient
     from computepool.core.errors import BadRequest, Conflict
 
+    config = node_options.config_of(given, **where)
     if config.code is None:
         raise BadRequest("Give a one-time code: make one with `pool node code`, then --code CODE.")
+    node_options.note_kept(config)
     prepare_data_dir(config.data_dir)
     if identity.load(config.identity_path) is not None:
         raise Conflict(
@@ -241,6 +145,7 @@ def enroll(*, json: Json = False, config: AgentConfig) -> None:
             await client.close()
 
     made = asyncio.run(exchange())
+    saved_options.save(config)
     if json:
         output.print_json({"node_id": made.node_id, "owner": made.owner, "hub": made.hub_url})
     else:
@@ -316,8 +221,8 @@ def rekey(*, data: Data = None, json: Json = False) -> None:
 
 
 @app.command()
-@accepts(config=agent_config)
-def doctor(*, json: Json = False, config: AgentConfig) -> None:
+@accepts(given=node_options.lending, where=node_options.whereabouts)
+def doctor(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) -> None:
     """Check what keeps this machine from being a good node, and say how to mend it.
 
     \b
@@ -328,7 +233,7 @@ def doctor(*, json: Json = False, config: AgentConfig) -> None:
 
     from computepool.agent.doctor import Health, check_all
 
-    checks = check_all(config)
+    checks = check_all(node_options.config_of(given, **where))
     if json:
         output.print_json([asdict(check) for check in checks])
     else:
@@ -357,11 +262,12 @@ def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
         ("id", view.id),
         ("name", view.name),
         ("owner", view.owner_name),
-        ("state", view.state if view.online else "offline"),
+        ("state", view.status.label),
+        ("detail", view.sentence),
         ("tier", view.tier),
         ("cores", f"{profile.cores:g}"),
         ("ram", output.memory(profile.ram_mb)),
-        ("isolation", profile.isolation),
+        ("isolation", f"{profile.isolation}: {view.sandbox}" if view.sandbox else profile.isolation),
         ("runtime", profile.runtime),
         ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
         ("running", view.running),
@@ -371,6 +277,8 @@ def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
         fields += _trust_fields(known)
     if view.hardware is not None:
         fields += _hardware_fields(view.hardware)
+    if view.can_manage:
+        fields.append(("floor", floor_words(view.floor, is_default=view.floor_is_default)))
     output.print_fields(fields)
 
 
@@ -413,10 +321,12 @@ def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
 
 
 def _strikes(known: ReputationView) -> str:
-    """Only the last two are remembered by their time; once a node is banned that says nothing any more."""
+    """Only the last few are remembered by their time; once a node is banned that says nothing any more."""
     if known.banned_at_ms is not None:
         return f"{known.strikes}: banned {output.ago(known.banned_at_ms)}"
-    return f"{known.strikes}, {known.strikes_lately} of them towards a ban" if known.strikes else "none"
+    if known.probation_at_ms is not None:
+        return f"{known.strikes}: on probation since {output.ago(known.probation_at_ms)}"
+    return f"{known.strikes}, {known.strikes_lately} of them towards a probation" if known.strikes else "none"
 
 
 @app.command()
@@ -453,7 +363,7 @@ def _change(word: str, node: str | None, data: Path | None, *, json: bool) -> No
     if json:
         output.print_json(view)
     else:
-        output.say(f"{view.name} {view.state}")
+        output.say(f"{view.name}: {view.sentence}")
 
 
 def _local(word: str, data: Path | None, *, json: bool) -> None:
@@ -463,19 +373,7 @@ def _local(word: str, data: Path | None, *, json: bool) -> None:
     if json:
         output.print_json(answer)
         return
-    output.print_fields(
-        [
-            (name.replace("_", " "), _shown(name, value))
-            for name, value in answer.items()
-            if value is not None and not isinstance(value, dict)
-        ]
-    )
-
-
-def _shown(name: str, value: Any) -> output.Cell:
-    if isinstance(value, list):
-        return (output.ranges(value) or "none") if name.startswith("cpus") else len(value)
-    return str(value)
+    output.print_fields(node_status.fields_of(answer))
 
 
 def this_node(data: Path | None) -> str:

@@ -22,6 +22,8 @@ PATIENCE_S = 3.0
 REST = "computepool.rest"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+#: Of what runs until it is stopped.
+LogJson = Annotated[bool, typer.Option("--json", help="Print the log as JSON, one document a line.")]
 Limit = Annotated[
     int, typer.Option("--limit", "-n", metavar="N", min=1, max=100_000, help="At most this many.")
 ]
@@ -33,9 +35,35 @@ Saves = Annotated[
         " or prints ::checkpoint needs no option.",
     ),
 ]
+Autodetect = Annotated[
+    bool | None,
+    typer.Option(
+        "--autodetect/--no-autodetect",
+        help="Send the modules beside a script that it imports, and install the packages, in the versions that are"
+        " installed here.",
+    ),
+]
 Moves = Annotated[
     bool | None,
     typer.Option("--moves/--no-moves", help="It goes on at hosts that it names (dispatch_to, ::move)."),
+]
+Seals = Annotated[
+    bool | None,
+    typer.Option(
+        "--seal/--no-seal", help="Encrypt what it brings back to your key (pool seal); not verified then."
+    ),
+]
+Children = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Jobs that it may submit while it runs (computepool.connect()); default: none.",
+    ),
+]
+ChildrenBudget = Annotated[
+    str | None,
+    typer.Option(metavar="CREDITS", help="The most these may cost together; default: its own hold, times N."),
 ]
 
 _open: list[Pool] = []
@@ -51,6 +79,29 @@ def open_pool(*, patience_s: float = PATIENCE_S) -> Pool:
     return pool
 
 
+def log_as_json(level: str) -> None:
+    from computepool.protocol import plainlog
+
+    plainlog.configure_json(level)
+
+
+def find_id(kind: str, word: str) -> str:
+    """The id of the job, node, group or account that is meant by an id, the beginning of one, a name, or `last`."""
+    from computepool.protocol.references import ReferenceKind
+    from computepool.sdk import references
+
+    return references.find_id(open_pool().transport, ReferenceKind(kind), word)
+
+
+def find_after(word: str) -> str:
+    return find_id("job", word)
+
+
+def find_host(word: str) -> str:
+    """The hub reads names of hosts in its own way; only the beginning of an id is made whole."""
+    return find_id("node", word) if word.startswith("node_") else word
+
+
 def ask_passphrase() -> str:
     """From the person at the terminal; nobody is asked where there is none."""
     if not sys.stdin.isatty():
@@ -63,17 +114,44 @@ def close_pools() -> None:
         _open.pop().close()
 
 
+_After = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="JOB", help="Only when this job (id, name, or last) has succeeded.", parser=find_after
+    ),
+]
+_NotHosts = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NODE", help="Not this node (id, name or URL).", parser=find_host),
+]
+_Host = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NODE",
+        help="This node and no other: its id, or a name; your own nodes come first.",
+        parser=find_host,
+    ),
+]
+
+
 def requirements(
     *,
     cores: Annotated[
         float | None, typer.Option(metavar="N", help="Processor cores, also parts: 0.5.")
     ] = None,
-    ram: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory: 4, 4GB, 512MB.")] = None,
+    ram: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory: 4, 4GB, 512MB. Default: its cores' share of the node's, at least 512MB.",
+        ),
+    ] = None,
     disk: Annotated[str | None, typer.Option(metavar="SIZE", help="Disk space: 10, 10GB.")] = None,
     gpus: Annotated[int | None, typer.Option(metavar="N", help="How many graphics cards.")] = None,
     vram: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of each card: 16, 16GB.")] = None,
     tier: Annotated[
-        list[str] | None, typer.Option(metavar="TIER", help="Kind of card: rtx-4090; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="TIER", help="ReferenceKind of card: rtx-4090; may be repeated."),
     ] = None,
     region: Annotated[
         list[str] | None, typer.Option(metavar="REGION", help="in, eu, us, …; may be repeated.")
@@ -85,12 +163,8 @@ def requirements(
     exclude_tag: Annotated[
         list[str] | None, typer.Option(metavar="TAG", help="No node with this tag.")
     ] = None,
-    exclude_host: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", help="Not this node (id, name or URL).")
-    ] = None,
-    host: Annotated[
-        str | None, typer.Option(metavar="NODE", help="This node and no other (id or name).")
-    ] = None,
+    exclude_host: _NotHosts = None,
+    host: _Host = None,
     property_: Annotated[
         list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="Only nodes with NAME=VALUE.")
     ] = None,
@@ -142,15 +216,18 @@ def terms(
         typer.Option("--env", "-e", metavar="NAME=VALUE", help="NAME=VALUE, or NAME as it is here."),
     ] = None,
     dep: Annotated[
-        list[str] | None, typer.Option(metavar="PACKAGE", help="Python package the job needs.")
+        list[str] | None,
+        typer.Option(metavar="PACKAGE", help="Python package to install; default: what the script imports."),
     ] = None,
-    after: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Only when this job has succeeded.")
-    ] = None,
+    autodetect: Autodetect = None,
+    after: _After = None,
     type_: Annotated[
         str | None,
         typer.Option(
-            "--type", metavar="TYPE", help="ml, gaming or other: a label, and what it usually needs."
+            "--type",
+            metavar="TYPE",
+            help="A label with default requirements: ml (a GPU, 8 GB VRAM, 8 GB RAM),"
+            " gaming (a GPU; no display or streaming), other (none).",
         ),
     ] = None,
     max_price: Annotated[
@@ -160,20 +237,17 @@ def terms(
     budget: Annotated[
         str | None, typer.Option(metavar="CREDITS", help="The most all runs of it may cost; a hard stop.")
     ] = None,
-    seal: Annotated[
-        bool | None,
-        typer.Option(
-            "--seal/--no-seal", help="Encrypt what it brings back to your key (pool seal); not verified then."
-        ),
-    ] = None,
+    seal: Seals = None,
     checkpoints: Saves = None,
     moves: Moves = None,
+    children: Children = None,
+    children_budget: ChildrenBudget = None,
 ) -> JobOptions:
     given: dict[str, Any] = {
         "name": name, "priority": priority, "timeout": timeout, "ttl": ttl, "retries": retries,
-        "inputs": inputs(input_), "env": environment(env), "dependencies": dep, "after": after,
+        "inputs": inputs(input_), "env": environment(env), "dependencies": dep, "autodetect": autodetect, "after": after,
         "type": type_, "max_price": max_price, "budget": budget, "seal": seal,
-        "checkpoints": checkpoints, "moves": moves,
+        "checkpoints": checkpoints, "moves": moves, "children": children, "children_budget": children_budget,
     }  # fmt: skip
     return only_given(given)
 

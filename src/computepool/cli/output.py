@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from computepool.cli.clock import now_ms
+from computepool.core.plaintext import escaped, printable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -24,6 +25,13 @@ _STATE_STYLES = {
     "cancelled": "magenta",
     "expired": "red",
     "active": "green",
+    "ready": "green",
+    "working": "bold cyan",
+    "unresponsive": "red",
+    "not polling": "yellow",
+    "cooling off": "yellow",
+    "owner only": "yellow",
+    "floor above price": "yellow",
     "paused": "yellow",
     "draining": "yellow",
     "revoked": "red",
@@ -34,19 +42,11 @@ _STATE_STYLES = {
     "fail": "bold red",
 }
 Cell = str | int | float | None
-#: What a terminal obeys, or shows as something else than it is: escape sequences, control characters, other ends of
-#: lines, and the marks that turn the direction of writing around. Names, errors and reasons are other people's words.
-_COLOUR = r"\x1b\[[0-9;]*m"
-_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?", re.DOTALL)
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f]")
-
-
-def printable(text: str, *, colours: bool = False) -> str:
-    """What may be shown on a terminal. With colours: they are kept, and so is a return to the line's beginning."""
-    if not colours:
-        return _CONTROL.sub("", _ESCAPE.sub("", text))
-    kept = re.split(f"({_COLOUR}|\r)", text)
-    return "".join(part if place % 2 else printable(part) for place, part in enumerate(kept))
+_ID = re.compile(r"[a-z]+_[0-9a-z]{26}(-\d+)?")
+#: Other cells may be wrapped, but not narrower than this.
+_WRAPPED_CHARS = 10
+#: Between two columns, and at both edges.
+_GAP = 3
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -58,7 +58,7 @@ def console(*, stderr: bool = False) -> Console:
 def print_json(value: BaseModel | Sequence[BaseModel] | dict[str, Any] | Sequence[dict[str, Any]]) -> None:
     """One document on stdout, exactly what the hub said."""
     text = json.dumps(_plain(value), indent=2, ensure_ascii=False)
-    sys.stdout.write(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    sys.stdout.write(escaped(text) + "\n")
 
 
 def _plain(value: Any) -> Any:
@@ -85,10 +85,35 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    out = console()
+    shown = _fitting(columns, listed, width=out.width)
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for index in shown:
+        whole = _is_ids(columns[index], [row[index] for row in listed])
+        table.add_column(columns[index], no_wrap=whole, overflow="ignore" if whole else "fold")
     for row in listed:
-        table.add_row(*(Text(cell, style=_STATE_STYLES.get(cell, "")) for cell in row))
-    console().print(table)
+        table.add_row(*(Text(row[index], style=_STATE_STYLES.get(row[index], "")) for index in shown))
+    out.print(table, soft_wrap=False)
+    if left_out := [column for index, column in enumerate(columns) if index not in shown]:
+        note(f"Too narrow for {', '.join(left_out)}: use a wider terminal, or --json.")
+
+
+def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int) -> list[int]:
+    """Which columns fit without cutting an id; the last ones are left out first."""
+    needs = []
+    for index, name in enumerate(columns):
+        cells = [row[index] for row in rows]
+        longest = max(map(len, [name, *cells]))
+        needs.append(longest if _is_ids(name, cells) else min(longest, max(len(name), _WRAPPED_CHARS)))
+    shown = list(range(len(columns)))
+    while len(shown) > 1 and sum(needs[index] + _GAP for index in shown) > width:
+        others = [i for i in shown if not _is_ids(columns[i], [row[i] for row in rows])]
+        shown.remove((others or shown)[-1])
+    return shown
+
+
+def _is_ids(column: str, cells: Sequence[str]) -> bool:
+    return column == "ID" or any(map(_ID.fullmatch, cells))
 
 
 def _one_line(text: str) -> str:

@@ -15,7 +15,7 @@ from computepool.cli.options import Json, Limit, open_pool
 if TYPE_CHECKING:
     from computepool.protocol.payouts import PayoutView
 
-app = typer.Typer(help="Take out what you have earned; approve and pay what others take out.")
+app = typer.Typer()
 PayoutId = Annotated[str, typer.Argument(metavar="ID", help="The payout's id.")]
 State = Annotated[
     str | None,
@@ -24,8 +24,8 @@ State = Annotated[
 
 
 @app.callback(invoke_without_command=True)
-def payouts(context: typer.Context) -> None:
-    """Payouts. Without a command: list yours.
+def payouts(context: typer.Context, *, json: Json = False) -> None:
+    """Take out what you have earned; approve and pay what others take out. Without a command: list yours.
 
     \b
     Examples:
@@ -33,7 +33,7 @@ def payouts(context: typer.Context) -> None:
       pool payouts request 500 --upi asha@okaxis
     """
     if context.invoked_subcommand is None:
-        list_payouts()
+        list_payouts(json=json)
 
 
 @app.command("list")

@@ -57,7 +57,7 @@ def _print(table: PriceTableView, *, json: bool) -> None:
             ("version", table.version),
             ("economy", table.economy),
             ("base", f"{format_credits(table.base)} per unit-hour"),
-            ("fee", _percent(table.fee_ppm)),
+            ("fee", f"{_percent(table.fee_ppm)}, at most {_percent(table.fee_max_ppm)}"),
             ("spot price", f"from 1/{table.spot_range} to {table.spot_range} times the reference"),
             ("least payout", format_credits(table.payout_min)),
             ("digest", table.digest),
@@ -100,7 +100,12 @@ def set_prices(
     region: Annotated[
         list[str] | None, typer.Option(metavar="REGION=RATE", help="in=0.7; may be repeated.")
     ] = None,
-    fee: Annotated[str | None, typer.Option(metavar="PERCENT", help="The platform's part: 20%.")] = None,
+    fee: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT", help="The platform's part: 20%, the most unless the hub allows more."
+        ),
+    ] = None,
     payout_min: Annotated[str | None, typer.Option(metavar="CREDITS", help="The least payout.")] = None,
     json: Json = False,
 ) -> None:

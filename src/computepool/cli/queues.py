@@ -51,7 +51,7 @@ def queue(*, json: Json = False) -> None:
 def _node(node: QueueRow) -> tuple[output.Cell, ...]:
     return (
         node.name,
-        node.state if node.online else "offline",
+        node.status.label,
         node.running,
         node.leased,
         f"{node.cores_free:g} of {node.cores_total:g}",

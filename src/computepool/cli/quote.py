@@ -9,7 +9,7 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.options import REST, Json, accepts, checks, merged, open_pool, requirements, terms
-from computepool.core.money import format_credits
+from computepool.core.money import format_credits, free_or_reserved
 
 if TYPE_CHECKING:
     from computepool.protocol.credits import QuoteView
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def quote(
     ctx: typer.Context,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A script; arguments for it follow after --.")
+        Path | None, typer.Argument(metavar="FILE", help="A script; its arguments follow, or stand after --.")
     ] = None,
     *,
     slices: Annotated[
@@ -40,6 +40,8 @@ def quote(
       pool quote --type ml
     """
     work = open_pool().options(**merged(needs, more, trust))
+    if file is not None and not json and (sentence := work.dependencies(file).sentence):
+        output.note(sentence)
     print_quote(ask(work, file, ctx.meta.get(REST, []), items=slices or 1), json=json)
 
 
@@ -74,10 +76,14 @@ def short(quote: QuoteView) -> str:
     """One line, for somebody who is about to wait anyway."""
     if not quote.hold_total and not quote.price_high:
         return "It costs nothing."
+    if quote.own_node and not quote.price_high:
+        return free_or_reserved(quote.hold_total)
     now = "no node is free for it now"
     if quote.price_low is not None and quote.price_high is not None:
         low, high = format_credits(quote.price_low), format_credits(quote.price_high)
         now = f"{high} credits per hour now" if low == high else f"{low} to {high} credits per hour now"
     if quote.nodes_network is not None:
         now += f", on one of {quote.nodes_network} nodes that take jobs with network"
+    if quote.own_node:
+        return f"Price: {now}. {free_or_reserved(quote.hold_total)}"
     return f"Price: {now}; {format_credits(quote.hold_total)} are set aside, and what is not used comes back."

@@ -27,6 +27,22 @@ Add = Annotated[
         help="A program of this machine, or a file or folder below /usr or /opt, that jobs see too.",
     ),
 ]
+Index = Annotated[
+    str | None,
+    typer.Option(
+        "--package-index",
+        metavar="URL",
+        help="Where jobs' packages come from; all of it can be read by jobs. Default: uv's own index.",
+    ),
+]
+IndexHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--package-index-host",
+        metavar="HOST:PORT",
+        help="Where that index has its files; default: the hosts that it names.",
+    ),
+]
 File = Annotated[Path, typer.Argument(metavar="FILE.tar")]
 
 
@@ -40,7 +56,7 @@ def show(*, add: Add = None, data: Data = None, json: Json = False) -> None:
     """
     from computepool.agent.surroundings import prepare_runtime
 
-    _print(prepare_runtime(_cache(data), add=add or ()), json=json)
+    _print(prepare_runtime(_cache(data), add=add or _kept(data)), json=json)
 
 
 @app.command()
@@ -54,7 +70,7 @@ def export(file: File, *, add: Add = None, data: Data = None, json: Json = False
     from computepool.agent.sandbox import archive
     from computepool.agent.surroundings import prepare_runtime
 
-    made = prepare_runtime(_cache(data), add=add or ())
+    made = prepare_runtime(_cache(data), add=add or _kept(data))
     archive.write(made, file)
     _print(made, json=json)
 
@@ -95,7 +111,7 @@ def reset(*, data: Data = None, json: Json = False) -> None:
 
     cache = _cache(data)
     (runtime.open_store(cache) / runtime.CHOSEN).unlink(missing_ok=True)
-    _print(prepare_runtime(cache), json=json)
+    _print(prepare_runtime(cache, add=_kept(data)), json=json)
 
 
 def _cache(data: Path | None) -> Path:
@@ -104,6 +120,14 @@ def _cache(data: Path | None) -> Path:
     folder = node_folder(data_folder(data))
     prepare_data_dir(folder)
     return folder / "cache"
+
+
+def _kept(data: Path | None) -> tuple[str, ...]:
+    """What the node's last start added."""
+    from computepool.agent import saved_options
+
+    added: tuple[str, ...] = saved_options.load(node_folder(data_folder(data))).get("runtime_add", ())
+    return added
 
 
 def _print(made: Runtime, *, json: bool) -> None:

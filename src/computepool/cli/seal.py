@@ -97,8 +97,8 @@ def always(wanted: Annotated[str, typer.Argument(metavar="on|off")], *, json: Js
 
 
 @app.command("export")
-def export() -> None:
-    """Print your keys, to be kept in a safe place or taken to another machine. Whoever has them can read your results.
+def export(*, json: Json = False) -> None:
+    """Print your keys as JSON, for a safe place or another machine. Whoever has them can read your results.
 
     \b
     Examples:

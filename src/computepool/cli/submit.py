@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections import Counter
 from contextlib import suppress
@@ -14,25 +15,48 @@ from typer.core import TyperCommand
 from computepool.cli import output, quote
 from computepool.cli.leaving import goes_on
 from computepool.cli.options import REST, Json, accepts, checks, merged, open_pool, requirements, terms
-from computepool.core.money import format_credits
+from computepool.core.money import format_credits, free_or_reserved
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs import JobDetail, JobSpec, SubmitReply
     from computepool.sdk import JobOptions, Pool, Submitter
 
+#: How alike two options are of which one may be a mistake for the other, from 0 to 1.
+_LIKE = 0.75
 #: While somebody watches, a restart of the hub is waited out.
 WATCH_PATIENCE_S = 300.0
 
 
 class SubmitCommand(TyperCommand):
-    """Keeps what stands after `--` apart: it is a command, or the arguments of the script before it."""
+    """Keeps what is not its own apart: what stands after `--` is a command, or the arguments of the script before it; and so
+    is what follows the script and neither is an option here nor looks like one that was mistyped."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if "--" in args:
-            cut = args.index("--")
-            ctx.meta[REST] = args[cut + 1 :]
-            args = args[:cut]
-        return super().parse_args(ctx, args)
+        cut = args.index("--") if "--" in args else len(args)
+        own, rest = args[:cut], args[cut + 1 :]
+        ctx.ignore_unknown_options = ctx.allow_extra_args = True
+        super().parse_args(ctx, list(own))
+        extra, ctx.args = list(ctx.args), []
+        file = ctx.params.get("file")
+        for word in [] if file is None else [str(file), *extra]:
+            self._check_foreign(ctx, word, own=own, is_file=word == str(file))
+        if extra:
+            output.note(f"Passed to {file}: {shlex.join(extra)}")
+        ctx.meta[REST] = [*extra, *rest]
+        return []
+
+    def _check_foreign(self, ctx: Any, word: str, *, own: list[str], is_file: bool) -> None:
+        """An option of the script must be written as one word, and not resemble one of ours."""
+        if not word.startswith("-") or word == "-" or word[1:2].isdigit():
+            return
+        name = word.partition("=")[0]
+        known = [option for parameter in self.params for option in parameter.opts if option.startswith("--")]
+        near = difflib.get_close_matches(name, known, n=1, cutoff=_LIKE) if name.startswith("--") else []
+        if is_file or near or word not in own:
+            meant = f" Did you mean {near[0]}?" if near else ""
+            ctx.fail(
+                f"No such option: {name}.{meant} Options of the script follow its name, or stand after --."
+            )
 
 
 _Slices = Annotated[
@@ -41,6 +65,13 @@ _Slices = Annotated[
 _Group = Annotated[
     str | None,
     typer.Option(metavar="GROUP", help="Put it into this group (name or id); a new name makes one."),
+]
+_Out = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Fetch its outputs into this folder; implies --wait.")
+]
+_Impossible = Annotated[
+    str,
+    typer.Option(metavar="HOW", help="Where no node can run it: queue it for one that will, or refuse it."),
 ]
 _Key = Annotated[
     str | None, typer.Option(metavar="KEY", help="Its name in the group, such as seed-7; unique there.")
@@ -51,17 +82,16 @@ _Key = Annotated[
 def submit(
     ctx: typer.Context,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A script; arguments for it follow after --.")
+        Path | None, typer.Argument(metavar="FILE", help="A script; its arguments follow, or stand after --.")
     ] = None,
     *,
     slices: _Slices = None,
     group: _Group = None,
     key: _Key = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch it to its end.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Fetch its outputs into this folder; implies --wait.")
-    ] = None,
+    out: _Out = None,
     ask: Annotated[bool, typer.Option("--quote", help="Say what it would cost, and submit nothing.")] = False,
+    impossible: _Impossible = "queue",
     json: Json = False,
     needs: JobOptions,
     more: JobOptions,
@@ -75,6 +105,7 @@ def submit(
     \b
     Examples:
       pool submit examples/hello.py --wait
+      pool submit train.py --epochs 3 --wait
       pool submit train.py --vram 16 --ram 32GB --timeout 2h --wait -- --epochs 3
       pool submit --cores 4 -i in.mp4 --out results -- ffmpeg -i in.mp4 outputs/out.webm
       pool submit render.py --slices 100 --retries 2 --tag studio --budget 50
@@ -88,7 +119,8 @@ def submit(
             "it names one job of a group: give --group, without --slices.", param_hint="--key"
         )
     pool, rest = open_pool(), ctx.meta.get(REST, [])
-    work = pool.options(**merged(needs, more, trust))
+    work = pool.options(**merged(needs, more, trust, {"impossible": impossible}))
+    _note_dependencies(work, file, json=json)
     if ask:
         quote.print_quote(quote.ask(work, file, rest, items=slices or 1), json=json)
         return
@@ -96,16 +128,16 @@ def submit(
     if (wait or out) and not json:
         output.note(quote.short(quote.ask(work, file, rest, items=slices or 1)))
     reply = _send(pool, work, spec, slices=slices, group=group, key=key)
+    if spec.needs.host is not None and not json:
+        _note_host(pool, reply.job_ids[0])
     if not (wait or out):
         _say(reply, spec, json=json, group=group)
-        if not json:
-            _warn(pool, reply.job_ids[0])
         return
     pool = open_pool(patience_s=WATCH_PATIENCE_S)
     if slices:
         _watch_slices(pool, reply, json=json, out=out)
     else:
-        watch(pool, reply.job_ids[0], json=json, out=out)
+        watch(pool, reply.job_ids[0], json=json, out=out, warning=reply.warning)
 
 
 def _spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
@@ -114,6 +146,11 @@ def _spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
     if not rest:
         raise typer.BadParameter("name a script, or a command after --.", param_hint="FILE")
     return work.program(rest)
+
+
+def _note_dependencies(work: Submitter, file: Path | None, *, json: bool) -> None:
+    if file is not None and not json and (sentence := work.dependencies(file).sentence):
+        output.note(sentence)
 
 
 def _send(
@@ -137,32 +174,36 @@ def _say(reply: SubmitReply, spec: JobSpec, *, json: bool, group: str | None) ->
         output.say(job_id)
     many = len(reply.job_ids) > 1
     what = f"{len(reply.job_ids)} jobs of {spec.name}" if many else spec.name
-    held = f"; {format_credits(reply.hold)} credits are set aside" if reply.hold else ""
+    held = f" At most {format_credits(reply.hold)} credits are set aside." if reply.hold else ""
+    if reply.own_node and reply.hold:
+        held = f" {free_or_reserved(reply.hold)}"
     together = "" if group is None else f" · wait for the group: pool group drain {shlex.quote(group)}"
     output.note(
-        f"Submitted {what}{held}. Follow: pool jobs logs -f {reply.job_ids[0]} · why it waits: pool jobs why {reply.job_ids[0]}"
+        f"Submitted {what}.{held} Follow: pool jobs logs -f {reply.job_ids[0]} · why it waits: pool jobs why {reply.job_ids[0]}"
         f"{together}"
     )
+    if reply.warning:  # nobody waits for it, so nobody would notice that it waits for ever
+        output.note(reply.warning)
 
 
-def _warn(pool: Pool, job_id: str) -> None:
-    """Nobody waits for it, so nobody would notice that it waits for ever."""
+def _note_host(pool: Pool, job_id: str) -> None:
+    """Anybody may give a node any name, so say whose node a name turned out to be."""
     from computepool.sdk.errors import ComputePoolError
 
     with suppress(ComputePoolError):  # it is submitted, whatever becomes of this
-        found = pool.jobs.why(job_id)
-        if found.unsatisfiable or (not found.nodes and found.reason == "waiting_for_node"):
-            output.note(found.sentence)
+        node = pool.nodes.get(pool.jobs.get(job_id).spec.needs.host or "")
+        if not node.can_manage:
+            output.note(f"Host {node.name} is {node.id}, a node of {node.owner_name}.")
 
 
-def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None) -> None:
+def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None, warning: str = "") -> None:
     """Follow one job, then exit as it did."""
     from computepool.cli import follow
 
     with goes_on(
         f"The job goes on. Follow it: pool jobs logs -f {job_id} · stop it: pool jobs cancel {job_id}"
     ):
-        job = pool.jobs.wait(job_id) if json else follow.follow(pool, job_id)
+        job = pool.jobs.wait(job_id) if json else follow.follow(pool, job_id, warning=warning)
     if json:
         output.print_json(job)
     if job.outputs and (out is not None or not json):
@@ -174,16 +215,14 @@ def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None) -> None:
 
 def end_as(job: JobDetail) -> None:
     from computepool.core.jobs import JobState
-    from computepool.sdk.errors import missing_package
+    from computepool.sdk.errors import missing_module_hint, missing_package
 
     if job.state is JobState.SUCCEEDED:
         return
     if job.error:
         output.note(job.error.rstrip())
         if name := missing_package(job.error):
-            output.note(
-                f"Nodes have Python's own library and what a job lists: --dep {name}, or what the package is called."
-            )
+            output.note(missing_module_hint(name, send="-i {}", install="--dep {}"))
     raise typer.Exit(1)
 
 
@@ -192,6 +231,8 @@ def _watch_slices(pool: Pool, reply: SubmitReply, *, json: bool, out: Path | Non
     from computepool.core.jobs import JobState
 
     group_id = reply.group_id or ""
+    if reply.warning:
+        output.note(reply.warning)
     with goes_on(f"The jobs go on. See them: pool jobs list --group {group_id}"):
         ended = follow.follow_slices(pool, group_id, reply.job_ids)
     group = pool.groups.get(group_id)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from computepool.cli import output
 from computepool.cli.children import Child
-from computepool.cli.nodes import CODE_ENV
+from computepool.cli.node_options import CODE_ENV
 
 if TYPE_CHECKING:
     from rich.status import Status

@@ -13,6 +13,8 @@ from computepool.cli import output
 from computepool.cli.browser import has_screen, opened
 from computepool.cli.folders import data_folder
 from computepool.cli.hub import check_port
+from computepool.cli.node_options import Net
+from computepool.cli.options import Json
 from computepool.cli.together import NODE_START_S, Together, program, signed_in, status_line
 
 if TYPE_CHECKING:
@@ -29,10 +31,11 @@ def up(
     ] = "127.0.0.1",
     data: Annotated[Path | None, typer.Option(help="Folder for all data.")] = None,
     node: Annotated[bool, typer.Option("--node/--no-node", help="Also lend this machine.")] = True,
-    net: Annotated[bool, typer.Option("--net/--no-net", help="Let jobs reach the hosts they list.")] = False,
+    net: Net = None,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the dashboard, where there is a screen.")
     ] = True,
+    json: Json = False,
 ) -> None:
     """Start a hub and one node on this machine; Ctrl-C stops both.
 
@@ -47,13 +50,14 @@ def up(
     base = data_folder(data)
     check_port(host, port)
     with Together(base) as machine:
-        lent = (["--net"] if net else []) if node else None
-        link = _run(machine, host=host, port=port, lent=lent)
+        wanted = [] if net is None else ["--net" if net else "--no-net"]
+        lent = wanted if node else None
+        link = _run(machine, host=host, port=port, lent=lent, json=json)
         with opened(link, base) if browser and has_screen() else nullcontext():
             machine.wait()
 
 
-def _run(machine: Together, *, host: str, port: int, lent: list[str] | None) -> str:
+def _run(machine: Together, *, host: str, port: int, lent: list[str] | None, json: bool) -> str:
     """`lent`: options of this machine's node; None: it is not lent. Gives the link that signs in."""
     shown = host if ":" not in host else f"[{host}]"
     url = f"http://{_WILDCARDS.get(host, shown)}:{port}"
@@ -71,7 +75,10 @@ def _run(machine: Together, *, host: str, port: int, lent: list[str] | None) -> 
                 what="The node",
             )
     link = f"{url}/signin?code={words['signin_code']}"
-    _welcome(url, link, pool, base=machine.base, with_node=ready)
+    if json:
+        output.print_json({"url": url, "signin_link": link, "data": str(machine.base), "node": ready})
+    else:
+        _welcome(url, link, pool, base=machine.base, with_node=ready)
     return link
 
 
@@ -92,7 +99,8 @@ def _welcome(url: str, link: str, pool: Pool, *, base: Path, with_node: bool) ->
     if with_node:
         node = next(n for n in pool.nodes.list(mine=True) if n.online)
         profile = node.profile
+        network = ", network for jobs that list hosts" if profile.network else ""
         lines.insert(3, f"  This machine lends:  {profile.cores:g} cores, {output.memory(profile.ram_mb)}, "
-                        f"{len(profile.gpus) or 'no'} GPU, as {node.name} (isolation: {profile.isolation})")  # fmt: skip
+                        f"{len(profile.gpus) or 'no'} GPU{network}, as {node.name} (isolation: {profile.isolation})")  # fmt: skip
     output.say("\n".join(lines) + "  Ctrl-C stops everything.")
     sys.stdout.flush()

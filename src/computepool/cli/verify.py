@@ -10,12 +10,13 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.options import Json, open_pool
+from computepool.cli.references import JobId
 
 _SIZE_MAX = 1024 * 1024
 
 
 def receipt(
-    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    job_id: JobId,
     *,
     out: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here; else it is printed.")

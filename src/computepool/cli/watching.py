@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.jobs import JobId
 from computepool.cli.market import sparkline
 from computepool.cli.options import Json, open_pool
+from computepool.cli.references import JobId
 from computepool.core.words import counted
 
 if TYPE_CHECKING:
@@ -50,7 +50,16 @@ def mesh(
             output.print_json(found)
             return
         rows = [
-            (node.name, node.owner_name, node.tier, node.place, node.state, node.cores, node.running, node.id)
+            (
+                node.name,
+                node.owner_name,
+                node.tier,
+                node.place,
+                node.status.label,
+                node.cores,
+                node.running,
+                node.id,
+            )
             for node in found.nodes
         ]
         columns = ("NAME", "OWNER", "TIER", "PLACE", "STATE", "CORES", "RUNNING", "ID")

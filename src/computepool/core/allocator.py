@@ -26,19 +26,19 @@ from computepool.core.resources import Requirements, Shape
 Floats = NDArray[np.float32]
 
 #: No waste. Fit is measured against what the node has in all, not against what is free now: a node does not
-#: become a better home for a job by being half full, and equally good nodes stay equal and take turns. VRAM
-#: is what makes a node expensive, so a card that is just large enough counts twice as much as a fitting core
-#: count.
+#: become a better home for a job by being half full, and equally good nodes stay equal and take turns.
 FIT_VRAM_WEIGHT = 10.0
 FIT_CORES_WEIGHT = 5.0
-#: Per multiple of an unknown GPU's speed. Small beside the fit of VRAM, so that a 4090 wins a tie against a
-#: 3090 without being spent on a job that needs 8 GB.
-TIER_SPEED_WEIGHT = 2.0
-#: A node that fails half its jobs loses 3 points: more than a good fit of cores, less than a good fit of
-#: VRAM.
+#: So much of a card may lie idle without being a waste: jobs share cards, and a job of 4 GB leaves 20 GB of a 4090
+#: to others. Beyond it fit and speed count less and less: a fast card with much memory is left for who needs it.
+IDLE_VRAM_MB = 20_000
+#: Per multiple of an unknown GPU's speed. The step from a 3060 to a 4090 counts more than the best fit of cores, so
+#: that the faster tier wins wherever its memory is not wasted.
+TIER_SPEED_WEIGHT = 6.0
+#: A node that fails half its jobs loses 3 points: half a step of speed.
 RELIABILITY_WEIGHT = 6.0
-#: A stated wish outranks our own thrift (10 + 5), so that `--prefer-tag` visibly works.
-PREFERRED_TAGS_WEIGHT = 20.0
+#: A stated wish outranks everything above together, so that `--prefer-tag` visibly works.
+PREFERRED_TAGS_WEIGHT = 100.0
 
 #: Scores this close are equal, and the least recently used node goes first. Without bands a difference in the
 #: third decimal of a reliability would send every job to one node.
@@ -73,13 +73,15 @@ def eligible(fleet: Fleet, shape: Shape) -> Mask:
 
 def score(fleet: Fleet, wanted: Requirements, rows: Rows) -> dict[str, Floats]:
     """The weighted terms of each row's score, which is their sum. For rows that passed the static gates."""
+    fit_vram = _fit_vram(fleet, wanted, rows)
     terms = {
-        "fit_vram": _weighted(FIT_VRAM_WEIGHT, _fit_vram(fleet, wanted, rows)),
+        "fit_vram": _weighted(FIT_VRAM_WEIGHT, fit_vram),
         "fit_cores": _weighted(FIT_CORES_WEIGHT, _fit_cores(fleet, wanted, rows)),
         "reliability": _weighted(RELIABILITY_WEIGHT, fleet.table.reliability[rows]),
     }
     if cards_needed(wanted):  # the speed of a card means nothing to a job that uses none
-        terms["tier_speed"] = _weighted(TIER_SPEED_WEIGHT, fleet.table.speed[rows])
+        used = fit_vram if wanted.vram_mb else np.float32(1)  # the speed of an idle part is of no use either
+        terms["tier_speed"] = _weighted(TIER_SPEED_WEIGHT, fleet.table.speed[rows] * used)
     if wanted.prefer_tags:
         terms["preferred_tags"] = _weighted(PREFERRED_TAGS_WEIGHT, _preferred(fleet, wanted, rows))
     return terms
@@ -284,7 +286,7 @@ def _fit_cores(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:
 
 
 def _fit_vram(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:
-    """The share of a card that the job uses, of the smallest one among the node's largest.
+    """1 where the job wastes no memory of a card, the smallest one among the node's largest; less the more lies idle.
 
     A job without a card fits best where there is none.
     """
@@ -296,7 +298,12 @@ def _fit_vram(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:
         return _share(count, table.cards[rows])
     if count > len(table.vram_total):
         return np.zeros(table.cards[rows].shape, np.float32)
-    return _share(wanted.vram_mb, table.vram_total[count - 1][rows])
+    # Rows that failed a gate are scored too, and thrown away later: what "lies idle" there may be negative.
+    idle: Floats = table.vram_total[count - 1][rows].astype(np.float32)
+    idle -= np.float32(wanted.vram_mb)
+    np.maximum(idle, np.float32(IDLE_VRAM_MB), out=idle)
+    np.divide(np.float32(IDLE_VRAM_MB), idle, out=idle)
+    return idle
 
 
 def _preferred(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:

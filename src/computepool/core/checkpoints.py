@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from computepool.core.ids import is_node_id
 from computepool.core.pricing import affordable_ms, charge_of
 
 
@@ -93,24 +92,6 @@ def earned_ms(longest_ms: int, progress: float | None) -> int:
     So one that claims no progress is worth nothing to who made it, and costs who goes on from it no time.
     """
     return 0 if progress is None else int(longest_ms * min(1.0, max(0.0, progress)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    id: str
-    owner: str
-
-
-def destination(word: str, called: Sequence[Host], *, account: str) -> str | None:
-    """Which host a job means by an id or a name; `called`: all that have it, newest first. The submitter's own come first.
-
-    Anybody may give a host any name: one that several others use names nobody, nor does another's id.
-    """
-    own = [host for host in called if host.owner == account]
-    exact = [host for host in called if host.id == word]
-    others = called if len({host.owner for host in called}) == 1 and not is_node_id(word) else []
-    found = [*(host for host in exact if host in own), *own, *exact, *others]
-    return found[0].id if found else None
 
 
 def left_ms(longest_ms: int, covered_before_ms: int) -> int:

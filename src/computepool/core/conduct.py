@@ -103,7 +103,9 @@ _CANCELLED = f"job.{JobState.CANCELLED}"
 #: A run that failed by the job's fault is told by what became of the job: it waits again, or it has failed.
 _FAILED = frozenset({f"job.{JobState.QUEUED}", f"job.{JobState.FAILED}"})
 ACTIONS: Final = frozenset({_SUCCEEDED, _CANCELLED, *_FAILED})
-_FAULTS: Final = frozenset(reason.value for reason in JOB_FAULTS | {Reason.FAILED_EVERYWHERE})
+_FAULTS: Final = frozenset(
+    reason.value for reason in JOB_FAULTS | {Reason.FAILED_EVERYWHERE, Reason.UNRUNNABLE}
+)
 _HARMFUL: Final = frozenset(reason.value for reason in HARMFUL)
 
 

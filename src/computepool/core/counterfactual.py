@@ -18,7 +18,7 @@ from computepool.core import gatewords
 from computepool.core.allocator import eligible
 from computepool.core.features import Mask
 from computepool.core.fleet import Fleet
-from computepool.core.gates import GATES, Verdicts, cheapest
+from computepool.core.gates import GATES, Verdicts, cheapest, ram_wanted
 from computepool.core.isolation import Level
 from computepool.core.money import format_credits
 from computepool.core.noderecord import cards_needed
@@ -145,9 +145,10 @@ def _fewer_cores(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
 
 
 def _less_ram(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
-    before, after = wanted.ram_mb, _most(fleet.table.ram_free, rows)
+    before = int(np.max(ram_wanted(fleet, wanted, rows), initial=0))
+    after = _most(fleet.table.ram_free, rows)
     change = f"ram {gatewords.size(before, up=True)} → {gatewords.size(after)}"
-    less = replace(wanted, ram_mb=after)
+    less = replace(wanted, ram_mb=after, ram_by_cores=False)
     step = _Step("ram", change, f"with {gatewords.size(after)} of RAM", less, _given_up(before, after))
     return [step] if 0 < after < before else []
 
@@ -282,9 +283,7 @@ def _allow_nodes(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
 
 
 def _unpin(fleet: Fleet, wanted: Requirements, _rows: Rows) -> list[_Step]:
-    row = fleet.row_of(wanted.node)
-    pinned = wanted.node if row is None else fleet.node_at(row).profile.name
-    change, clause = f"node {pinned} → any", "on any node"
+    change, clause = f"node {gatewords.name_with_id(fleet, wanted.node)} → any", "on any node"
     return [_Step("node", change, clause, replace(wanted, node=""), _COST_WIDEN)]
 
 

@@ -33,14 +33,20 @@ __all__ = [
     "explain_node",
     "named",
     "preview",
+    "without_moot_price",
 ]
 
 #: Queued shapes that a node's owner is told about, those with the most jobs first.
 SHAPES_EXPLAINED_MAX = 200
 _PRICE = "price"
+_AVAILABLE = "available"
 #: What runs there takes of these.
 _FILLED = frozenset({"cores", "ram", "disk", "gpu"})
 _NAMED_MAX = 2
+#: Nodes whose own reasons are looked at for one sentence.
+_LOOKED_AT_MAX = 200
+#: How the sentence begins where no node could ever run a job, busy or not.
+IMPOSSIBLE = "No node can run this"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +122,16 @@ class Blocker:
     have: str
 
 
+def without_moot_price(fleet: Fleet, shape: Shape) -> Shape:
+    """A job for one's own node alone pays others nothing; that they want to be paid is no second reason why it waits."""
+    node = shape.requirements.node
+    if not node or shape.ceiling != 0:
+        return shape
+    row = fleet.row_of(node)
+    strangers = row is not None and fleet.node_at(row).profile.owner != shape.account
+    return shape if strangers else replace(shape, ceiling=None)
+
+
 def explain(fleet: Fleet, shape: Shape) -> Explanation:
     """Every gate's numbers, the smallest changes that would let the job start now, and one sentence."""
     verdicts = judge(fleet, shape)
@@ -132,13 +148,14 @@ def explain(fleet: Fleet, shape: Shape) -> Explanation:
 
 
 def named(fleet: Fleet, shape: Shape) -> Shape:
-    """The same with names of nodes in the place of their ids: for words only."""
+    """The same with names of nodes beside or in the place of their ids: for words only."""
     wanted = shape.requirements
     if not wanted.node and not wanted.exclude_nodes:
         return shape
     excluded = frozenset(_name(fleet, word) for word in wanted.exclude_nodes)
     return replace(
-        shape, requirements=replace(wanted, node=_name(fleet, wanted.node), exclude_nodes=excluded)
+        shape,
+        requirements=replace(wanted, node=gatewords.name_with_id(fleet, wanted.node), exclude_nodes=excluded),
     )
 
 
@@ -256,7 +273,7 @@ def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdict
     if all(report.failing == report.failing_even_if_idle for report in culprits):
         # What it says is wrong for ever with some nodes; there are others, for which it only has to wait.
         blame = "; ".join([*_able_but(fleet, verdicts), blame])
-    opening = "Waiting" if why.able else "No node could ever run this"
+    opening = "Waiting" if why.able else IMPOSSIBLE
     if change:
         return f"{opening}: {blame}; {change.clause} it would start now on {change.nodes}."
     if why.able:
@@ -267,16 +284,17 @@ def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdict
 
 def _able_but(fleet: Fleet, verdicts: Verdicts) -> Iterable[str]:
     """The nodes that could run it, and why they do not now: first those that are full."""
-    able, away = verdicts.ever(), ~verdicts.now["available"]
+    able, away = verdicts.ever(), ~verdicts.now[_AVAILABLE]
     full = np.zeros_like(able)
     for gate in _FILLED & verdicts.now.keys():
         full |= ~verdicts.now[gate]
-    for mask, words in ((able & full & ~away, "busy"), (able & away, "offline, paused or cooling off")):
-        rows = verdicts.rows[mask].tolist()
-        if rows:
-            names = " and ".join(sorted(fleet.node_at(row).profile.name for row in rows[:_NAMED_MAX]))
-            who = names if len(rows) <= _NAMED_MAX else counted(len(rows), "node")
-            yield f"{who} {'is' if len(rows) == 1 else 'are'} {words}"
+    for mask, words in ((able & full & ~away, "busy"), (able & away, "")):
+        nodes = [fleet.node_at(row) for row in verdicts.rows[mask].tolist()]
+        if nodes:
+            names = " and ".join(sorted(node.profile.name for node in nodes[:_NAMED_MAX]))
+            who = names if len(nodes) <= _NAMED_MAX else counted(len(nodes), "node")
+            state = words or gatewords.rest_words(nodes[:_LOOKED_AT_MAX])
+            yield f"{who} {'is' if len(nodes) == 1 else 'are'} {state}"
 
 
 def _blame(fleet: Fleet, shape: Shape, report: GateReport, *, verdicts: Verdicts) -> str:
@@ -284,6 +302,9 @@ def _blame(fleet: Fleet, shape: Shape, report: GateReport, *, verdicts: Verdicts
         alone = ~verdicts.now[_PRICE] & (verdicts.failures() == 1)
         offer = cheapest(fleet, shape, verdicts.rows[alone])
         return gatewords.priced_out(shape, offer)
+    if report.gate == _AVAILABLE:
+        away = [fleet.node_at(row) for row in verdicts.rows[~verdicts.now[_AVAILABLE]].tolist()]
+        return gatewords.resting(away, total=verdicts.rows.size)
     busy = report.failing > report.failing_even_if_idle
     return gatewords.failing(report.gate, shape, count=report.failing, total=verdicts.rows.size, busy=busy)
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from computepool.core.features import Feature, Features
 from computepool.core.market import Market, largest_card_mb
+from computepool.core.node_status import NodeStatus
 from computepool.core.noderecord import Free, NodeRecord, Reservation, cards_needed, cards_of
 from computepool.core.owners import Owners
 from computepool.core.pricing import MILLI, PriceTable, Zone, units_of
@@ -135,10 +136,13 @@ class Fleet:
         self.supply += 1  # the node a job must avoid may now be the only one left
         return True
 
-    def set_available(self, node_id: str, available: bool) -> None:
-        """Whether it takes new work now: online, active and not cooling off."""
+    def set_available(self, node_id: str, available: bool, rest: NodeStatus | None = None) -> None:
+        """Whether it takes new work now, and if not, why (`NodeRecord.rest`)."""
         node = self._nodes.get(node_id)
-        if node is None or bool(self.table.available[node.row]) == available:
+        if node is None:
+            return
+        node.rest = rest
+        if bool(self.table.available[node.row]) == available:
             return
         self.table.available[node.row] = available
         self.supply += available
@@ -334,7 +338,7 @@ class Fleet:
         held = Reservation(
             number=self._reservations,
             cpu_milli=wanted.cpu_milli,
-            ram_mb=wanted.ram_mb,
+            ram_mb=wanted.ram_on(node.profile.capacity),
             disk_mb=wanted.disk_mb,
             cards=tuple(cards),
             vram_mb=wanted.vram_mb,

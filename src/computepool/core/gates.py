@@ -18,7 +18,7 @@ from computepool.core.features import Mask, Rows
 from computepool.core.fleet import Fleet, minor_version
 from computepool.core.isolation import Level
 from computepool.core.market import Offer
-from computepool.core.noderecord import cards_needed
+from computepool.core.noderecord import NodeRecord, cards_needed
 from computepool.core.resources import Requirements, Shape
 from computepool.core.tiers import region_of
 
@@ -54,7 +54,20 @@ def _ram_total(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
 
 
 def _ram_free(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
-    return fleet.table.ram_free[rows] >= shape.requirements.ram_mb
+    wanted = shape.requirements
+    mask: Mask = fleet.table.ram_free[rows] >= ram_wanted(fleet, wanted, rows)
+    if wanted.ram_by_cores:  # a node without free cores is short of cores, which is reason enough
+        mask |= fleet.table.cpu_free[rows] < wanted.cpu_milli
+    return mask
+
+
+def ram_wanted(fleet: Fleet, wanted: Requirements, rows: Rows) -> int | NDArray[np.int64]:
+    """`Requirements.ram_on` of every row."""
+    if not wanted.ram_by_cores:
+        return wanted.ram_mb
+    cores, ram = fleet.table.cpu_total[rows], fleet.table.ram_total[rows].astype(np.int64)
+    share = ram * np.minimum(cores, wanted.cpu_milli) // np.maximum(cores, 1)
+    return np.maximum(share, wanted.ram_mb)
 
 
 def _disk_total(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
@@ -127,8 +140,15 @@ def _excluded_nodes(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
 
 
 def _pinned(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """By id. A name, as jobs of earlier versions carry it, means the submitter's own nodes: anybody may take any name."""
     pinned = shape.requirements.node
-    return _chosen(fleet, fleet.rows_called(pinned), rows) if pinned else None
+    if not pinned:
+        return None
+    if (row := fleet.row_of(pinned)) is not None:
+        return _chosen(fleet, [row], rows)
+    mask = _chosen(fleet, fleet.rows_called(pinned), rows)
+    mask &= fleet.table.owner[rows] == fleet.accounts.find(shape.account)
+    return mask
 
 
 def _mesh_version(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
@@ -180,6 +200,12 @@ def _price(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
         paid = paid & allowed[(table.gpu_class if cards else table.cpu_class)[rows]]
     mask |= paid
     return mask
+
+
+def meets_floor(fleet: Fleet, node: NodeRecord) -> bool:
+    """Whether today's price of the node's tier is what its owner wants at least."""
+    met = fleet.table.gpu_met if node.cards else fleet.table.cpu_met
+    return node.floor is None or fleet.prices.market is None or bool(met[node.row])
 
 
 def _dues(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
@@ -277,6 +303,15 @@ def could_run(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     mask = fleet.table.live[rows].copy()
     for gate in GATES:
         if gate.idle and (passed := gate.idle(fleet, shape, rows)) is not None:
+            mask &= passed
+    return mask
+
+
+def affordable(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
+    """Which rows agree on a price, and accept whose job it is, as things are now."""
+    mask = np.ones_like(fleet.table.live[rows])
+    for test in (_price, rulegates.conduct):
+        if (passed := test(fleet, shape, rows)) is not None:
             mask &= passed
     return mask
 

@@ -6,20 +6,20 @@ Only wording, no decisions. Sizes are decimal as on a card's box: 24 GB is 24 00
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from computepool.core.fleet import Fleet
 from computepool.core.isolation import Level
 from computepool.core.market import Market, Offer
-from computepool.core.money import CREDIT, format_credits
+from computepool.core.money import format_credits, round_up
+from computepool.core.node_status import NodeStatus
 from computepool.core.noderecord import NodeRecord, cards_needed
 from computepool.core.resources import Requirements, Shape
 from computepool.core.rulegates import demand_of
 from computepool.core.rules import ASPECTS
 
 _MB_PER_GB = 1_000
-_HUNDREDTH = CREDIT // 100
 _VERBS = {
     "lend": "lends",
     "have": "has",
@@ -59,7 +59,8 @@ def pairs(properties: Iterable[tuple[str, str]]) -> str:
 class GateWords:
     need: Callable[[Shape], str]
     have: Callable[[Fleet, NodeRecord, Shape], str]
-    #: After "31 of 40 nodes …", beginning with the verb; the second argument says whether being busy is part of it.
+    #: After "31 of 40 nodes …", beginning with the verb; the second argument says whether being busy is part of it. Of rules,
+    #: what they refuse.
     fail: Callable[[Shape, bool], str]
 
 
@@ -75,7 +76,22 @@ def have(gate: str, fleet: Fleet, shape: Shape, *, row: int) -> str:
 
 def failing(gate: str, shape: Shape, *, count: int, total: int, busy: bool) -> str:
     """`31 of 40 nodes have less than 24 GB of free VRAM`."""
-    verb, _, rest = WORDS[gate].fail(shape, busy).partition(" ")
+    words = WORDS[gate].fail(shape, busy)
+    return _refusing(words, count, total) if gate in RULE_WORDS else _of_nodes(words, count, total)
+
+
+def resting(nodes: Sequence[NodeRecord], *, total: int) -> str:
+    """`2 of 3 nodes are paused`, of nodes that take no work."""
+    return _of_nodes(f"are {rest_words(nodes)}", len(nodes), total)
+
+
+def rest_words(nodes: Iterable[NodeRecord]) -> str:
+    """Why they take no work: `paused`, `offline or paused`."""
+    return any_of({(node.rest or NodeStatus.OFFLINE).label for node in nodes})
+
+
+def _of_nodes(words: str, count: int, total: int) -> str:
+    verb, _, rest = words.partition(" ")
     if count == 1:
         verb = _VERBS.get(verb, verb)
     if count < total:
@@ -83,9 +99,32 @@ def failing(gate: str, shape: Shape, *, count: int, total: int, busy: bool) -> s
     return f"the only node {verb} {rest}" if total == 1 else f"all {total} nodes {verb} {rest}"
 
 
+def _refusing(words: str, count: int, total: int) -> str:
+    """What people decided is said as such: it is no lack of the machine."""
+    if total == 1:
+        return f"the owner's rules refuse {words}"
+    which = f"all {total}" if count == total else f"{count} of {total}"
+    return f"the owners' rules of {which} nodes refuse {words}"
+
+
+def name_with_id(fleet: Fleet, word: str) -> str:
+    """A node's id is sure, its name is what people know."""
+    row = fleet.row_of(word)
+    return word if row is None else f"{fleet.node_at(row).profile.name} ({word})"
+
+
+def _fail_ram(shape: Shape, busy: bool) -> str:
+    wanted = shape.requirements
+    if busy and wanted.ram_by_cores:
+        return f"have no share of RAM free for {cores(wanted.cpu_milli)}"
+    return f"have less than {size(wanted.ram_mb, up=True)} of {'free ' if busy else ''}RAM"
+
+
 def describe(wanted: Requirements) -> str:
     """A job's requirements in one line."""
-    parts = [cores(wanted.cpu_milli), f"{size(wanted.ram_mb, up=True)} RAM"]
+    parts = [cores(wanted.cpu_milli)]
+    if not wanted.ram_by_cores:
+        parts.append(f"{size(wanted.ram_mb, up=True)} RAM")
     shape = Shape(wanted, "")
     optional = {
         "gpu": cards_needed(wanted),
@@ -147,8 +186,8 @@ def per_hour(amount: int) -> str:
 
 
 def hundredths(amount: int) -> int:
-    """Up to a whole hundredth of a credit: a price that is said must be enough to pay it."""
-    return -(-amount // _HUNDREDTH) * _HUNDREDTH
+    """Up to a hundredth of a credit, or two digits of less: a price that is said must be enough to pay it."""
+    return round_up(amount)
 
 
 def priced_out(shape: Shape, offer: Offer | None) -> str:
@@ -211,38 +250,35 @@ def _labels(shape: Shape) -> str:
 
 
 RULE_WORDS: dict[str, GateWords] = {
-    "network": GateWords(
-        lambda _: "network for jobs", _have_network, lambda *_: "do not take jobs with network"
-    ),
     "rule_submitter": GateWords(
         lambda _: "an owner who takes this account's jobs",
         _rule("submitter"),
-        lambda *_: "do not take this account's jobs",
+        lambda *_: "this account's jobs",
     ),
     "rule_label": GateWords(
         lambda s: f"an owner who takes jobs {_labels(s)}",
         _rule("label"),
-        lambda s, _: f"do not take jobs {_labels(s)}",
+        lambda s, _: f"jobs {_labels(s)}",
     ),
     "rule_gpu": GateWords(
         lambda _: "an owner who takes jobs with a GPU",
         _rule("gpu"),
-        lambda *_: "do not take jobs with a GPU",
+        lambda *_: "jobs with a GPU",
     ),
     "rule_minutes": GateWords(
         lambda s: f"an owner who takes jobs of {s.requirements.minutes} minutes",
         _rule("minutes"),
-        lambda s, _: f"do not take jobs of {s.requirements.minutes} minutes",
+        lambda s, _: f"jobs of {s.requirements.minutes} minutes",
     ),
     "rule_ram": GateWords(
         lambda s: f"an owner who takes jobs of {size(s.requirements.ram_mb, up=True)} RAM",
         _rule("ram"),
-        lambda s, _: f"do not take jobs of {size(s.requirements.ram_mb, up=True)} RAM",
+        lambda s, _: f"jobs of {size(s.requirements.ram_mb, up=True)} RAM",
     ),
     "rule_disk": GateWords(
         lambda s: f"an owner who takes jobs of {size(s.requirements.disk_mb, up=True)} disk",
         _rule("disk"),
-        lambda s, _: f"do not take jobs of {size(s.requirements.disk_mb, up=True)} disk",
+        lambda s, _: f"jobs of {size(s.requirements.disk_mb, up=True)} disk",
     ),
     "conduct": GateWords(
         lambda _: "an owner who takes submitters of this account's score",
@@ -250,7 +286,7 @@ RULE_WORDS: dict[str, GateWords] = {
             f"its owner takes submitters from a score of {f.rules_of(n).score_min:.2f}, "
             f"this one has {f.submitter_score(s.account):.2f}"
         ),
-        lambda *_: "do not take submitters of this account's score",
+        lambda *_: "submitters of this account's score",
     ),
 }
 
@@ -263,10 +299,13 @@ def _have_exposure(fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
 
 WORDS: dict[str, GateWords] = {
     **RULE_WORDS,
+    "network": GateWords(
+        lambda _: "network for jobs", _have_network, lambda *_: "do not take jobs with network"
+    ),
     "available": GateWords(
-        lambda _: "a node that takes work",
-        lambda *_: "offline, paused or cooling off",
-        lambda *_: "are offline, paused or cooling off",
+        lambda _: "an available node",
+        lambda _f, n, _s: rest_words([n]),
+        lambda *_: "are not available",
     ),
     "cores": GateWords(
         lambda s: cores(s.requirements.cpu_milli),
@@ -276,9 +315,7 @@ WORDS: dict[str, GateWords] = {
     "ram": GateWords(
         lambda s: f"{size(s.requirements.ram_mb, up=True)} of RAM",
         lambda _f, n, _s: f"{size(n.free().ram_mb)} of {size(n.profile.capacity.ram_mb)} RAM free",
-        lambda s, busy: (
-            f"have less than {size(s.requirements.ram_mb, up=True)} of {'free ' if busy else ''}RAM"
-        ),
+        _fail_ram,
     ),
     "disk": GateWords(
         lambda s: f"{size(s.requirements.disk_mb, up=True)} of disk",

@@ -1,7 +1,8 @@
 """Hardware truth: which tier a node is paid by, from what was measured on it and how its jobs run beside others'.
 
 A claim (the name of a card, or just "a core") is believed until something measured contradicts it. Measurements and run
-times only ever lower a tier, never raise it above the claim. Pure rules: the hub stores what they say.
+times only ever lower a tier, never raise it above the claim. The name of a card that no table knows claims its family
+and nothing more: it counts as what it was measured to do. Pure rules: the hub stores what they say.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from computepool.core.paces import UNHURRIED, Pace
 from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER, Capacity
-from computepool.core.tiers import REFERENCE_SCORE, TIER_GFLOPS, speed_of
+from computepool.core.tiers import REFERENCE_SCORE, TIER_GFLOPS, TIER_SPEED, family_of, speed_of
 
 #: No machine is faster. What is above is counted as this much, and flagged.
 BOUNDS: Mapping[str, int] = {
@@ -37,6 +38,7 @@ CPU_CLASSES: tuple[tuple[str, int], ...] = ((CPU_TIER, 500), ("cpu-slow", 150), 
 class Standing(StrEnum):
     CLAIMED = "claimed"  #: nothing measured supports or contradicts it
     CONFIRMED = "confirmed"
+    MEASURED = "measured"  #: no table knows the card, so that it counts as what it was measured to do
     LOWERED = "lowered"
 
 
@@ -114,22 +116,30 @@ def _is_at_most(before: str, name: str) -> bool:
 
 
 def gpu_tier(claim: str, gflops: int | None, before: str | None = None) -> str:
-    """The tier that a card of this claim is paid by. Never above the claim; a slower card never gets a higher one."""
-    rate, least = TIER_GFLOPS.get(claim), speed_of(UNKNOWN_GPU_TIER)
-    if gflops is None or rate is None or speed_of(claim) <= least:
+    """The tier that a card of this claim is paid by. Never above the claim, or above the family of one that no table
+    knows; a slower card never gets a higher one."""
+    rate, least, is_known = TIER_GFLOPS.get(claim), speed_of(UNKNOWN_GPU_TIER), claim in TIER_SPEED
+    if gflops is None or (is_known and (rate is None or speed_of(claim) <= least)):
         return claim  # what is paid no more than an unknown card has nothing to lose
     held = claim if before is None else before
-    if gflops * 100 >= (KEEP if held == claim else REACH) * rate:
+    if rate is not None and gflops * 100 >= (KEEP if held == claim else REACH) * rate:
         return claim
     found = [
         (speed_of(tier), known, tier)
         for tier, known in TIER_GFLOPS.items()
         if tier != claim
-        and least < speed_of(tier) <= speed_of(claim)
-        and known <= rate
+        and least < speed_of(tier)
+        and _is_within(tier, claim)
         and gflops * 100 >= (KEEP if tier == held else REACH) * known
     ]
-    return max(found)[2] if found else UNKNOWN_GPU_TIER
+    return max(found)[2] if found else UNKNOWN_GPU_TIER if is_known else claim
+
+
+def _is_within(tier: str, claim: str) -> bool:
+    """Whether a card of this claim may count as the tier."""
+    if claim not in TIER_SPEED:
+        return family_of(tier) == family_of(claim)
+    return speed_of(tier) <= speed_of(claim) and TIER_GFLOPS[tier] <= TIER_GFLOPS[claim]
 
 
 def allowed_by_pace(tier: str, slowdown: float) -> int:
@@ -160,7 +170,10 @@ def decide(truth: Truth, claims: Sequence[str], *, now_ms: int) -> Truth:
         tiers.append(UNKNOWN_GPU_TIER if unknown and gpu_cap is not None else tier)
     pace, measured = (truth.gpu_pace, seen[: len(claims)]) if claims else (truth.cpu_pace, [truth.scores.cpu])
     standing = Standing.CONFIRMED if None not in measured or pace.keeps_up else Standing.CLAIMED
-    if cpu != CPU_TIER or tiers != list(claims):
+    changed = [claim for claim, tier in zip(claims, tiers, strict=True) if claim != tier]
+    if changed:
+        standing = Standing.MEASURED
+    if cpu != CPU_TIER or any(claim in TIER_SPEED for claim in changed):
         standing = Standing.LOWERED
     return dataclasses.replace(truth, cpu_tier=cpu, gpu_tiers=tuple(tiers), standing=standing)
 

@@ -15,6 +15,7 @@ GroupId = NewType("GroupId", str)
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ENTROPY_BYTES = 10
 _TIME_CHARACTERS = 10
+_CHARACTERS = 26
 _NODE_ID = re.compile(f"node_[{_ALPHABET}]{{26}}")
 
 
@@ -30,6 +31,24 @@ def make_id(prefix: str, now_ms: int, entropy: bytes) -> str:
 def is_node_id(word: str) -> bool:
     """Whether it looks like one: such a word means the node that has it, and none that is only called so."""
     return _NODE_ID.fullmatch(word) is not None
+
+
+def is_id(prefix: str, word: str) -> bool:
+    """Whether it is a whole one of this kind."""
+    bounds = id_range(prefix, word)
+    return bounds is not None and bounds[0] == bounds[1] == word
+
+
+def id_range(prefix: str, word: str) -> tuple[str, str] | None:
+    """The least and the greatest id that begins like this, the prefix being optional; None: no id does.
+
+    Both are as long as an id is, so that every database orders them alike.
+    """
+    start = word.lower().removeprefix(f"{prefix}_")
+    if not start or len(start) > _CHARACTERS or not set(start) <= set(_ALPHABET):
+        return None
+    least, most = (f"{prefix}_{start.ljust(_CHARACTERS, fill)}" for fill in "0z")
+    return least, most
 
 
 def time_of(id_: str) -> int:

@@ -39,7 +39,7 @@ class AttemptState(StrEnum):
     CANCELLED = "cancelled"
     RETURNED = "returned"  #: given back by the node before it started
     SUPERSEDED = "superseded"  #: another attempt of the job was accepted first
-    REFUTED = "refuted"  #: its result was compared with others, and was wrong
+    REFUTED = "refuted"  #: its result was wrong, by comparison with others or by its own report
     MOVED = "moved"  #: the job asked to go on at another host
 
 
@@ -75,6 +75,7 @@ class Reason(StrEnum):
     OUTPUT_LIMIT = "output_limit"
     BAD_JOB = "bad_job"  #: cannot be started anywhere: missing interpreter, unresolvable dependencies
     FAILED_EVERYWHERE = "failed_everywhere"  #: failed on several owners' nodes
+    UNRUNNABLE = "unrunnable"  #: nodes of different owners could not run it
     MOVED_TOO_OFTEN = "moved_too_often"
     HOST_NOT_REACHED = "host_not_reached"  #: the one it wanted to go on at is not known, or did not take it
     RESULTS_DIFFER = "results_differ"  #: another result each time
@@ -82,7 +83,9 @@ class Reason(StrEnum):
     LEASE_LOST = "lease_lost"
     NODE_ERROR = "node_error"  #: sandbox or agent failure
     STAGING_FAILED = "staging_failed"
+    OUTPUT_MISMATCH = "output_mismatch"  #: the output that it sent is not the one that it reported
     NODE_RESTARTED = "node_restarted"
+    FALSE_REPORT = "false_report"  #: the hub found that what the node reported is not so
     NODES_KEPT_FAILING = "nodes_kept_failing"
     # nobody's fault
     GIVEN_BACK = "given_back"
@@ -90,6 +93,7 @@ class Reason(StrEnum):
     MOVED = "moved"  #: to another host, because the job said so
     CANCELLED_BY_USER = "cancelled_by_user"
     DEPENDENCY_FAILED = "dependency_failed"
+    PARENT_ENDED = "parent_ended"  #: the job that submitted it did not succeed
     QUEUED_TOO_LONG = "queued_too_long"
     NOT_CONFIRMED = "not_confirmed"  #: a result, and nobody to confirm it in time
     SUPERSEDED = "superseded"
@@ -125,8 +129,18 @@ JOB_FAULTS: frozenset[Reason] = frozenset(
     }
 )
 NODE_FAULTS: frozenset[Reason] = frozenset(
-    {Reason.LEASE_LOST, Reason.NODE_ERROR, Reason.STAGING_FAILED, Reason.NODE_RESTARTED}
+    {
+        Reason.LEASE_LOST,
+        Reason.NODE_ERROR,
+        Reason.STAGING_FAILED,
+        Reason.NODE_RESTARTED,
+        Reason.OUTPUT_MISMATCH,
+        Reason.FALSE_REPORT,
+    }
 )
+#: A node's word that it could not run a job. Whose fault that is shows when others try: it counts against the node once
+#: another has done the job (core/reputation.py), and against the job once a second owner's node cannot run it either.
+CONTESTED: frozenset[Reason] = frozenset({Reason.NODE_ERROR, Reason.STAGING_FAILED})
 #: Failing again elsewhere would change nothing, so these are never retried.
 HOPELESS: frozenset[Reason] = frozenset({Reason.BAD_JOB, Reason.BUDGET_SPENT})
 
@@ -134,7 +148,7 @@ HOPELESS: frozenset[Reason] = frozenset({Reason.BAD_JOB, Reason.BUDGET_SPENT})
 #: What a node may give as the reason of each outcome.
 REASONS_FOR: dict[Outcome, frozenset[Reason]] = {
     Outcome.SUCCEEDED: frozenset({Reason.COMPLETED}),
-    Outcome.FAILED: JOB_FAULTS | NODE_FAULTS,
+    Outcome.FAILED: (JOB_FAULTS | NODE_FAULTS) - {Reason.OUTPUT_MISMATCH, Reason.FALSE_REPORT},
     Outcome.CANCELLED: frozenset({Reason.CANCELLED_BY_USER}),
     Outcome.RETURNED: frozenset({Reason.GIVEN_BACK, Reason.NODE_DRAINING}),
     Outcome.MOVED: frozenset({Reason.MOVED}),
@@ -152,6 +166,9 @@ class RetryLimits:
     retries: int  #: after failures that are the job's fault
     node_faults_max: int = 5  #: nodes that may be lost under it
     owners_max: int = 3  #: different owners' nodes that may fail it before it is called poison
+    owners_unable_max: int = (
+        2  #: different owners whose nodes say that they could not run it, before it is to blame
+    )
     backoff_base_ms: int = 1_000
     backoff_max_ms: int = 60_000
 
@@ -163,6 +180,9 @@ class FailureHistory:
     job_faults: int
     node_faults: int
     owners_failed: int  #: different owners on whose nodes the job failed by its own fault
+    owners_unable: int = (
+        0  #: different owners whose nodes could not run it; none where one of them has a result
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +199,8 @@ def after_failure(
     reason: Reason, history: FailureHistory, limits: RetryLimits, *, jitter: float
 ) -> AfterFailure:
     """Retry or give up. `jitter` in [0, 1) spreads retries; it is an argument so that the rule stays pure."""
+    if reason in CONTESTED and history.owners_unable >= limits.owners_unable_max:
+        return AfterFailure(state=JobState.FAILED, reason=Reason.UNRUNNABLE)
     if reason in NODE_FAULTS:
         if history.node_faults >= limits.node_faults_max:
             return AfterFailure(state=JobState.FAILED, reason=Reason.NODES_KEPT_FAILING)

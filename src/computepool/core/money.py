@@ -28,9 +28,31 @@ def parse_credits(text: str, *, field: str | None = None) -> int:
     return amount
 
 
+def round_down(amount: int) -> int:
+    """To a hundredth, or to two digits that say something where there is less: nobody is promised more than there is."""
+    step = _step(amount)
+    return amount // step * step
+
+
+def round_up(amount: int) -> int:
+    """The same, upwards: a price that is shown is enough to pay it."""
+    return -round_down(-amount)
+
+
+def _step(amount: int) -> int:
+    digits = max(0, len(str(abs(amount))) - 2)
+    return min(CREDIT // 100, int("1" + "0" * digits))
+
+
 def format_credits(amount: int, *, decimals: int = 2) -> str:
     """For people: at least `decimals` places, and as many more as the amount really has."""
     sign = "-" if amount < 0 else ""
     whole, fraction = divmod(abs(amount), CREDIT)
     digits = f"{fraction:0{_DECIMALS}d}".rstrip("0").ljust(decimals, "0")
     return f"{sign}{whole:,}.{digits}" if digits else f"{sign}{whole:,}"
+
+
+def free_or_reserved(hold: int) -> str:
+    """To a submitter who has a node that could run the job: why money is set aside although it may cost nothing."""
+    reserved = f" (at most {format_credits(hold)} reserved if others run it)" if hold else ""
+    return f"Free on your own node{reserved}."

@@ -6,6 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -20,6 +21,7 @@ _NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
 _PORT = re.compile(r"[1-9]\d{0,4}")
 #: Mail: nobody's address should get a name for sending a stranger's.
 _PORTS_CLOSED = frozenset({25})
+_WEB_PORTS = {"https": 443, "http": 80}
 _HOW = "write host:port, for example files.example.org:443 or *.example.com:443"
 
 
@@ -64,6 +66,15 @@ def parse_targets(texts: Iterable[str]) -> tuple[Target, ...]:
     if len(targets) > TARGETS_MAX:
         raise ValueError(f"{len(targets)} hosts are listed; {TARGETS_MAX} is the most")
     return targets
+
+
+def target_of(url: str) -> Target:
+    """Whom a web address reaches. Raises ValueError with a sentence."""
+    parts = urlsplit(url)
+    if parts.scheme not in _WEB_PORTS or not parts.hostname:
+        raise ValueError(f"{url!r} is no address such as https://packages.example.org/simple")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return parse_target(f"{host}:{parts.port or _WEB_PORTS[parts.scheme]}")
 
 
 def clean_host(text: str) -> str:

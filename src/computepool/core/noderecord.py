@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from computepool.core.node_status import NodeStatus
 from computepool.core.resources import Gpu, NodeProfile, Requirements
 
 #: Cards of a node beyond this many are not lent. Each costs two columns for the whole fleet, whoever brings
@@ -91,6 +92,7 @@ class NodeRecord:
     evidence: tuple[float, float] = (0.0, 0.0)  #: what its successes and failures weigh
     streak: int = 0  #: results in a row that were compared with other nodes' and agreed
     banned: bool = False  #: results proven wrong: it gets no jobs of others
+    rest: NodeStatus | None = None  #: why it takes no new work, where that is known
     reservations: dict[int, Reservation] = field(default_factory=dict)
 
     def renew(self, profile: NodeProfile) -> None:
@@ -105,7 +107,7 @@ class NodeRecord:
         total = self.profile.capacity
         return (
             total.cpu_milli - self.cpu_milli >= wanted.cpu_milli
-            and total.ram_mb - self.ram_mb >= wanted.ram_mb
+            and total.ram_mb - self.ram_mb >= wanted.ram_on(total)
             and total.disk_mb - self.disk_mb >= wanted.disk_mb
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from computepool.core.fleet import Fleet
-from computepool.core.gates import judge
+from computepool.core.gates import Verdicts, judge
 from computepool.core.market import Market, Offer
 from computepool.core.noderecord import cards_needed
 from computepool.core.resources import Shape
@@ -34,6 +34,7 @@ class Outlook:
         0  #: of the nodes that agree on the price, those that are neither offline, paused nor cooling off
     )
     networked: int | None = None  #: nodes that take jobs with network; None: the job has none
+    python: int | None = None  #: nodes with the Python version that it needs; None: it needs none
 
     @property
     def now(self) -> int:
@@ -62,10 +63,9 @@ def outlook(fleet: Fleet, market: Market, shape: Shape) -> Outlook:
     now = verdicts.failures() == 0
     agrees = verdicts.now.get("price", np.ones(able.size, np.bool_))
     rows = verdicts.rows[able]
-    taken = verdicts.now.get("network")
-    networked = None if taken is None else int(np.count_nonzero(taken))
+    networked, python = (_passing(verdicts, gate) for gate in ("network", "python"))
     if not rows.size:
-        return Outlook(nodes=len(fleet), stands=(), networked=networked)
+        return Outlook(nodes=len(fleet), stands=(), networked=networked, python=python)
     kinds = _kinds(fleet, shape, rows)
     counts = [np.bincount(kinds, mask[able]).astype(int).tolist() for mask in (now, able, agrees)]
     example = np.zeros(len(counts[1]), np.intp)
@@ -83,7 +83,13 @@ def outlook(fleet: Fleet, market: Market, shape: Shape) -> Outlook:
     ]
     stands.sort(key=lambda stand: (stand.offer.price, str(stand.offer.zone)))
     awake = int(np.count_nonzero(able & agrees & verdicts.now["available"]))
-    return Outlook(nodes=len(fleet), stands=tuple(stands), awake=awake, networked=networked)
+    return Outlook(nodes=len(fleet), stands=tuple(stands), awake=awake, networked=networked, python=python)
+
+
+def _passing(verdicts: Verdicts, gate: str) -> int | None:
+    """Nodes that pass it; None: the job does not ask about it."""
+    passed = verdicts.now.get(gate)
+    return None if passed is None else int(np.count_nonzero(passed))
 
 
 def _kinds(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -3,29 +3,30 @@
 The arithmetic is in discounting.py. What is stored is a cache of the events: `recompute` makes it again.
 
 Beside it, and never mixed with it, stands integrity: how many of a node's results in a row were compared and agreed (its
-streak), how often one was proven wrong (strikes), and the ban that three strikes in thirty days bring.
+streak), how often one was proven wrong (strikes), and what follows from that (violations.py): probation, and the ban.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from computepool.core import violations
 from computepool.core.discounting import DAY_MS, Weight, faded, score_of, weighed
 from computepool.core.jobs import NODE_FAULTS
 from computepool.core.money import CREDIT
+from computepool.core.violations import PROBES_RIGHT, PROBES_WRONG, Violation
 
 #: Newcomers' dues: so many verified jobs of others before a node may have more than one of them at a time. One that
 #: nobody checked counts a quarter, as in the score: where jobs ask for no check, dues are paid too, only later.
 DUES_SUCCESSES: Final = 5
 QUARTERS: Final = 4
-#: Three results proven wrong within thirty days are no accident.
-STRIKES_MAX: Final = 3
-STRIKES_WINDOW_MS: Final = 30 * DAY_MS
+STRIKES_MAX: Final = violations.VIOLATIONS_MAX
+STRIKES_WINDOW_MS: Final = violations.WINDOW_MS
 #: After so many verified days of one of its nodes, an owner's earnings mature sooner.
 TENURED_DAYS: Final = 30
 EXPOSURE_BASE: Final = 50 * CREDIT
@@ -37,10 +38,18 @@ class Evidence(StrEnum):
 
     VERIFIED = "verified"  #: the result was compared with another node's, and agreed
     UNVERIFIED = "unverified"  #: the node says that it succeeded
+    NARROW = (
+        "narrow"  #: a success, checked or not, for a job whose submitter left the pool no choice of nodes
+    )
     CONFIRMED = (
         "confirmed"  #: an unverified success, counted as such before, was compared afterwards, and agreed
     )
     REFUTED = "refuted"  #: the result was proven wrong: a matter of integrity, not of reliability
+    PADDED = "padded"  #: the result agreed, but took far longer than where it was run besides
+    PROBE_RIGHT = (
+        "probe_right"  #: on probation, it was tested with a job whose result is known, and was right
+    )
+    PROBE_WRONG = "probe_wrong"
     PARDONED = "pardoned"  #: the operator says that its wrong results were no ill will
     NODE_FAULT = "node_fault"  #: sandbox, agent or staging failed
     LEASE_LOST = "lease_lost"  #: the node went silent, or restarted, with the job
@@ -53,8 +62,12 @@ class Evidence(StrEnum):
 WEIGHTS: Final[Mapping[Evidence, Weight]] = {
     Evidence.VERIFIED: Weight(4, success=True),
     Evidence.UNVERIFIED: Weight(1, success=True),
+    Evidence.NARROW: Weight(1, success=True),
     Evidence.CONFIRMED: Weight(3, success=True),
     Evidence.REFUTED: Weight(0, success=False),
+    Evidence.PADDED: Weight(0, success=False),
+    Evidence.PROBE_RIGHT: Weight(0, success=True),
+    Evidence.PROBE_WRONG: Weight(0, success=False),
     Evidence.PARDONED: Weight(0, success=False),
     Evidence.NODE_FAULT: Weight(4, success=False),
     Evidence.LEASE_LOST: Weight(4, success=False),
@@ -82,10 +95,12 @@ class Reputation:
     verified_day: int = 0
     streak: int = 0  #: of these, since the last result that was proven wrong
     strikes: int = 0  #: results proven wrong, ever
-    struck_at_ms: int = 0  #: the last of them, and the one before: what decides about the third
-    struck_before_ms: int = 0
-    struck_by: int = 0  #: whose job the last strike was about, as a number
-    struck_other_ms: int = 0  #: the last strike that was about somebody else's
+    struck_at_ms: int = 0  #: the last of them
+    violations: str = ""  #: the last few: about whose jobs, by whom (violations.py)
+    probation_at_ms: int = 0  #: since when it is tested; 0: it is not
+    probes_right: int = 0  #: of its tests in this probation
+    probes_wrong: int = 0
+    cleared_at_ms: int = 0  #: when it last passed them
     banned_at_ms: int = 0  #: 0: not banned
 
     def score(self, now_ms: int) -> float:
@@ -101,8 +116,8 @@ class Reputation:
         return 0 < self.banned_at_ms <= now_ms
 
     def strikes_lately(self, now_ms: int) -> int:
-        """Within the window, up to two: a third one bans."""
-        return sum(1 for at_ms in (self.struck_at_ms, self.struck_before_ms) if _within_window(at_ms, now_ms))
+        """Within the window, and since it was last cleared: the third one puts it on probation."""
+        return len(violations.recent(self.violations, now_ms, after_ms=self.cleared_at_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +129,8 @@ class Outcome:
     at_ms: int
     own: bool = False  #: the job was the node owner's
     by: int = 0  #: whose job it was (`number_of`); 0: nobody's in particular
+    old: bool = False  #: of a result proven wrong: see Violation
+    refuters: tuple[int, ...] = ()
 
 
 def number_of(account_id: str) -> int:
@@ -123,11 +140,8 @@ def number_of(account_id: str) -> int:
 
 def update(before: Reputation, outcome: Outcome) -> Reputation:
     """The rule. An outcome without weight changes nothing, not even the time from which silence is counted."""
-    if outcome.evidence is Evidence.REFUTED:
-        return _struck(before, outcome.at_ms, by=outcome.by)
-    if outcome.evidence is Evidence.PARDONED:
-        cleared = replace(before, streak=0, struck_at_ms=0, struck_before_ms=0, banned_at_ms=0)
-        return replace(cleared, struck_by=0, struck_other_ms=0)
+    if outcome.evidence in _INTEGRITY:
+        return _INTEGRITY[outcome.evidence](before, outcome)
     weight, at_ms = WEIGHTS[outcome.evidence], outcome.at_ms
     lost = outcome.evidence is Evidence.LEASE_LOST
     # A node that goes away loses all that it held at once: that is one failure, however many short jobs waited in its
@@ -146,7 +160,8 @@ def update(before: Reputation, outcome: Outcome) -> Reputation:
         successes=before.successes + (good and fresh),
         failures=before.failures + (not good),
     )
-    return _served(counted, outcome, fresh=fresh) if good and not outcome.own else counted
+    served = good and not outcome.own and outcome.evidence is not Evidence.NARROW
+    return _served(counted, outcome, fresh=fresh) if served else counted
 
 
 def _served(before: Reputation, outcome: Outcome, *, fresh: bool) -> Reputation:
@@ -162,29 +177,67 @@ def _served(before: Reputation, outcome: Outcome, *, fresh: bool) -> Reputation:
         verified_days=before.verified_days + (compared and day > before.verified_day),
         verified_day=max(day, before.verified_day) if compared else before.verified_day,
         # What was right before a strike says nothing about what comes after it: trust begins anew.
-        streak=before.streak + (compared and (fresh or not before.struck_at_ms)),
+        # And on probation none begins: every result is checked.
+        streak=before.streak
+        + (compared and (fresh or not before.struck_at_ms) and not before.probation_at_ms),
     )
 
 
-def _struck(before: Reputation, at_ms: int, *, by: int) -> Reputation:
-    """A wrong result: trust begins anew, and the third within the window ends it.
-
-    Unless all of them are about one submitter's jobs: whose programs are made to differ must not ban whom he likes.
-    """
-    past = (before.struck_at_ms, before.struck_before_ms)
-    other_ms = before.struck_other_ms if by and by == before.struck_by else before.struck_at_ms
-    third = all(_within_window(past_ms, at_ms) for past_ms in (*past, other_ms))
-    last, before_last, _ = sorted((at_ms, *past), reverse=True)  # the clock of another hub may be behind
-    return replace(
+def _struck(before: Reputation, outcome: Outcome) -> Reputation:
+    """A wrong result: trust begins anew. Several put the node on probation; where that cleared it, yet more may ban it."""
+    at_ms = outcome.at_ms
+    wrong = Violation(at_ms, outcome.by, outcome.old, outcome.refuters)
+    known = violations.remember(before.violations, wrong)
+    now = replace(
         before,
         streak=0,
         strikes=before.strikes + 1,
-        struck_at_ms=last,
-        struck_before_ms=before_last,
-        struck_by=by,
-        struck_other_ms=other_ms,
-        banned_at_ms=before.banned_at_ms or (at_ms if third else 0),
+        struck_at_ms=max(at_ms, before.struck_at_ms),
+        violations=known,
     )
+    if before.banned_at_ms or before.probation_at_ms:
+        return now
+    if _within_window(before.cleared_at_ms, at_ms) and violations.widely_held(
+        violations.recent(known, at_ms)
+    ):
+        return replace(now, banned_at_ms=at_ms)
+    if not violations.suspicious(violations.recent(known, at_ms, after_ms=before.cleared_at_ms)):
+        return now
+    return replace(now, probation_at_ms=at_ms, probes_right=0, probes_wrong=0)
+
+
+def _probed(before: Reputation, outcome: Outcome) -> Reputation:
+    """An answer whose right one is known. It says nothing where the node is not tested any more."""
+    if not before.probation_at_ms:
+        return before
+    right = outcome.evidence is Evidence.PROBE_RIGHT
+    now = replace(
+        before, probes_right=before.probes_right + right, probes_wrong=before.probes_wrong + (not right)
+    )
+    if now.probes_wrong >= PROBES_WRONG:
+        return replace(now, probation_at_ms=0, banned_at_ms=outcome.at_ms, streak=0)
+    if now.probes_right >= PROBES_RIGHT:
+        return replace(now, probation_at_ms=0, cleared_at_ms=outcome.at_ms)
+    return now
+
+
+def _pardoned(before: Reputation, _outcome: Outcome) -> Reputation:
+    cleared = replace(before, streak=0, struck_at_ms=0, violations="", banned_at_ms=0)
+    return replace(cleared, probation_at_ms=0, probes_right=0, probes_wrong=0, cleared_at_ms=0)
+
+
+def _padded(before: Reputation, _outcome: Outcome) -> Reputation:
+    """No strike, but it is looked at again each time."""
+    return replace(before, streak=0)
+
+
+_INTEGRITY: Final[Mapping[Evidence, Callable[[Reputation, Outcome], Reputation]]] = {
+    Evidence.REFUTED: _struck,
+    Evidence.PADDED: _padded,
+    Evidence.PROBE_RIGHT: _probed,
+    Evidence.PROBE_WRONG: _probed,
+    Evidence.PARDONED: _pardoned,
+}
 
 
 def _within_window(at_ms: int, now_ms: int) -> bool:
@@ -196,11 +249,12 @@ def inherited(before: Reputation, at_ms: int) -> Reputation:
 
     What counts against it stays; streak, dues and tenure have to be earned again.
     """
-    if not before.banned_at_ms and not before.strikes_lately(at_ms) and before.score(at_ms) >= NEWCOMER_SCORE:
+    suspect = before.banned_at_ms or before.probation_at_ms or before.strikes_lately(at_ms)
+    if not suspect and before.score(at_ms) >= NEWCOMER_SCORE:
         return NEWCOMER
     kept = replace(NEWCOMER, strikes=before.strikes, banned_at_ms=before.banned_at_ms)
-    kept = replace(kept, struck_at_ms=before.struck_at_ms, struck_before_ms=before.struck_before_ms)
-    kept = replace(kept, struck_by=before.struck_by, struck_other_ms=before.struck_other_ms)
+    kept = replace(kept, struck_at_ms=before.struck_at_ms, violations=before.violations)
+    kept = replace(kept, probation_at_ms=before.probation_at_ms, cleared_at_ms=before.cleared_at_ms)
     if before.score(at_ms) >= NEWCOMER_SCORE:
         return kept
     return replace(
@@ -259,13 +313,20 @@ _EXPIRED = "attempt.expired"
 FAULT_ACTION: Final = "attempt.failed"
 #: A result agreed with other nodes' (before the job's success is told, in the same transaction), or was proven wrong.
 VERIFIED_ACTION: Final = "attempt.verified"
+#: It agreed, or nobody checked it, and either way says little: who ran it was its submitter's choice (choice.py).
+NARROW_ACTION: Final = "attempt.narrow"
 REFUTED_ACTION: Final = "attempt.refuted"
+PADDED_ACTION: Final = "attempt.padded"
+#: The hub's own test of a node on probation.
+PROBE_RIGHT_ACTION: Final = "probe.right"
+PROBE_WRONG_ACTION: Final = "probe.wrong"
 PARDONED_ACTION: Final = "node.pardoned"
 #: The reason of a VERIFIED_ACTION about a result that was accepted, and counted, earlier.
 RECHECKED: Final = "rechecked"
 #: A node was enrolled; its data may name the node of the same owner from which it inherits.
 ENROLLED_ACTION: Final = "node.enrolled"
 _INHERITS = "inherits"
+_REFUTERS, _SUBMITTER, _OLD = "refuters", "submitter", "old"
 #: The events that say something about a node.
 ACTIONS: Final = frozenset(
     {
@@ -273,11 +334,25 @@ ACTIONS: Final = frozenset(
         _EXPIRED,
         FAULT_ACTION,
         VERIFIED_ACTION,
+        NARROW_ACTION,
         REFUTED_ACTION,
+        PADDED_ACTION,
+        PROBE_RIGHT_ACTION,
+        PROBE_WRONG_ACTION,
         PARDONED_ACTION,
         ENROLLED_ACTION,
     }
 )
+#: They speak for the attempt instead of its job's success.
+COUNTED_AT_ONCE: Final = (VERIFIED_ACTION, NARROW_ACTION)
+_EVIDENCE: Final = {
+    NARROW_ACTION: Evidence.NARROW,
+    REFUTED_ACTION: Evidence.REFUTED,
+    PADDED_ACTION: Evidence.PADDED,
+    PROBE_RIGHT_ACTION: Evidence.PROBE_RIGHT,
+    PROBE_WRONG_ACTION: Evidence.PROBE_WRONG,
+    PARDONED_ACTION: Evidence.PARDONED,
+}
 _FAULT_REASONS: Final = frozenset(reason.value for reason in NODE_FAULTS)
 
 
@@ -313,19 +388,29 @@ def read(event: Mapping[str, object], *, owner: str) -> Outcome | None:
     if node_id is None or not isinstance(at_ms, int) or event["action"] == ENROLLED_ACTION:
         return None
     evidence = _evidence(str(event["action"]), str(event["reason"]))
-    by = number_of(str(event["account_id"])) if evidence is Evidence.REFUTED else 0
-    return Outcome(node_id, evidence, at_ms, own=event["account_id"] == owner, by=by)
+    own = event["account_id"] == owner
+    if evidence is not Evidence.REFUTED:
+        return Outcome(node_id, evidence, at_ms, own=own)
+    said = json.loads(str(event["data"] or "{}"))
+    by = number_of(said.get(_SUBMITTER) or str(event["account_id"]))
+    refuters = tuple(sorted({number_of(account) for account in said.get(_REFUTERS, ())}))
+    return Outcome(node_id, evidence, at_ms, own, by, old=bool(said.get(_OLD)), refuters=refuters)
+
+
+def refuted_by(refuters: Iterable[str], *, submitter: str, old: bool) -> str:
+    """What the event of a wrong result says, as its data: the accounts whose nodes came to another one."""
+    return json.dumps({_REFUTERS: sorted(refuters), _SUBMITTER: submitter, _OLD: old})
 
 
 def said_once(told: Iterable[Mapping[str, object]]) -> Iterator[Mapping[str, object]]:
-    """The events without the success of a job whose accepted attempt was already counted as verified.
+    """The events without the success of a job whose accepted attempt was already counted, as verified or as narrow.
 
-    Both are told in one transaction, the verification first, so nothing has to be remembered for long: what waits for
+    Both are told in one transaction, the job's success last, so nothing has to be remembered for long: what waits for
     its job's success is gone with it, and reading the log again passes over the same events.
     """
     verified: dict[object, set[object]] = {}
     for event in told:
-        if event["action"] == VERIFIED_ACTION and event["reason"] != RECHECKED:
+        if event["action"] in COUNTED_AT_ONCE and event["reason"] != RECHECKED:
             verified.setdefault(event["job_id"], set()).add(event["attempt_id"])
         elif event["action"] == _SUCCEEDED and event["attempt_id"] in verified.pop(event["job_id"], ()):
             continue
@@ -337,8 +422,8 @@ def _evidence(action: str, reason: str) -> Evidence:
         return Evidence.UNVERIFIED
     if action == VERIFIED_ACTION:
         return Evidence.CONFIRMED if reason == RECHECKED else Evidence.VERIFIED
-    if action in (REFUTED_ACTION, PARDONED_ACTION):
-        return Evidence.REFUTED if action == REFUTED_ACTION else Evidence.PARDONED
+    if action in _EVIDENCE:
+        return _EVIDENCE[action]
     if reason not in _FAULT_REASONS:
         return Evidence.JOB_FAULT
     return Evidence.LEASE_LOST if action == _EXPIRED else Evidence.NODE_FAULT

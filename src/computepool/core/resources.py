@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from computepool.core.ids import is_node_id
+from computepool.core.hosts import spellings
 from computepool.core.isolation import Level
 
 #: Tier of a GPU the table does not know, and of a node without any.
@@ -13,6 +13,8 @@ UNKNOWN_GPU_TIER = "gpu"
 CPU_TIER = "cpu"
 #: Classes of cores, the claim first: the others are what a measurement may find (core/hardware.py).
 CPU_TIERS = (CPU_TIER, "cpu-slow", "cpu-tiny")
+#: What a job that says nothing about memory needs at least: enough to import pandas or scikit-learn.
+DEFAULT_RAM_MB = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +75,8 @@ class NodeProfile:
     )
 
     def names(self) -> set[str]:
-        """What jobs may call it by: its id, its name, its URL, and the URL with its name in place of the address.
-
-        A host that says http://10.0.0.7:8765 is http://laptop:8765 to those who know its name. The id of another is no name.
-        """
-        scheme, separator, rest = self.url.partition("://")
-        _, colon, port = rest.rpartition(":")
-        known = separator and colon and port.isdigit()
-        by_name = f"{scheme}://{self.name}:{port}" if known else ""
-        called = {word for word in (self.name, self.url, by_name) if word and not is_node_id(word)}
-        return {self.node_id} | called
+        """What jobs may call it by: its id, its name, its URL, and the URL with its name in place of the address."""
+        return {self.node_id, *spellings(self.name, self.url)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +95,7 @@ class Requirements:
     exclude_tags: frozenset[str] = frozenset()  #: none of these
     properties: frozenset[tuple[str, str]] = frozenset()
     exclude_nodes: frozenset[str] = frozenset()  #: node ids, names or URLs
-    node: str = ""  #: pinned to this node id or name; empty means any
+    node: str = ""  #: pinned to this node id; a name means a node of the submitter's; empty means any
     mesh_version: str = ""  #: empty means any
     python: str = ""
     isolation: Level | None = (
@@ -110,6 +104,17 @@ class Requirements:
     network: bool = False  #: it lists hosts to reach
     labels: frozenset[str] = frozenset()  #: owners may have rules about them
     minutes: int = 0  #: its time limit
+    ram_by_cores: bool = (
+        False  #: it said nothing of memory: `ram_mb` at least, and its cores' share of the node's
+    )
+
+    def ram_on(self, capacity: Capacity) -> int:
+        """MB that it holds of a node, and may use there. Shares of all cores together are the node's memory: a node full
+        of jobs that said nothing is never overcommitted."""
+        if not self.ram_by_cores:
+            return self.ram_mb
+        cores = min(self.cpu_milli, capacity.cpu_milli)
+        return max(self.ram_mb, capacity.ram_mb * cores // max(1, capacity.cpu_milli))
 
     def pinned_to(self, node: str, *, own: bool) -> Requirements:
         """The job itself has chosen a host. At one of the submitter's own, what it said about choosing no longer counts,

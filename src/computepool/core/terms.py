@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from computepool.core.errors import BadRequest
 from computepool.core.fleet import Fleet
@@ -38,6 +39,7 @@ class Terms:
     hold_each: int
     hold_total: int
     policy: Policy = NO_CHECKS  #: the hold pays for all the runs that it may take
+    own_node: bool = False  #: a node of the submitter's could run it, for nothing
 
 
 def agree(
@@ -85,8 +87,15 @@ def _rounded_up(amount: int) -> int:
 
 def places_of(fleet: Fleet, wanted: Requirements, account: str) -> dict[Zone, int]:
     """Zones of the nodes that could ever run it, each with the most units that it would take there."""
+    return _places_at(fleet, wanted, _able_rows(fleet, wanted, account))
+
+
+def _able_rows(fleet: Fleet, wanted: Requirements, account: str) -> NDArray[np.intp]:
+    return np.flatnonzero(could_run(fleet, Shape(wanted, account), slice(0, fleet.rows)))
+
+
+def _places_at(fleet: Fleet, wanted: Requirements, rows: NDArray[np.intp]) -> dict[Zone, int]:
     table = fleet.table
-    rows = np.flatnonzero(could_run(fleet, Shape(wanted, account), slice(0, fleet.rows)))
     if not rows.size:
         return {}
     if not cards_needed(wanted):
@@ -128,6 +137,8 @@ class _Known:
     version: int  #: of the fleet
     at_ms: int
     places: Mapping[Zone, int]  #: none: no node could run it
+    own: bool  #: a node of the submitter's could
+    able: bool  #: any node could
     table: PriceTable | None = None
     spots: list[int | None] = field(default_factory=list)  #: of the places, when the ceiling was computed
     ceiling: int = 0
@@ -150,6 +161,14 @@ class Ceilings:
             known.table, known.spots = market.table, spots
         return known.ceiling
 
+    def has_own(self, fleet: Fleet, wanted: Requirements, *, account: str, now_ms: int) -> bool:
+        """Whether a connected node of the submitter's could run it, for nothing."""
+        return self._places(fleet, wanted, account, now_ms=now_ms).own
+
+    def is_possible(self, fleet: Fleet, wanted: Requirements, *, account: str, now_ms: int) -> bool:
+        """Whether a connected node could run it once it is idle."""
+        return self._places(fleet, wanted, account, now_ms=now_ms).able
+
     def _places(self, fleet: Fleet, wanted: Requirements, account: str, *, now_ms: int) -> _Known:
         key = (wanted, account)
         known = self._known.get(key)
@@ -157,7 +176,10 @@ class Ceilings:
             slightly_old = len(fleet) >= LARGE_FLEET and 0 <= now_ms - known.at_ms < LARGE_FLEET_AGE_MS
             if known.version == fleet.version or slightly_old:
                 return known
-        known = self._known[key] = _Known(fleet.version, now_ms, places_of(fleet, wanted, account))
+        rows = _able_rows(fleet, wanted, account)
+        own = bool((fleet.table.owner[rows] == fleet.accounts.find(account)).any())
+        known = _Known(fleet.version, now_ms, _places_at(fleet, wanted, rows), own, bool(rows.size))
+        self._known[key] = known
         self._known.move_to_end(key)
         if len(self._known) > PLACES_MAX:
             self._known.popitem(last=False)

@@ -47,6 +47,10 @@ GPU_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"\barc (?:tm )?([ab]\d{3})m?\b", r"arc-\1"),
     (r"\bapple (m\d+) (pro|max|ultra)\b", r"apple-\1-\2"),
     (r"\bapple (m\d+)\b", r"apple-\1"),
+    # Cards that the tables below do not know: the name says the family, and what is measured the rest (core/hardware.py)
+    (r"\brtx ?(\d{4})", r"rtx-\1"),
+    (r"\bgtx ?(\d{3})\b", r"gtx-\1"),
+    (r"\bnvidia g?([bh]\d{3})\b", r"\1"),
 )
 
 #: Speed relative to an unknown GPU, times 100 (whole numbers: prices are multiplied by these). The consumer

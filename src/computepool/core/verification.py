@@ -113,6 +113,24 @@ def check_chance(
     return max(PPM // streak, floor_ppm)
 
 
+class First(StrEnum):
+    """What follows from the first result of a job."""
+
+    UNCHECKED = "unchecked"  #: it is believed: the node is known, and no check was drawn
+    WAIT = "wait"  #: it is due for a check, and somebody else could do it, if not at this moment
+    ALONE = "alone"  #: it is due, and nobody else could: it is given out, but not paid until it was checked
+
+
+def judge_first(*, drawn: bool, others: bool) -> First:
+    """`others`: whether another owner's node that the pool knows could run it, however busy it is now.
+
+    Who is free at this moment must not decide it: else whoever keeps the others busy is believed.
+    """
+    if not drawn:
+        return First.UNCHECKED
+    return First.WAIT if others else First.ALONE
+
+
 # which result counts
 
 

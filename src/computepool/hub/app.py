@@ -21,6 +21,7 @@ from computepool.hub.api import (
     accounts,
     approvals,
     artifacts,
+    attempts,
     dashboard,
     document,
     errors,
@@ -34,14 +35,15 @@ from computepool.hub.api import (
     pages,
     payouts,
     prices,
+    references,
     webhooks,
 )
 from computepool.hub.api import credits as credit_routes
+from computepool.hub.api.bodies import Bodies
 from computepool.hub.api.dashboard import Dashboard
 from computepool.hub.api.document import Api, operation_id
 from computepool.hub.api.headers import SafeHeaders
 from computepool.hub.api.hot import HotRoutes
-from computepool.hub.api.limits import BodyLimit
 from computepool.hub.api.packed import Packed
 from computepool.hub.api.ratelimit import AccountLimits, Guesses, TokenBucket
 from computepool.hub.blobs.choice import make_blobs
@@ -50,7 +52,16 @@ from computepool.hub.loops import dispatch as dispatch_loop
 from computepool.hub.loops import follow as follow_loop
 from computepool.hub.loops import upkeep as upkeep_loop
 from computepool.hub.registry import Registry
-from computepool.hub.services import collector, conduct, follow, leases, reputation, usage, verification
+from computepool.hub.services import (
+    collector,
+    conduct,
+    follow,
+    known_nodes,
+    leases,
+    reputation,
+    usage,
+    verification,
+)
 from computepool.hub.services import market as market_service
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
@@ -119,7 +130,6 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
             lock.release()
 
     app = HotRoutes(
-        body_max_bytes=settings.body_max_bytes,
         https=settings.address.startswith("https:"),
         prefix=settings.prefix,
         openapi_url=None,
@@ -134,7 +144,6 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     if export is not None:
         app.add_middleware(Dashboard, export=export)
     app.add_middleware(Packed)
-    app.add_middleware(BodyLimit, max_bytes=settings.body_max_bytes)
     app.add_middleware(SafeHeaders, https=settings.address.startswith("https:"))
     return app
 
@@ -163,6 +172,7 @@ def _routes() -> list[BaseRoute]:
     for router in (
         jobs.router,
         groups.router,
+        attempts.router,
         nodes.router,
         artifacts.router,
         accounts.router,
@@ -173,6 +183,7 @@ def _routes() -> list[BaseRoute]:
         prices.router,
         market.router,
         mesh.router,
+        references.router,
         payouts.router,
         webhooks.router,
         document.router,
@@ -185,14 +196,19 @@ def _publish(targets: tuple[FastAPI, ...], hub: Hub, parts: tuple[Dispatcher, Au
     """Routes find these through their application's state."""
     clock, settings = hub.clock, hub.settings
     registrations = TokenBucket(clock, per_s=settings.registrations_per_s)
-    requests = AccountLimits(clock, per_s=settings.requests_per_s, what="ask")
-    submissions = AccountLimits(clock, per_s=settings.submits_per_s, what="submit")
+    requests = AccountLimits(clock, per_s=settings.requests_per_s, what="ask {per_s:g} times a second")
+    submissions = AccountLimits(clock, per_s=settings.submits_per_s, what="submit {per_s:g} times a second")
+    messages = AccountLimits(
+        clock, per_s=settings.messages_per_s, what="send {per_s:g} messages a second from one job"
+    )
     guesses = Guesses(clock, per_min=settings.failed_signins_per_min, burst=settings.failed_signins_burst)
+    bodies = Bodies(clock, settings)
     for target in targets:
-        target.state.hub = hub
+        target.state.hub, target.state.bodies = hub, bodies
         target.state.dispatcher, target.state.authenticator = parts
         target.state.registrations, target.state.guesses = registrations, guesses
         target.state.requests, target.state.submissions = requests, submissions
+        target.state.messages = messages
 
 
 @asynccontextmanager
@@ -214,6 +230,7 @@ async def running(
     await market_service.load(hub)
     await conduct.refresh(hub)
     await verification.load_varying(hub)
+    await known_nodes.refresh(hub)
     await dispatcher.load(since_ms=0)
     on_ready(hub, (dispatcher, authenticator))
     listener.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from computepool.hub.settings import Settings
 from computepool.hub.store import accounts, consistency, signing
 from computepool.hub.store.dialect import HubLock
 from computepool.hub.store.session import AnyRow, Tx
+from computepool.protocol import plainlog
 
 T = TypeVar("T")
 ADMIN = "admin"
@@ -35,9 +35,7 @@ _ROLES = ("admin", "submitter", "provider")
 
 def serve(settings: Settings) -> None:
     """Blocks until the process is told to stop."""
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+    plainlog.configure(settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     # Refused here, with a sentence, rather than inside the server's start-up.
     HubLock(settings.url).release()
     _check_blobs(settings)

@@ -25,6 +25,7 @@ class Doorman:
         self.header_max_bytes = settings.header_max_bytes
         self._header_s = settings.header_deadline_s
         self._grace_s = settings.body_grace_s
+        self.unread_max_bytes = settings.unread_body_max_bytes
         self._bytes_per_s = settings.body_bytes_per_s_min
         self._pending_max = settings.connections_pending_max
         self._headers: dict[PatientProtocol, None] = {}
@@ -83,6 +84,7 @@ class PatientProtocol(HttpToolsProtocol):
         self.since = 0.0
         self.header_bytes = 0
         self.body_bytes = 0
+        self.unread_bytes = 0  #: of a body that was answered before it had come
 
     @property
     def answered(self) -> bool:
@@ -133,6 +135,11 @@ class PatientProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self.body_bytes += len(body)
         super().on_body(body)
+        if self.answered:
+            # A client that was refused hears so before the connection is gone, but need not be listened to for long.
+            self.unread_bytes += len(body)
+            if self.unread_bytes > self.doorman.unread_max_bytes:
+                self.transport.close()
 
     def on_message_complete(self) -> None:
         self.speaking = self.in_body = False
@@ -144,7 +151,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def begin_body(self, now: float) -> None:
         self.speaking = self.in_body = True
-        self.since, self.body_bytes = now, 0
+        self.since, self.body_bytes, self.unread_bytes = now, 0, 0
 
     def give_up(self, answer: bytes = _TOO_SLOW) -> None:
         self.doorman.forget(self)

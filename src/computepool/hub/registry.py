@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from computepool.core.fleet import Fleet
+from computepool.core.gates import meets_floor
 from computepool.core.hardware import UNKNOWN, Truth
 from computepool.core.leases import LeaseRules
+from computepool.core.node_status import Contact, NodeStatus, node_status, rest_reason
 from computepool.core.noderecord import Reservation
 from computepool.core.places import NOWHERE, Place
 from computepool.core.resources import NodeProfile, NodeState, Shape
@@ -29,6 +31,7 @@ class Lane:
     shape: Shape
     reservation: Reservation | None
     since_ms: int  #: when it was opened
+    narrow: bool = False  #: the submitter's wishes left no choice of nodes, so what runs here makes no record
     attempts: set[str] = field(default_factory=set)
 
     @property
@@ -58,9 +61,10 @@ class Session:
     profile: NodeProfile
     boot_id: str
     state: NodeState
-    seen_ms: int
+    seen_ms: int  #: its last word, also a heartbeat
+    polled_ms: int = 0  #: its last poll
     cool_off_until_ms: int = 0
-    claims: bool = False  #: its last poll asked for work
+    claims: bool = False  #: its last poll asked for work, or would have if it were not paused here
     attempts: dict[str, LiveAttempt] = field(default_factory=dict)
     outgoing: list[str] = field(default_factory=list)  #: attempts not delivered yet
     cancel: set[str] = field(default_factory=set)
@@ -117,7 +121,13 @@ class Registry:
         """A node arrives, comes back, or describes itself anew."""
         session = self._sessions.get(profile.node_id)
         if session is None:
-            session = Session(profile=profile, boot_id=boot_id, state=state, seen_ms=now_ms)
+            session = Session(
+                profile=profile,
+                boot_id=boot_id,
+                state=state,
+                seen_ms=now_ms,
+                claims=state is not NodeState.ACTIVE,
+            )
             self._sessions[profile.node_id] = session
         session.profile, session.boot_id, session.state, session.seen_ms = profile, boot_id, state, now_ms
         session.cool_off_until_ms = cool_off_until_ms
@@ -125,20 +135,46 @@ class Registry:
         self.refresh(session, now_ms)
         return session
 
+    def rest(self, node_id: str, until_ms: int, *, now_ms: int) -> None:
+        """Nothing new until then; 0: it need not rest."""
+        session = self._sessions.get(node_id)
+        if session is not None:
+            session.cool_off_until_ms = until_ms
+            self.refresh(session, now_ms)
+
     def refresh(self, session: Session, now_ms: int) -> None:
         """Whether new work may go there: it asks for it, was heard lately, its owner wants it, it is not cooling off."""
-        wanted = session.claims and session.state is NodeState.ACTIVE
-        able = wanted and session.cool_off_until_ms <= now_ms and not self._suspect(session, now_ms)
-        self.fleet.set_available(session.node_id, able)
+        rest = self._rest(session, now_ms)
+        self.fleet.set_available(session.node_id, rest is None, rest)
 
     def doubt_quiet(self, now_ms: int) -> None:
-        """Nodes that may be gone get nothing new until they speak; what they hold stays theirs while its lease lasts."""
+        """Nodes that may be gone get nothing new until they ask; what they hold stays theirs while its lease lasts."""
         for session in self._sessions.values():
-            if self._suspect(session, now_ms):
-                self.fleet.set_available(session.node_id, False)
+            rest = self._rest(session, now_ms)
+            if rest is not None:
+                self.fleet.set_available(session.node_id, False, rest)
 
-    def _suspect(self, session: Session, now_ms: int) -> bool:
-        return now_ms - session.seen_ms > self.rules.suspect_after_ms(self.interval_ms)
+    def status(self, session: Session, now_ms: int, *, banned: bool = False) -> NodeStatus:
+        """What the node does, as every view shows it. `banned`: the store says so, too."""
+        rest, jobs = self._rest(session, now_ms), len(session.attempts)
+        row = self.fleet.row_of(session.node_id)
+        if row is None:  # it left while somebody looked
+            return rest or NodeStatus.OFFLINE
+        node = self.fleet.node_at(row)
+        return node_status(
+            rest, banned=banned or node.banned, floor_met=meets_floor(self.fleet, node), jobs=jobs
+        )
+
+    def _rest(self, session: Session, now_ms: int) -> NodeStatus | None:
+        interval_ms = self.interval_ms
+        suspect_ms, silent_ms = self.rules.suspect_after_ms(interval_ms), now_ms - session.seen_ms
+        contact = Contact(
+            heard=silent_ms <= self.rules.offline_after_ms(interval_ms),
+            prompt=silent_ms <= suspect_ms,
+            polls=session.polls > 0 and now_ms - session.polled_ms <= suspect_ms,
+            claims=session.claims,
+        )
+        return rest_reason(session.state, contact, cooling=session.cool_off_until_ms > now_ms)
 
     def on_node_lost(self, node_id: str) -> Session | None:
         session = self._sessions.pop(node_id, None)

@@ -17,6 +17,8 @@ from computepool.core.network import Network, parse_networks
 from computepool.core.payouts import ApprovalRules
 from computepool.core.pricing import Economy
 from computepool.core.reputation import DUES_SUCCESSES, EXPOSURE_BASE
+from computepool.protocol import local_address
+from computepool.protocol.jobs import RESULT_MAX
 
 
 class Settings(BaseSettings):
@@ -30,7 +32,7 @@ class Settings(BaseSettings):
     database_url: str = Field(default="", validation_alias="DATABASE_URL")  #: empty: SQLite in data_dir
     public_url: str = Field(
         default="", pattern=r"^(https?://[^/?#\s]+(/[A-Za-z0-9._~-]+)*/?)?$"
-    )  #: how others reach this hub, with the path that it has behind a proxy; empty: http://host:port
+    )  #: how others reach this hub, with the path that it has behind a proxy; empty: its own address and port
     dashboard_dir: str = ""  #: the built dashboard; empty: the installed one; none: the plain pages instead
     trusted_origins: str = ""  #: other servers' addresses that the dashboard is used at, with commas
     mesh_version: str = Field(
@@ -49,6 +51,7 @@ class Settings(BaseSettings):
     # retries (see core/jobs.py)
     node_faults_max: int = 5
     owners_max: int = 3
+    owners_unable_max: int = Field(default=2, ge=2)
     backoff_base_s: float = 1
     backoff_max_s: float = 60
 
@@ -59,11 +62,17 @@ class Settings(BaseSettings):
     backlog_max: int = 200_000
     resync_s: float = 5
 
+    # finding (see services/references.py)
+    find_names_max: int = Field(
+        default=20_000, ge=1
+    )  #: newest jobs or groups of an account looked at for a name
+
     # money, in microcredits (see core/pricing.py)
     economy: Economy = Economy.MARKET
     economy_convert: bool = False  #: let credits of one economy become those of another, one to one
     signup_grant: int = Field(default=1_000 * CREDIT, ge=0)
     operator_grant: int = Field(default=10_000_000 * CREDIT, ge=0)  #: to the first admin, at the first start
+    fee_max_percent: int = Field(default=20, ge=0, le=99)  #: the highest fee that a price table may have
     tick_s: float = Field(default=15, gt=0)  #: between two spot prices
     spots_keep_s: float = 30 * 24 * 3600
     holdback_s: float = 7 * 24 * 3600  #: earnings mature after this
@@ -81,6 +90,8 @@ class Settings(BaseSettings):
     payout_approve_above: int = Field(default=10_000 * CREDIT, ge=0)  #: and so does every larger one
     payout_two_persons: bool = False  #: who asked for a payout may not approve it
     two_person: str = ""  #: what needs a second administrator: payouts, top-ups, roles, with commas
+    backup_stamp: Path | None = None  #: a file that a backup touches when it succeeds; Health shows its age
+    backup_age_s: float = Field(default=2 * 24 * 3600, gt=0)  #: a backup older than this is reported
     approval_life_s: float = Field(default=7 * 24 * 3600, gt=0)  #: how long a second administrator may take
     payouts_open_max: int = 20  #: undecided, per account
     payout_round_s: float = 5  #: how often payouts are sent and asked about
@@ -142,6 +153,9 @@ class Settings(BaseSettings):
 
     # what people watch (see docs/dashboard.md)
     news_every_s: float = Field(default=0.25, ge=0)  #: how often an open page is told what changed, at most
+    news_alive_s: float = Field(
+        default=1.5, gt=0
+    )  #: how long it is told nothing at most; after twice that and a second it says that the hub is away
     news_events_max: int = Field(
         default=1_000, gt=0
     )  #: events that such news is made of; of more, the rest is not named
@@ -159,12 +173,28 @@ class Settings(BaseSettings):
     )  #: a node that comes back sooner was online all the time: its hub may have restarted
 
     # limits
-    body_max_bytes: int = 8 * 1024 * 1024
+    body_max_bytes: int = (
+        8 * 1024 * 1024
+    )  #: of a request that carries work: submissions, polls, reports, keys
+    plain_body_max_bytes: int = 1024 * 1024  #: of any other
+    anonymous_body_max_bytes: int = 64 * 1024  #: of callers who have not signed in
+    unread_body_max_bytes: int = 256 * 1024  #: after the answer; then the connection is closed
+    arriving_bodies_max: int = Field(
+        default=64, ge=1
+    )  #: that an account, a node or an unknown address may be sending at once, of those that come in pieces
+    json_values_max: int = Field(default=1_000_000, ge=1)  #: in one body
+    json_values_per_s: float = Field(default=500_000, gt=0)  #: per account, or node
     artifact_max_bytes: int = 64 * 1024**3
     artifact_chunk_bytes: int = 1024 * 1024
     upload_idle_s: float = 24 * 3600
     unreported_keep_s: float = 3 * 24 * 3600  #: a node's upload waits this long for the report that names it
     unreported_max_bytes: int = Field(default=256 * 1024**3, ge=0)  #: and so much of it, per node
+    odd_report_event_s: float = Field(
+        default=60, ge=0
+    )  #: between two events about reports of one node that make no sense; metrics count all of them
+    result_max_bytes: int = Field(
+        default=RESULT_MAX, ge=0
+    )  #: of what a function returns; larger ones only as files
     log_max_bytes: int = 5 * 1024 * 1024  #: kept per attempt
     checkpoint_max_bytes: int = Field(default=64 * 1024**3, ge=0)  #: of all files of one
     checkpoint_gap_s: float = Field(default=5, ge=0)  #: between two of a job, at least
@@ -173,6 +203,13 @@ class Settings(BaseSettings):
     )  #: after so many failures of attempts that went on from one, the next starts at the beginning
     moves_max: int = Field(default=16, ge=0)  #: from host to host, per job, because it said so
     move_wait_s: float = Field(default=24 * 3600, ge=0)  #: for the host that it named to take it
+    children_max: int = Field(
+        default=1_000, ge=0
+    )  #: jobs that one job may submit while it runs, with those that they submit; 0: none
+    children_depth_max: int = Field(default=3, ge=1)  #: how far from the job that a person submitted
+    messages_max: int = Field(default=1_000, ge=0)  #: to its collector, per attempt
+    message_max_bytes: int = Field(default=16 * 1024, ge=0)  #: of one
+    messages_per_s: float = Field(default=20, gt=0)  #: per attempt
     jobs_open_max: int = 1_000_000  #: per account
     page_max: int = 500
     group_keys_max: int = 200_000  #: keys that a group may expect
@@ -214,9 +251,38 @@ class Settings(BaseSettings):
         default=DUES_SUCCESSES, ge=0
     )  #: jobs of others before a node may have two at once
     verify: str = "adaptive"  #: of submissions that do not say: none, adaptive, quorum:K, confidence:P
+    bill_tolerance: float = Field(
+        default=2, ge=1
+    )  #: times as long as agreeing runs took that a run is billed
+    bill_grace_s: float = Field(default=2, ge=0)  #: and so much longer
+    padding_factor: float = Field(
+        default=4, ge=1
+    )  #: beyond so many times what is billed, or what the program usually takes, a node has padded its time
+    padding_grace_s: float = Field(default=30, ge=0)  #: and so much longer
     verify_wait_s: float = (
         600  #: how long a result waits for somebody to confirm it, where none is insisted on
     )
+    verify_ties_max: int = Field(
+        default=3, ge=1
+    )  #: after so many results in a row of one program that its two owners disagree about, they are not compared
+    verify_known_s: float = Field(
+        default=3600, ge=0
+    )  #: a node that was heard so lately, by whichever hub, may still come to confirm one
+    verify_known_max: int = Field(default=2_000, ge=0)  #: of those that do not poll this hub, so many
+    verify_known_round_s: float = Field(default=60, gt=0)  #: how often they are looked for
+    unconfirmed_days: float = Field(
+        default=30, ge=0
+    )  #: how long pay for a result is held that was due for a check and had none
+    ban_submitter_days: float = Field(
+        default=14, ge=0
+    )  #: how long a submitter must have been here before his jobs help to ban a node, or to test one
+    probe_round_s: float = Field(default=30, gt=0)  #: between two looks at which nodes have to be tested
+    probe_age_s: float = Field(
+        default=3600, gt=0
+    )  #: nodes are tested with jobs no older than this: results may depend on the day, or on new packages
+    probe_cost_max: int = Field(
+        default=20 * CREDIT, ge=0
+    )  #: jobs of which one run may cost more than this are not used as tests
     compare_timeout_s: float = Field(
         default=60, gt=0, le=600
     )  #: how long a submitter's function may take to compare two results
@@ -304,7 +370,7 @@ class Settings(BaseSettings):
 
     @property
     def address(self) -> str:
-        return self.public_url.rstrip("/") or f"http://{self.host}:{self.port}"
+        return self.public_url.rstrip("/") or local_address.url_of(self.host, self.port)
 
     @property
     def prefix(self) -> str:
@@ -316,6 +382,10 @@ class Settings(BaseSettings):
         own = urlsplit(self.address)
         named = (word.strip().rstrip("/") for word in self.trusted_origins.split(","))
         return frozenset({f"{own.scheme}://{own.netloc}", *filter(None, named)})
+
+    @property
+    def unconfirmed_ms(self) -> int:
+        return round(self.unconfirmed_days * 24 * 3600 * 1000)
 
     @property
     def holdback_ms(self) -> int:
@@ -345,6 +415,7 @@ class Settings(BaseSettings):
             retries=retries,
             node_faults_max=self.node_faults_max,
             owners_max=self.owners_max,
+            owners_unable_max=self.owners_unable_max,
             backoff_base_ms=round(self.backoff_base_s * 1000),
             backoff_max_ms=round(self.backoff_max_s * 1000),
         )

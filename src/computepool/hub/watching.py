@@ -9,6 +9,7 @@ import asyncio
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
+from computepool.core.node_status import NodeStatus
 from computepool.core.places import Place
 from computepool.core.resources import NodeProfile
 from computepool.core.series import Series
@@ -43,7 +44,7 @@ class NodeFacts:
     profile: NodeProfile
     place: Place
     state: str
-    takes_work: bool
+    status: NodeStatus
     running: int
     cpu_free_milli: int | None  #: none: it polls another hub
 
@@ -62,6 +63,7 @@ class Elsewhere:
     profile: NodeProfile
     place: Place
     state: str
+    status: NodeStatus
     running: int
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from computepool.protocol.base import Micro, Name, Page, Reply, Request
+from computepool.protocol.base import Micro, NewName, Page, Reply, Request
 
 Role = Literal["admin", "submitter", "provider"]
 Scope = Literal["read", "submit", "provide", "account", "admin"]
@@ -49,14 +49,14 @@ class RolesRequest(Request):
 
 
 class RefusalRequest(Request):
-    reason: Name
+    reason: NewName
 
 
 class ApprovalView(Reply):
     """What one administrator asked for and another must agree to."""
 
     id: str
-    kind: str  #: top-up, sign-up grant, roles, payout
+    kind: str  #: top-up, sign-up grant, roles, node review, payout
     summary: str
     asked_by: str
     asked_at_ms: int
@@ -85,7 +85,7 @@ class AccountPage(Page):
 
 
 class KeyRequest(Request):
-    name: Name
+    name: NewName
     expires_in_s: float | None = Field(default=None, gt=0, le=10 * 365 * 24 * 3600)
     account_id: str | None = None  #: admins may make keys for others
     scopes: list[Scope] | None = Field(
@@ -135,7 +135,7 @@ class SignInRequest(Request):
 
     code: Annotated[str, StringConstraints(min_length=8, max_length=128)]
     kind: Literal["key", "cookie"] = "key"
-    name: Name = "signed in by link"
+    name: NewName = "signed in by link"
 
 
 class SignInReply(Reply):
@@ -217,4 +217,5 @@ class HubInfo(Reply):
     running: int
     account: AccountView | None = None
     setup: bool = False  #: nobody has signed in here yet
+    mesh_version: str = ""  #: only nodes of this one are let in; empty: any
     signin_hint: str = ""  #: how to get in, for who is not signed in

@@ -7,13 +7,16 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from computepool.core.money import AMOUNT_MAX
+from computepool.core.plaintext import NAME_PATTERN
 
 NAME_MAX = 200
 TEXT_MAX = 8_192
 LIST_MAX = 1_000
 
-#: A label a person chose: no control characters, bounded.
+#: A label a person chose: no control characters, bounded. Also what was stored under earlier rules.
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_MAX, pattern=r"^[^\x00-\x1f\x7f]+$")]
+#: A new one: nothing in it that a terminal obeys, or that shows it as another.
+NewName = Annotated[str, StringConstraints(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
 Tag = Annotated[
     str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/+-]*$")
 ]

@@ -8,8 +8,9 @@ from pydantic import Field, StringConstraints, model_validator
 
 from computepool.core.jobs import JobKind, JobState
 from computepool.core.money import AMOUNT_MAX, CREDIT
-from computepool.protocol.base import Digest, Micro, Name, Page, PositiveMicro, Reply, Request, Tag
-from computepool.protocol.jobs import TIMEOUT_MAX_S, Needs, NetTargets, VerifyText, check_one_way
+from computepool.protocol.base import Digest, Micro, Name, NewName, Page, PositiveMicro, Reply, Request, Tag
+from computepool.protocol.checks import VerifyText, check_one_way
+from computepool.protocol.jobs import TIMEOUT_MAX_S, Needs, NetTargets
 
 #: Jobs that one quote may be for; more than one submission may carry.
 QUOTE_ITEMS_MAX = 1_000_000
@@ -29,6 +30,7 @@ class CreditsView(Reply):
     withdrawable: int  #: of it, what may be paid out
     held: int  #: set aside for unfinished jobs
     maturing: int  #: earned, and not yet to spend
+    unconfirmed: int = 0  #: of it, what waits until somebody else has confirmed the result
     matures_next: int = 0  #: of it, what becomes available first
     matures_at_ms: int | None = None  #: and when
     holdback_ms: int  #: how long earnings mature
@@ -129,7 +131,7 @@ class TopUpRequest(Request):
     account: Name  #: its name or id
     amount: PositiveMicro
     source: Literal["bank", "promo"] = "promo"  #: bank: the person paid it in
-    note: Name | None = None  #: appears on the account's statement
+    note: NewName | None = None  #: appears on the account's statement
 
 
 class TopUpReply(Reply):
@@ -156,6 +158,7 @@ class PriceTableView(Reply):
     tiers: dict[str, int]
     regions: dict[str, int]  #: any other region: 100
     fee_ppm: int
+    fee_max_ppm: int = 200_000  #: the highest fee that this hub takes; a setting, no part of the table
     spot_range: int
     payout_min: int
     digest: str  #: SHA-256 of the table's canonical text; receipts name it
@@ -243,6 +246,7 @@ class QuoteView(Reply):
     verify: str = "none"
     runs: int = 1  #: how often one job may have to be run, and paid for, until its result is believed
     hold_total: int
+    own_node: bool = False  #: a node of yours could run it, for nothing
     available: int
     affordable: bool
     missing: int = 0
@@ -251,6 +255,8 @@ class QuoteView(Reply):
     nodes_now: int
     nodes_able: int
     nodes_network: int | None = None  #: nodes that take jobs with network; null: the job lists no hosts
+    nodes_python: int | None = None  #: nodes with the Python version that it needs; null: it needs none
+    reason: str = ""  #: why no connected node can run it
     nodes_too_dear: int = 0  #: able, but not at this ceiling
     zones: list[ZoneOffer] = []
     start: Estimate

@@ -10,8 +10,11 @@ from computepool.protocol.base import Page, Reply
 EvidenceKind = Literal[
     "verified",
     "unverified",
+    "narrow",
     "confirmed",
     "refuted",
+    "probe_right",
+    "probe_wrong",
     "pardoned",
     "node_fault",
     "lease_lost",

@@ -11,7 +11,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from computepool.protocol.base import LIST_MAX, TEXT_MAX, Count, Digest, Name, Page, Reply, Request
+from computepool.protocol.base import LIST_MAX, TEXT_MAX, Count, Digest, Name, NewName, Page, Reply, Request
+from computepool.protocol.children import MessageView
 from computepool.protocol.jobs import JobResult, OutputFile
 
 #: A key's metadata is for people's lists, not for data.
@@ -33,15 +34,15 @@ class ResultPage(Reply):
 
 
 class GroupRequest(Request):
-    name: Name
+    name: NewName
     kind: Annotated[str, StringConstraints(pattern=r"^(map|slices|session|group)$")] = "group"
     home: Name | None = None  #: a node of yours, by id or name: where the results shall go
     return_home: bool = False  #: bring them there when the group is complete
 
 
 class ExpectedKey(Request):
-    key: Name
-    meta: dict[Name, MetaValue] | None = Field(default=None, max_length=32)
+    key: NewName
+    meta: dict[NewName, MetaValue] | None = Field(default=None, max_length=32)
 
     @model_validator(mode="after")
     def _small(self) -> Self:
@@ -65,7 +66,7 @@ class RegisterKeysReply(Reply):
 class KeyReport(Request):
     """How a key without a job ended, told by whoever did it. The first report of a key stands."""
 
-    key: Name
+    key: NewName
     outcome: Literal["succeeded", "failed"]
     result: Annotated[str, StringConstraints(max_length=KEY_RESULT_MAX)] | None = (
         None  #: an encoded value (see values.py)
@@ -151,6 +152,7 @@ class GroupItem(Reply):
     error: str | None = None
     result: str | None = None  #: an encoded value (see values.py)
     result_artifact: str | None = None
+    dropped: bool = False  #: it had a result, which is no longer kept
     outputs: list[OutputFile] = []
 
 
@@ -186,6 +188,8 @@ class GroupSummary(GroupView):
     results: ItemPage
     failures: ItemPage
     waiting: ItemPage
+    message_count: int = 0
+    messages: list[MessageView] = []  #: the newest, oldest first; all of them at /groups/{id}/messages
 
 
 class HomecomingView(Reply):

@@ -6,7 +6,8 @@ from typing import Literal
 
 from computepool.protocol.base import Reply
 
-Health = Literal["ok", "warn", "fail"]
+#: note: nothing is broken, and somebody should know or decide something
+Health = Literal["ok", "note", "warn", "fail"]
 
 
 class HealthPart(Reply):

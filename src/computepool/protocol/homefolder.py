@@ -22,7 +22,7 @@ from typing import Any
 from computepool.protocol.filenames import check_output_name
 from computepool.protocol.groups import GroupItem
 from computepool.protocol.jobs import OutputFile
-from computepool.protocol.unbundling import apart
+from computepool.protocol.unbundling import apart, key_of
 
 SUMMARY, RESULTS, MANIFEST, ARRIVAL = "summary.json", "results.jsonl", "manifest.txt", "arrival.json"
 FILES, VALUES = "files", "values"
@@ -85,7 +85,8 @@ def lines(item: GroupItem, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for index, part in apart(item):
         said = part.model_dump(mode="json", exclude_none=True, exclude={"outputs"})
-        found.append(said | ({} if index is None else {"item": index}) | {"files": files})
+        told = {} if index is None else {"key": key_of(item, index), "item": index}
+        found.append(said | told | {"files": files})
     return found
 
 

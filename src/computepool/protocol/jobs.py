@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, Self
@@ -14,7 +13,7 @@ from pydantic import AfterValidator, Field, StringConstraints, field_validator, 
 from computepool.core.isolation import Level
 from computepool.core.jobs import CALLED, JobKind, JobState, Reason
 from computepool.core.network import TARGETS_MAX, parse_targets
-from computepool.core.resources import Requirements
+from computepool.core.resources import DEFAULT_RAM_MB, Requirements
 from computepool.core.tiers import region_of
 from computepool.protocol.base import (
     LIST_MAX,
@@ -23,6 +22,7 @@ from computepool.protocol.base import (
     Id,
     Micro,
     Name,
+    NewName,
     Page,
     PositiveMicro,
     Region,
@@ -30,12 +30,18 @@ from computepool.protocol.base import (
     Request,
     Tag,
 )
+from computepool.protocol.checks import CompareText, VerifyText, check_one_way
+from computepool.protocol.specrules import check_spec
 
 #: Inline limits; anything larger travels as an artifact.
 SOURCE_MAX = 256 * 1024
 PAYLOAD_MAX = 256 * 1024
 RESULT_INLINE_MAX = 256 * 1024
+#: Bytes of a result as a whole, which is loaded into memory by who reads it; what is larger comes back as files.
+RESULT_MAX = 64 * 1024 * 1024
 ITEMS_MAX = 1_000
+HOSTS_MAX = 64  #: that a job leaves out
+CHILDREN_MAX = 100_000
 BUNDLED_MAX = 10_000  #: items of a group that one job may do
 TIMEOUT_MAX_S = 7 * 24 * 3600
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
@@ -46,33 +52,6 @@ EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", 
 ShortText = Annotated[str, StringConstraints(max_length=16_384)]
 
 
-def _known_comparison(text: str) -> str:
-    """Which numbers make sense is the hub's affair."""
-    if not _COMPARISON.fullmatch(text):
-        raise ValueError("write exact, tolerance:REL or tolerance:REL,ABS, for example tolerance:1e-6")
-    return text
-
-
-def _known_check(text: str) -> str:
-    if not re.fullmatch(_CHECK, text):
-        raise ValueError(
-            "write none, adaptive, quorum:K with K from 2 to 5, or confidence:P, for example confidence:0.999"
-        )
-    return text
-
-
-def check_one_way(verify: str | None, confidence: float | None) -> None:
-    """One of the two would be dropped without a word."""
-    if verify is not None and confidence is not None:
-        raise ValueError("results are checked by verify or by confidence, not by both")
-
-
-_CHECK = r"^(none|adaptive|quorum:[2-5]|confidence:0\.\d{1,6})$"
-VerifyText = Annotated[str, AfterValidator(_known_check), Field(json_schema_extra={"pattern": _CHECK})]
-_COMPARISON = re.compile(r"exact|tolerance:[0-9.eE+-]+(,[0-9.eE+-]+)?")
-
-
-CompareText = Annotated[str, StringConstraints(max_length=80), AfterValidator(_known_comparison)]
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
@@ -80,7 +59,7 @@ class Needs(Request):
     """Hard minimums and preferences. Sizes in MB, VRAM per GPU."""
 
     cores: float = Field(default=1, ge=0.001, le=10_000)
-    ram_mb: Megabytes = 256
+    ram_mb: Megabytes | None = None  #: none: the node's share for its cores, 512 at least
     disk_mb: Megabytes = 256
     gpus: int = Field(default=0, ge=0, le=64)
     vram_mb: Megabytes = 0
@@ -90,7 +69,7 @@ class Needs(Request):
     prefer_tags: list[Tag] = Field(default=[], max_length=64)
     exclude_tags: list[Tag] = Field(default=[], max_length=64)
     properties: dict[Tag, Name] = Field(default={}, max_length=64)
-    exclude_hosts: list[Name] = Field(default=[], max_length=64)
+    exclude_hosts: list[Name] = Field(default=[], max_length=HOSTS_MAX)
     host: Name | None = None
     mesh_version: Tag | None = None
     python: str | None = Field(default=None, pattern=r"^3\.\d{1,2}$")
@@ -106,7 +85,8 @@ class Needs(Request):
     def requirements(self) -> Requirements:
         return Requirements(
             cpu_milli=max(1, round(self.cores * 1000)),
-            ram_mb=self.ram_mb,
+            ram_mb=DEFAULT_RAM_MB if self.ram_mb is None else self.ram_mb,
+            ram_by_cores=self.ram_mb is None,
             disk_mb=self.disk_mb,
             gpus=max(self.gpus, 1 if self.vram_mb else 0),
             vram_mb=self.vram_mb,
@@ -179,6 +159,12 @@ class JobSpec(Request):
     net: NetTargets = []  #: hosts it may reach, as host:port or *.domain:port; none by default
     checkpoints: bool = False  #: it saves where it is; no checkpoint of any other job is kept
     moves: bool = False  #: it goes on at hosts that it names; then it saves, too
+    children: int = Field(
+        default=0, ge=0, le=CHILDREN_MAX
+    )  #: jobs that it may submit while it runs, with those that they submit
+    children_budget: Micro | None = (
+        None  #: microcredits that they may cost together; default: what is set aside for it, times `children`
+    )
 
     @property
     def saves(self) -> bool:
@@ -210,7 +196,7 @@ def spec_digest(body: str) -> str:
 class Item(Request):
     """One job of a submission."""
 
-    key: Name | None = None  #: the submitter's name for it, unique in its group
+    key: NewName | None = None  #: the submitter's name for it, unique in its group
     payload: str | None = Field(
         default=None, max_length=PAYLOAD_MAX * 4 // 3 + 4
     )  #: base64; arguments of a function
@@ -240,27 +226,25 @@ class CompareFunction(Request):
 class SubmitRequest(Request):
     """One spec, one job per item (default: a single job)."""
 
-    spec: JobSpec
+    spec: Annotated[JobSpec, AfterValidator(check_spec)]
     items: list[Item] = Field(default=[Item()], min_length=1, max_length=ITEMS_MAX)
     priority: int = Field(default=0, ge=PRIORITY_MIN, le=PRIORITY_MAX)
     retries: int = Field(default=0, ge=0, le=100)
     after: list[Id] = Field(default=[], max_length=LIST_MAX)
     ttl_s: float = Field(default=7 * 24 * 3600, gt=0, le=90 * 24 * 3600)
     group_id: Id | None = None  #: an existing group of yours
-    max_price: Micro | None = (
-        None  #: microcredits per hour and job; 0: only your own nodes; default: about twice today's price
-    )
-    budget: PositiveMicro | None = (
-        None  #: microcredits for all items together; each job stops when its share is spent
-    )
-    verify: VerifyText | None = (
-        None  #: none, adaptive, quorum:K or confidence:P; default: what the hub's operator chose
-    )
+    #: Microcredits per hour and job; 0: only your own nodes; default: about twice today's price.
+    max_price: Micro | None = None
+    #: Microcredits for all items together; each job stops when its share is spent.
+    budget: PositiveMicro | None = None
+    #: none, adaptive, quorum:K or confidence:P; default: what the hub's operator chose.
+    verify: VerifyText | None = None
     confidence: float | None = Field(default=None, ge=0.5, lt=1)  #: shorthand for verify=confidence:P
-    compare: CompareText | None = (
-        None  #: exact (default), tolerance:REL or tolerance:REL,ABS; needs verification
-    )
+    #: exact (default), tolerance:REL or tolerance:REL,ABS; needs verification
+    compare: CompareText | None = None
     compare_function: CompareFunction | None = None  #: in place of compare
+    #: What becomes of jobs that no node could ever run: they wait for one that can, or nothing is submitted (409).
+    impossible: Literal["queue", "refuse"] = "queue"
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -273,9 +257,8 @@ class SubmitRequest(Request):
 class AgainRequest(Request):
     """The same job as a new one."""
 
-    terms: Literal["same", "today"] = (
-        "same"  #: same: what the first one might cost at most; today: as if it were submitted now without limits
-    )
+    #: same: what the first one might cost at most; today: as if it were submitted now without limits
+    terms: Literal["same", "today"] = "same"
 
 
 class SubmitReply(Reply):
@@ -284,6 +267,8 @@ class SubmitReply(Reply):
     hold: int = 0  #: microcredits set aside, for all of them
     max_price: int = 0  #: what each may cost per hour
     verify: str = "none"  #: how their results are checked
+    own_node: bool = False  #: a node of yours could run them, for nothing
+    warning: str = ""  #: no connected node can run them: why, in a sentence; they wait in the queue
 
 
 class Usage(Reply):
@@ -385,8 +370,11 @@ class JobDetail(JobView):
     outputs: list[OutputFile] = []
     corrected: CorrectedResult | None = None  #: only where the verdict is refuted
     checkpoint: CheckpointView | None = None
+    dropped_at_ms: int | None = None  #: when its arguments, result and output ceased to be kept
     pinned: str = ""  #: the host that it asked to go on at
     moves: int = 0
+    parent_id: str | None = None  #: the job that submitted it while it ran
+    children: list[str] = []  #: the first of those that it submitted
 
 
 class JobResult(Reply):
@@ -402,6 +390,7 @@ class JobResult(Reply):
     error: str | None = None
     result: str | None = None  #: an encoded value (see values.py), or null
     result_artifact: str | None = None
+    dropped: bool = False  #: it had a result, which is no longer kept
     outputs: list[OutputFile] = []
     bundled: int = 1  #: items that count here; those that were sent again count in their new jobs
     carried: int | None = None  #: answers in its result, of each item one; null: as `bundled`
@@ -426,6 +415,8 @@ class LogPage(Reply):
     chunks: list[LogChunk]
     cursor: int
     ended: bool  #: the job is finished and everything was delivered
+    #: Of a program that ended well: its standard output is here as its run reported it, or some is missing. Null: not known.
+    complete: bool | None = None
 
 
 class GateView(Reply):
@@ -483,3 +474,9 @@ class PreviewRequest(Request):
 class PreviewView(Reply):
     why: WhyView
     hosts: list[NodeVerdictView]
+
+
+def too_large_result(size: int | None, most: int) -> str:
+    """To the submitter. `size`: None where nobody measured it."""
+    has = "is larger" if size is None else f"has {size} bytes, more"
+    return f"The result {has} than the limit of {most} bytes; write large data to files in outputs/ instead."

@@ -32,6 +32,7 @@ class EnrolCodeReply(Reply):
     command: str  #: what to type on the other machine
     hosts: int = 1
     commands: list[JoinCommand] = []  #: everything to type there, in order
+    warning: str = ""  #: why another machine cannot join with it, and what to do about that
 
 
 class JoinStep(Reply):

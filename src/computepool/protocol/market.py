@@ -138,3 +138,10 @@ class NodeEarnings(Reply):
     sentence: str
     sales: list[Sale] = Field(description="Its cards first, then its cores")
     past: list[Earned]
+
+
+class OwnNodeView(Reply):
+    """What a node may know of itself, by its own key."""
+
+    owner_name: str
+    earnings: NodeEarnings

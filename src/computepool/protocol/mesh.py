@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from computepool.core.node_status import NodeStatus
 from computepool.protocol.base import Count, Micro, Reply
 
 
@@ -44,8 +45,9 @@ class MeshNode(Reply):
     place: str = Field(description="Where that is, in words; says so when it is not known")
     lat: float | None = Field(description="Degrees; null where the place is not known")
     lon: float | None
-    state: str = Field(description="active, paused or draining")
-    takes_work: bool = Field(description="New jobs may go there now")
+    state: str = Field(description="What its owner wants of it: active, paused or draining")
+    status: NodeStatus = Field(description="What it does, all things considered, as in GET /nodes")
+    takes_work: bool = Field(description="New jobs of everybody may go there now")
     capacity: Count = Field(description="In thousandths of units: its cards, or its cores where it has none")
     cores: float
     cores_free: float | None = Field(description="null: it polls another hub of the pool")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
 from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from computepool.core.isolation import Level
 from computepool.core.jobs import REASONS_FOR, Outcome, Reason, Verdict
-from computepool.core.resources import Capacity, Gpu, NodeProfile
-from computepool.core.tiers import region_of
+from computepool.core.node_status import NodeStatus
+from computepool.core.plaintext import is_plain
+from computepool.core.resources import UNKNOWN_GPU_TIER, Capacity, Gpu, NodeProfile
+from computepool.core.tiers import region_of, tier_of
 from computepool.protocol.base import (
     LIST_MAX,
     TEXT_MAX,
@@ -26,12 +27,15 @@ from computepool.protocol.base import (
     Request,
     Tag,
 )
+from computepool.protocol.hardware import HardwareView
 from computepool.protocol.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName, Usage
 from computepool.protocol.mesh import UptimeView
 
 HOLDING_MAX = 20_000
 REPORTS_MAX = 1_000
 LOG_CHUNK_MAX = 64 * 1024
+#: Bytes that an agent sends of what an attempt writes, at least: of a shorter output nothing is missing.
+LOG_SENT_MIN = 1_000_000
 OUTPUTS_MAX = 1_000
 LOADS_MAX = 16  #: looks at an attempt's processes, in one word about it
 MESH_FIELD = "profile.mesh_version"  #: named by the error that refuses a node of another mesh
@@ -45,6 +49,11 @@ class GpuModel(Request):
     name: Name
     tier: Tag
     vram_mb: Count
+
+    @property
+    def claim(self) -> str:
+        """Its tier by its agent's word; where that does not know the name, by the hub's, which may be newer."""
+        return tier_of(self.name) if self.tier == UNKNOWN_GPU_TIER else self.tier
 
 
 class StatedPlace(Request):
@@ -94,14 +103,14 @@ class Profile(Request):
 
     def tiers(self) -> tuple[str, ...]:
         """Of its cards, as claimed."""
-        return tuple(gpu.tier for gpu in self.gpus)
+        return tuple(gpu.claim for gpu in self.gpus)
 
     def capacity(self) -> Capacity:
         return Capacity(
             cpu_milli=round(self.cores * 1000),
             ram_mb=self.ram_mb,
             disk_mb=self.disk_mb,
-            gpus=tuple(Gpu(name=gpu.name, tier=gpu.tier, vram_mb=gpu.vram_mb) for gpu in self.gpus),
+            gpus=tuple(Gpu(name=gpu.name, tier=gpu.claim, vram_mb=gpu.vram_mb) for gpu in self.gpus),
         )
 
     def node_profile(self, *, node_id: str, owner: str) -> NodeProfile:
@@ -123,6 +132,19 @@ class Profile(Request):
         )
 
 
+def _check_profile(profile: Profile) -> Profile:
+    """Submitters read these on their terminals; what is stored already is only escaped there."""
+    cards = (card.name for card in profile.gpus)
+    said = (profile.name, profile.platform, profile.version, profile.url, profile.mesh_version)
+    for text in (*said, *profile.properties.values(), *cards):
+        if not is_plain(text):
+            raise ValueError(f"{text!a} has control characters or marks of direction")
+    return profile
+
+
+NewProfile = Annotated[Profile, AfterValidator(_check_profile)]
+
+
 class RegisterRequest(Request):
     """First contact: a one-time code, the agent's own public key, and proof that it holds the private half."""
 
@@ -132,7 +154,7 @@ class RegisterRequest(Request):
     ]  #: Ed25519, base64url without padding
     proof: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]  #: signature of the code
     protocol: int
-    profile: Profile
+    profile: NewProfile
 
 
 class RegisterReply(Reply):
@@ -178,7 +200,7 @@ class NextRequest(Request):
     rules: Annotated[str, StringConstraints(max_length=64)] = (
         ""  #: digest of the owner's rules as it knows them
     )
-    profile: Profile | None = None  #: sent on the first poll of a boot and whenever it changed
+    profile: NewProfile | None = None  #: sent on the first poll of a boot and whenever it changed
 
 
 class RekeyRequest(Request):
@@ -242,75 +264,27 @@ class NextReply(Reply):
     token: str | None = None  #: EdDSA JWT binding node, attempts and digests; absent when there are no grants
     cancel: list[str] = []  #: attempts to stop now
     state: str = "active"  #: what the owner or operator wants: active, paused, draining
+    status: str = (
+        ""  #: what the node does as the hub sees it (a NodeStatus); hubs of the version before say nothing
+    )
     measure: str | None = None  #: measure the hardware when idle, and report it under this id
     rules: str | None = None  #: the owner's (JSON of NodeRules), where the node has others
     homecoming: list[Id] | None = (
         None  #: groups whose home this node is, and that wait for it; none: as before
     )
     reregister: bool = False  #: the hub does not know this node's profile; send it with the next poll
-
-
-Score = Annotated[int, Field(ge=0, le=10**12)]
-
-
-class HardwareReport(Request):
-    """What a node measured on itself when the hub asked. None: not measured; a note says why."""
-
-    id: Id  #: `measure` of the reply that asked
-    cpu: Score | None = None  #: of one core, 1000 is the reference
-    memory_mb_s: Score | None = None
-    disk_mb_s: Score | None = None
-    net_mb_s: Score | None = None
-    rtt_us: Score | None = None
-    gflops: list[Score | None] = Field(default=[], max_length=64)  #: of each card, in the profile's order
-    notes: list[Name] = Field(default=[], max_length=16)
-    signature: Annotated[
-        str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")
-    ]  #: by the node's key over signed_text()
-
-    def signed_text(self) -> bytes:
-        return hardware_text(self)
-
-
-def hardware_text(report: HardwareReport) -> bytes:
-    said = report.model_dump(exclude={"signature"}, mode="json")
-    return json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
-
-
-class ScoresView(Reply):
-    cpu: int | None = None
-    memory_mb_s: int | None = None
-    disk_mb_s: int | None = None
-    net_mb_s: int | None = None
-    rtt_us: int | None = None
-    gflops: list[int | None] = []
-
-
-class MeasuredView(Reply):
-    at_ms: int
-    scores: ScoresView
-
-
-class HardwareView(Reply):
-    """What a node claims, what was measured, and what it counts as (docs/node.md)."""
-
-    claimed: str
-    tier: str  #: in force
-    cpu_tier: str  #: of its cores, for jobs without a card
-    standing: str  #: claimed (not measured), confirmed, lowered
-    sentence: str
-    scores: ScoresView
-    notes: list[str] = []
-    measured_at_ms: int | None = None
-    slowdown: float | None = None  #: how many times longer its jobs take than on other nodes of the tier
-    compared_jobs: int = 0
-    history: list[MeasuredView] = []
+    seen_from: Annotated[str, StringConstraints(max_length=64)] | None = (
+        None  #: the node's address as the hub sees it, which its jobs do not reach
+    )
 
 
 class LogText(Request):
     attempt_id: Id
     stream: Stream
     text: Annotated[str, StringConstraints(max_length=LOG_CHUNK_MAX)]
+    seq: Count | None = (
+        None  #: counted per attempt from 0: one that comes again is known by it, and not kept twice
+    )
 
 
 class LogsRequest(Request):
@@ -328,7 +302,10 @@ class Report(Request):
     result: Annotated[str, StringConstraints(max_length=RESULT_INLINE_MAX * 4 // 3 + 1024)] | None = None
     result_artifact: Digest | None = None
     outputs: list[OutputRef] = Field(default=[], max_length=OUTPUTS_MAX)
-    printed: Digest | None = None  #: of a script's or command's whole standard output
+    #: Of a script's or command's whole standard output: SHA-256 of its text as it is sent (UTF-8, without progress
+    #: lines, what is no UTF-8 replaced), and how many characters that has; agents of the version before do not count them.
+    printed: Digest | None = None
+    printed_chars: Count | None = None
     ran_ms: Count = 0  #: how long it ran
     ended_ago_ms: Count = 0  #: intervals, not times of day: the node's clock is not trusted
     usage: Usage | None = None
@@ -344,6 +321,10 @@ class Report(Request):
             raise ValueError(f"{self.reason.value} is no reason for {self.outcome.value}")
         if (self.move_to is None) == (self.outcome is Outcome.MOVED):
             raise ValueError("a host to move to belongs to the outcome `moved`, and to no other")
+        if self.printed is None and self.printed_chars is not None:
+            raise ValueError("`printed_chars` says how long `printed` is, and is nothing without it")
+        if self.outcome is Outcome.SUCCEEDED and self.exit_code not in (None, 0):
+            raise ValueError(f"a program that succeeded does not exit with {self.exit_code}")
         return self
 
     def digest(self) -> str:
@@ -364,6 +345,7 @@ class Report(Request):
             self.result or "",
             self.result_artifact or "",
             self.printed or "",
+            *(() if not self.items_failed else (str(self.items_failed),)),
             *files,
         )
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -421,7 +403,10 @@ class ReputationView(Reply):
     )
     streak: int = 0  #: verified results since the last one that was proven wrong
     strikes: int = 0  #: results proven wrong, of all time
-    strikes_lately: int = 0  #: in the last 30 days; a third one bans
+    strikes_lately: int = 0  #: in the last 30 days; the third one puts it on probation
+    probation_at_ms: int | None = None  #: since when it is tested, because of wrong results
+    probes_right: int = 0  #: tests that it passed on this probation
+    probes_wrong: int = 0
     banned_at_ms: int | None = None  #: since when it gets no jobs of others, because of wrong results
 
 
@@ -430,7 +415,8 @@ class NodeView(Reply):
     name: str
     owner: str
     owner_name: str
-    state: str
+    state: str = Field(description="What its owner wants of it: active, paused, draining; or revoked")
+    status: NodeStatus = Field(description="What it does, all things considered; one word for every view")
     online: bool
     profile: Profile
     tier: str
@@ -464,6 +450,16 @@ class NodePage(Page):
 
 class NodeStateRequest(Request):
     state: Annotated[str, StringConstraints(pattern=r"^(active|paused|draining)$")]
+
+
+class ReviewRequest(Request):
+    """An owner's word to the administrator."""
+
+    note: Annotated[str, StringConstraints(max_length=500)] = ""
+
+
+class ReviewReply(Reply):
+    approval_id: str  #: what the administrator decides about
 
 
 class NodeWhyRow(Reply):

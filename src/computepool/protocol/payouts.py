@@ -6,11 +6,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import StringConstraints, model_validator
 
+from computepool.core.plaintext import NAME_PATTERN
 from computepool.protocol.base import Micro, Page, PositiveMicro, Reply, Request
 
 State = Literal["requested", "reserved", "submitted", "unknown", "paid", "failed", "rejected"]
 _Written = Annotated[str, StringConstraints(min_length=1, max_length=300)]
-Words = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Words = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NAME_PATTERN)]
 BankReference = Annotated[
     str, StringConstraints(min_length=4, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9/_-]*$")
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from computepool.core.node_status import NodeStatus
 from computepool.protocol.base import Reply
 
 
@@ -39,7 +40,8 @@ class QueueRow(Reply):
     node_id: str
     name: str
     online: bool
-    state: str
+    state: str  #: what its owner wants of it
+    status: NodeStatus  #: what it does, as in GET /nodes
     running: int
     leased: int
     cores_free: float

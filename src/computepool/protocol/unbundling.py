@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+
 from computepool.protocol import bundles
 from computepool.protocol.groups import GroupItem
 from computepool.protocol.jobs import JobResult
+
+#: The key of a job that has several items of a map (sdk/bundles.py): what the map's keys begin with, first and last number.
+_NUMBERS = re.compile(r"(|.*/)([0-9]{1,18})-([0-9]{1,18})", re.DOTALL)
+
+
+def key_of(job: GroupItem | JobResult, index: int | None) -> str:
+    """What a result goes by: its job's key, or id. One of several in a job: its number in the map, or else KEY/index."""
+    name = job.key or job.job_id or ""
+    if index is None:
+        return name
+    numbers = _NUMBERS.fullmatch(job.key or "")
+    if numbers is not None and int(numbers[3]) - int(numbers[2]) + 1 == _carried(job):
+        return f"{numbers[1]}{int(numbers[2]) + index}"
+    return f"{name}/{index}"
+
+
+def _carried(job: GroupItem | JobResult) -> int:
+    return job.bundled if job.carried is None else job.carried
 
 
 def answers(text: str, job: GroupItem | JobResult) -> list[tuple[int, int, str]] | None:
@@ -12,7 +33,7 @@ def answers(text: str, job: GroupItem | JobResult) -> list[tuple[int, int, str]]
 
     Who tries items again sends those that raised, in their order: as many as do not count here any more.
     """
-    carried = job.bundled if job.carried is None else job.carried
+    carried = _carried(job)
     parts = None if carried == 1 else bundles.each(text, carried)
     if parts is None:
         return None
@@ -24,6 +45,17 @@ def answers(text: str, job: GroupItem | JobResult) -> list[tuple[int, int, str]]
         else:
             kept.append((index, kind, part))
     return kept
+
+
+def each_item(items: Iterable[GroupItem], which: str = "all") -> Iterator[GroupItem]:
+    """Those of one of a group's lists, each by itself, by the key that it goes by."""
+    for item in items:
+        for index, part in apart(item):
+            if index is None:
+                yield part
+            # A job with items of both kinds is in both lists.
+            elif which == "all" or (part.state == "failed") == (which == "failures"):
+                yield part.model_copy(update={"key": key_of(item, index)})
 
 
 def apart(item: GroupItem) -> list[tuple[int | None, GroupItem]]:

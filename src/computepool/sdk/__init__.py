@@ -29,6 +29,7 @@ from computepool.sdk.futures import JobFuture
 from computepool.sdk.jobclasses import JobReport
 from computepool.sdk.jobgroups import GroupSubmission, submit_compute_job_group
 from computepool.sdk.mapping import MapRun
+from computepool.sdk.nested import send_to_collector
 from computepool.sdk.options import JobOptions
 from computepool.sdk.outcome import JobOutcome
 from computepool.sdk.pool import Pool, connect
@@ -79,6 +80,7 @@ __all__ = [
     "outputs",
     "progress",
     "restored",
+    "send_to_collector",
     "stopping",
     "submit_compute_job_group",
     "verify_webhook",

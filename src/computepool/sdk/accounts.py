@@ -27,8 +27,10 @@ from computepool.protocol.accounts import (
     SignInRequest,
 )
 from computepool.protocol.hubkeys import HubKeys, followed
+from computepool.protocol.references import ReferenceKind
 from computepool.sdk.options import validated
 from computepool.sdk.paging import pages
+from computepool.sdk.references import find_id
 from computepool.sdk.transport import Transport
 
 _EVERYBODY = 1_000_000
@@ -67,13 +69,14 @@ class AccountApi:
         request = validated(AccountRequest, name=name, roles=None if roles is None else [*roles])
         return self._transport.post("/accounts", AccountView, body=request)
 
-    def find(self, name_or_id: str) -> AccountView:
-        """Admins only."""
+    def find(self, word: str) -> AccountView:
+        """By name, id, or the beginning of one. Admins only."""
+        account_id = find_id(self._transport, ReferenceKind.ACCOUNT, word)
         for page in pages(self._transport, "/accounts", AccountPage, limit=_EVERYBODY):
             for account in page.accounts:
-                if name_or_id in (account.id, account.name):
+                if account.id == account_id:
                     return account
-        raise NotFound(f"There is no account {name_or_id}.")
+        raise NotFound(f"There is no account {word}.")
 
     def link(self, account_id: str) -> LinkReply:
         """A sign-in link for somebody, good once. Admins only."""

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Unpack
 
+from computepool.protocol.jobs import RESULT_MAX
 from computepool.sdk.futures import JobFuture
 from computepool.sdk.mapping import MapRun
 from computepool.sdk.options import JobOptions, PathLike
@@ -24,10 +25,14 @@ from computepool.sdk.transport import PATIENCE_S
 
 
 def connect_async(
-    url: str | None = None, key: str | None = None, *, patience_s: float = PATIENCE_S
+    url: str | None = None,
+    key: str | None = None,
+    *,
+    patience_s: float = PATIENCE_S,
+    max_result_bytes: int = RESULT_MAX,
 ) -> AsyncPool:
     """As `connect`, for asyncio: `async with connect_async() as pool: …`."""
-    return AsyncPool(connect(url, key, patience_s=patience_s))
+    return AsyncPool(connect(url, key, patience_s=patience_s, max_result_bytes=max_result_bytes))
 
 
 class AsyncPool:
@@ -105,6 +110,10 @@ class AsyncMapRun(AsyncIterator[Any]):
     @property
     def group_id(self) -> str | None:
         return self._run.group_id
+
+    @property
+    def key_prefix(self) -> str:
+        return self._run.key_prefix
 
     async def __anext__(self) -> Any:
         try:

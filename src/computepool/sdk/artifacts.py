@@ -19,10 +19,18 @@ from computepool.protocol.artifacts import (
     StorageView,
     UploadState,
 )
-from computepool.protocol.jobs import InputFile
-from computepool.protocol.sealing import MAGIC, About, is_sealed
+from computepool.protocol.jobs import RESULT_MAX, InputFile
+from computepool.protocol.sealing import MAGIC, RESULT, About, is_sealed
 from computepool.sdk import sealing
-from computepool.sdk.errors import BadRequest, ChecksumMismatch, ComputePoolError, Conflict, Unavailable
+from computepool.sdk.errors import (
+    BadRequest,
+    ChecksumMismatch,
+    ComputePoolError,
+    Conflict,
+    ResultUnreadable,
+    TooLarge,
+    Unavailable,
+)
 from computepool.sdk.options import Inputs, PathLike, readable_file, validated
 from computepool.sdk.paging import pages
 from computepool.sdk.sizes import seconds
@@ -46,8 +54,9 @@ Artifacts: TypeAlias = list[ArtifactView]
 class ArtifactApi:
     """`pool.artifacts`: put, get, list, info, keep, rm."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, *, max_result_bytes: int = RESULT_MAX) -> None:
         self._transport = transport
+        self._max_result_bytes = max_result_bytes
 
     def put(self, path: PathLike, *, name: str | None = None, progress: Seen | None = None) -> InputFile:
         """Upload a file; what the hub has already is not sent again. The reply can be used in `inputs=`."""
@@ -94,10 +103,23 @@ class ArtifactApi:
             part.replace(target)
         return target
 
-    def get_bytes(self, digest: str, *, about: About | None = None) -> bytes:
-        sink = _Memory(b"")
-        self._download(digest, sink, _ignore)
+    def get_bytes(self, digest: str, *, about: About | None = None, max_bytes: int | None = None) -> bytes:
+        """Into memory; more than `max_bytes` is refused before it is loaded."""
+        sink = _Memory(b"", max_bytes)
+        self._download(digest, sink, sink.expect)
         return sealing.open_bytes(bytes(sink.data), about=about)
+
+    def get_result(self, digest: str, *, job_id: str) -> str:
+        """What a function returned, encoded. A stranger's machine made it: no more of it is loaded than was agreed to."""
+        try:
+            about, most = About(job_id, RESULT), self._max_result_bytes
+            return self.get_bytes(digest, about=about, max_bytes=most).decode()
+        except TooLarge as error:
+            raise ResultUnreadable(
+                f"The result of job {job_id} is too large to load: {error.detail} Fetch it as a file: "
+                f"pool artifacts get {digest[:12]} FILE; or connect(max_result_bytes=…).",
+                job_id=job_id,
+            ) from error
 
     def list(self, *, job_id: str | None = None, limit: int = 100) -> Artifacts:
         found = pages(self._transport, "/artifacts", ArtifactPage, limit=limit, params={"job_id": job_id})
@@ -225,9 +247,15 @@ class ArtifactApi:
 class _Memory:
     """Bytes with the few methods of a file that transfers use."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, max_bytes: int | None = None) -> None:
         self.data = bytearray(data)
         self._at = 0
+        self._max_bytes = max_bytes
+
+    def expect(self, done: int, total: int) -> None:
+        size, most = max(done, total), self._max_bytes
+        if most is not None and size > most:
+            raise TooLarge(f"it has {size} bytes, more than the limit of {most}.")
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._at = offset + (len(self.data) if whence == os.SEEK_END else 0)

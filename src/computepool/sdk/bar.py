@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import html
 import importlib
 import sys
@@ -97,6 +98,8 @@ class _Terminal:
         )
         self._task = self._progress.add_task(label, total=total)
         self._progress.start()
+        # A program may end before its map does; the terminal must have its cursor back.
+        atexit.register(self._progress.stop)
 
     def draw(self, done: int) -> None:
         self._progress.update(self._task, completed=done)
@@ -104,6 +107,7 @@ class _Terminal:
     def stop(self, done: int) -> None:
         self.draw(done)
         self._progress.stop()
+        atexit.unregister(self._progress.stop)
 
 
 class _Notebook:

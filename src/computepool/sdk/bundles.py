@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from computepool.core.jobs import JobState, Reason
 from computepool.protocol import bundles
 from computepool.protocol.jobs import PAYLOAD_MAX, JobResult
-from computepool.protocol.sealing import RESULT, About
 from computepool.sdk import functions
 from computepool.sdk.errors import ComputePoolError, JobCancelled, ResultUnreadable, job_error, raised_error
 
@@ -47,17 +46,23 @@ _BUSY_JOBS = 4
 _PARTS = 16
 #: Endings that tell nothing about single items: all of them would end the same way.
 _COMMON_FATE = frozenset(
-    {Reason.BAD_JOB, Reason.DEPENDENCY_FAILED, Reason.NODES_KEPT_FAILING, Reason.NOT_CONFIRMED}
+    {
+        Reason.BAD_JOB,
+        Reason.DEPENDENCY_FAILED,
+        Reason.NODES_KEPT_FAILING,
+        Reason.NOT_CONFIRMED,
+        Reason.UNRUNNABLE,
+    }
 )
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One item on its way. `item` is set instead of `data` where the arguments are an artifact."""
+    """One item on its way. `artifact` is set instead of `data` where the arguments are one."""
 
     index: int
     data: bytes
-    item: str | None = None
+    artifact: str | None = None
     tried: bool = False  #: it raised once, so its tries are one fewer
     replaces: str | None = None  #: the job that had it before
 
@@ -126,11 +131,16 @@ class Feed:
         *,
         sizer: Sizer,
         deliver: Callable[[Sequence[Outcome]], None],
+        key_prefix: str = "",
     ) -> None:
-        """`deliver`, a method, is called by the session's threads, without its lock, while its object is in use."""
+        """`deliver`, a method, is called by the session's threads, without its lock, while its object is in use.
+
+        `key_prefix`: what tells the keys of its jobs from all others of the group.
+        """
         self.session = session
         self.submission = submission
         self.sizer = sizer
+        self.key_prefix = key_prefix
         self._deliver = weakref.WeakMethod(deliver)
         self.complete = False  #: nothing more will be put in
         self._tasks: deque[Task] = deque()
@@ -196,8 +206,8 @@ class Feed:
     def _next_tasks(self) -> list[Task]:
         tasks = [self._tasks.popleft()]
         size = len(tasks[0].data)
-        if tasks[0].item is None:
-            while self._tasks and len(tasks) < self.sizer.size and self._tasks[0].item is None:
+        if tasks[0].artifact is None:
+            while self._tasks and len(tasks) < self.sizer.size and self._tasks[0].artifact is None:
                 size += len(self._tasks[0].data) + 4
                 if size > self.sizer.bytes_max:
                     break
@@ -286,10 +296,22 @@ class Bundle:
         before = (
             "" if first.replaces is None else f',"replaces":"{first.replaces}"'
         )  # all of a part had one job
+        key = f'"key":"{self._key()}"'
+        if first.artifact is not None:
+            return f'{{{key},"payload_artifact":"{first.artifact}"{before}}}'
         if len(self.tasks) == 1:
-            return first.item or f'{{"payload":"{functions.text(first.data)}"{before}}}'
+            return f'{{{key},"payload":"{functions.text(first.data)}"{before}}}'
         data = bundles.pack([task.data for task in self.tasks])
-        return f'{{"payload":"{functions.text(data)}","bundled":{len(self.tasks)}{before}}}'
+        return f'{{{key},"payload":"{functions.text(data)}","bundled":{len(self.tasks)}{before}}}'
+
+    def _key(self) -> str:
+        """The numbers of its items, for who reads the results later (`unbundling.key_of`).
+
+        Items are in their order, and what is sent again goes in smaller jobs, so no two jobs of a map have one key.
+        """
+        first, last = self.tasks[0].index, self.tasks[-1].index
+        numbers = str(first) if len(self.tasks) == 1 else f"{first}-{last}"
+        return f"{self.feed.key_prefix}{numbers}"
 
     # what the session calls
     def assign(self, job_id: str) -> None:
@@ -318,9 +340,8 @@ class Bundle:
         text = result.result or ""
         if result.result_artifact is not None:
             try:
-                about = About(result.job_id, RESULT)
-                data = self.feed.session.pool.artifacts.get_bytes(result.result_artifact, about=about)
-                text = data.decode()
+                artifacts = self.feed.session.pool.artifacts
+                text = artifacts.get_result(result.result_artifact, job_id=result.job_id)
             except ComputePoolError as error:
                 return [(task.index, None, error) for task in self.tasks], []
         answers = bundles.read(text, len(self.tasks), allow_pickle=self.submission.allow_pickle)

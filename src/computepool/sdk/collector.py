@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,19 +20,20 @@ from computepool.protocol.groups import (
     KEY_RESULT_MAX,
     ExpectedKey,
     GroupItem,
-    GroupSummary,
     GroupView,
     KeyReport,
     KeyReportsRequest,
     RegisterKeysRequest,
 )
 from computepool.protocol.jobs import JobResult
-from computepool.protocol.unbundling import apart
+from computepool.protocol.unbundling import each_item, key_of
 from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.notify import group_words
 from computepool.sdk.notify import notify as tell
 from computepool.sdk.options import validated
+from computepool.sdk.summary import Summary
 from computepool.sdk.transport import WAIT_MS
+from computepool.sdk.waiting import WaitNotice
 
 if TYPE_CHECKING:
     from computepool.sdk.groups import GroupApi
@@ -55,11 +58,24 @@ class HasGroups(Protocol):
 class DrainTimeout(TimeoutError):
     """The group is not complete yet. `summary` is what there is; waiting can simply be started again."""
 
-    def __init__(self, summary: GroupSummary) -> None:
+    def __init__(self, summary: Summary) -> None:
         super().__init__(
             f"group {summary.name} has {summary.pending} of {summary.total} pending; they go on without you"
         )
         self.summary = summary
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a running job told its collector."""
+
+    number: int  #: in its group; `messages(after=number)` goes on from here
+    job_id: str
+    key: str | None
+    attempt: int  #: which try of the job
+    seq: int  #: of that try's messages and submissions
+    at_ms: int
+    value: Any
 
 
 class Collector:
@@ -72,9 +88,13 @@ class Collector:
     def __repr__(self) -> str:
         return f"Collector({self.group_id!r})"
 
-    def summary(self) -> GroupSummary:
-        """Counts, pending, results, failures, duplicates, where it is, and whether it is home."""
-        return self._api.summary(self.group_id)
+    def summary(self) -> Summary:
+        """Counts, where it is, whether it is home; results, failures and what is waiting, each by key.
+
+        >>> collector.summary().results["seed-7"]
+        0.93
+        """
+        return Summary.of(self, self._api.summary(self.group_id))
 
     def drain(
         self,
@@ -82,7 +102,7 @@ class Collector:
         progress: Callable[[GroupView], object] | None = None,
         *,
         notify: bool = False,
-    ) -> GroupSummary:
+    ) -> Summary:
         """Wait until everything that is expected has a result or has failed; `progress` is told how it goes.
 
         `notify`: say so on the desktop, or in the terminal, when it is complete.
@@ -91,7 +111,9 @@ class Collector:
         """
         end = None if timeout_s is None else time.monotonic() + timeout_s
         wait_ms = 0
+        notice = WaitNotice(partial(self._api.reason, self.group_id))
         while True:
+            notice.look()
             asked = time.monotonic()
             view = self._api.drain(self.group_id, wait_ms=wait_ms)
             took_ms = round((time.monotonic() - asked) * 1000)
@@ -106,7 +128,7 @@ class Collector:
                 raise DrainTimeout(self.summary())
             counting_ms = took_ms if wait_ms == 0 else max(0, took_ms - wait_ms)
             step_ms = WAIT_MS if progress is None else max(_PROGRESS_MIN_MS, counting_ms * _PATIENCE)
-            wait_ms = max(1, min(WAIT_MS, step_ms, WAIT_MS if left_ms is None else left_ms))
+            wait_ms = notice.left_ms(min(WAIT_MS, step_ms, WAIT_MS if left_ms is None else left_ms))
 
     def register_jobs(self, keys: Keys) -> int:
         """Keys to wait for, with metadata if it is a mapping; a known key gets the new metadata. How many are new.
@@ -153,28 +175,37 @@ class Collector:
         """What came so far, in the order in which it came; with `follow` until nothing is pending."""
         return self._api.results(self.group_id, follow=follow, after=after)
 
+    def messages(self, *, follow: bool = False, after: int = 0) -> Iterator[Message]:
+        """What running jobs told with `send_to_collector`, in the order in which it came; with `follow`, live, until
+        nothing is pending. A job that was begun again tells everything again: look at `attempt`.
+        """
+        for told in self._api.messages(self.group_id, follow=follow, after=after):
+            yield Message(
+                number=told.number,
+                job_id=told.job_id,
+                key=told.key,
+                attempt=told.attempt,
+                seq=told.seq,
+                at_ms=told.at_ms,
+                value=values.decode(told.value),
+            )
+
     def values(self, *, follow: bool = False) -> Iterator[tuple[str, Any]]:
         """Key and value of what succeeded, in the order in which it came; a job without a key goes by its id.
 
-        Items that travelled several to a job are KEY/0, KEY/1 …; those of them that raised are in `items("failures")`.
+        The key of a map's item is its number in the map, from 0, as text; in a group that has other jobs, too, with the
+        map's `key_prefix` before it. Items that raised are in `items("failures")`.
         Where a value cannot be read here, the ResultUnreadable that says why is in its place.
         """
         for result in self.results(follow=follow):
             if result.state is JobState.SUCCEEDED:
-                name = result.key or result.job_id
                 for index, value in self._api.read_each(result):
-                    yield name if index is None else f"{name}/{index}", value
+                    yield key_of(result, index), value
 
     def items(self, which: str = "all") -> Iterator[GroupItem]:
         """Everything the group is about: all, results, failures or waiting. Of a job of several items each by itself,
         unless their result is an artifact; `values` reads that, too."""
-        for item in self._api.items(self.group_id, which=which):
-            for index, part in apart(item):
-                if index is None:
-                    yield part
-                # A job with items of both kinds is in both lists.
-                elif which == "all" or (part.state == "failed") == (which == "failures"):
-                    yield part.model_copy(update={"key": f"{item.key or item.job_id}/{index}"})
+        return each_item(self._api.items(self.group_id, which=which), which)
 
     def cancel(self) -> GroupView:
         return self._api.cancel(self.group_id)

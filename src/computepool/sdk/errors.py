@@ -18,6 +18,7 @@ from __future__ import annotations
 import builtins
 import re
 from concurrent.futures import CancelledError
+from pathlib import Path
 
 from computepool.core.errors import (
     ERRORS_BY_CODE,
@@ -37,8 +38,10 @@ from computepool.core.errors import (
     Unavailable,
 )
 from computepool.core.jobs import JobState, Reason
+from computepool.core.plaintext import printable
 from computepool.protocol.accounts import Problem
 from computepool.protocol.jobs import JobResult
+from computepool.sdk import dependencies
 
 __all__ = [
     "BadRequest",
@@ -134,13 +137,13 @@ class ResultUnreadable(JobError):
 def hub_error(problem: Problem) -> ComputePoolError:
     """The hub's answer as the class it was there."""
     error = ERRORS_BY_CODE.get(problem.code, ComputePoolError)
-    return error(problem.detail, field=problem.field, retry_after_s=problem.retry_after_s)
+    return error(printable(problem.detail), field=problem.field, retry_after_s=problem.retry_after_s)
 
 
 def job_error(result: JobResult) -> JobError | None:
     """Why there is no result, or None when there is one."""
     if result.state is JobState.SUCCEEDED:
-        return None
+        return no_longer_kept(result.job_id) if result.dropped else None
     kind = {JobState.CANCELLED: JobCancelled, JobState.EXPIRED: JobExpired}.get(result.state, JobFailed)
     if kind is JobFailed and result.reason is Reason.EXCEPTION:
         kind = _failure(_type_in(result.error or ""))
@@ -148,17 +151,23 @@ def job_error(result: JobResult) -> JobError | None:
     if result.exit_code is not None:
         sentence += f" (exit code {result.exit_code})"
     if result.error:
-        sentence += f"\n{result.error}{_hint(result.error)}"
+        sentence += (
+            f"\n{printable(result.error)}{_hint(result.error)}"  # a node's words, on the submitter's terminal
+        )
     error = kind(sentence, job_id=result.job_id, reason=result.reason, exit_code=result.exit_code)
     error.remote_error = result.error
     return error
+
+
+def no_longer_kept(job_id: str) -> JobError:
+    return ResultUnreadable(f"The result of job {job_id} is no longer kept at the hub.", job_id=job_id)
 
 
 def raised_error(job_id: str, traceback: str) -> JobError:
     """The end of one item of several that a job had, as if it had been a job of its own."""
     kind = _failure(_type_in(traceback))
     error = kind(
-        f"An item of job {job_id} failed: exception\n{traceback}{_hint(traceback)}",
+        f"An item of job {job_id} failed: exception\n{printable(traceback)}{_hint(traceback)}",
         job_id=job_id,
         reason=Reason.EXCEPTION,
     )
@@ -173,11 +182,23 @@ def missing_package(error: str) -> str | None:
     return None if found is None else found[1]
 
 
+def missing_module_hint(name: str, *, send: str, install: str, folder: Path | None = None) -> str:
+    """What to do about it. A name is suggested as a package only if it is no module of the person's own."""
+    own = dependencies.module_beside(name, folder or Path.cwd())
+    if own is not None:
+        return f"{own} was not sent with the job; add it with {send.format(str(own))}."
+    lacks = "The node has only the standard library and what a job lists; add the package with"
+    package = dependencies.distribution_of(name)
+    if package is not None:
+        return f"{lacks} {install.format(package)}."
+    return f"{lacks} {install.format(name)}, if that is what the package of the module is called."
+
+
 def _hint(error: str) -> str:
     name = missing_package(error)
     if name is None:
         return ""
-    return f"\nNodes have Python's own library and what a job lists: pass dependencies=[{name!r}], or what the package is called."
+    return "\n" + missing_module_hint(name, send="inputs=[{!r}]", install="dependencies=[{!r}]")
 
 
 def _type_in(traceback: str) -> type[Exception] | None:

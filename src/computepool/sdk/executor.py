@@ -34,8 +34,7 @@ class PoolExecutor(Executor):
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """All keywords are the function's own; requirements belong to `pool.options(...).executor()`."""
-        submission = self._submitter.function(fn)
-        item = self._submitter.item(args, kwargs)
+        submission, item = self._submitter.call(fn, args, kwargs)
         with self._lock:
             self._check_open()
             future: Future[Any] = self._session.submit(submission, item)
@@ -128,4 +127,4 @@ def _results(run: MapRun, end: float | None) -> Iterator[Any]:
                 return
             yield value
     finally:
-        run.close()
+        run.close_later()  # who drops the iterator may be the collector of garbage

@@ -6,12 +6,10 @@ submitter's own modules, editable installs included) must travel with the functi
 
 from __future__ import annotations
 
-import os
+import io
 import pickle
 import re
-import site
 import sys
-import sysconfig
 import threading
 import types
 from base64 import b64encode
@@ -24,7 +22,9 @@ from typing import Any
 
 import cloudpickle
 
+from computepool.sdk import imports, own_modules
 from computepool.sdk.errors import BadRequest
+from computepool.sdk.source_lines import SourceLines
 
 FUNCTIONS_CACHED_MAX = 128
 #: What is pickled here can be loaded by the same version alone.
@@ -49,7 +49,7 @@ class FunctionCache:
     def __init__(self) -> None:
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
 
-    def pickled(self, function: Callable[..., Any]) -> bytes:
+    def pickled(self, function: Callable[..., Any]) -> Pickled:
         with _lock:
             entry = self._entries.get(id(function))
             if entry is not None and entry.function is function and entry.unchanged():
@@ -63,7 +63,7 @@ class FunctionCache:
             return data
 
 
-def pickle_function(function: Callable[..., Any]) -> bytes:
+def pickle_function(function: Callable[..., Any]) -> Pickled:
     if not callable(function):
         raise BadRequest(f"{function!r} is not callable; pass a function and its arguments.")
     return _by_value(function, what=f"the function {getattr(function, '__qualname__', function)}")
@@ -100,7 +100,7 @@ def text(data: bytes) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
     function: Callable[..., Any]  #: kept, so that its id is not given to another one
-    data: bytes
+    data: Pickled
     captured: list[tuple[Callable[[], Any], Any]]  #: how to read a captured value, and what it was
 
     def unchanged(self) -> bool:
@@ -160,29 +160,64 @@ def _stable(value: Any) -> bool:
     """Cannot change while it is the same object."""
     if type(value) is tuple:
         return all(map(_stable, value))
-    return type(value) in _PLAIN or (isinstance(value, types.ModuleType) and not _is_own(value))
+    return type(value) in _PLAIN or (isinstance(value, types.ModuleType) and not own_modules.is_own(value))
 
 
 def _installed(thing: Any) -> bool:
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
-    return module is not None and module.__name__ != "__main__" and not _is_own(module)
+    return module is not None and module.__name__ != "__main__" and not own_modules.is_own(module)
 
 
-def _by_value(thing: Any, *, what: str, modules: Iterable[types.ModuleType] = ()) -> bytes:
+def _by_value(thing: Any, *, what: str, modules: Iterable[types.ModuleType] = ()) -> Pickled:
     with _lock, _own_modules_by_value(modules):
+        file = io.BytesIO()
+        pickler = _Pickler(file)
         try:
-            data: bytes = cloudpickle.dumps(thing)
+            pickler.dump(thing)
         except Exception as error:
             # Objects raise what they like while they are pickled; the person needs to know which part it was.
             raise BadRequest(f"Cannot send {what}: {type(error).__name__}: {error}") from error
+        data = Pickled(pickler.lines.along_with(file.getvalue()))
+        data.modules, data.imports = frozenset(pickler.modules), frozenset(pickler.imports)
         return data
+
+
+class Pickled(bytes):
+    """The bytes of a pickle, and what has to be there for loading it and for calling what it holds."""
+
+    modules: frozenset[str] = frozenset()  #: that it refers to by name
+    imports: frozenset[str] = frozenset()  #: that functions in it import when they are called
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Takes note of modules and of source lines on its way. Plain values and containers of them never come here."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.modules: set[str] = set()
+        self.imports: set[str] = set()
+        self.lines = SourceLines()
+
+    def reducer_override(self, thing: Any) -> Any:
+        if isinstance(thing, types.ModuleType):
+            self.modules.add(thing.__name__)
+        elif isinstance(thing, types.FunctionType) and not _installed(thing):
+            self.imports |= imports.of_function(thing)
+            self.lines.add(thing)
+        else:
+            named = isinstance(thing, _NAMED)
+            self.modules.add(getattr(thing if named else type(thing), "__module__", None) or "")
+        return super().reducer_override(thing)
+
+
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
 
 
 @contextmanager
 def _own_modules_by_value(more: Iterable[types.ModuleType]) -> Iterator[None]:
     """For this pickling only: others in the process may use cloudpickle too."""
     before = cloudpickle.list_registry_pickle_by_value()
-    wanted = {module.__name__: module for module in (*_own_modules(), *more)}
+    wanted = {module.__name__: module for module in (*own_modules.loaded(), *more)}
     added = [module for name, module in wanted.items() if name not in before]
     for module in added:
         cloudpickle.register_pickle_by_value(module)
@@ -191,35 +226,3 @@ def _own_modules_by_value(more: Iterable[types.ModuleType]) -> Iterator[None]:
     finally:
         for module in added:
             cloudpickle.unregister_pickle_by_value(module)
-
-
-_scanned: tuple[int, list[types.ModuleType]] = (0, [])
-
-
-def _own_modules() -> list[types.ModuleType]:
-    global _scanned  # noqa: PLW0603 - a cache: modules only ever come, and the scan takes a millisecond
-    if _scanned[0] != len(sys.modules):
-        found = [
-            module
-            for name, module in list(sys.modules.items())
-            if getattr(module, "__name__", None) == name and _is_own(module)
-        ]
-        _scanned = (len(sys.modules), found)
-    return _scanned[1]
-
-
-def _is_own(module: types.ModuleType) -> bool:
-    """The submitter's own code, as opposed to Python's, an installed package's, or ours."""
-    file = getattr(module, "__file__", None)
-    if module.__name__.partition(".")[0] in {"computepool", "__main__"} or not isinstance(file, str):
-        return False
-    return file.endswith(".py") and not file.startswith(_INSTALLED)
-
-
-def _installed_folders() -> tuple[str, ...]:
-    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    paths |= {site.getusersitepackages(), *site.getsitepackages()}
-    return tuple(path.rstrip(os.sep) + os.sep for path in paths if path)
-
-
-_INSTALLED = _installed_folders()

@@ -12,8 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from computepool.core.jobs import JobState
-from computepool.protocol.jobs import JobResult, WhyView
+from computepool.protocol.jobs import JobDetail, JobResult, WhyView
+from computepool.sdk.background import closer
 from computepool.sdk.errors import ComputePoolError, JobCancelled, ResultUnreadable, job_error
+from computepool.sdk.waiting import job_reason, notice_s
 
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
@@ -44,6 +46,8 @@ class JobFuture(Future[Any]):
         self._read = read
         self._id: str | None = None
         self._told = False
+        self._unwanted = False
+        self._seen = JobState.QUEUED  #: at the hub, when it was last asked
 
     @property
     def assigned(self) -> bool:
@@ -67,9 +71,10 @@ class JobFuture(Future[Any]):
         except TimeoutError as error:
             if timeout is None or self.done():  # the function's own
                 raise
-            name = "the job" if self._id is None else f"job {self._id}"
+            if self._id is None:
+                raise TimeoutError(self._not_submitted(timeout)) from error
             raise TimeoutError(
-                f"{name} is not over after {timeout:g} s; it goes on (future.why() says more)"
+                f"job {self._id} is not over after {timeout:g} s; it goes on ({self._reason(timeout)})"
             ) from error
         except CancelledError as error:
             raise self._as_cancelled(error) from None
@@ -79,6 +84,31 @@ class JobFuture(Future[Any]):
             return super().exception(timeout)
         except CancelledError as error:
             raise self._as_cancelled(error) from None
+
+    def running(self) -> bool:
+        """Whether a node runs it now. Asks the hub; False also when that does not answer."""
+        if self._id is None or self.done():
+            return False
+        try:
+            job = self._source.pool.transport.ask(JobDetail, "GET", f"/jobs/{self._id}", patience_s=0)
+        except ComputePoolError:
+            return False
+        self._seen = job.state
+        return job.state is JobState.RUNNING
+
+    def __repr__(self) -> str:
+        """With what is known here: nothing is asked for it."""
+        if self.cancelled():
+            state = "cancelled"
+        elif self.done():
+            state = "succeeded" if super().exception() is None else "failed"
+        else:
+            state = "not submitted yet" if self._id is None else self._seen.value
+        return f"<JobFuture {self._id or '(no id)'} {state}>"
+
+    def _not_submitted(self, timeout: float) -> str:
+        hub = self._source.pool.transport.url
+        return f"the job has not reached the hub at {hub} after {timeout:g} s; it is sent as soon as the hub answers"
 
     def cancel(self) -> bool:
         """Stop the job wherever it is, running or not. False when it was over before."""
@@ -96,6 +126,7 @@ class JobFuture(Future[Any]):
     async def _wait_async(self) -> Any:
         loop = asyncio.get_running_loop()
         over = loop.create_future()
+        closer.start()
 
         def set_over() -> None:
             if not over.done():
@@ -109,17 +140,30 @@ class JobFuture(Future[Any]):
         try:
             await over
         except asyncio.CancelledError:
-            # Asking the hub takes a moment, which the loop must not wait for.
-            threading.Thread(target=self._cancel_quietly, name="computepool-cancel").start()
+            closer.put(
+                self._cancel_quietly
+            )  # asking the hub takes a moment, which the loop must not wait for
             raise
         return self.result(0)
 
     def _cancel_quietly(self) -> None:
+        """Without waiting for a hub that is away: what is being sent is cancelled when it has an id."""
+        self._unwanted = True
         with suppress(ComputePoolError):
-            self.cancel()
+            if self._id is not None:
+                self.cancel()
+            elif self._source.withdraw(self):
+                self._cancelled()
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         super().add_done_callback(partial(_call_back, fn))
+
+    def _reason(self, waited_s: float) -> str:
+        """Why it waits. Who looks every moment whether it is over does not ask the hub each time."""
+        reason = ""
+        if self._id is not None and waited_s >= notice_s():
+            reason = job_reason(self._source.pool.transport, self._id)
+        return reason or "future.why() says more"
 
     def logs(self) -> str:
         """What the job has printed so far."""
@@ -131,6 +175,8 @@ class JobFuture(Future[Any]):
 
     def assign(self, job_id: str) -> None:
         self._id = job_id
+        if self._unwanted:
+            closer.put(self._cancel_quietly)
 
     def finish(self, result: JobResult) -> None:
         """Called once, by the thread that receives results."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 from computepool.protocol import bundles, values
+from computepool.protocol.children import MessagePage, MessageView
 from computepool.protocol.groups import (
     GroupItem,
     GroupPage,
@@ -22,15 +24,17 @@ from computepool.protocol.groups import (
     ReturnHomeRequest,
 )
 from computepool.protocol.jobs import JobResult
-from computepool.protocol.sealing import RESULT, About
+from computepool.protocol.references import ReferenceKind
 from computepool.protocol.unbundling import answers
 from computepool.sdk.artifacts import ArtifactApi
 from computepool.sdk.collector import Collector
-from computepool.sdk.errors import ChecksumMismatch, NotFound, ResultUnreadable
+from computepool.sdk.errors import ChecksumMismatch, NotFound, ResultUnreadable, no_longer_kept
 from computepool.sdk.options import validated
 from computepool.sdk.paging import PAGE_MAX, pages
+from computepool.sdk.references import find_id
 from computepool.sdk.sealing import CannotOpen, with_error
 from computepool.sdk.transport import WAIT_MS, Transport
+from computepool.sdk.waiting import WaitNotice, group_reason
 
 Groups: TypeAlias = list[GroupView]
 Items: TypeAlias = list[GroupItem]
@@ -38,8 +42,9 @@ _ID_PREFIX = "grp_"
 
 
 class GroupApi:
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, artifacts: ArtifactApi) -> None:
         self._transport = transport
+        self._artifacts = artifacts
 
     @property
     def groups(self) -> GroupApi:
@@ -61,21 +66,16 @@ class GroupApi:
         """Of a group, by id or name. An id is believed: the first call says if there is no such group."""
         if isinstance(group, GroupView):
             return Collector(self, group.id)
-        return Collector(self, group if group.startswith(_ID_PREFIX) else self.find(group).id)
+        return Collector(self, find_id(self._transport, ReferenceKind.GROUP, group))
 
-    def find(self, name: str) -> GroupView:
-        """The group with this id, or the newest one with this name."""
-        if name.startswith(_ID_PREFIX):
-            return self.get(name)
-        named = self.list(name=name, limit=1)
-        if not named:
-            raise NotFound(f"There is no group {name!r} of yours. See them all: pool jobs groups")
-        return named[0]
+    def find(self, word: str) -> GroupView:
+        """The group with this id or beginning of one, or the newest one with this name; `last` is the newest of all."""
+        return self.get(find_id(self._transport, ReferenceKind.GROUP, word))
 
     def find_or_create(self, name: str) -> GroupView:
         """For submitting into it: the newest group of this name, or a new one; many at once make one together."""
         if name.startswith(_ID_PREFIX):
-            return self.get(name)
+            return self.find(name)
         named = self.list(name=name, kind="group", limit=1)
         if named:
             return named[0]
@@ -94,6 +94,7 @@ class GroupApi:
     def results(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
         """What finished; with `follow` until nothing is open."""
         wait_ms = 0
+        notice = WaitNotice(partial(group_reason, self._transport, group_id))
         while True:
             page = self._transport.get(
                 f"/groups/{group_id}/results",
@@ -105,14 +106,33 @@ class GroupApi:
             after = page.cursor
             if not page.results and not (follow and page.open):
                 return
+            if page.results:
+                notice.restart()
+            notice.look()
             # How many are open is told with an empty page alone, so the one after a full page must come at once.
-            wait_ms = 0 if page.results else WAIT_MS
+            wait_ms = 0 if page.results else notice.left_ms(WAIT_MS)
+
+    def messages(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[MessageView]:
+        """What running jobs told the collector; with `follow` until nothing is open."""
+        wait_ms = 0
+        while True:
+            page = self._transport.get(
+                f"/groups/{group_id}/messages",
+                MessagePage,
+                params={"after": after, "limit": PAGE_MAX},
+                wait_ms=wait_ms,
+            )
+            yield from page.messages
+            after = page.cursor
+            if not page.messages and not (follow and page.open):
+                return
+            wait_ms = 0 if page.messages else WAIT_MS
 
     def read(self, result: JobResult | GroupItem) -> Any:
         """The value of a result, wherever the hub keeps it. Never unpickles."""
         return self._decoded(self._text(result), result)
 
-    def read_each(self, result: JobResult) -> Iterator[tuple[int | None, Any]]:
+    def read_each(self, result: JobResult | GroupItem) -> Iterator[tuple[int | None, Any]]:
         """The same, of each item that succeeded where the job did several, with its number in the job.
 
         One that cannot be read is a ResultUnreadable in the value's place: what a node sent must not hide the others.
@@ -136,12 +156,12 @@ class GroupApi:
                 yield index, self._decoded_or_why(part, result)
 
     def _text(self, result: JobResult | GroupItem) -> str | None:
+        if result.dropped:
+            raise no_longer_kept(result.job_id or "")
         if result.result_artifact is None:
             return result.result
-        about = About(result.job_id or "", RESULT)
-        data = ArtifactApi(self._transport).get_bytes(result.result_artifact, about=about)
         try:
-            return data.decode()
+            return self._artifacts.get_result(result.result_artifact, job_id=result.job_id or "")
         except ValueError as error:
             raise _unreadable(result, error) from error
 
@@ -151,7 +171,7 @@ class GroupApi:
         except ValueError as error:
             raise _unreadable(result, error) from error
 
-    def _decoded_or_why(self, text: str | None, result: JobResult) -> Any:
+    def _decoded_or_why(self, text: str | None, result: JobResult | GroupItem) -> Any:
         try:
             return self._decoded(text, result)
         except ResultUnreadable as error:
@@ -180,6 +200,10 @@ class GroupApi:
             if after is None:
                 return
 
+    def reason(self, group_id: str) -> str:
+        """Why the newest job of it that waits does; empty when none does."""
+        return group_reason(self._transport, group_id)
+
     def drain(self, group_id: str, *, wait_ms: int) -> GroupView:
         """One wait: the group when it is complete, or as it is when the time is over."""
         return self._transport.get(f"/groups/{group_id}/drain", GroupView, wait_ms=wait_ms)
@@ -198,7 +222,7 @@ class GroupApi:
 
 def _unreadable(result: JobResult | GroupItem, error: Exception) -> ResultUnreadable:
     name = result.key or result.job_id or ""
-    return ResultUnreadable(f"The result {name!r} cannot be read: {error}", job_id=name)
+    return ResultUnreadable(f"The result {name!r} cannot be read: {error}", job_id=result.job_id or name)
 
 
 def _opened(page: ItemPage) -> Items:

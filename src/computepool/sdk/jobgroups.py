@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
 from computepool.core.jobs import JobState
-from computepool.protocol.groups import GroupSummary, GroupView
+from computepool.protocol.groups import GroupView
 from computepool.protocol.jobs import ITEMS_MAX, Item, JobSpec
 from computepool.sdk import jobclasses
 from computepool.sdk.collector import Collector
@@ -24,6 +24,7 @@ from computepool.sdk.jobclasses import JobClass, JobReport, Sender
 from computepool.sdk.options import JobOptions
 from computepool.sdk.session import BATCH_BYTES_MAX
 from computepool.sdk.submitter import Submitter
+from computepool.sdk.summary import Summary
 
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
@@ -51,7 +52,7 @@ class GroupSubmission:
         progress: Callable[[GroupView], object] | None = None,
         *,
         notify: bool = False,
-    ) -> GroupSummary:
+    ) -> Summary:
         """Wait until every key has an outcome, as `Collector.drain` does."""
         return self.collector.drain(timeout_s, progress, notify=notify)
 
@@ -291,3 +292,6 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
         size += len(item.payload or "")
     if batch:
         yield batch
+
+
+submit_compute_job_group.__module__ = "computepool"  # inside a job it is another one (nested.py)

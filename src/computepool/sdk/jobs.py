@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from computepool.core.jobs import TERMINAL, JobState
@@ -32,6 +34,7 @@ from computepool.sdk.errors import Conflict
 from computepool.sdk.paging import PAGE_MAX
 from computepool.sdk.sealing import open_text, with_error
 from computepool.sdk.transport import WAIT_MS, Transport
+from computepool.sdk.waiting import WaitNotice, job_reason
 
 Jobs: TypeAlias = list[JobView]
 
@@ -88,18 +91,29 @@ class JobApi:
         """The job when it is over; raises TimeoutError."""
         job = self.get(job_id)
         end = None if timeout_s is None else time.monotonic() + timeout_s
+        notice = WaitNotice(partial(job_reason, self._transport, job_id))
         while job.state not in TERMINAL:
-            job = self.get(job_id, seen=job.state, wait_ms=_wait_ms(end, f"job {job_id}"))
+            if job.state is JobState.QUEUED:
+                notice.look()
+            job = self.get(job_id, seen=job.state, wait_ms=self._wait_ms(job_id, end, notice))
         return job
 
     def result(self, job_id: str, *, timeout_s: float | None = None) -> JobResult:
         """The result when the job is over; raises TimeoutError."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
+        notice = WaitNotice(partial(job_reason, self._transport, job_id))
         while True:
             try:
-                return self.result_now(job_id, wait_ms=_wait_ms(end, f"job {job_id}"))
+                return self.result_now(job_id, wait_ms=self._wait_ms(job_id, end, notice))
             except Conflict:
-                continue
+                notice.look()
+
+    def _wait_ms(self, job_id: str, end: float | None, notice: WaitNotice) -> int:
+        left_ms = WAIT_MS if end is None else round((end - time.monotonic()) * 1000)
+        if left_ms <= 0:
+            reason = job_reason(self._transport, job_id)
+            raise TimeoutError(f"job {job_id} is not finished yet" + (f" ({reason})" if reason else ""))
+        return notice.left_ms(min(WAIT_MS, left_ms))
 
     def result_now(self, job_id: str, *, wait_ms: int = 0) -> JobResult:
         """The result; raises Conflict while there is none."""
@@ -114,10 +128,16 @@ class JobApi:
         return self._transport.post(f"/jobs/{job_id}/again", SubmitReply, body=AgainRequest(terms=terms))
 
     def logs(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogChunk]:
-        """What the job printed, in order; with `follow` until its end."""
+        """What the job printed, in order; with `follow` until its end. Warns where some of it was not kept."""
+        for page in self.log_pages(job_id, follow=follow, after=after):
+            yield from page.chunks
+            if page.ended and page.complete is False:
+                warnings.warn(incomplete_output(job_id), stacklevel=2)
+
+    def log_pages(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogPage]:
         while True:
             page = self.log_page(job_id, after=after, wait_ms=WAIT_MS if follow else 0)
-            yield from page.chunks
+            yield page
             after = page.cursor
             if page.ended or not (follow or page.chunks):
                 return
@@ -153,17 +173,15 @@ class JobApi:
         return self._transport.get("/queue", QueueView)
 
 
+def incomplete_output(job_id: str) -> str:
+    return (
+        f"The output of job {job_id} is incomplete: it was too long to keep. "
+        "What is there was not compared with what its node reported; write long output to a file in outputs/."
+    )
+
+
 def _opened(chunk: LogChunk, job_id: str) -> LogChunk:
     if not chunk.text.startswith(TEXT_PREFIX):
         return chunk
     about = log_about(job_id, chunk.attempt_id, chunk.stream)
     return chunk.model_copy(update={"text": open_text(chunk.text, about)})
-
-
-def _wait_ms(end: float | None, what: str) -> int:
-    if end is None:
-        return WAIT_MS
-    left_ms = round((end - time.monotonic()) * 1000)
-    if left_ms <= 0:
-        raise TimeoutError(f"{what} is not finished yet")
-    return min(WAIT_MS, left_ms)

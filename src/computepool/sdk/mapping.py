@@ -5,6 +5,7 @@ Items are read in the caller's thread, when results are taken. What happens to t
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections import deque
@@ -12,9 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from computepool.sdk.background import closer
 from computepool.sdk.bar import Bar
 from computepool.sdk.bundles import Feed, Outcome, Sizer, Task
-from computepool.sdk.errors import ComputePoolError, JobError
+from computepool.sdk.errors import ComputePoolError, HubUnreachable, JobError
 from computepool.sdk.session import Session, Submission
 
 #: Items read and not yet taken by the caller as results. A million items need the memory of this many.
@@ -49,7 +51,9 @@ class MapRun(Iterator[Any]):
         self._ordered = ordered
         self._return_exceptions = return_exceptions
         self._limit = max(1, in_flight_max or IN_FLIGHT_MAX)
-        self._feed = Feed(session, submission, sizer=sizer, deliver=self._deliver)
+        #: What stands before an item's number in its key at the hub; nothing, where the group is this map's alone.
+        self.key_prefix = "" if owned else f"map-{secrets.token_hex(6)}/"
+        self._feed = Feed(session, submission, sizer=sizer, deliver=self._deliver, key_prefix=self.key_prefix)
         self._news = threading.Condition()
         # Both are written by the session's threads and read by the caller; single steps of them are atomic.
         self._by_index: dict[int, Outcome] = {}
@@ -61,6 +65,7 @@ class MapRun(Iterator[Any]):
         self._open = True
         self._on_news: Callable[[], None] | None = None
         self._bar = Bar("map", total=total, show=progress)
+        closer.start()
         self._fill()
 
     @property
@@ -145,11 +150,14 @@ class MapRun(Iterator[Any]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def close_later(self) -> None:
+        """The same where nothing may be waited for: in a finalizer, which may run while any lock is held."""
+        if self._open:
+            closer.put(self.close)
+
     def __del__(self) -> None:
-        """It may be called anywhere, also where a thread of the session holds its lock: so from a thread of its own."""
-        if getattr(self, "_open", False):
-            with suppress(RuntimeError):  # the interpreter ends, and takes the session with it
-                threading.Thread(target=self.close, name="computepool-cancel", daemon=True).start()
+        if hasattr(self, "_open"):
+            self.close_later()
 
     # ------------------------------------------------------------ on the way out
     def _fill(self) -> None:
@@ -193,13 +201,21 @@ class MapRun(Iterator[Any]):
             self._feed.drop()
             sent = bool(self._feed.unanswered)
         if sent:
-            threading.Thread(target=self._cancel, name="computepool-cancel").start()
+            closer.put(self._cancel)
 
     def _cancel(self) -> None:
         job_ids = self._session.withdraw_feed(self._feed)  # waits for a request that is under way
-        for job_id in job_ids:
-            with suppress(ComputePoolError):
-                self._session.pool.jobs.cancel(job_id)
+        with suppress(HubUnreachable):  # then it would not hear of the others, either
+            for job_id in job_ids:
+                self._cancel_job(job_id)
+
+    def _cancel_job(self, job_id: str) -> None:
+        try:
+            self._session.pool.jobs.cancel(job_id)
+        except HubUnreachable:
+            raise
+        except ComputePoolError:  # it is over
+            pass
 
     # ------------------------------------------------------------ on the way back
     def _deliver(self, outcomes: Sequence[Outcome]) -> None:
@@ -234,5 +250,5 @@ class MapRun(Iterator[Any]):
                     raise StopIteration
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
-                    raise TimeoutError(f"no result within {timeout} s")
+                    raise TimeoutError(f"no result within {timeout} s{self._session.waits.words(timeout)}")
                 self._news.wait(left)

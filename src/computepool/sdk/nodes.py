@@ -13,10 +13,18 @@ from computepool.protocol.joining import (
     JoinCodeView,
     JoinStatus,
 )
-from computepool.protocol.nodes import NodePage, NodeStateRequest, NodeView, NodeWhyView
+from computepool.protocol.nodes import (
+    NodePage,
+    NodeStateRequest,
+    NodeView,
+    NodeWhyView,
+    ReviewReply,
+    ReviewRequest,
+)
+from computepool.protocol.references import ReferenceKind
 from computepool.protocol.rules import NodeRules, NodeRulesView
-from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.paging import pages
+from computepool.sdk.references import find_id
 from computepool.sdk.transport import Transport
 
 Nodes: TypeAlias = list[NodeView]
@@ -37,17 +45,9 @@ class NodeApi:
     def get(self, node_id: str) -> NodeView:
         return self._transport.get(f"/nodes/{node_id}", NodeView)
 
-    def find(self, name_or_id: str) -> NodeView:
-        """By id, or by a name that only one node has."""
-        try:
-            return self.get(name_or_id)
-        except (NotFound, BadRequest):
-            named = [node for node in self.list(limit=NODES_MAX) if node.name == name_or_id]
-        if len(named) == 1:
-            return named[0]
-        if not named:
-            raise NotFound(f"There is no node called {name_or_id!r}; `pool nodes` lists them.")
-        raise BadRequest(f"{len(named)} nodes are called {name_or_id!r}; use an id: {named[0].id} …")
+    def find(self, word: str) -> NodeView:
+        """By id, its beginning, or a name: your own node of that name, or the only one that there is."""
+        return self.get(find_id(self._transport, ReferenceKind.NODE, word))
 
     def why(self, node_id: str) -> NodeWhyView:
         """Why a node gets no work, or which work it gets."""
@@ -79,6 +79,10 @@ class NodeApi:
     def pardon(self, node_id: str) -> NodeView:
         """Take its ban and strikes back; for administrators."""
         return self._transport.post(f"/nodes/{node_id}/pardon", NodeView)
+
+    def review(self, node_id: str, *, note: str = "") -> ReviewReply:
+        """Ask an administrator to look at its ban or probation."""
+        return self._transport.post(f"/nodes/{node_id}/review", ReviewReply, body=ReviewRequest(note=note))
 
     def code(self, *, hosts: int | None = 1, life_s: float | None = None) -> EnrolCodeReply:
         """A code for a new machine, or for several hosts (None: as many as the hub lets); for a limited time."""

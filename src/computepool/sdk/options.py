@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from computepool.core.jobs import JobKind
 from computepool.protocol.jobs import InputFile, JobSpec, Needs, SubmitRequest
+from computepool.protocol.specrules import check_spec
 from computepool.sdk.amounts import Credits, microcredits
 from computepool.sdk.errors import BadRequest
 from computepool.sdk.sealing import recipient
@@ -43,7 +44,7 @@ class JobOptions(TypedDict, total=False):
     prefer_tags: Words
     exclude_tags: Words
     exclude_hosts: Words
-    host: str  #: this node and no other: its id or name
+    host: str  #: this node and no other: its id, or a name; your own nodes come first
     properties: Mapping[str, str]
     mesh_version: str
     isolation: str
@@ -51,9 +52,13 @@ class JobOptions(TypedDict, total=False):
     timeout: float | str
     ttl: float | str  #: how long it may wait in the queue
     retries: int
+    impossible: str  #: what becomes of it where no node can run it: queue (the default) or refuse
     inputs: Inputs
     env: Mapping[str, str]
-    dependencies: Words
+    dependencies: (
+        Words  #: packages to install; by default those that the code imports, in the versions installed here
+    )
+    autodetect: bool  #: False: send no modules of your own, and require no packages, that the code imports
     net: Words  #: hosts it may reach, as "host:port" or "*.domain:port"; none by default
     after: Sequence[str | JobFuture]  #: jobs that must succeed first
     group: str  #: a group of yours to put it in, by id or name; a name that is new makes one
@@ -68,6 +73,10 @@ class JobOptions(TypedDict, total=False):
     allow_pickle: bool  #: accept results that need pickle: only from nodes you trust
     checkpoints: bool  #: it saves where it is (docs/checkpoints.md); by default if its code names computepool.checkpoint
     moves: bool  #: it goes on at hosts that it names; by default if its code names computepool.dispatch_to
+    children: int  #: jobs that it may submit while it runs (docs/children.md), with those that they submit; 0 by default
+    children_budget: (
+        Credits  #: that they may cost together; by default what is set aside for it, times children
+    )
 
 
 _KNOWN = frozenset(JobOptions.__annotations__)
@@ -98,7 +107,7 @@ def check_known(options: Mapping[str, Any]) -> None:
             )
 
 
-#: What the types of a job mean. They are requirements and a label, and never a price.
+#: A job type is a label with default requirements, and nothing else: no price, and no display or stream for `gaming`.
 TYPES: dict[str, dict[str, Any]] = {
     "ml": {"gpus": 1, "vram": "8GB", "ram": "8GB"},
     "gaming": {"gpus": 1},
@@ -142,7 +151,7 @@ _WORD_LISTS = {
 }
 
 
-_SAME_IN_SPEC = ("name", "allow_pickle", "checkpoints", "moves")
+_SAME_IN_SPEC = ("name", "allow_pickle", "checkpoints", "moves", "children")
 
 
 def spec(
@@ -154,12 +163,19 @@ def spec(
     fields |= {word: plain[word] for word in _SAME_IN_SPEC if word in plain}
     if (sealed_to := recipient(plain.get("seal"))) is not None:
         fields["seal_to"] = sealed_to
+    if "children_budget" in plain:
+        fields["children_budget"] = microcredits(plain["children_budget"], what="children_budget")
     if "dependencies" in plain:
         fields["dependencies"] = words(plain["dependencies"])
     fields |= rules(options)
     if "env" in plain:
         fields["env"] = dict(plain["env"])
-    return validated(JobSpec, **fields)
+    made = validated(JobSpec, **fields)
+    try:
+        check_spec(made)  # before anything is sent
+    except ValueError as error:
+        raise BadRequest(f"{error}.") from error
+    return made
 
 
 def rules(options: JobOptions) -> dict[str, Any]:
@@ -174,7 +190,7 @@ def rules(options: JobOptions) -> dict[str, Any]:
 def terms(options: JobOptions) -> dict[str, Any]:
     """The fields of a SubmitRequest beside spec, items and group."""
     plain: Mapping[str, Any] = options
-    same = ("priority", "retries", "verify", "confidence")
+    same = ("priority", "retries", "verify", "confidence", "impossible")
     fields = {word: plain[word] for word in same if word in plain}
     if not {"verify", "confidence"} & fields.keys() and recipient(plain.get("seal")) is not None:
         fields["verify"] = "none"  # what is sealed cannot be checked; a quote should know it

@@ -13,7 +13,7 @@ from computepool.protocol import sealing, values
 from computepool.protocol.filenames import check_output_name
 from computepool.protocol.jobs import JobResult, OutputFile
 from computepool.protocol.sealing import About
-from computepool.sdk.errors import BadRequest, ResultUnreadable
+from computepool.sdk.errors import BadRequest, ResultUnreadable, no_longer_kept
 from computepool.sdk.options import PathLike
 
 if TYPE_CHECKING:
@@ -59,10 +59,11 @@ class JobOutcome:
 
 def read_value(pool: Pool, result: JobResult, *, allow_pickle: bool) -> Any:
     """What the function returned."""
+    if result.dropped:
+        raise no_longer_kept(result.job_id)
     text = result.result
     if result.result_artifact is not None:
-        about = About(result.job_id, sealing.RESULT)
-        text = pool.artifacts.get_bytes(result.result_artifact, about=about).decode()
+        text = pool.artifacts.get_result(result.result_artifact, job_id=result.job_id)
     if text is None:
         return None
     try:

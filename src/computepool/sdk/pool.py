@@ -6,6 +6,7 @@ import atexit
 import os
 import platform
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,9 +17,10 @@ from computepool.core.jobs import JobKind
 from computepool.protocol.accounts import AccountView, EventPage, EventView
 from computepool.protocol.credits import QuoteView
 from computepool.protocol.groups import GroupRequest
-from computepool.protocol.jobs import JobResult
+from computepool.protocol.jobs import RESULT_MAX, JobResult
 from computepool.sdk.accounts import AccountApi, ApprovalApi, KeyApi
 from computepool.sdk.artifacts import ArtifactApi
+from computepool.sdk.background import closer
 from computepool.sdk.computejob import ComputeJobState
 from computepool.sdk.config import hub_url, load_config
 from computepool.sdk.credits import CreditApi, PriceApi
@@ -51,8 +53,16 @@ GROUP_PREFIX = "grp_"
 _NEVER_REMEMBERED = frozenset({"inputs", "after"})
 
 
-def connect(url: str | None = None, key: str | None = None, *, patience_s: float = PATIENCE_S) -> Pool:
+def connect(
+    url: str | None = None,
+    key: str | None = None,
+    *,
+    patience_s: float = PATIENCE_S,
+    max_result_bytes: int = RESULT_MAX,
+) -> Pool:
     """The pool at `url`; by default COMPUTEPOOL_HUB and COMPUTEPOOL_KEY, or what `pool login` stored.
+
+    A result of more than `max_result_bytes` is not loaded.
 
     >>> pool = connect()
     >>> pool.submit(pow, 2, 10).result()
@@ -62,16 +72,20 @@ def connect(url: str | None = None, key: str | None = None, *, patience_s: float
     address = config.hub if url is None else hub_url(url)
     stored = config.key if address == config.hub else None
     key_now = None if key else lambda: _stored_key(address)
-    return Pool(Transport(address, key or stored, patience_s=patience_s, key_now=key_now))
+    transport = Transport(address, key or stored, patience_s=patience_s, key_now=key_now)
+    return Pool(transport, max_result_bytes=max_result_bytes)
+
+
+connect.__module__ = "computepool"  # a function that calls it finds the one for jobs on a node (nested.py)
 
 
 class Pool:
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, *, max_result_bytes: int = RESULT_MAX) -> None:
         self.transport = transport
         self.jobs = JobApi(transport)
-        self.groups = GroupApi(transport)
+        self.artifacts = ArtifactApi(transport, max_result_bytes=max_result_bytes)
+        self.groups = GroupApi(transport, self.artifacts)
         self.nodes = NodeApi(transport)
-        self.artifacts = ArtifactApi(transport)
         self.accounts = AccountApi(transport)
         self.keys = KeyApi(transport)
         self.approvals = ApprovalApi(transport)
@@ -315,8 +329,10 @@ class Pool:
     def close(self) -> None:
         """Hand over what is still queued, then stop listening. The jobs themselves go on."""
         atexit.unregister(self._at_exit)
+        end = time.monotonic() + CLOSE_TIMEOUT_S
+        closer.flush(CLOSE_TIMEOUT_S)  # cancellations
         for session in self._sessions():
-            session.close()
+            session.close(max(0.0, end - time.monotonic()))
         self.transport.close()
 
     def __enter__(self) -> Pool:

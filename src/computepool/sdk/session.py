@@ -11,20 +11,23 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from computepool.protocol.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs import ITEMS_MAX, JobResult, SubmitReply
+from computepool.sdk.background import Background
 from computepool.sdk.bundles import Feed, Task
 from computepool.sdk.errors import ComputePoolError, Conflict, HubUnreachable
 from computepool.sdk.futures import JobFuture, Reader
 from computepool.sdk.sealing import with_error
 from computepool.sdk.transport import WAIT_MS, Transport
+from computepool.sdk.waiting import WaitWatch
 
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
@@ -108,7 +111,9 @@ class Session:
         self._closing = False
         self._abandoned = False
         self._lost_by: ComputePoolError | None = None
-        self._downloads: ThreadPoolExecutor | None = None
+        self._downloads = Background("computepool-download", threads=DOWNLOADS_MAX)
+        weakref.finalize(self, self._downloads.stop).atexit = False
+        self.waits = WaitWatch(self._transport, self._oldest)
 
     @property
     def group_id(self) -> str | None:
@@ -233,6 +238,7 @@ class Session:
             for feed in self._feeds:
                 feed.drop()
             self._abandoned = self._closing = True
+            self.waits.end()
             self._to_send.notify()
             self._state.notify_all()
         for future in dropped:
@@ -248,13 +254,12 @@ class Session:
             _log.warning("%d jobs could not be handed to the hub before closing", self.unfinished)
         with self._state:
             self._closing = True
+            self.waits.end()
             self._to_send.notify()
             self._state.notify_all()
-            sender, downloads = self._sender, self._downloads
+            sender = self._sender
         if sender is not None and sender is not threading.current_thread():
             sender.join(max(0.0, end - time.monotonic()))
-        if downloads is not None:
-            downloads.shutdown(wait=False, cancel_futures=True)
         self._end_open()
 
     def _end_open(self) -> None:
@@ -271,7 +276,7 @@ class Session:
 
     # ------------------------------------------------------------ the two threads
     def _start(self) -> None:
-        for run in (self._send_all, self._receive_all):
+        for run in (self._send_all, self._receive_all, self.waits.explain):
             name = f"computepool-{run.__name__.strip('_')}"
             thread = threading.Thread(target=self._guarded, args=(run,), name=name, daemon=True)
             self._sender = self._sender or thread
@@ -350,7 +355,10 @@ class Session:
         if head.retries:
             terms += f',"retries":{head.retries}'
         body = f'{{"spec":{head.spec},"items":[{items}],"group_id":"{self._ensure_group()}"{terms}}}'
-        return self._transport.ask(SubmitReply, "POST", "/jobs", body=body.encode(), patience_s=OUTAGE_MAX_S)
+        reply = self._transport.ask(SubmitReply, "POST", "/jobs", body=body.encode(), patience_s=OUTAGE_MAX_S)
+        if reply.warning:
+            self.waits.tell(reply.job_ids[0], reply.warning)
+        return reply
 
     def _ensure_group(self) -> str:
         if self._group_id is None:
@@ -386,6 +394,10 @@ class Session:
             self._finish(receiver, result)
         if not listening:
             self._end_open()
+
+    def _oldest(self) -> str:
+        with self._state:
+            return next(iter(self._open), "")
 
     def _receive_all(self) -> None:
         while self._wait_for_open():
@@ -438,14 +450,8 @@ class Session:
             _finished(receiver, result)
             return
         # A large result is fetched beside the stream, or it would hold up all the others.
-        with self._state:
-            if self._downloads is None:
-                self._downloads = ThreadPoolExecutor(DOWNLOADS_MAX, "computepool-download")
-            run: Callable[..., object] = self._downloads.submit
-        try:
-            run(_finished, receiver, result)
-        except RuntimeError:  # closed meanwhile, or the interpreter ends
-            receiver.fail(_closed())
+        self._downloads.start()
+        self._downloads.put(partial(_finished, receiver, result))
 
     def _lost(self, error: ComputePoolError) -> None:
         """The results cannot be followed any more: key revoked, group removed, hub gone for good."""
@@ -456,6 +462,7 @@ class Session:
             self._queue.clear()
             self._feeds.clear()
             self._closing = True
+            self.waits.end()
             self._lost_by = error
             self._to_send.notify()
             self._state.notify_all()

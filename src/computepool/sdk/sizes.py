@@ -18,7 +18,7 @@ _BYTES_PER_UNIT = {
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
 _SECONDS_PER_UNIT = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
+_NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
 
 
 def megabytes(size: float | str, *, what: str = "size") -> int:
@@ -38,7 +38,7 @@ def seconds(duration: float | str, *, what: str = "timeout") -> float:
 def _parsed(
     value: float | str, units: dict[str, float] | dict[str, int], *, what: str, example: str
 ) -> float:
-    match = _NUMBER_AND_UNIT.fullmatch(str(value))
+    match = _NUMBER_AND_UNIT.fullmatch(str(value).strip())
     factor = None if match is None else units.get(match[2].lower())
     if match is None or factor is None:
         raise BadRequest(f"{what}: {value!r} is not understood; write {example}.", field=what)

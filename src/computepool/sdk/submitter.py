@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence, Sized
+from dataclasses import replace
 from functools import cached_property
+from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from computepool.core.jobs import JobKind
@@ -21,12 +24,14 @@ from computepool.protocol.jobs import (
     Needs,
     spec_digest,
 )
-from computepool.sdk import declaring, functions, jobclasses, options
+from computepool.protocol.scripts import Script
+from computepool.sdk import declaring, dependencies, functions, jobclasses, options
 from computepool.sdk.bundles import Sizer, Task
 from computepool.sdk.computejob import ComputeJob, ComputeJobState
+from computepool.sdk.dependencies import NOTHING, Dependencies
 from computepool.sdk.errors import BadRequest
 from computepool.sdk.executor import PoolExecutor
-from computepool.sdk.functions import PYTHON
+from computepool.sdk.functions import PYTHON, Pickled
 from computepool.sdk.futures import JobFuture
 from computepool.sdk.jobclasses import JobClass, JobReport, Sender
 from computepool.sdk.mapping import MapRun
@@ -51,13 +56,13 @@ class Submitter:
         options.check_known(given)
         self._pool = pool
         self._given = given
-        self._functions: dict[tuple[bytes, int | None], Submission] = {}
+        self._functions: dict[tuple[bytes, Dependencies, int | None], Submission] = {}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> JobFuture:
         """Run `fn(*args, **kwargs)` on some node. All keywords are the function's own."""
         if isinstance(fn, type) and issubclass(fn, ComputeJob):
             return self.submit_job(fn, *args, **kwargs)
-        return self._session.submit(self.function(fn), self.item(args, kwargs))
+        return self._session.submit(*self.call(fn, args, kwargs))
 
     def submit_job(self, job_class: JobClass, state: ComputeJobState) -> JobFuture:
         """Run one job of a class, where its state allows. The future's result is a JobReport."""
@@ -88,14 +93,17 @@ class Submitter:
         `session`: one that others use, too; by default the map has its own.
         """
         total = min((len(items) for items in iterables if isinstance(items, Sized)), default=None)
-        submission = self.function(fn, jobs=total)
+        self.function(fn, jobs=total)  # what is wrong with it is said before an item is read
+        tasks = (self._task(index, args) for index, args in enumerate(zip(*iterables, strict=False)))
+        first = list(islice(tasks, 1))
+        submission = self.function(fn, jobs=total, arguments=first[0].data if first else b"")
         owned = session is None and "group" not in self._given
         if session is None:
             session = self._own_session("map", name=self._given.get("name") or _name(fn))
         return MapRun(
             session,
             submission,
-            (self._task(index, args) for index, args in enumerate(zip(*iterables, strict=False))),
+            chain(first, tasks),
             total=total,
             sizer=self._sizer(fn, chunksize),
             owned=owned,
@@ -143,11 +151,20 @@ class Submitter:
 
         Nothing is uploaded and nothing is submitted.
         """
-        given: JobOptions = {**self._given}
+        needed = self.dependencies(what)
+        given: JobOptions = {**self._given, "autodetect": False}
         given.pop("inputs", None)
-        return Submitter(self._pool, given)._ask_quote(
-            what, args, items=items, exact="inputs" not in self._given
-        )
+        if needed.packages:
+            given["dependencies"] = list(needed.packages)
+        exact = "inputs" not in self._given and not needed.files
+        return Submitter(self._pool, given)._ask_quote(what, args, items=items, exact=exact)
+
+    def dependencies(self, what: Work | None) -> Dependencies:
+        """The modules that would travel with a function or a script, and the packages that nodes would install."""
+        if isinstance(what, str | os.PathLike):
+            file, source = _read_script(what)
+            return self._script_needs(file, source)
+        return self._function_needs(self._pool.functions.pickled(what)) if callable(what) else NOTHING
 
     def _ask_quote(self, what: Work | None, args: Sequence[object], *, items: int, exact: bool) -> QuoteView:
         """`exact`: the spec is the one that would be submitted, so history may be asked by its digest."""
@@ -180,7 +197,7 @@ class Submitter:
         pickled = self._pool.functions.pickled(what)
         if len(pickled) > SOURCE_MAX:  # it would have to be uploaded; then history knows it by name
             return self._spec(_name(what), kind=JobKind.FUNCTION, function="AA==", python=PYTHON)
-        return self._function_spec(what, pickled)
+        return self._function_spec(what, pickled, NOTHING)
 
     # ------------------------------------------------------------ parts, also used by the CLI
     def start(self, spec: JobSpec, *, wait: bool) -> JobOutcome | JobFuture:
@@ -191,21 +208,11 @@ class Submitter:
         return outcome
 
     def script(self, path: PathLike, args: Sequence[object] = ()) -> JobSpec:
-        file = readable_file(path, what="script")
-        data = file.read_bytes()
-        try:
-            source = data.decode()
-        except UnicodeDecodeError:
-            raise BadRequest(
-                f"script: {file} is not text; send a program with inputs= and command()."
-            ) from None
-        if len(source) > SOURCE_MAX:
-            raise BadRequest(f"script: {file} is longer than {SOURCE_MAX} characters; send it with inputs=.")
-        if not source.strip():
-            raise BadRequest(f"script: {file} is empty.")
+        file, source = _read_script(path)
         words = [str(arg) for arg in args]
         declared = declaring.of_script(source)
-        return self._spec(file.name, declared, kind=JobKind.SCRIPT, source=source, argv=words)
+        needed = self._script_needs(file, source)
+        return self._spec(file.name, declared, needed, kind=JobKind.SCRIPT, source=source, argv=words)
 
     def program(self, argv: Sequence[object]) -> JobSpec:
         words = [str(word) for word in argv]
@@ -213,17 +220,25 @@ class Submitter:
             raise BadRequest(f"command: pass the program and its arguments as a list, not {argv!r}.")
         return self._spec(words[0].rpartition("/")[2] or words[0], kind=JobKind.COMMAND, argv=words)
 
-    def function(self, fn: Callable[..., Any], *, jobs: int | None = 1) -> Submission:
-        """`jobs`: how many calls share the budget; None: nobody knows."""
+    def call(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Submission, str]:
+        """One call of a function, and the JSON of its Item."""
+        data = functions.pickle_arguments(args, kwargs)
+        return self.function(fn, arguments=data), self._item(data)
+
+    def function(self, fn: Callable[..., Any], *, jobs: int | None = 1, arguments: bytes = b"") -> Submission:
+        """`jobs`: how many calls share the budget; None: nobody knows. `arguments`: of one of the calls."""
         if isinstance(fn, type) and issubclass(fn, ComputeJob):
             raise BadRequest(
                 f"{fn.__name__} is a job class: pass it with its states to submit_compute_job_group."
             )
         pickled = self._pool.functions.pickled(fn)
-        key = (pickled, jobs if "budget" in self._given else 1)
+        needed = self._function_needs(pickled, arguments)
+        key = (pickled, needed, jobs if "budget" in self._given else 1)
         known = self._functions.get(key)
         if known is None:
-            known = self._submission(self._function_spec(fn, pickled), self._value, jobs=jobs)
+            known = self._submission(self._function_spec(fn, pickled, needed), self._value, jobs=jobs)
             if len(self._functions) >= FUNCTIONS_MAX:
                 self._functions.clear()
             self._functions[key] = known
@@ -231,7 +246,9 @@ class Submitter:
 
     def item(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, bundled: int = 1) -> str:
         """The JSON of one Item, by hand: this runs once per job, and base64 needs no escaping."""
-        data = functions.pickle_arguments(args, kwargs)
+        return self._item(functions.pickle_arguments(args, kwargs), bundled=bundled)
+
+    def _item(self, data: bytes, *, bundled: int = 1) -> str:
         counted = "" if bundled == 1 else f',"bundled":{bundled}'
         if len(data) <= PAYLOAD_MAX:
             return f'{{"payload":"{functions.text(data)}"{counted}}}'
@@ -243,7 +260,7 @@ class Submitter:
         if len(data) <= PAYLOAD_MAX:
             return Task(index, data)
         stored = self._pool.artifacts.put_bytes(data, name="arguments.pickle")
-        return Task(index, b"", item=f'{{"payload_artifact":"{stored.digest}"}}')
+        return Task(index, b"", artifact=stored.digest)
 
     def _sizer(self, fn: Callable[..., Any], chunksize: int | None) -> Sizer:
         if chunksize is not None and not 1 <= chunksize <= BUNDLED_MAX:
@@ -289,9 +306,34 @@ class Submitter:
             return self._session
         return self._pool.new_session(options.validated(GroupRequest, name=name, kind=kind))
 
-    def _function_spec(self, fn: Callable[..., Any], pickled: bytes) -> JobSpec:
+    def _function_needs(self, *pickles: bytes) -> Dependencies:
+        found = [data for data in pickles if isinstance(data, Pickled)]
+        if not found or not self._given.get("autodetect", True):
+            return NOTHING
+        imported = [name for data in found for name in data.imports]
+        return self._not_listed(
+            dependencies.of_code(imported, [name for data in found for name in data.modules])
+        )
+
+    def _script_needs(self, file: Path, source: str) -> Dependencies:
+        if not self._given.get("autodetect", True):
+            return NOTHING
+        script = Script(source)
+        try:
+            listed = bool(script.dependencies)
+        except ValueError:  # said when the spec is checked
+            return NOTHING
+        found = dependencies.of_script(source, file.parent) if script.is_python else NOTHING
+        return replace(found, packages=()) if listed else self._not_listed(found)
+
+    def _not_listed(self, found: Dependencies) -> Dependencies:
+        """Who lists dependencies knows them: nothing is added to these."""
+        return replace(found, packages=()) if "dependencies" in self._given else found
+
+    def _function_spec(self, fn: Callable[..., Any], pickled: bytes, needed: Dependencies) -> JobSpec:
         sent = self._sent_function(pickled)
-        return self._spec(_name(fn), declaring.of_function(fn), kind=JobKind.FUNCTION, python=PYTHON, **sent)
+        declared = declaring.of_function(fn)
+        return self._spec(_name(fn), declared, needed, kind=JobKind.FUNCTION, python=PYTHON, **sent)
 
     def _sent_function(self, pickled: bytes) -> dict[str, str]:
         if len(pickled) <= SOURCE_MAX:
@@ -299,9 +341,23 @@ class Submitter:
         stored = self._pool.artifacts.put_bytes(pickled, name="function.pickle")
         return {"function_artifact": stored.digest}
 
-    def _spec(self, name: str, declared: declaring.Declared | None = None, **what: Any) -> JobSpec:
+    def _spec(
+        self,
+        name: str,
+        declared: declaring.Declared | None = None,
+        needed: Dependencies = NOTHING,
+        **what: Any,
+    ) -> JobSpec:
         given: JobOptions = {"name": name, **(declared or {}), **self._given}
-        return options.spec(given, inputs=self.inputs, **what)
+        if needed.packages:
+            given["dependencies"] = list(needed.packages)
+        return options.spec(given, inputs=self._with_modules(needed), **what)
+
+    def _with_modules(self, needed: Dependencies) -> tuple[InputFile, ...]:
+        """An input of the person's own stands where a module would have its name."""
+        given = {file.name for file in self.inputs}
+        files = {file.name: file.path for file in needed.files if file.name not in given}
+        return self.inputs + (self._pool.artifacts.inputs(files) if files else ())
 
     def _submission(
         self, spec: JobSpec, read: Callable[[JobResult], Any], *, jobs: int | None = 1
@@ -327,6 +383,19 @@ class Submitter:
 
     def _outcome(self, result: JobResult) -> JobOutcome:
         return JobOutcome.of(self._pool, result)
+
+
+def _read_script(path: PathLike) -> tuple[Path, str]:
+    file = readable_file(path, what="script")
+    try:
+        source = file.read_bytes().decode()
+    except UnicodeDecodeError:
+        raise BadRequest(f"script: {file} is not text; send a program with inputs= and command().") from None
+    if len(source) > SOURCE_MAX:
+        raise BadRequest(f"script: {file} is longer than {SOURCE_MAX} characters; send it with inputs=.")
+    if not source.strip():
+        raise BadRequest(f"script: {file} is empty.")
+    return file, source
 
 
 def _share(budget: int | None, jobs: int | None) -> int | None:

@@ -9,7 +9,7 @@ from computepool.core.ids import make_id
 from computepool.core.jobs import AttemptState, JobKind, JobState, Reason
 from computepool.hub.store import accounts, dependencies, groups, jobs, nodes
 from computepool.hub.store import attempts as attempt_rows
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes import Profile
 
@@ -76,8 +76,9 @@ def add_jobs(
     """Queued jobs of one command, in order, and an owner if none is named."""
     body = spec().body()
     digest = spec_digest(body)
-    jobs.insert_spec(tx, digest=digest, body=body)
-    defaults = _job_columns(tx, account_id or add_account(tx), digest, deps=len(after)) | columns
+    owner = account_id or add_account(tx)
+    jobs.insert_spec(tx, digest=digest, body=body, account_id=owner)
+    defaults = _job_columns(tx, owner, digest, deps=len(after)) | columns
     ids = [next_id("job", tx.now_ms) for _ in range(count)]
     jobs.insert_jobs(tx, [defaults | {"id": id_, "item": item} for item, id_ in enumerate(ids)])
     dependencies.insert(tx, [{"job_id": id_, "after_id": other} for id_ in ids for other in after])
@@ -151,14 +152,16 @@ def reported(
         "artifact": None,
         "files": None,
         "shown": None,
+        "shown_chars": None,
     }
     return defaults | columns
 
 
-def accepted(job_id: str, *, node_id: str, now_ms: int, number: int = 1, **columns: Any) -> dict[str, Any]:
+def accepted(job: AnyRow, *, node_id: str, now_ms: int, number: int = 1, **columns: Any) -> dict[str, Any]:
     """The row an accepted result writes into its job (see store/jobs.accept)."""
     defaults: dict[str, Any] = {
-        "job": job_id,
+        "job": job.id,
+        "account": job.account_id,
         "why": Reason.COMPLETED.value,
         "number": number,
         "node": node_id,
@@ -169,6 +172,7 @@ def accepted(job_id: str, *, node_id: str, now_ms: int, number: int = 1, **colum
         "artifact": None,
         "cost": 0,
         "believed": "unchecked",
+        "held": None,
         "raised": 0,
     }
     return defaults | columns

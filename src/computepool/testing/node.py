@@ -11,16 +11,9 @@ from computepool.core.jobs import Outcome, Reason
 from computepool.hub.clock import Clock
 from computepool.hub.services.identity import HUB_AUDIENCE
 from computepool.protocol.checkpoints import CheckpointReport
+from computepool.protocol.hardware import HardwareReport
 from computepool.protocol.hubkeys import rekey_text
-from computepool.protocol.nodes import (
-    CompleteRequest,
-    Grant,
-    HardwareReport,
-    NextReply,
-    Profile,
-    Report,
-    signed_text,
-)
+from computepool.protocol.nodes import CompleteRequest, Grant, NextReply, Profile, Report, signed_text
 from computepool.protocol.tokens import b64, public_text, sign_node_token
 from computepool.protocol.version import PROTOCOL
 

@@ -22,7 +22,7 @@ from computepool.testing.hub import HubDouble, running_hub
 from tests.agent.home.coming_home import LIMITS, NAMES, Home, make_group, run_jobs, until
 
 #: More than a page holds of them, and names that want to go elsewhere.
-KEYS = ("plain", "A", "a", "../../etc/passwd", "..", "a/b", "con", "\u202egnp.exe", "x" * 200, "job_1")
+KEYS = ("plain", "A", "a", "../../etc/passwd", "..", "a/b", "con", "gnp\u200b.exe", "x" * 200, "job_1")
 
 
 async def test_a_group_comes_home_through_breaks_and_a_restart_whatever_its_keys_are(

@@ -65,7 +65,7 @@ function ForAdmins() {
             value: "health",
             label: (
               <span className="inline-flex items-center gap-2">
-                Health {state && state !== "ok" && <Badge tone={state === "fail" ? "bad" : "warn"}>{state}</Badge>}
+                Health {(state === "fail" || state === "warn") && <Badge tone={state === "fail" ? "bad" : "warn"}>{state}</Badge>}
               </span>
             ),
             content: <Health />,

@@ -17,7 +17,7 @@ type Approval = Schemas["ApprovalView"];
 export function Approvals() {
   const query = $api.useQuery("get", "/approvals");
   return (
-    <Card title="Waits for a second administrator" note="What one administrator asked for, and another must agree to.">
+    <Card title="Waits for an administrator" note="Payouts, reviews of nodes, and what another administrator asked for.">
       <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
         {({ approvals }) =>
           approvals.length === 0 ? (

@@ -6,10 +6,11 @@ import { Loaded, Notice, SkeletonRows } from "@/components/ui/states";
 import { Ago, Moment } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { count, duration } from "@/lib/format";
+import { plain } from "@/lib/words";
 
 type HealthView = Schemas["HealthView"];
 
-const TONES = { ok: "good", warn: "warn", fail: "bad" } as const;
+const TONES = { ok: "good", note: "info", warn: "warn", fail: "bad" } as const;
 
 export function Health() {
   const query = $api.useQuery("get", "/hub/health", undefined, { refetchInterval: 15_000 });
@@ -47,11 +48,21 @@ function Parts({ parts }: { parts: HealthView["parts"] }) {
             <StateBadge state={part.state} />
           </div>
           <p className="break-words text-muted">{part.sentence}</p>
-          {part.todo && <p className="break-words">{part.todo}</p>}
+          {part.todo && (
+            <p className="break-words">
+              <WithCode text={part.todo} />
+            </p>
+          )}
         </li>
       ))}
     </ul>
   );
+}
+
+/** What stands between backticks is to be typed. */
+function WithCode({ text }: { text: string }) {
+  // biome-ignore lint/suspicious/noArrayIndexKey: they never change places
+  return text.split("`").map((part, at) => (at % 2 === 1 ? <code key={at}>{part}</code> : part));
 }
 
 function Loops({ loops }: { loops: HealthView["loops"] }) {
@@ -64,13 +75,13 @@ function Loops({ loops }: { loops: HealthView["loops"] }) {
             {loops.map((loop) => (
               <tr key={loop.name} className="border-line border-t">
                 <th scope="row" className="py-2 pr-3 text-left font-normal">
-                  {loop.name}
+                  {plain(loop.name)}
                   {loop.error && <p className="break-words text-bad text-sm">{loop.error}</p>}
                 </th>
                 <td className="pr-3">
                   <StateBadge state={loop.state} />
                 </td>
-                <td className="num whitespace-nowrap pr-3 text-right">{duration(loop.interval_ms)}</td>
+                <td className="num whitespace-nowrap pl-3 text-right">{duration(loop.interval_ms)}</td>
                 <td className="text-right">
                   <Ago ms={loop.ran_at_ms} />
                 </td>

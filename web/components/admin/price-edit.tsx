@@ -11,7 +11,7 @@ import { $api } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
 import { ByWhom } from "./by-whom";
 import { PriceChanges } from "./price-changes";
-import { type Changes, differences, numberOf, type PriceTable, request, withChanges, written } from "./price-table";
+import { type Changes, differences, mistakeIn, type PriceTable, request, withChanges, written } from "./price-table";
 import { RateFields } from "./rate-fields";
 
 interface PriceEditProps {
@@ -57,7 +57,7 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
               inputMode="decimal"
               value={changes[name] ?? now[name] ?? ""}
               onChange={(event) => set(name, event.target.value)}
-              error={numberOf(name, changes[name] ?? now[name] ?? "") === null && "This is no such number."}
+              error={mistakeIn(basis, name, changes[name] ?? now[name] ?? "")}
             />
           ))}
         </div>

@@ -58,6 +58,14 @@ export function numberOf(name: string, text: string): number | null {
   return digits(text, 2);
 }
 
+/** What is wrong with the text, in a sentence; false: nothing. */
+export function mistakeIn(table: PriceTable, name: string, text: string): string | false {
+  const number = numberOf(name, text);
+  if (number === null) return "This is no such number.";
+  const most = table.fee_max_ppm ?? Number.POSITIVE_INFINITY;
+  return name === "fee" && number > most && `At most ${feePercent(most)} %.`;
+}
+
 export function differences(before: Record<string, string>, after: Record<string, string>): Difference[] {
   const names = [...new Set([...Object.keys(before), ...Object.keys(after)])].sort();
   return names
@@ -76,12 +84,12 @@ export function withChanges(table: PriceTable, changes: Changes): Record<string,
   return all;
 }
 
-/** The whole new table, made from this one; null while something typed is no number. */
+/** The whole new table, made from this one; null while something typed is no number, or more than the hub takes. */
 export function request(table: PriceTable, changes: Changes): Schemas["PricesRequest"] | null {
   const numbers: Record<string, number> = {};
   for (const [name, text] of Object.entries(withChanges(table, changes))) {
     const number = numberOf(name, text);
-    if (number === null) return null;
+    if (number === null || mistakeIn(table, name, text)) return null;
     numbers[name] = number;
   }
   const group = (kind: string) =>

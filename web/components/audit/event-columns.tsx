@@ -1,7 +1,9 @@
 import { Badge, type Tone } from "@/components/ui/badge";
 import type { Column } from "@/components/ui/data-table";
 import { Ago } from "@/components/ui/values";
-import { shortId } from "@/lib/format";
+import { eventWords } from "@/lib/event-words";
+import { credits, shortId } from "@/lib/format";
+import { plain } from "@/lib/words";
 import type { HubEvent } from "./event";
 
 export type Names = Record<string, string>;
@@ -24,8 +26,11 @@ function tone(action: string): Tone {
 }
 
 export function change(event: HubEvent): string {
-  if (event.before && event.after) return `${event.before} → ${event.after}`;
-  return event.after ?? event.before ?? "";
+  const words = (code: string) => (/\.floor$/.test(event.action) && /^\d+$/.test(code) ? credits(Number(code)) : plain(code));
+  return [event.before, event.after]
+    .filter((code) => code != null && code !== "")
+    .map((code) => words(code as string))
+    .join(" → ");
 }
 
 export function eventColumns(names: Names, open: (event: HubEvent) => void): Column<HubEvent>[] {
@@ -33,10 +38,12 @@ export function eventColumns(names: Names, open: (event: HubEvent) => void): Col
     {
       key: "action",
       title: "What",
-      width: "minmax(8.75rem,12rem)",
+      width: "minmax(8.75rem,14rem)",
       cell: (event) => (
         <button type="button" onClick={() => open(event)} className="max-w-full truncate hover:underline">
-          <Badge tone={tone(event.action)}>{event.action}</Badge>
+          <Badge tone={tone(event.action)} title={event.action}>
+            {eventWords(event.action)}
+          </Badge>
         </button>
       ),
     },
@@ -54,16 +61,20 @@ export function eventColumns(names: Names, open: (event: HubEvent) => void): Col
       title: "Why",
       width: "minmax(8rem,3fr)",
       from: "md",
-      cell: (event) => <span title={event.reason ?? undefined}>{event.reason ?? <span className="text-muted">–</span>}</span>,
+      cell: (event) => (
+        <span title={event.reason ?? undefined}>
+          {event.reason ? plain(event.reason) : <span className="text-muted">–</span>}
+        </span>
+      ),
     },
-    { key: "change", title: "From → to", width: "minmax(11.5rem,1fr)", from: "lg", cell: change },
+    { key: "change", title: "From → to", width: "minmax(12.5rem,1fr)", from: "lg", cell: change },
     {
       key: "actor",
       title: "Who",
-      width: "minmax(6rem,1fr)",
+      width: "minmax(7rem,1fr)",
       from: "sm",
       cell: (event) => <span title={event.actor}>{nameOf(event.actor, names)}</span>,
     },
-    { key: "when", title: "When", width: "6.5rem", right: true, cell: (event) => <Ago ms={event.at_ms} /> },
+    { key: "when", title: "When", width: "7.25rem", right: true, cell: (event) => <Ago ms={event.at_ms} /> },
   ];
 }

@@ -6,7 +6,9 @@ import { Code } from "@/components/ui/copy";
 import { Dialog } from "@/components/ui/dialog";
 import { Link } from "@/components/ui/link";
 import { Id, Moment } from "@/components/ui/values";
+import { eventWords } from "@/lib/event-words";
 import { setParams } from "@/lib/use-params";
+import { capital, plain } from "@/lib/words";
 import type { HubEvent } from "./event";
 import { change, type Names } from "./event-columns";
 
@@ -18,7 +20,13 @@ interface EventDialogProps {
 
 export function EventDialog({ event, names, onClose }: EventDialogProps) {
   return (
-    <Dialog open={event !== null} onClose={onClose} title={event?.action ?? ""} note={event?.reason} wide>
+    <Dialog
+      open={event !== null}
+      onClose={onClose}
+      title={event ? capital(eventWords(event.action)) : ""}
+      note={event?.reason && plain(event.reason)}
+      wide
+    >
       {event && <Whole event={event} names={names} onClose={onClose} />}
     </Dialog>
   );
@@ -40,6 +48,9 @@ function Whole({ event, names, onClose }: { event: HubEvent; names: Names; onClo
           <Moment ms={event.at_ms} />
         </Fact>
         <Fact name="Number">{event.seq}</Fact>
+        <Fact name="Name for filters">
+          <code>{event.action}</code>
+        </Fact>
         <About name="Who did it" id={event.actor} param="actor" names={names} onClose={onClose} />
         {change(event) && <Fact name="From → to">{change(event)}</Fact>}
         {ABOUT.map(([param, field, words]) => {

@@ -48,6 +48,11 @@ function Purses({ credits }: { credits: Schemas["CreditsView"] }) {
           <Money micro={credits.maturing} />
         </Stat>
       </div>
+      {credits.unconfirmed ? (
+        <p className="text-muted text-sm">
+          Of what matures, <Money micro={credits.unconfirmed} /> waits until another owner's node has confirmed the results.
+        </p>
+      ) : null}
       <p className="text-muted text-sm">{ECONOMIES[credits.economy] ?? ""}</p>
     </section>
   );

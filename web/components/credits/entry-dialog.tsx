@@ -22,7 +22,7 @@ function Whole({ entry }: { entry: Entry }) {
     <div className="grid gap-5">
       <Facts columns={3}>
         <Fact name="Amount">
-          <Money micro={entry.amount} unit />
+          <Money micro={entry.amount} unit exact />
         </Fact>
         <Fact name="From → to">
           {entry.source} → {entry.target}
@@ -31,10 +31,10 @@ function Whole({ entry }: { entry: Entry }) {
           <Moment ms={entry.at_ms} />
         </Fact>
         <Fact name="Change of what you can spend">
-          <Money micro={entry.available_change} signed />
+          <Money micro={entry.available_change} signed exact />
         </Fact>
         <Fact name="Change of all you have">
-          <Money micro={entry.change} signed />
+          <Money micro={entry.change} signed exact />
         </Fact>
         <Fact name="Number in the ledger">{entry.seq}</Fact>
         {entry.ref && <Fact name="Belongs to">{entry.ref}</Fact>}

@@ -20,6 +20,7 @@ import { PAGED, useRows } from "@/lib/paging";
 import { setParams, useChosen, useParam } from "@/lib/use-params";
 import { EntryDialog } from "./entry-dialog";
 import { Sums } from "./sums";
+import { transferWords } from "./transfer-words";
 
 export type Entry = Schemas["Entry"];
 const ID = /^[A-Za-z0-9_-]{1,64}$/;
@@ -38,10 +39,6 @@ const KINDS: Kind[] = [
   "payout_paid",
   "payout_return",
 ];
-
-export function kindWords(kind: string): string {
-  return kind.replaceAll("_", " ");
-}
 
 export function Statement({ accountId }: { accountId?: string | undefined }) {
   const [chosenKind] = useParam("kind");
@@ -112,7 +109,7 @@ function Filters() {
         label="Kind"
         value={kind}
         onChange={(event) => setKind(event.target.value)}
-        options={[{ value: "", label: "All kinds" }, ...KINDS.map((one) => ({ value: one, label: kindWords(one) }))]}
+        options={[{ value: "", label: "All kinds" }, ...KINDS.map((one) => ({ value: one, label: transferWords(one) }))]}
       />
       <ParamField name="job" label="Job" placeholder="job_…" allowed={ID} wrong="An id has letters, digits, _ and - alone." />
       <TimeRangeField />
@@ -158,7 +155,7 @@ function columns(show: (entry: Entry) => void): Column<Entry>[] {
         </button>
       ),
     },
-    { key: "kind", title: "Kind", width: "8.5rem", from: "md", cell: (entry) => <Badge>{kindWords(entry.kind)}</Badge> },
+    { key: "kind", title: "Kind", width: "10rem", from: "md", cell: (entry) => <Badge>{transferWords(entry.kind)}</Badge> },
     {
       key: "job",
       title: "Job",
@@ -177,14 +174,14 @@ function columns(show: (entry: Entry) => void): Column<Entry>[] {
     {
       key: "available",
       title: "To spend",
-      width: "7rem",
+      width: "8.5rem",
       right: true,
       cell: (entry) => <Money micro={entry.available_change} signed />,
     },
     {
       key: "change",
       title: "In all",
-      width: "7rem",
+      width: "8.5rem",
       right: true,
       from: "lg",
       cell: (entry) => (entry.change === 0 ? <span className="text-muted">–</span> : <Money micro={entry.change} signed />),

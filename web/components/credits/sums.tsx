@@ -4,6 +4,7 @@ import { Skeleton } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
 import { count } from "@/lib/format";
+import { transferWords } from "./transfer-words";
 
 /** Everything the filters let through, added up by the hub. */
 export function Sums({ sums }: { sums: Schemas["Sum"][] | undefined }) {
@@ -20,12 +21,12 @@ export function Sums({ sums }: { sums: Schemas["Sum"][] | undefined }) {
             {sums.map((sum) => (
               <tr key={sum.kind} className="border-line border-t">
                 <th scope="row" className="py-2 text-left font-normal">
-                  {sum.kind.replaceAll("_", " ")} <span className="num text-muted">× {count(sum.transfers)}</span>
+                  {transferWords(sum.kind)} <span className="num text-muted">× {count(sum.transfers)}</span>
                 </th>
-                <td className="py-2 text-right">
+                <td className="py-2 pl-3 text-right">
                   <Money micro={sum.moved} />
                 </td>
-                <td className="py-2 text-right">
+                <td className="py-2 pl-3 text-right">
                   <Money micro={sum.gained - sum.lost} signed />
                 </td>
               </tr>

@@ -8,6 +8,7 @@ import { Empty } from "@/components/ui/states";
 import { Ago, Money, Took } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
 import { bytes, duration, megabytes } from "@/lib/format";
+import { plain } from "@/lib/words";
 import type { JobDetail } from "./job-page";
 import { SEALED } from "./log-lines";
 
@@ -46,7 +47,7 @@ function One({ attempt, jobError }: { attempt: Attempt; jobError: string | null 
       }
       note={
         <>
-          <bdi>{attempt.reason.replaceAll("_", " ")}</bdi>
+          <bdi>{plain(attempt.reason)}</bdi>
           {attempt.resumed !== null &&
             attempt.resumed !== undefined &&
             ` · went on from the checkpoint of attempt ${attempt.resumed}`}

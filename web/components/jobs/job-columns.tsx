@@ -46,8 +46,8 @@ export function jobColumns({ chosen, toggle, isAdmin }: Wishes): Column<Job>[] {
           },
         ]
       : []),
-    { key: "where", title: "Where", width: "minmax(6rem,1fr)", from: "md", cell: (job) => <Where job={job} /> },
-    { key: "took", title: "Ran", width: "8rem", from: "lg", right: true, cell: (job) => <Ran job={job} /> },
+    { key: "where", title: "Where", width: "minmax(8rem,1.2fr)", from: "md", cell: (job) => <Where job={job} /> },
+    { key: "took", title: "Ran", width: "7rem", from: "lg", right: true, cell: (job) => <Ran job={job} /> },
     { key: "cost", title: "Cost", width: "7rem", from: "sm", right: true, cell: (job) => <Cost job={job} /> },
     { key: "when", title: "Submitted", width: "8rem", from: "md", right: true, cell: (job) => <Ago ms={job.created_at_ms} /> },
   ];

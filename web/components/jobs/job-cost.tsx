@@ -82,7 +82,7 @@ function Bill({ cost }: { cost: Cost }) {
                     <bdi>{line.text}</bdi>
                   </td>
                   <td className="py-1.5 text-right">
-                    {line.amount !== null && line.amount !== undefined && <Money micro={line.amount} />}
+                    {line.amount !== null && line.amount !== undefined && <Money micro={line.amount} exact />}
                   </td>
                 </tr>
               ))}
@@ -112,7 +112,7 @@ function Sums({ cost }: { cost: Cost }) {
             <div key={name}>
               <dt className="text-muted text-sm">{name}</dt>
               <dd className="font-medium">
-                <Money micro={micro} unit />
+                <Money micro={micro} unit exact />
               </dd>
             </div>
           ),

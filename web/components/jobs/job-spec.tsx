@@ -92,7 +92,8 @@ function NeedFacts({ needs }: { needs: Needs }) {
     <>
       <Fact name="Cores">{count(needs.cores)}</Fact>
       <Fact name="Memory and disk">
-        {megabytes(needs.ram_mb)} <span className="text-muted">·</span> {megabytes(needs.disk_mb)}
+        {needs.ram_mb == null ? "its cores' share" : megabytes(needs.ram_mb)} <span className="text-muted">·</span>{" "}
+        {megabytes(needs.disk_mb)}
       </Fact>
       <Fact name="Cards">
         {needs.gpus === 0 ? "none" : count(needs.gpus)}

@@ -99,7 +99,7 @@ const VERDICTS: Record<string, [Tone, string]> = {
   unchecked: ["neutral", "believed without a check, as most results are"],
   own: ["neutral", "your own node ran it"],
   confirmed: ["good", "nodes of several owners came to the same"],
-  alone: ["warn", "nobody else could run it in time"],
+  alone: ["warn", "nobody else could run it in time; its pay is held until somebody has"],
   varies: ["warn", "every run came to another result; this is the first"],
   refuted: ["bad", "it is wrong: two other owners’ nodes came to another result"],
 };

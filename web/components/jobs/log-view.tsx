@@ -52,7 +52,16 @@ export function LogView({ logs, jobId, empty, idle }: LogViewProps) {
   useEffect(() => {
     if (follow && version >= 0 && lines.length > 0) virtual.scrollToIndex(lines.length - 1, { align: "end" });
   }, [follow, version, lines.length, virtual]);
-  useFollowingByScroll(scroller, follow, (on) => setWishes((before) => ({ ...before, follow: on })));
+  // While something is sought, only a person begins to follow again: a hit among the last lines would run away.
+  useFollowingByScroll(scroller, follow, (on) => setWishes((before) => ({ ...before, follow: on && !before.words })));
+  const hits = useRef(found);
+  hits.current = found;
+  useEffect(() => {
+    const [first] = hits.current;
+    if (!words || first === undefined) return;
+    setWishes((before) => ({ ...before, follow: false }));
+    virtual.scrollToIndex(first, { align: "center" });
+  }, [words, virtual]);
 
   const goTo = (step: number) => {
     if (found.length === 0) return;

@@ -13,7 +13,6 @@ const AGAIN_MS: Record<Span, number> = { "1h": 15_000, "24h": 60_000, "7d": 300_
 const TOGETHER_MAX = 6;
 const PRICE_HEIGHT = 320;
 const USED_HEIGHT = 170;
-const USED_SHOWN_MAX = 2_000_000; // twice of what is offered; where hardly anything is, a single job is thousands of percent
 
 interface PriceProps {
   zone: ZoneMarket;
@@ -109,7 +108,6 @@ function Charts({ chart, zone, zones, compare }: ChartsProps) {
           range={range}
           least={0}
           most={1_000_000}
-          ceiling={USED_SHOWN_MAX}
           steps
         />
       </div>

@@ -1,7 +1,8 @@
 // Draws the map on two canvases: the land, which changes when the view does, and the nodes on top of it.
 import { colour } from "@/lib/theme";
-import { FAMILIES, familyOf, type MeshNode, OUTLINES } from "./families";
+import { type MeshNode, outlineOf } from "./families";
 import type { Mark } from "./marks";
+import { TIER_COLOURS, tierColour } from "./tiers";
 import type { Size, View } from "./view";
 import type { World } from "./world";
 
@@ -10,7 +11,7 @@ export interface Palette {
   line: string;
   surface: string;
   ink: string;
-  families: string[];
+  tiers: string[]; // by the place of a tier's colour
 }
 
 /** Read once for a theme: asking the style sheet for every dot would cost more than drawing it. */
@@ -20,12 +21,18 @@ export function readPalette(): Palette {
     line: colour("sea"),
     surface: colour("surface"),
     ink: colour("ink"),
-    families: FAMILIES.map((family) => colour(family.colour)),
+    tiers: TIER_COLOURS.map((number) => colour(`series-${number}`)),
   };
 }
 
-const SHAPES = FAMILIES.map((family) => new Path2D(OUTLINES[family.shape]));
 const RING = 4.5;
+const shapes = new Map<string, Path2D>();
+
+function shapeOf(family: string): Path2D {
+  const known = shapes.get(family) ?? new Path2D(outlineOf(family));
+  shapes.set(family, known);
+  return known;
+}
 
 /** The canvas in the screen's own pixels, empty, with coordinates in CSS pixels. */
 export function prepare(canvas: HTMLCanvasElement, size: Size): CanvasRenderingContext2D | null {
@@ -63,12 +70,12 @@ interface Scene {
 export function drawMarks(context: CanvasRenderingContext2D, { marks, nodes, palette, chosen }: Scene) {
   context.lineJoin = "round";
   for (const mark of marks) {
-    if (mark.families.length === 0) drawDot(context, { mark, node: nodes[mark.nodes[0] as number] as MeshNode, palette });
+    if (mark.tiers.length === 0) drawDot(context, { mark, node: nodes[mark.nodes[0] as number] as MeshNode, palette });
   }
   context.textAlign = "center";
   context.textBaseline = "middle";
   for (const mark of marks) {
-    if (mark.families.length > 0) drawCluster(context, mark, palette);
+    if (mark.tiers.length > 0) drawCluster(context, mark, palette);
   }
   const mark = marks[chosen];
   if (mark) ring(context, mark, { colour: palette.ink, gap: 4, width: 2 });
@@ -82,9 +89,8 @@ interface Dot {
 
 /** Hollow: it takes no new work. A ring: something runs there. A strong edge: a node of one's own. */
 function drawDot(context: CanvasRenderingContext2D, { mark, node, palette }: Dot) {
-  const family = familyOf(node.family);
-  const outline = SHAPES[family] as Path2D;
-  const own = palette.families[family] as string;
+  const outline = shapeOf(node.family);
+  const own = palette.tiers[tierColour(node.tier)] as string;
   context.save();
   context.translate(mark.x, mark.y);
   context.scale(mark.radius, mark.radius);
@@ -97,7 +103,7 @@ function drawDot(context: CanvasRenderingContext2D, { mark, node, palette }: Dot
   if (node.running > 0) ring(context, mark, { colour: own, gap: 3, width: 1.5 });
 }
 
-/** How many, in a ring that shows of which kinds. */
+/** How many, in a ring that shows of which tiers. */
 function drawCluster(context: CanvasRenderingContext2D, mark: Mark, palette: Palette) {
   const { x, y, radius } = mark;
   context.beginPath();
@@ -106,15 +112,14 @@ function drawCluster(context: CanvasRenderingContext2D, mark: Mark, palette: Pal
   context.fill();
   let from = -Math.PI / 2;
   context.lineWidth = RING;
-  mark.families.forEach((count, family) => {
-    if (count === 0) return;
+  for (const { name, count } of mark.tiers) {
     const to = from + (count / mark.nodes.length) * 2 * Math.PI;
     context.beginPath();
     context.arc(x, y, radius - RING / 2, from, to);
-    context.strokeStyle = palette.families[family] as string;
+    context.strokeStyle = palette.tiers[tierColour(name)] as string;
     context.stroke();
     from = to;
-  });
+  }
   context.fillStyle = palette.ink;
   context.font = `600 ${mark.nodes.length > 999 ? 11 : 12}px ui-sans-serif, system-ui, sans-serif`;
   context.fillText(mark.nodes.length.toString(), x, y + 0.5);

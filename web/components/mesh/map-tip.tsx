@@ -1,10 +1,13 @@
 "use client";
 // What the mark pointed at stands for: in a small panel beside it, and in words.
 import { count, counted, megabytes, units } from "@/lib/format";
-import { FAMILIES, type MeshNode } from "./families";
+import { plain } from "@/lib/words";
+import type { MeshNode } from "./families";
 import { Glyph } from "./legend";
 import type { Mark } from "./marks";
 import type { Size } from "./view";
+
+const TIERS_SHOWN = 6;
 
 export function capacityOf(node: MeshNode): string {
   if (node.gpus > 0) return `${node.gpus} × ${node.tier}, ${megabytes(node.vram_mb)} VRAM`;
@@ -25,8 +28,8 @@ function placesOf(mark: Mark, nodes: MeshNode[]): string {
 export function wordsOf(mark: Mark, nodes: MeshNode[]): string {
   const node = nodes[mark.nodes[0] as number];
   if (!node) return "";
-  if (mark.families.length > 0) return `${counted(mark.nodes.length, "node")}: ${placesOf(mark, nodes)}. Enter zooms in.`;
-  return `${node.name}, ${node.place}, ${capacityOf(node)}, ${count(node.running)} running. Enter opens it.`;
+  if (mark.tiers.length > 0) return `${counted(mark.nodes.length, "node")}: ${placesOf(mark, nodes)}. Enter zooms in.`;
+  return `${node.name}, ${node.place}, ${capacityOf(node)}, ${plain(node.status)}, ${count(node.running)} running. Enter opens it.`;
 }
 
 export function MapTip({ mark, nodes, size }: { mark: Mark; nodes: MeshNode[]; size: Size }) {
@@ -40,7 +43,7 @@ export function MapTip({ mark, nodes, size }: { mark: Mark; nodes: MeshNode[]; s
   };
   return (
     <div style={style} className="panel pointer-events-none absolute z-10 max-w-64 px-3 py-2 text-sm shadow-lg">
-      {mark.families.length > 0 ? <ClusterTip mark={mark} nodes={nodes} /> : <NodeTip node={node} />}
+      {mark.tiers.length > 0 ? <ClusterTip mark={mark} nodes={nodes} /> : <NodeTip node={node} />}
     </div>
   );
 }
@@ -50,13 +53,12 @@ function ClusterTip({ mark, nodes }: { mark: Mark; nodes: MeshNode[] }) {
     <>
       <p className="num font-medium">{counted(mark.nodes.length, "node")}</p>
       <p className="text-muted">{placesOf(mark, nodes)}</p>
-      {FAMILIES.map((family, index) =>
-        mark.families[index] ? (
-          <p key={family.name} className="flex items-center gap-2">
-            <Glyph family={family} /> <span className="num">{count(mark.families[index])}</span> {family.name}
-          </p>
-        ) : null,
-      )}
+      {mark.tiers.slice(0, TIERS_SHOWN).map(({ name, family, count: many }) => (
+        <p key={name} className="flex items-center gap-2">
+          <Glyph tier={name} family={family} /> <span className="num">{count(many)}</span> {name}
+        </p>
+      ))}
+      {mark.tiers.length > TIERS_SHOWN && <p className="text-muted">and {mark.tiers.length - TIERS_SHOWN} more tiers</p>}
     </>
   );
 }
@@ -68,7 +70,10 @@ function NodeTip({ node }: { node: MeshNode }) {
       <p className="text-muted">{node.mine ? "yours" : `of ${node.owner_name}`}</p>
       <p className="text-muted">{node.place}</p>
       <p>{capacityOf(node)}</p>
-      <p className="num text-muted">{node.takes_work ? `${count(node.running)} running` : `${node.state}: takes no new work`}</p>
+      <p className="num text-muted">
+        {plain(node.status)}
+        {node.running > 0 && `, ${count(node.running)} running`}
+      </p>
     </>
   );
 }

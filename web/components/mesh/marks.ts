@@ -1,5 +1,6 @@
 // What is drawn for the nodes that are seen: each by itself, or a count where they lie too close.
-import { FAMILIES, familyOf, type MeshNode } from "./families";
+import type { MeshNode } from "./families";
+import { type Tier, tiersOf } from "./tiers";
 import { CLOSEST, type Size, type View } from "./view";
 
 export interface Mark {
@@ -7,7 +8,7 @@ export interface Mark {
   y: number;
   radius: number;
   nodes: number[]; // their places in the list
-  families: number[]; // how many of each
+  tiers: Tier[]; // of several nodes together, how many of each; empty: one node
   box: { left: number; top: number; right: number; bottom: number }; // in pixels of the whole map
 }
 
@@ -63,20 +64,17 @@ function dot(index: number, { nodes, at, view }: Drawn): Mark {
     y: y * view.k + view.y,
     radius: dotRadius(nodes[index] as MeshNode),
     nodes: [index],
-    families: [],
+    tiers: [],
     box: { left: x, right: x, top: y, bottom: y },
   };
 }
 
 function cluster(there: number[], { nodes, at, view }: Drawn): Mark {
-  const families = FAMILIES.map(() => 0);
   const box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
   let [sumX, sumY] = [0, 0];
   for (const index of there) {
     const x = at[index * 2] as number;
     const y = at[index * 2 + 1] as number;
-    const family = familyOf((nodes[index] as MeshNode).family);
-    families[family] = (families[family] ?? 0) + 1;
     box.left = Math.min(box.left, x);
     box.right = Math.max(box.right, x);
     box.top = Math.min(box.top, y);
@@ -90,7 +88,7 @@ function cluster(there: number[], { nodes, at, view }: Drawn): Mark {
     y: (sumY / length) * view.k + view.y,
     radius: clusterRadius(length),
     nodes: there,
-    families,
+    tiers: tiersOf(there.map((index) => nodes[index] as MeshNode)),
     box,
   };
 }

@@ -1,6 +1,7 @@
 "use client";
 import dynamic from "next/dynamic";
 import { useRouter } from "next/navigation";
+import { useMemo } from "react";
 import { ButtonLink } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Page } from "@/components/ui/page";
@@ -13,6 +14,7 @@ import { FilterBar } from "./filter-bar";
 import { Legend } from "./legend";
 import { NodeTable } from "./node-table";
 import { Ticker } from "./ticker";
+import { colourTiers, tiersOf } from "./tiers";
 import { Unplaced } from "./unplaced";
 import { useFilter, useShown } from "./use-filter";
 import { useMesh } from "./use-mesh";
@@ -30,6 +32,7 @@ export function MeshPage() {
   const filter = useFilter();
   const all = nodes.data?.nodes ?? NONE;
   const shown = useShown(all, filter);
+  useMemo(() => colourTiers(tiersOf(all)), [all]);
   const open = (id: string) => router.push(`/nodes?id=${encodeURIComponent(id)}`);
   const error = failing(nodes);
   if (!nodes.data && error) {

@@ -6,7 +6,7 @@ import { Link } from "@/components/ui/link";
 import { Empty } from "@/components/ui/states";
 import { count, megabytes, units } from "@/lib/format";
 import { useParam } from "@/lib/use-params";
-import { familyNamed, type MeshNode } from "./families";
+import type { MeshNode } from "./families";
 import { Glyph } from "./legend";
 
 const COLUMNS: Column<MeshNode>[] = [
@@ -36,7 +36,7 @@ const COLUMNS: Column<MeshNode>[] = [
     sort: (node) => node.tier,
     cell: (node) => (
       <span className="flex items-center gap-2" title={node.family}>
-        <Glyph family={familyNamed(node.family)} />
+        <Glyph tier={node.tier} family={node.family} />
         <span className="truncate">{node.tier}</span>
       </span>
     ),
@@ -96,10 +96,10 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "state",
     title: "State",
-    width: "7rem",
+    width: "11.5rem",
     from: "sm",
-    sort: (node) => node.state,
-    cell: (node) => <StateBadge state={node.state} />,
+    sort: (node) => node.status,
+    cell: (node) => <StateBadge state={node.status} />,
   },
 ];
 

@@ -2,7 +2,7 @@
 import { Card } from "@/components/ui/card";
 import { Link } from "@/components/ui/link";
 import { count, counted } from "@/lib/format";
-import { familyNamed, type MeshNode } from "./families";
+import type { MeshNode } from "./families";
 import { Glyph } from "./legend";
 import { capacityOf } from "./map-tip";
 
@@ -17,7 +17,7 @@ export function Unplaced({ nodes }: { nodes: MeshNode[] }) {
       <ul tabIndex={0} aria-label="Nodes that are not on the map" className="max-h-52 overflow-y-auto border-line border-t">
         {found.slice(0, LISTED).map((node) => (
           <li key={node.id} className="flex items-center gap-2.5 px-5 py-1.5 text-sm">
-            <Glyph family={familyNamed(node.family)} />
+            <Glyph tier={node.tier} family={node.family} />
             <Link href={`/nodes?id=${encodeURIComponent(node.id)}`} className="link min-w-0 truncate">
               {node.name}
             </Link>

@@ -2,8 +2,9 @@
 // Nodes on which something began or ended since the last look send out a ring, once.
 import { type RefObject, useEffect, useRef } from "react";
 import { drawPulse, type Palette, prepare } from "./draw";
-import { familyOf, type MeshNode } from "./families";
+import type { MeshNode } from "./families";
 import type { Mark } from "./marks";
+import { tierColour } from "./tiers";
 import { isStill } from "./use-map-view";
 import type { Size } from "./view";
 
@@ -44,7 +45,7 @@ function play(changed: Set<number>, nodes: MeshNode[], latest: RefObject<Drawing
     for (const mark of marks) {
       const index = mark.nodes.find((node) => changed.has(node));
       const node = index === undefined ? undefined : nodes[index];
-      if (node) drawPulse(context, mark, { colour: palette.families[familyOf(node.family)] as string, age });
+      if (node) drawPulse(context, mark, { colour: palette.tiers[tierColour(node.tier)] as string, age });
     }
     frame = requestAnimationFrame(step);
   };

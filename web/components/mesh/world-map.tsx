@@ -51,7 +51,7 @@ export function WorldMap({ nodes, onOpen, children }: WorldMapProps) {
   const open = (mark: Mark | undefined) => {
     const node = mark && nodes[mark.nodes[0] as number];
     if (!node || !size) return;
-    if (mark.families.length > 0) map.glide(fitted(size, mark.box));
+    if (mark.tiers.length > 0) map.glide(fitted(size, mark.box));
     else onOpen(node.id);
   };
   const at = (event: { clientX: number; clientY: number }) => {

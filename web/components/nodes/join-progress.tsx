@@ -63,6 +63,7 @@ function WhatToType({ made, status }: { made: MadeCode; status: Status }) {
   const [now, later] = [commands.slice(0, joins), commands.slice(joins)];
   return (
     <Card title="Type this on the machine" aside={<CountDown untilMs={status.expires_at_ms} />}>
+      {made.warning && <Notice tone="warn">{made.warning}</Notice>}
       <ol className="grid grid-cols-1 gap-4">
         {now.map((command, at) => (
           <ToType key={command.command} command={command} number={at + 1} />

@@ -8,15 +8,9 @@ import { counted, megabytes } from "@/lib/format";
 
 export type NodeView = Schemas["NodeView"];
 
-/** What its owner wants of it comes before whether it is heard: a paused node is paused, online or not. */
+/** What it does, all things considered: the hub's own word, the same in every list. */
 export function NodeState({ node }: { node: NodeView }) {
-  const word = node.state === "active" ? (node.online ? "online" : "offline") : node.state;
-  return (
-    <span className="inline-flex items-center gap-1.5">
-      <StateBadge state={word} title={node.state === "active" ? undefined : node.online ? "online" : "offline"} />
-      {node.reputation?.banned_at_ms != null && <StateBadge state="banned" />}
-    </span>
-  );
+  return <StateBadge state={node.status} title={node.sentence || undefined} />;
 }
 
 /** The tier that counts, and how that came about. */

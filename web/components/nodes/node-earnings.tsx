@@ -87,7 +87,7 @@ function Sales({ sales }: { sales: Schemas["Sale"][] }) {
                 <Money micro={sale.per_day} />
               </Amount>
               <Amount name="Floor" hint="a unit-hour, after the fee">
-                {sale.floor > 0 ? <Money micro={sale.floor} /> : "none"}
+                {sale.floor > 0 ? <Money micro={sale.floor} /> : "No minimum price set"}
               </Amount>
             </dl>
           </li>

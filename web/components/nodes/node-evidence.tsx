@@ -12,6 +12,7 @@ import { failing } from "@/lib/api/problem";
 import { shortId } from "@/lib/format";
 import { PAGED, useRows } from "@/lib/paging";
 import { useRole } from "@/lib/session";
+import { plain } from "@/lib/words";
 import type { NodeView } from "./node-cells";
 
 type Row = Schemas["EvidenceRow"];
@@ -90,7 +91,7 @@ function columns(all: boolean): Column<Row>[] {
             {row.sentence}
           </span>
           <span className="block truncate text-muted text-sm">
-            {[row.evidence.replaceAll("_", " "), row.job_kind, row.own && "the owner's job", row.reason]
+            {[plain(row.evidence), row.job_kind, row.own && "the owner's job", row.reason && plain(row.reason)]
               .filter(Boolean)
               .join(" · ")}
           </span>

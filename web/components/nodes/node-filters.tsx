@@ -2,17 +2,28 @@
 import type { Option } from "@/components/ui/field";
 import { SelectField } from "@/components/ui/field";
 import { ParamField } from "@/components/ui/param-field";
-import { $api } from "@/lib/api/client";
+import { $api, type Schemas } from "@/lib/api/client";
 import { useChosen } from "@/lib/use-params";
+import { capital, plain } from "@/lib/words";
+
+const STATUSES: Schemas["NodeStatus"][] = [
+  "ready",
+  "working",
+  "floor_above_price",
+  "owner_only",
+  "cooling_off",
+  "paused",
+  "draining",
+  "not_polling",
+  "unresponsive",
+  "offline",
+  "revoked",
+];
 
 export const STATES: Option[] = [
   { value: "", label: "Any state" },
   { value: "online", label: "Online" },
-  { value: "offline", label: "Offline" },
-  { value: "active", label: "Active" },
-  { value: "paused", label: "Paused" },
-  { value: "draining", label: "Draining" },
-  { value: "revoked", label: "Revoked" },
+  ...STATUSES.map((value) => ({ value, label: capital(plain(value)) })),
 ];
 
 /** What the list is narrowed down by; all of it lives in the address. */

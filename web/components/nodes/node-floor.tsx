@@ -93,7 +93,7 @@ function FloorForm({ label, floor, inherited, save }: FloorFormProps) {
         label={label}
         inputMode="decimal"
         unit="cr/h"
-        placeholder="any price"
+        placeholder="No minimum price set"
         value={typed}
         error={error}
         onChange={(event) => setTyped(event.target.value)}

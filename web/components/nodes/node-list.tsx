@@ -12,8 +12,9 @@ import { Page } from "@/components/ui/page";
 import { Segments } from "@/components/ui/segments";
 import { Empty, Failure, SkeletonRows } from "@/components/ui/states";
 import { Ago, Money } from "@/components/ui/values";
-import { $api } from "@/lib/api/client";
+import { $api, type Schemas } from "@/lib/api/client";
 import { failing } from "@/lib/api/problem";
+import { counted } from "@/lib/format";
 import { PAGED, useRows } from "@/lib/paging";
 import { useRole } from "@/lib/session";
 import { setParams } from "@/lib/use-params";
@@ -66,7 +67,6 @@ function NodeTable({ mine }: { mine: boolean }) {
   const params = useSearchParams();
   const router = useRouter();
   const state = params.get("state") ?? "";
-  const heard = state === "online" || state === "offline";
   const query = $api.useInfiniteQuery(
     "get",
     "/nodes",
@@ -79,8 +79,8 @@ function NodeTable({ mine }: { mine: boolean }) {
           tier: params.get("tier") ?? "",
           region: params.get("region") ?? "",
           // A node that was revoked is history: it is shown to who asks for it.
-          state: heard || !state ? [...ALIVE] : [state as "active"],
-          ...(heard && { online: state === "online" }),
+          state: state === "revoked" ? ["revoked"] : [...ALIVE],
+          ...(state === "online" ? { online: true } : state && { status: [state as Schemas["NodeStatus"]] }),
         },
       },
     },
@@ -120,7 +120,7 @@ const COLUMNS: Column<NodeView>[] = [
   {
     key: "name",
     title: "Name",
-    width: "minmax(9rem,1.4fr)",
+    width: "minmax(7.5rem,1.4fr)",
     cell: (node) => (
       <>
         <Link href={nodeHref(node.id)} className="block truncate font-medium text-ink hover:underline">
@@ -128,17 +128,17 @@ const COLUMNS: Column<NodeView>[] = [
         </Link>
         <span className="hidden truncate text-muted text-sm sm:block">{node.owner_name}</span>
         <span className="block truncate text-muted text-sm sm:hidden">
-          {node.tier} · {coreWords(node)}
+          {node.tier} · {counted(node.profile.cores, "core")}
         </span>
       </>
     ),
   },
-  { key: "state", title: "State", width: "minmax(7rem,8rem)", cell: (node) => <NodeState node={node} /> },
+  { key: "state", title: "State", width: "11.5rem", cell: (node) => <NodeState node={node} /> },
   { key: "tier", title: "Tier", width: "minmax(6.5rem,9rem)", from: "sm", cell: (node) => <NodeTier node={node} /> },
   {
     key: "hardware",
     title: "Hardware",
-    width: "minmax(12rem,2fr)",
+    width: "minmax(11rem,2fr)",
     from: "md",
     cell: (node) => (
       <>
@@ -171,7 +171,7 @@ const COLUMNS: Column<NodeView>[] = [
     width: "6rem",
     right: true,
     from: "xl",
-    cell: (node) => (node.floor == null ? <span className="text-muted">none</span> : <Money micro={node.floor} />),
+    cell: (node) => (node.floor == null ? <span className="text-muted">not set</span> : <Money micro={node.floor} />),
   },
   {
     key: "seen",

@@ -15,6 +15,12 @@ export function NodeReputation({ node }: { node: NodeView }) {
   if (!known) return <Empty title="Nothing is known of this node." />;
   return (
     <div className="grid gap-5">
+      {known.probation_at_ms != null && (
+        <p>
+          On probation since <Moment ms={known.probation_at_ms} /> for wrong results: all its results are checked, and it is
+          tested with jobs whose results are known.
+        </p>
+      )}
       {known.banned_at_ms != null && (
         <Notice tone="bad">
           Banned since <Moment ms={known.banned_at_ms} /> for wrong results: it works for its owner alone until an administrator

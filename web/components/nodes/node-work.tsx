@@ -39,7 +39,7 @@ export function NodeWork({ node }: { node: NodeView }) {
         {(work) =>
           work.attempts.length === 0 ? (
             <Empty title="Nothing runs there.">
-              <p>Why that is stands beside this.</p>
+              <p>The reason is under “Why it has work, or none”.</p>
             </Empty>
           ) : (
             <>

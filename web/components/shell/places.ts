@@ -21,6 +21,9 @@ export const PLACES: Place[] = [
   { href: "/admin", label: "Admin", icon: ShieldCheck, role: "admin" },
 ];
 
+/** Every page that a link leads to. */
+export const PATHS: readonly string[] = [...PLACES.map(({ href }) => href), "/submit", "/nodes/add", "/account"];
+
 export function isHere(place: Place, pathname: string): boolean {
   return place.href === "/" ? pathname === "/" : pathname.startsWith(place.href);
 }

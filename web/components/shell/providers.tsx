@@ -5,7 +5,10 @@ import { ToastProvider } from "@/components/ui/toast";
 import { asProblem, isPassing } from "@/lib/api/problem";
 import { keepRefusals } from "@/lib/api/refusals";
 import { LiveProvider } from "@/lib/live";
+import { keepPages } from "@/lib/offline-pages";
 import { SessionProvider } from "@/lib/session";
+
+if (typeof window !== "undefined") keepPages();
 
 function makeQueries(): QueryClient {
   const queries = new QueryClient({

@@ -7,11 +7,13 @@ import { ButtonLink, IconButton } from "@/components/ui/button";
 import { classes } from "@/components/ui/classes";
 import { Link } from "@/components/ui/link";
 import { Failure, Skeleton } from "@/components/ui/states";
+import { usePagesAhead } from "@/lib/offline-pages";
 import { useSession } from "@/lib/session";
 import { AccountMenu } from "./account-menu";
 import { ConnectionMark } from "./connection-mark";
+import { HubAwayNotice } from "./hub-away-notice";
 import { Mark } from "./mark";
-import { isHere, PLACES } from "./places";
+import { isHere, PATHS, PLACES } from "./places";
 import { ThemeSwitch } from "./theme-switch";
 
 /** Everything around a page. Nobody signed in: the sign-in page is all there is. */
@@ -19,6 +21,7 @@ export function Shell({ children }: { children: ReactNode }) {
   const { account, error } = useSession();
   const pathname = usePathname();
   const open = pathname.startsWith("/signin");
+  usePagesAhead(PATHS, Boolean(account));
   if (open) return <main id="main">{children}</main>;
   if (account === null) return <ToSignIn />;
   return (
@@ -29,6 +32,7 @@ export function Shell({ children }: { children: ReactNode }) {
       <Side />
       <TopBar />
       <main id="main" tabIndex={-1} className="min-w-0 outline-none">
+        <HubAwayNotice />
         {account ? children : error ? <HubAway /> : <PageSkeleton />}
       </main>
     </div>

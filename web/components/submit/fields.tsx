@@ -45,7 +45,7 @@ export function Machine(props: FieldsProps) {
     <Section title="Machine" said={line} wrong={has(errors, MACHINE)}>
       <div className="grid grid-cols-2 gap-4 sm:grid-cols-3">
         <TextField label="Cores" inputMode="decimal" placeholder="1" {...text("cores")} />
-        <TextField label="RAM" placeholder="256MB" hint="4, 4GB, 512MB" {...text("ram")} />
+        <TextField label="RAM" placeholder="the node's share" hint="4, 4GB, 512MB" {...text("ram")} />
         <TextField label="Disk" placeholder="256MB" {...text("disk")} />
         <TextField label="GPUs" inputMode="numeric" placeholder="0" {...text("gpus")} />
         <TextField label="VRAM of each" placeholder="any" hint="16, 16GB" {...text("vram")} />

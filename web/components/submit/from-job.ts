@@ -46,7 +46,7 @@ export function fromJob(job: JobDetail): Again | null {
 function needsOf(needs: Schemas["Needs"]): Partial<Form> {
   return {
     cores: String(needs.cores),
-    ram: sizeText(needs.ram_mb),
+    ram: needs.ram_mb == null ? "" : sizeText(needs.ram_mb),
     disk: sizeText(needs.disk_mb),
     gpus: needs.gpus ? String(needs.gpus) : "",
     vram: needs.vram_mb ? sizeText(needs.vram_mb) : "",

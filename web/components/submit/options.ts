@@ -20,7 +20,7 @@ export function optionsOf(form: Form, { spec, terms, runs }: Reading): JobOption
     option("--slices", "slices", runs > 1 ? runs : undefined),
     option("--group", "group", form.group.trim() || undefined),
     option("--cores", "cores", needs.cores),
-    option("--ram", "ram", needs.ram_mb === undefined ? undefined : sizeText(needs.ram_mb)),
+    option("--ram", "ram", needs.ram_mb == null ? undefined : sizeText(needs.ram_mb)),
     option("--disk", "disk", needs.disk_mb === undefined ? undefined : sizeText(needs.disk_mb)),
     option("--gpus", "gpus", needs.gpus),
     option("--vram", "vram", needs.vram_mb === undefined ? undefined : sizeText(needs.vram_mb)),

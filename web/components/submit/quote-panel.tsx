@@ -13,18 +13,20 @@ import type { useQuote } from "./use-quote";
 type Quote = Schemas["QuoteView"];
 
 export function QuotePanel({ asked }: { asked: ReturnType<typeof useQuote> }) {
-  const { quote, preview } = asked;
+  const { quote, preview, wrong } = asked;
   return (
     <Card title="Quote" note="As things stand; renewed as you type.">
       <div aria-live="polite" aria-busy={quote.isFetching} className="grid min-h-64 content-start gap-4">
-        {quote.error ? (
+        {wrong ? (
+          <Notice tone="warn">There is no quote while a field is wrong. Correct what is marked.</Notice>
+        ) : quote.error ? (
           <Notice tone="warn">{asProblem(quote.error).detail}</Notice>
         ) : quote.data ? (
           <Numbers quote={quote.data} stale={quote.isPlaceholderData} />
         ) : (
           <Waiting />
         )}
-        {preview.data && <NodesThatFit preview={preview.data} />}
+        {!wrong && preview.data && <NodesThatFit preview={preview.data} />}
       </div>
     </Card>
   );

@@ -4,6 +4,7 @@ import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Notice } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
+import type { Schemas } from "@/lib/api/client";
 import { bytes, counted } from "@/lib/format";
 import { setParams } from "@/lib/use-params";
 import { useDraft } from "./draft";
@@ -110,19 +111,29 @@ export function SubmitForm() {
         )}
         <div className="panel sticky bottom-2 z-10 flex items-center justify-between gap-4 p-4 shadow-lg xl:static xl:shadow-none">
           <span className="min-w-0 text-muted text-sm">
-            {asked.quote.data ? (
-              <>
-                <Money micro={asked.quote.data.hold_total} unit /> set aside; what is not used comes back
-              </>
-            ) : (
-              " "
-            )}
+            {asked.quote.data && !asked.wrong ? <Reserved quote={asked.quote.data} /> : " "}
           </span>
           {button}
         </div>
         <Snippets form={form} reading={reading} here={here} />
       </div>
     </form>
+  );
+}
+
+/** The hold, and why there is one although an own node would run the job for nothing. */
+function Reserved({ quote: { own_node, hold_total } }: { quote: Schemas["QuoteView"] }) {
+  if (!hold_total) return <>Free: nothing is set aside</>;
+  if (own_node)
+    return (
+      <>
+        Free on your own node (at most <Money micro={hold_total} unit /> reserved if others run it)
+      </>
+    );
+  return (
+    <>
+      <Money micro={hold_total} unit /> set aside; what is not used comes back
+    </>
   );
 }
 

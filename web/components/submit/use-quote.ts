@@ -2,18 +2,25 @@
 // What the job would cost and who would take it, asked again as the form changes and as the market moves.
 import { keepPreviousData } from "@tanstack/react-query";
 import { $api, type Schemas } from "@/lib/api/client";
+import type { FieldName } from "./form";
 import { quoteBody, type Reading } from "./request";
 import { useSettled } from "./use-settled";
 
 const EVERY_MS = 15_000;
+/** What a quote follows from; while one of these cannot be read, there is none. */
+const PRICED: FieldName[] = [
+  ...(["cores", "ram", "disk", "gpus", "vram", "properties"] as const),
+  ...(["timeout", "runs", "maxPrice", "budget"] as const),
+];
 const HOSTS_MAX = 200;
 
 export function useQuote(reading: Reading) {
   const asked = useSettled(quoteBody(reading));
-  const options = { placeholderData: keepPreviousData, refetchInterval: EVERY_MS };
+  const wrong = PRICED.some((field) => reading.errors[field]);
+  const options = { placeholderData: keepPreviousData, refetchInterval: EVERY_MS, enabled: !wrong };
   const quote = $api.useQuery("post", "/quotes", { body: asked }, options);
   const { needs = {}, net, labels, timeout_s } = asked;
   const body = { needs, net, labels, timeout_s, limit: HOSTS_MAX } as Schemas["PreviewRequest"];
   const preview = $api.useQuery("post", "/jobs/preview", { body }, options);
-  return { quote, preview };
+  return { quote, preview, wrong };
 }

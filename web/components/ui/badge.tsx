@@ -1,4 +1,5 @@
 import type { ReactNode } from "react";
+import { plain } from "@/lib/words";
 import { classes } from "./classes";
 
 export type Tone = "neutral" | "good" | "warn" | "bad" | "info" | "accent";
@@ -26,7 +27,7 @@ export function Badge({ tone = "neutral", title, children }: { tone?: Tone; titl
   );
 }
 
-// The colour of a state, for all kinds of things that have one. The word itself is the API's.
+// The colour of a state, for all kinds of things that have one. The word itself is the API's, made plain.
 const STATES: Record<string, Tone> = {
   queued: "neutral",
   waiting: "neutral",
@@ -58,6 +59,14 @@ const STATES: Record<string, Tone> = {
   good: "good",
   disabled: "bad",
   offline: "neutral",
+  ready: "good",
+  working: "info",
+  unresponsive: "bad",
+  not_polling: "warn",
+  cooling_off: "warn",
+  owner_only: "warn",
+  floor_above_price: "warn",
+  note: "neutral",
 };
 
 export function stateTone(state: string): Tone {
@@ -69,7 +78,7 @@ export function StateBadge({ state, title }: { state: string; title?: string }) 
   return (
     <Badge tone={tone} title={title}>
       <span aria-hidden="true" className={classes("size-1.5 rounded-full bg-current", tone === "info" && "animate-pulse")} />
-      {state}
+      {plain(state)}
     </Badge>
   );
 }

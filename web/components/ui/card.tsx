@@ -47,8 +47,8 @@ export function Stat({ name, children, hint }: { name: string; children: ReactNo
   return (
     <div className="panel min-w-0 px-4 py-3">
       <div className="text-muted text-sm">{name}</div>
-      <div className="num truncate font-semibold text-2xl leading-tight">{children}</div>
-      {hint && <div className="truncate text-muted text-sm">{hint}</div>}
+      <div className="num break-words font-semibold text-xl leading-tight sm:text-2xl">{children}</div>
+      {hint && <div className="break-words text-muted text-sm leading-snug">{hint}</div>}
     </div>
   );
 }

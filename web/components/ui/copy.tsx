@@ -41,16 +41,19 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
 /** Something to type elsewhere, with a button that copies it. */
 export function Code({ text, label, wrap = false }: { text: string; label: string; wrap?: boolean }) {
   return (
-    <div className="relative rounded-control border border-line bg-sunken">
+    <div className="flex items-start rounded-control border border-line bg-sunken">
       <pre
         role="region"
         tabIndex={0}
         aria-label={label}
-        className={classes("overflow-x-auto py-2.5 pr-12 pl-3.5 font-mono text-sm", wrap && "whitespace-pre-wrap break-words")}
+        className={classes(
+          "min-w-0 grow overflow-x-auto py-2.5 pl-3.5 font-mono text-sm",
+          wrap && "whitespace-pre-wrap break-words",
+        )}
       >
         {text}
       </pre>
-      <div className="absolute top-1.5 right-1.5 rounded-md bg-sunken">
+      <div className="shrink-0 p-1.5">
         <Copy text={text} label={`Copy ${label.toLowerCase()}`} />
       </div>
     </div>

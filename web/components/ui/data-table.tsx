@@ -56,7 +56,6 @@ const SHOWN = {
   lg: "hidden @min-[880px]:flex",
   xl: "hidden @min-[1080px]:flex",
 };
-const WIDTHS = { sm: 540, md: 680, lg: 880, xl: 1080 };
 
 export function DataTable<Row>(props: DataTableProps<Row>) {
   const {
@@ -246,15 +245,17 @@ function useAnchor<Row>(scroller: RefObject<HTMLDivElement | null>, { rows, rowK
 
 /** The grid's columns at this width of the table, as one custom property for every row. */
 function useTemplate<Row>(scroller: RefObject<HTMLDivElement | null>, columns: Column<Row>[], isEmpty: boolean): void {
-  const asked = columns.map((column) => `${column.from ?? ""}:${column.width}`).join("|");
+  const asked = columns.map((column) => column.width).join("|");
   // biome-ignore lint/correctness/useExhaustiveDependencies: an empty list has no table yet
   useLayoutEffect(() => {
     const table = scroller.current;
     if (!table) return;
-    const wanted = asked.split("|").map((column) => column.split(":") as [keyof typeof WIDTHS | "", string]);
+    const widths = asked.split("|");
+    // By what the browser shows: its own measure of the table counts the scroll bar, and a script's does not.
     const fit = () => {
-      const shown = wanted.filter(([from]) => !from || table.clientWidth >= WIDTHS[from]);
-      table.style.setProperty("--columns", shown.map(([, width]) => width).join(" "));
+      const titles = table.querySelectorAll('[role="columnheader"]');
+      const shown = widths.filter((_, at) => titles[at] && getComputedStyle(titles[at]).display !== "none");
+      table.style.setProperty("--columns", shown.join(" "));
     };
     fit();
     const watch = new ResizeObserver(fit);

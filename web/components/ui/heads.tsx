@@ -4,7 +4,11 @@ export function Heads({ words, numbers }: { words: string[]; numbers: string[] }
     <thead>
       <tr className="text-muted text-sm">
         {[...words, ...numbers].map((name, place) => (
-          <th key={name} scope="col" className={`pb-2 font-normal ${place < words.length ? "text-left" : "text-right"}`}>
+          <th
+            key={name}
+            scope="col"
+            className={`pb-2 font-normal ${place < words.length ? "pr-3 text-left" : "pl-3 text-right"}`}
+          >
             {name}
           </th>
         ))}

@@ -30,7 +30,11 @@ export function Tabs({
   }, [chosen]);
   return (
     <Radix.Root value={chosen} onValueChange={onChange} className="grid min-w-0 gap-4">
-      <Radix.List ref={list} aria-label={label} className="relative flex gap-1 overflow-x-auto border-line border-b">
+      <Radix.List
+        ref={list}
+        aria-label={label}
+        className="relative flex gap-1 overflow-x-auto overflow-y-hidden border-line border-b"
+      >
         {tabs.map((tab) => (
           <Radix.Trigger
             key={tab.value}

@@ -125,15 +125,12 @@ function spread([from, to]: [number, number]): [number, number] {
   return from < to ? [from, to] : [from - MINUTE_MS / 2, from + MINUTE_MS / 2];
 }
 
-function bounds(from: number | null, to: number | null, { least, most, ceiling }: PlotProps): [number, number] {
+function bounds(from: number | null, to: number | null, { least, most }: PlotProps): [number, number] {
   const low = Math.min(from ?? least ?? 0, least ?? Number.POSITIVE_INFINITY);
   const high = Math.max(to ?? most ?? 1, most ?? Number.NEGATIVE_INFINITY);
   const room = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
   // Nothing that is counted here falls below nought.
-  return [
-    low === least ? low : Math.max(low - room, Math.min(0, low)),
-    Math.min(high + room, ceiling ?? Number.POSITIVE_INFINITY),
-  ];
+  return [low === least ? low : Math.max(low - room, Math.min(0, low)), high + room];
 }
 
 /** The time of day, and the day where it begins; days alone where the ticks are days apart. */

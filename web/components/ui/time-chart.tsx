@@ -26,7 +26,6 @@ export interface TimeChartProps {
   range?: [number, number]; // milliseconds; from the first to the last time, if left out
   least?: number; // the scale reaches at least from here…
   most?: number; // …to here
-  ceiling?: number; // …and never beyond here, where a single peak would flatten everything else
   steps?: boolean; // a value holds until the next one: prices
 }
 

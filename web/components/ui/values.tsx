@@ -4,13 +4,20 @@ import { useNow } from "@/lib/clock";
 import { ago, credits, duration, moment, shortId } from "@/lib/format";
 import { Copy } from "./copy";
 
-/** Microcredits, with the exact amount on hover. `signed` shows gains in green and with a plus. */
-export function Money({ micro, signed = false, unit = false }: { micro: number; signed?: boolean; unit?: boolean }) {
+interface MoneyProps {
+  micro: number;
+  signed?: boolean; // gains in green and with a plus
+  unit?: boolean;
+  exact?: boolean; // every digit: where amounts add up, or stand beside the hub's own sentence
+}
+
+/** Microcredits, with the exact amount on hover. */
+export function Money({ micro, signed = false, unit = false, exact = false }: MoneyProps) {
   const gain = signed && micro > 0;
   return (
     <span className={`num whitespace-nowrap ${gain ? "text-good" : ""}`} title={`${credits(micro, { exact: true })} credits`}>
       {gain ? "+" : ""}
-      {credits(micro)}
+      {credits(micro, { exact })}
       {unit && <span className="text-muted"> cr</span>}
     </span>
   );

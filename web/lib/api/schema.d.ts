@@ -227,6 +227,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/groups/{group_id}/messages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What running jobs told the collector, in the order it came, live by long poll */
+        get: operations["get_messages"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/groups/{group_id}/cancel": {
         parameters: {
             query?: never;
@@ -431,6 +448,108 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/attempts/{attempt_id}/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A running job submits others, within the number and the budget that it was given */
+        post: operations["submit_children"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/attempts/{attempt_id}/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A running job makes a group for jobs that it submits */
+        post: operations["create_child_group"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/attempts/{attempt_id}/jobs/{job_id}/result": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How a job ended that a running job submitted */
+        get: operations["child_result"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/attempts/{attempt_id}/jobs/{job_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A running job cancels one that it submitted */
+        post: operations["cancel_child"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/attempts/{attempt_id}/groups/{group_id}/results": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What finished in a group that a running job made */
+        get: operations["child_group_results"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/attempts/{attempt_id}/messages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A running job tells its group's collector something */
+        post: operations["receive_message"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/next": {
         parameters: {
             query?: never;
@@ -620,6 +739,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/nodes/self": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whose node it is that asks, and what it earns */
+        get: operations["get_own_node"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/nodes/leave": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** The node leaves the pool: its key is refused from now on, and what it held runs elsewhere */
+        post: operations["leave"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/nodes/{node_id}": {
         parameters: {
             query?: never;
@@ -751,6 +904,23 @@ export interface paths {
         put?: never;
         /** Take back a node's ban and strikes for wrong results */
         post: operations["pardon_node"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/nodes/{node_id}/review": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Ask an administrator to look at a node's ban or probation */
+        post: operations["review_node"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1079,7 +1249,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What changed, live, for pages that show it (server-sent events) */
+        /**
+         * What changed, live, for pages that show it (server-sent events)
+         * @description `alive` events say how many milliseconds it is until the next word at most.
+         */
         get: operations["stream_news"];
         put?: never;
         post?: never;
@@ -1578,6 +1751,23 @@ export interface paths {
         };
         /** What the tries of a job used over time: CPU, memory, processes, cards */
         get: operations["get_job_usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/find": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What is meant by the beginning of an id, a name, or `last` */
+        get: operations["find"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2311,6 +2501,27 @@ export interface components {
             /** Covered Ms */
             covered_ms: number;
         };
+        /** ChildGroupRequest */
+        ChildGroupRequest: {
+            /** Seq */
+            seq: number;
+            /** Name */
+            name: string;
+        };
+        /**
+         * ChildrenRequest
+         * @description One submission of a running job.
+         */
+        ChildrenRequest: {
+            /** Seq */
+            seq: number;
+            request: components["schemas"]["SubmitRequest"];
+            /**
+             * Detached
+             * @default false
+             */
+            detached: boolean;
+        };
         /**
          * CompareFunction
          * @description Of two results, a function of the submitter's: true when they are the same. It runs on a node, as a job does.
@@ -2482,6 +2693,11 @@ export interface components {
             /** Maturing */
             maturing: number;
             /**
+             * Unconfirmed
+             * @default 0
+             */
+            unconfirmed: number;
+            /**
              * Matures Next
              * @default 0
              */
@@ -2575,6 +2791,11 @@ export interface components {
              * @default []
              */
             commands: components["schemas"]["JoinCommand"][];
+            /**
+             * Warning
+             * @default
+             */
+            warning: string;
         };
         /** EnrolCodeRequest */
         EnrolCodeRequest: {
@@ -2723,7 +2944,7 @@ export interface components {
              * Evidence
              * @enum {string}
              */
-            evidence: "verified" | "unverified" | "confirmed" | "refuted" | "pardoned" | "node_fault" | "lease_lost" | "job_fault" | "inherited";
+            evidence: "verified" | "unverified" | "narrow" | "confirmed" | "refuted" | "probe_right" | "probe_wrong" | "pardoned" | "node_fault" | "lease_lost" | "job_fault" | "inherited";
             /** Sentence */
             sentence: string;
             /** Weight */
@@ -2927,6 +3148,11 @@ export interface components {
             /** Result Artifact */
             result_artifact?: string | null;
             /**
+             * Dropped
+             * @default false
+             */
+            dropped: boolean;
+            /**
              * Outputs
              * @default []
              */
@@ -3020,6 +3246,16 @@ export interface components {
             results: components["schemas"]["ItemPage"];
             failures: components["schemas"]["ItemPage"];
             waiting: components["schemas"]["ItemPage"];
+            /**
+             * Message Count
+             * @default 0
+             */
+            message_count: number;
+            /**
+             * Messages
+             * @default []
+             */
+            messages: components["schemas"]["MessageView"][];
         };
         /**
          * GroupView
@@ -3177,7 +3413,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "ok" | "warn" | "fail";
+            state: "ok" | "note" | "warn" | "fail";
             /** Sentence */
             sentence: string;
             /**
@@ -3201,7 +3437,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "ok" | "warn" | "fail";
+            state: "ok" | "note" | "warn" | "fail";
             /** Sentence */
             sentence: string;
             /** Hub Id */
@@ -3297,6 +3533,11 @@ export interface components {
              * @default false
              */
             setup: boolean;
+            /**
+             * Mesh Version
+             * @default
+             */
+            mesh_version: string;
             /**
              * Signin Hint
              * @default
@@ -3507,6 +3748,8 @@ export interface components {
             outputs: components["schemas"]["OutputFile"][];
             corrected?: components["schemas"]["CorrectedResult"] | null;
             checkpoint?: components["schemas"]["CheckpointView"] | null;
+            /** Dropped At Ms */
+            dropped_at_ms?: number | null;
             /**
              * Pinned
              * @default
@@ -3517,6 +3760,13 @@ export interface components {
              * @default 0
              */
             moves: number;
+            /** Parent Id */
+            parent_id?: string | null;
+            /**
+             * Children
+             * @default []
+             */
+            children: string[];
         };
         /**
          * JobKind
@@ -3576,6 +3826,11 @@ export interface components {
             /** Result Artifact */
             result_artifact?: string | null;
             /**
+             * Dropped
+             * @default false
+             */
+            dropped: boolean;
+            /**
              * Outputs
              * @default []
              */
@@ -3601,7 +3856,6 @@ export interface components {
             /**
              * @default {
              *       "cores": 1,
-             *       "ram_mb": 256,
              *       "disk_mb": 256,
              *       "gpus": 0,
              *       "vram_mb": 0,
@@ -3678,6 +3932,13 @@ export interface components {
              * @default false
              */
             moves: boolean;
+            /**
+             * Children
+             * @default 0
+             */
+            children: number;
+            /** Children Budget */
+            children_budget?: number | null;
         };
         /**
          * JobState
@@ -4222,6 +4483,8 @@ export interface components {
             cursor: number;
             /** Ended */
             ended: boolean;
+            /** Complete */
+            complete?: boolean | null;
         };
         /** LogText */
         LogText: {
@@ -4231,6 +4494,8 @@ export interface components {
             stream: string;
             /** Text */
             text: string;
+            /** Seq */
+            seq?: number | null;
         };
         /** LogsRequest */
         LogsRequest: {
@@ -4248,7 +4513,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "ok" | "warn" | "fail";
+            state: "ok" | "note" | "warn" | "fail";
             /** Interval Ms */
             interval_ms: number;
             /** Ran At Ms */
@@ -4360,12 +4625,14 @@ export interface components {
             lon: number | null;
             /**
              * State
-             * @description active, paused or draining
+             * @description What its owner wants of it: active, paused or draining
              */
             state: string;
+            /** @description What it does, all things considered, as in GET /nodes */
+            status: components["schemas"]["NodeStatus"];
             /**
              * Takes Work
-             * @description New jobs may go there now
+             * @description New jobs of everybody may go there now
              */
             takes_work: boolean;
             /**
@@ -4467,6 +4734,47 @@ export interface components {
              */
             jobs_hour: number;
         };
+        /** MessagePage */
+        MessagePage: {
+            /** Messages */
+            messages: components["schemas"]["MessageView"][];
+            /** Cursor */
+            cursor: number;
+            /** Open */
+            open?: number | null;
+        };
+        /** MessageReply */
+        MessageReply: {
+            /** Number */
+            number: number;
+        };
+        /**
+         * MessageRequest
+         * @description A value for the collector.
+         */
+        MessageRequest: {
+            /** Seq */
+            seq: number;
+            /** Value */
+            value: string;
+        };
+        /** MessageView */
+        MessageView: {
+            /** Number */
+            number: number;
+            /** Job Id */
+            job_id: string;
+            /** Key */
+            key?: string | null;
+            /** Attempt */
+            attempt: number;
+            /** Seq */
+            seq: number;
+            /** At Ms */
+            at_ms: number;
+            /** Value */
+            value: string;
+        };
         /**
          * Needs
          * @description Hard minimums and preferences. Sizes in MB, VRAM per GPU.
@@ -4477,11 +4785,8 @@ export interface components {
              * @default 1
              */
             cores: number;
-            /**
-             * Ram Mb
-             * @default 256
-             */
-            ram_mb: number;
+            /** Ram Mb */
+            ram_mb?: number | null;
             /**
              * Disk Mb
              * @default 256
@@ -4687,6 +4992,11 @@ export interface components {
              * @default active
              */
             state: string;
+            /**
+             * Status
+             * @default
+             */
+            status: string;
             /** Measure */
             measure?: string | null;
             /** Rules */
@@ -4698,6 +5008,8 @@ export interface components {
              * @default false
              */
             reregister: boolean;
+            /** Seen From */
+            seen_from?: string | null;
         };
         /**
          * NextRequest
@@ -4877,6 +5189,11 @@ export interface components {
             /** State */
             state: string;
         };
+        /**
+         * NodeStatus
+         * @enum {string}
+         */
+        NodeStatus: "revoked" | "offline" | "paused" | "draining" | "unresponsive" | "not_polling" | "cooling_off" | "owner_only" | "floor_above_price" | "working" | "ready";
         /** NodeVerdictView */
         NodeVerdictView: {
             /** Node Id */
@@ -4928,8 +5245,13 @@ export interface components {
             owner: string;
             /** Owner Name */
             owner_name: string;
-            /** State */
+            /**
+             * State
+             * @description What its owner wants of it: active, paused, draining; or revoked
+             */
             state: string;
+            /** @description What it does, all things considered; one word for every view */
+            status: components["schemas"]["NodeStatus"];
             /** Online */
             online: boolean;
             profile: components["schemas"]["Profile"];
@@ -5067,6 +5389,15 @@ export interface components {
             digest: string;
             /** Size */
             size: number;
+        };
+        /**
+         * OwnNodeView
+         * @description What a node may know of itself, by its own key.
+         */
+        OwnNodeView: {
+            /** Owner Name */
+            owner_name: string;
+            earnings: components["schemas"]["NodeEarnings"];
         };
         /** PaidRequest */
         PaidRequest: {
@@ -5249,6 +5580,11 @@ export interface components {
             };
             /** Fee Ppm */
             fee_ppm: number;
+            /**
+             * Fee Max Ppm
+             * @default 200000
+             */
+            fee_max_ppm: number;
             /** Spot Range */
             spot_range: number;
             /** Payout Min */
@@ -5443,6 +5779,7 @@ export interface components {
             online: boolean;
             /** State */
             state: string;
+            status: components["schemas"]["NodeStatus"];
             /** Running */
             running: number;
             /** Leased */
@@ -5529,7 +5866,6 @@ export interface components {
             /**
              * @default {
              *       "cores": 1,
-             *       "ram_mb": 256,
              *       "disk_mb": 256,
              *       "gpus": 0,
              *       "vram_mb": 0,
@@ -5611,6 +5947,11 @@ export interface components {
             runs: number;
             /** Hold Total */
             hold_total: number;
+            /**
+             * Own Node
+             * @default false
+             */
+            own_node: boolean;
             /** Available */
             available: number;
             /** Affordable */
@@ -5630,6 +5971,13 @@ export interface components {
             nodes_able: number;
             /** Nodes Network */
             nodes_network?: number | null;
+            /** Nodes Python */
+            nodes_python?: number | null;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
             /**
              * Nodes Too Dear
              * @default 0
@@ -5661,7 +6009,7 @@ export interface components {
          * @description Why something is as it is. Stable words; people get a sentence made from them.
          * @enum {string}
          */
-        Reason: "submitted" | "waiting_for_jobs" | "waiting_for_node" | "backing_off" | "placed" | "started" | "completed" | "accepted_late" | "verifying" | "exit_nonzero" | "exception" | "signal" | "timeout" | "budget_spent" | "out_of_memory" | "output_limit" | "bad_job" | "failed_everywhere" | "moved_too_often" | "host_not_reached" | "results_differ" | "lease_lost" | "node_error" | "staging_failed" | "node_restarted" | "nodes_kept_failing" | "given_back" | "node_draining" | "moved" | "cancelled_by_user" | "dependency_failed" | "queued_too_long" | "not_confirmed" | "superseded" | "reported";
+        Reason: "submitted" | "waiting_for_jobs" | "waiting_for_node" | "backing_off" | "placed" | "started" | "completed" | "accepted_late" | "verifying" | "exit_nonzero" | "exception" | "signal" | "timeout" | "budget_spent" | "out_of_memory" | "output_limit" | "bad_job" | "failed_everywhere" | "unrunnable" | "moved_too_often" | "host_not_reached" | "results_differ" | "lease_lost" | "node_error" | "staging_failed" | "output_mismatch" | "node_restarted" | "false_report" | "nodes_kept_failing" | "given_back" | "node_draining" | "moved" | "cancelled_by_user" | "dependency_failed" | "parent_ended" | "queued_too_long" | "not_confirmed" | "superseded" | "reported";
         /**
          * Receipt
          * @description Of the accepted run, and of those that confirmed its result. Amounts in microcredits, times in milliseconds since
@@ -5839,6 +6187,25 @@ export interface components {
             /** Hash */
             hash: string;
         };
+        /**
+         * Reference
+         * @description The one thing that a word stands for.
+         */
+        Reference: {
+            kind: components["schemas"]["ReferenceKind"];
+            /** Id */
+            id: string;
+            /**
+             * Name
+             * @description What people call it
+             */
+            name: string;
+        };
+        /**
+         * ReferenceKind
+         * @enum {string}
+         */
+        ReferenceKind: "job" | "node" | "group" | "account";
         /** RefusalRequest */
         RefusalRequest: {
             /** Reason */
@@ -5944,6 +6311,8 @@ export interface components {
             outputs: components["schemas"]["OutputRef"][];
             /** Printed */
             printed?: string | null;
+            /** Printed Chars */
+            printed_chars?: number | null;
             /**
              * Ran Ms
              * @default 0
@@ -6038,6 +6407,18 @@ export interface components {
              * @default 0
              */
             strikes_lately: number;
+            /** Probation At Ms */
+            probation_at_ms?: number | null;
+            /**
+             * Probes Right
+             * @default 0
+             */
+            probes_right: number;
+            /**
+             * Probes Wrong
+             * @default 0
+             */
+            probes_wrong: number;
             /** Banned At Ms */
             banned_at_ms?: number | null;
         };
@@ -6062,6 +6443,22 @@ export interface components {
              * @default true
              */
             wanted: boolean;
+        };
+        /** ReviewReply */
+        ReviewReply: {
+            /** Approval Id */
+            approval_id: string;
+        };
+        /**
+         * ReviewRequest
+         * @description An owner's word to the administrator.
+         */
+        ReviewRequest: {
+            /**
+             * Note
+             * @default
+             */
+            note: string;
         };
         /** RevokedReply */
         RevokedReply: {
@@ -6294,6 +6691,16 @@ export interface components {
              * @default none
              */
             verify: string;
+            /**
+             * Own Node
+             * @default false
+             */
+            own_node: boolean;
+            /**
+             * Warning
+             * @default
+             */
+            warning: string;
         };
         /**
          * SubmitRequest
@@ -6343,6 +6750,12 @@ export interface components {
             /** Compare */
             compare?: string | null;
             compare_function?: components["schemas"]["CompareFunction"] | null;
+            /**
+             * Impossible
+             * @default queue
+             * @enum {string}
+             */
+            impossible: "queue" | "refuse";
         };
         /**
          * Sum
@@ -7040,7 +7453,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.0 TiB of files and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -7101,6 +7514,24 @@ export interface operations {
                      *       "status": 403,
                      *       "code": "forbidden",
                      *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -7903,7 +8334,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.0 TiB of files and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -8641,6 +9072,128 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ResultPage"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_messages: {
+        parameters: {
+            query?: {
+                /** @description `cursor` of the page before */
+                after?: number;
+                limit?: number;
+                /** @description How long to wait for news before answering */
+                wait_ms?: number;
+            };
+            header?: never;
+            path: {
+                group_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MessagePage"];
                 };
             };
             /** @description No valid key, cookie or node token */
@@ -10167,6 +10720,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The hub cannot answer right now; see Retry-After */
             503: {
                 headers: {
@@ -10303,6 +10876,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The hub cannot answer right now; see Retry-After */
             503: {
                 headers: {
@@ -10318,6 +10911,972 @@ export interface operations {
                      *       "status": 503,
                      *       "code": "unavailable",
                      *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    submit_children: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                attempt_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChildrenRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubmitReply"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not enough credits */
+            402: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Insufficient credits",
+                     *       "status": 402,
+                     *       "code": "insufficient_credits",
+                     *       "detail": "16.00 credits must be set aside; 4.00 are missing."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A size limit was exceeded */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Too large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A request body may have 8388608 bytes at most."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The account keeps as much as it may (quota_exceeded), or the hub's disk is full (out_of_space) */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Quota exceeded",
+                     *       "status": 507,
+                     *       "code": "quota_exceeded",
+                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    create_child_group: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                attempt_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChildGroupRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A size limit was exceeded */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Too large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A request body may have 8388608 bytes at most."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    child_result: {
+        parameters: {
+            query?: {
+                /** @description How long to wait for news before answering */
+                wait_ms?: number;
+            };
+            header?: never;
+            path: {
+                attempt_id: string;
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobResult"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    cancel_child: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                attempt_id: string;
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    child_group_results: {
+        parameters: {
+            query?: {
+                /** @description `cursor` of the page before */
+                after?: number;
+                limit?: number;
+                /** @description How long to wait for news before answering */
+                wait_ms?: number;
+            };
+            header?: never;
+            path: {
+                attempt_id: string;
+                group_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResultPage"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    receive_message: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                attempt_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MessageRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MessageReply"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A size limit was exceeded */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Too large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A request body may have 8388608 bytes at most."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The account keeps as much as it may (quota_exceeded), or the hub's disk is full (out_of_space) */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Quota exceeded",
+                     *       "status": 507,
+                     *       "code": "quota_exceeded",
+                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -10396,6 +11955,26 @@ export interface operations {
                      *       "status": 422,
                      *       "code": "bad_request",
                      *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -10517,6 +12096,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The hub cannot answer right now; see Retry-After */
             503: {
                 headers: {
@@ -10615,6 +12214,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The hub cannot answer right now; see Retry-After */
             503: {
                 headers: {
@@ -10706,6 +12325,26 @@ export interface operations {
                      *       "status": 422,
                      *       "code": "bad_request",
                      *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -10845,6 +12484,26 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description The hub cannot answer right now; see Retry-After */
             503: {
                 headers: {
@@ -10974,6 +12633,26 @@ export interface operations {
                      *       "status": 422,
                      *       "code": "bad_request",
                      *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -11262,6 +12941,26 @@ export interface operations {
                      *       "status": 422,
                      *       "code": "bad_request",
                      *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -11792,8 +13491,10 @@ export interface operations {
             query?: {
                 /** @description Only nodes of your account */
                 mine?: boolean;
-                /** @description Several: any of them; none: all */
+                /** @description What their owners want; several: any of them; none: all */
                 state?: components["schemas"]["NodeState"][];
+                /** @description What they do; several: any of them; none: all */
+                status?: components["schemas"]["NodeStatus"][];
                 /** @description Only those that are, or are not, heard of now */
                 online?: boolean | null;
                 /** @description A part of its name or of its owner's name, or its id */
@@ -11872,6 +13573,158 @@ export interface operations {
                      *       "status": 429,
                      *       "code": "rate_limited",
                      *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_own_node: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OwnNodeView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    leave: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OwnNodeView"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -13081,6 +14934,180 @@ export interface operations {
             };
         };
     };
+    review_node: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReviewRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReviewReply"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the role submitter; ask the hub's operator for it."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A size limit was exceeded */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Too large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A request body may have 8388608 bytes at most."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_artifacts: {
         parameters: {
             query?: {
@@ -13680,7 +15707,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.0 TiB of files and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -18054,6 +20081,24 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description A size limit was exceeded */
             413: {
                 headers: {
@@ -19984,6 +22029,142 @@ export interface operations {
                      *       "status": 404,
                      *       "code": "not_found",
                      *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request cannot be honoured as written */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad request",
+                     *       "status": 422,
+                     *       "code": "bad_request",
+                     *       "detail": "spec.needs.cores: Input should be less than …"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many; try again later */
+            429: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Rate limited",
+                     *       "status": 429,
+                     *       "code": "rate_limited",
+                     *       "detail": "An account may have 1000000 unfinished jobs at once."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The hub cannot answer right now; see Retry-After */
+            503: {
+                headers: {
+                    /** @description Seconds to wait */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unavailable",
+                     *       "status": 503,
+                     *       "code": "unavailable",
+                     *       "detail": "The hub is stopping."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    find: {
+        parameters: {
+            query: {
+                kind: components["schemas"]["ReferenceKind"];
+                /** @description An id, its beginning, a name, or `last` */
+                word: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Reference"];
+                };
+            };
+            /** @description No valid key, cookie or node token */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Unauthenticated",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "This key is not known to the hub."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such object, or it is not yours */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Not found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no such job, or it is not yours."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The object is not in the state the request assumes */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "conflict",
+                     *       "detail": "The job is not finished: it is queued."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

@@ -45,6 +45,8 @@ class Status(StrEnum):
     SANDBOX_ERROR = "sandbox_error"
     #: The agent ended the job on request.
     CANCELLED = "cancelled"
+    #: The launcher ended the job: the agent did not renew its lease in time (fence.py).
+    LEASE_LOST = "lease_lost"
 
 
 class Network(StrEnum):
@@ -84,6 +86,8 @@ class Policy:
     network: Network = Network.NONE
     #: CPUs that it may run on, by their numbers on the host; none: all that the agent may.
     cpu_ids: tuple[int, ...] = ()
+    #: Descriptor of the fence (fence.py) behind which it is ended; None for what no lease is about.
+    fence: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from computepool.agent.sandbox import seccomp
 from computepool.agent.sandbox.base import MIB, Limits, Policy, Probe, SandboxError, Status
-from computepool.agent.sandbox.interior import WORK, Interior, etc_folder, system_links
+from computepool.agent.sandbox.interior import WORK, Interior, etc_folder, hidden_files, system_links
 from computepool.agent.sandbox.launcher import FIRST_OWN_FD, JOB_FD_MAX
 from computepool.agent.sandbox.probing import run_true
 from computepool.agent.sandbox.scratch import give, require_reachable
@@ -105,7 +105,7 @@ class BubblewrapSandbox:
             process = SlotProcess(self._pool, slot, limits=limits, workdir=workdir, read_ending=read_ending)
             command = [self._bwrap, "--args", str(_ARGS_FD), "--", *argv]
             streams = {0: stdin, 1: stdout, 2: stderr}
-            slot.start(command, {}, fds={**streams, **policy.fds, **own}, cwd=None)
+            slot.start(command, {}, fds={**streams, **policy.fds, **own}, cwd=None, fence=policy.fence)
         return process
 
     def close(self) -> None:
@@ -152,5 +152,5 @@ def _system_mounts(folders: Mapping[str, str]) -> Iterator[str]:
     for inside, outside in folders.items():
         yield from ("--ro-bind", outside, inside)
     yield from ("--proc", "/proc", "--dev", "/dev")
-    # The kernel's arguments name disks and services of the machine.
-    yield from ("--dev-bind", "/dev/null", "/proc/cmdline")
+    for path in hidden_files():
+        yield from ("--dev-bind", "/dev/null", path)

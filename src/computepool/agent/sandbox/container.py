@@ -18,6 +18,7 @@ from typing import Any
 
 from computepool.agent.sandbox.base import Policy
 from computepool.agent.sandbox.gvisor import LOG_FD, BundleProcess, GvisorSandbox, read_ending_with_log
+from computepool.agent.sandbox.interior import hidden_files
 from computepool.agent.sandbox.runsc import Missing, Runsc
 from computepool.agent.sandbox.slots import Footprint
 from computepool.agent.sandbox.supervise import Ending
@@ -36,8 +37,8 @@ _SHELL_SAYS = (126, 127)
 _FIRST_FD = 3
 #: As the engines do it: what tells about the host, and what could change it if everything else failed.
 _MASKED = (
-    "/proc/acpi", "/proc/cmdline", "/proc/config.gz", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-    "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+    "/proc/acpi", "/proc/kcore", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
+    "/proc/timer_stats",
 )  # fmt: skip
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
@@ -75,7 +76,7 @@ class ContainerSandbox(GvisorSandbox):
         linux["uidMappings"] = [{"containerID": 0, "hostID": uid, "size": 1}]
         group = uid if os.geteuid() == 0 else os.getegid()
         linux["gidMappings"] = [{"containerID": 0, "hostID": group, "size": 1}]
-        linux["maskedPaths"], linux["readonlyPaths"] = list(_MASKED), list(_READ_ONLY)
+        linux["maskedPaths"], linux["readonlyPaths"] = [*_MASKED, *hidden_files()], list(_READ_ONLY)
         spec["mounts"] = [mount for mount in spec["mounts"] if mount["destination"] != "/sys"]
         for mount in spec["mounts"]:
             if mount["destination"] == "/dev":

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from computepool.agent.sandbox import cgroups, launcher, runsc, seccomp, walls
-from computepool.agent.sandbox.base import BadCommand, Limits, Network, Policy, Probe, SandboxError, Status
+from computepool.agent.sandbox.base import Limits, Network, Policy, Probe, SandboxError, Status
 from computepool.agent.sandbox.interior import WORK, Interior, etc_folder
 from computepool.agent.sandbox.probing import run_true
 from computepool.agent.sandbox.scratch import give, remove_tree, require_reachable
@@ -82,7 +82,7 @@ class GvisorSandbox:
     ) -> SlotProcess:
         if isinstance(self._found, runsc.Missing):
             raise SandboxError(f"{self._found.reason}: {self._found.fix}")
-        self._check(argv, policy)
+        check_command(argv, policy)
         if policy.gpus and (reason := self.cards_reason()):
             raise SandboxError(
                 f"cards are not passed into {self.level.label}: {reason}; lend them at the level namespace"
@@ -115,7 +115,8 @@ class GvisorSandbox:
             # Not /dev/null: older ones took that for themselves, and nothing is lost by never handing it over.
             given = slot.memory_file("stdin", b"") if stdin is None else stdin
             fds = {0: given, 1: stdout, 2: stderr, **self._fds(policy), LOG_FD: log}
-            slot.start(self._command(self._found.path, folder, policy), {}, fds=fds, cwd=None)
+            command = self._command(self._found.path, folder, policy)
+            slot.start(command, {}, fds=fds, cwd=None, fence=policy.fence)
         return process
 
     def close(self) -> None:
@@ -159,14 +160,6 @@ class GvisorSandbox:
         if isinstance(self._found, runsc.Missing):
             return self._found.reason
         return runsc.nvproxy_reason(self._found.path, _nvidia_driver())
-
-    def _check(self, argv: Sequence[str], policy: Policy) -> None:
-        check_command(argv, policy)
-        size = sum(len(os.fsencode(text)) for text in (*argv, *policy.env, *policy.env.values()))
-        if size > launcher.REQUEST_BYTES_MAX:
-            raise BadCommand(
-                f"arguments and environment take {size} bytes of {launcher.REQUEST_BYTES_MAX} allowed"
-            )
 
     def _adapt(self, spec: dict[str, Any], uid: int) -> None:
         """Change what is special about a job of this uid on the host."""

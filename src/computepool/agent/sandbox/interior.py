@@ -26,6 +26,12 @@ WORK = "/job"
 #: Trees whose every file the node itself put there.
 _OWN = ("/usr", PYTHON)
 _ELF = b"\x7fELF"
+#: Files that name disks and services of the machine, or tell it from every other one, and that programs can do without: a
+#: job must not find it easy to behave differently on a chosen node.
+_TELLING = (
+    "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/interrupts", "/proc/kallsyms", "/proc/key-users",
+    "/proc/keys", "/proc/mdstat", "/proc/modules", "/proc/partitions", "/proc/swaps", "/proc/sys/kernel/random/boot_id",
+)  # fmt: skip
 
 
 class Interior:
@@ -94,6 +100,11 @@ class Interior:
         root = self.runtime.root
         system = {root / name: f"/{name}" for name in ("usr", *LINKS)}
         return {**policy.mounts, workdir: WORK, self.runtime.path: PYTHON, **system}
+
+
+def hidden_files() -> list[str]:
+    """Which of the kernel's files are covered, of those that this kernel has."""
+    return [path for path in _TELLING if os.path.exists(path)]
 
 
 def system_links() -> dict[str, str]:

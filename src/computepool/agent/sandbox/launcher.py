@@ -24,11 +24,16 @@ import signal
 import socket
 import struct
 import sys
+import time
 from typing import Any
 
 #: kind, wait status, CPU time in microseconds, peak resident kB of the biggest process; then text for FAILED.
 REPLY = struct.Struct("<BxxxiQQ")
-ENDED, LEFTOVERS, FAILED = 1, 2, 3
+ENDED, LEFTOVERS, FAILED, FENCED = 1, 2, 3, 4
+#: What a fence holds (fence.py): milliseconds of a clock that counts time asleep, 0 for no end. Eight aligned bytes are
+#: read and written in one go.
+DEADLINE = struct.Struct("q")
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 #: The launcher keeps its own descriptors from here on; a backend may use those between the job's and these.
 FIRST_OWN_FD = 32
@@ -41,6 +46,8 @@ _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 #: it is killed.
 _GRACE_MS = 50
 _KILL_AGAIN_MS = 5
+#: A fence is looked at again after this time at the latest: waiting does not count the time asleep.
+_LOOK_MS = 1000
 
 
 class Launcher:
@@ -88,6 +95,14 @@ class Launcher:
             os._exit(1)  # The agent is gone; jobs were already ended, or end with this process's cgroup.
 
     def _run_job(self, request: Any, fds: list[int]) -> None:
+        fence = fds.pop() if request["has_fence"] and fds else None
+        try:
+            self._start_and_watch(request, fds, fence)
+        finally:
+            if fence is not None:
+                os.close(fence)
+
+    def _start_and_watch(self, request: Any, fds: list[int], fence: int | None) -> None:
         try:
             first = _start(request, fds)
         except (OSError, ValueError) as error:
@@ -98,11 +113,11 @@ class Launcher:
         finally:
             for fd in fds:
                 os.close(fd)
-        self._watch(first)
+        self._watch(first, fence)
 
-    def _watch(self, first: int) -> None:
-        """Reap until no descendant is left; end them if told to, or if they outlive the agent or the
-        first.
+    def _watch(self, first: int, fence: int | None) -> None:
+        """Reap until no descendant is left; end them if told to, or if they outlive the agent, the first or
+        the fence.
         """
         status: int | None = None
         killing = False
@@ -117,12 +132,16 @@ class Launcher:
                 peak_kb = max(peak_kb, used.ru_maxrss)
                 status = ended if pid == first else status
                 continue
+            left_ms = None if fence is None or status is not None else _left_ms(fence)
+            if left_ms == 0 and not killing:
+                killing = True
+                self._reply(FENCED, 0)
             if killing:
                 self._kill_descendants()
-            events = self._wait(_KILL_AGAIN_MS if killing else None if status is None else _GRACE_MS)
-            if not events and not killing:
+            events = self._wait(_KILL_AGAIN_MS if killing else left_ms if status is None else _GRACE_MS)
+            if not events and not killing and status is not None:
                 killing = True
-                self._reply(LEFTOVERS, status or 0)
+                self._reply(LEFTOVERS, status)
             elif self._channel.fileno() in events:
                 killing = self._told_to_kill() or killing
         self._reply(ENDED, status or 0, cpu_us=cpu_us, peak_kb=peak_kb)
@@ -200,6 +219,15 @@ def _start(request: dict[str, Any], fds: list[int]) -> int:
     finally:
         if request["has_cwd"]:
             os.chdir("/")
+
+
+def _left_ms(fence: int) -> int:
+    """Until it is to be looked at again; 0 where its time is over."""
+    (until,) = DEADLINE.unpack(os.pread(fence, DEADLINE.size, 0))
+    if not until:
+        return _LOOK_MS
+    left = until - time.clock_gettime_ns(_CLOCK) // 1_000_000
+    return int(max(0, min(left, _LOOK_MS)))
 
 
 def _descendants(root: int) -> list[int]:

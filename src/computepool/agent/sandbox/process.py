@@ -20,6 +20,8 @@ from computepool.core.isolation import Level
 
 #: The job's TMPDIR, in its work folder so that it is measured and removed with it.
 _TMP = ".tmp"
+#: Where there is no runtime.
+HOST_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class ProcessSandbox:
@@ -64,7 +66,8 @@ class ProcessSandbox:
             folder = os.open(workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 streams = {0: stdin, 1: stdout, 2: stderr}
-                slot.start(argv, self._env(workdir, policy), fds={**streams, **policy.fds}, cwd=folder)
+                fds = {**streams, **policy.fds}
+                slot.start(argv, self._env(workdir, policy), fds=fds, cwd=folder, fence=policy.fence)
             finally:
                 os.close(folder)
         return process
@@ -74,6 +77,6 @@ class ProcessSandbox:
 
     def _env(self, workdir: Path, policy: Policy) -> dict[str, str]:
         runtime = self._config.runtime
-        env = runtime.env(str(runtime.path)) if runtime else {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+        env = runtime.env(str(runtime.path)) if runtime else {"PATH": HOST_PATH}
         env |= {"HOME": str(workdir), "LANG": "C.UTF-8", "TMPDIR": str(workdir / _TMP)}
         return env | dict(policy.env)

@@ -42,6 +42,11 @@ _FSIZE_STEP_MB = 64
 #: Descriptors of a backend that opens the job's files for it. The launcher takes what the system allows of it.
 _FILES_OF_BACKEND = 65_536
 
+#: Arguments and environment of a job together, the byte that ends each included: with what the launcher's request adds they
+#: fit into it. And each of them: the kernel takes no longer one (MAX_ARG_STRLEN), with the name of a variable before it.
+COMMAND_BYTES_MAX = launcher.REQUEST_BYTES_MAX - 16 * 1024
+ARGUMENT_BYTES_MAX = 120 * 1024
+
 Rlimits = tuple[tuple[int, int], ...]
 
 
@@ -124,15 +129,27 @@ class Slot:
             )
 
     def start(
-        self, argv: Sequence[str], env: Mapping[str, str], *, fds: Mapping[int, int | None], cwd: int | None
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        fds: Mapping[int, int | None],
+        cwd: int | None,
+        fence: int | None,
     ) -> None:
         """Ask the launcher to start a job.
 
         `fds`: number in the job -> own descriptor, None for /dev/null; 0, 1 and 2 come first.
         """
-        request = {"argv": list(argv), "env": dict(env), "targets": list(fds), "has_cwd": cwd is not None}
+        request = {
+            "argv": list(argv),
+            "env": dict(env),
+            "targets": list(fds),
+            "has_cwd": cwd is not None,
+            "has_fence": fence is not None,
+        }
         sent = [self._files["null"] if fd is None else fd for fd in fds.values()]
-        self._send(request, sent if cwd is None else [*sent, cwd])
+        self._send(request, [*sent, *(fd for fd in (cwd, fence) if fd is not None)])
 
     def memory_file(self, name: str, content: bytes | None = None) -> int:
         """A file in memory that belongs to the slot, rewound; with `content` it is written once and sealed.
@@ -450,10 +467,17 @@ def check_command(argv: Sequence[str], policy: Policy) -> None:
         if not name or "=" in name:
             raise BadCommand(f"{name!r} is no name for a variable")
     try:
-        if b"\0" in os.fsencode("".join((*argv, *policy.env, *policy.env.values()))):
-            raise BadCommand("the command or its environment has a NUL character")
+        texts = [os.fsencode(text) for text in (*argv, *policy.env, *policy.env.values())]
     except UnicodeEncodeError as error:
         raise BadCommand("the command or its environment is not text") from error
+    if any(b"\0" in text for text in texts):
+        raise BadCommand("the command or its environment has a NUL character")
+    # The kernel refuses one argument of this length, and more of them together than a part of the stack (E2BIG).
+    size = sum(len(text) + 1 for text in texts)
+    if size > COMMAND_BYTES_MAX or max(map(len, texts)) > ARGUMENT_BYTES_MAX:
+        raise BadCommand(
+            f"arguments and environment take {size} bytes of {COMMAND_BYTES_MAX}, and each at most {ARGUMENT_BYTES_MAX}"
+        )
     if any(not 3 <= number <= launcher.JOB_FD_MAX for number in policy.fds):
         raise BadCommand(f"descriptors of a job are numbered 3 to {launcher.JOB_FD_MAX}")
 

@@ -223,6 +223,8 @@ class SlotProcess:
         if kind == launcher.FAILED:
             text = data[launcher.REPLY.size :].decode(errors="replace")
             self._end(Ending(Status.SANDBOX_ERROR, -1, f"the launcher could not set itself up: {text}"))
+        elif kind == launcher.FENCED:
+            self._kill(Ending(Status.LEASE_LOST, 9))
         elif kind == launcher.LEFTOVERS:
             with contextlib.suppress(OSError):
                 self._open_slot().kill_tree()

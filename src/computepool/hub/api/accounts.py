@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import Body, Request, Response
 
 from computepool.hub.api import deps, examples, health
 from computepool.hub.api.deps import (
@@ -19,6 +19,7 @@ from computepool.hub.api.deps import (
     SignedIn,
     for_body,
 )
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import guessing
 from computepool.hub.services import (
@@ -43,7 +44,7 @@ from computepool.protocol.accounts import (
 from computepool.protocol.hubkeys import HubKeys
 from computepool.protocol.version import PROTOCOL
 
-router = APIRouter()
+router = guarded()
 router.include_router(health.router)
 
 
@@ -62,6 +63,7 @@ async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
         queued=len(hub.backlog),
         running=running,
         account=account,
+        mesh_version=hub.settings.mesh_version,
         setup=not await queries.signed_in_before(hub),
         signin_hint="" if account is not None else queries.SIGN_IN_HINT,
     )

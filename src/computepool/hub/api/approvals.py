@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import Body
 
 from computepool.hub.api import examples
 from computepool.hub.api.deps import Admin, HubDep, IdPath
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.problems import refuses
 from computepool.hub.services import approvals, rolechange
 from computepool.protocol.accounts import (
@@ -18,7 +19,7 @@ from computepool.protocol.accounts import (
     RolesRequest,
 )
 
-router = APIRouter(tags=["accounts"])
+router = guarded(tags=["accounts"])
 
 
 @router.put(

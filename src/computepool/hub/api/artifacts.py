@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from fastapi import APIRouter, Body, HTTPException, Path, Query, Request
+from fastapi import Body, HTTPException, Path, Query, Request
 from starlette.responses import Response
 
 from computepool.core.errors import BadRequest
+from computepool.core.plaintext import is_plain
 from computepool.hub.api import examples
 from computepool.hub.api.blobresponse import BlobResponse
 from computepool.hub.api.deps import (
@@ -21,12 +22,13 @@ from computepool.hub.api.deps import (
     MaySubmit,
     SignedIn,
 )
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.problems import refuses
 from computepool.hub.services import artifacts
 from computepool.hub.services.artifacts import Incoming
 from computepool.protocol.artifacts import ArtifactInfo, ArtifactPage, KeepRequest, StorageView, UploadState
 
-router = APIRouter(tags=["artifacts"])
+router = guarded(tags=["artifacts"])
 DigestPath = Annotated[
     str,
     Path(
@@ -35,7 +37,6 @@ DigestPath = Annotated[
         examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
     ),
 ]
-_NAME = re.compile(r"^[^\x00-\x1f\x7f]*$")
 _RANGE = re.compile(r"^(\d{1,18})?-(\d{1,18})?$")
 #: A stranger's file must never run as a page of this site.
 _HEADERS = {
@@ -95,7 +96,7 @@ async def upload(
     offset: Annotated[int, Query(ge=0, le=2**53, description="Where this body begins")] = 0,
     name: Annotated[str, Query(max_length=255, description="What to call it in lists")] = "",
 ) -> UploadState:
-    if not _NAME.match(name):
+    if not is_plain(name):
         raise BadRequest("A name may not contain control characters.", field="name")
     incoming = Incoming(digest=digest, offset=offset, size=size, name=name)
     return await artifacts.receive(hub, asker, incoming, body=request.stream())

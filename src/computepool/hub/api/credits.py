@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Body, Depends, Query, Request
+from fastapi import Body, Depends, Query, Request
 from fastapi.responses import StreamingResponse
 
 from computepool.core.ledger import Kind
@@ -22,6 +22,7 @@ from computepool.hub.api.deps import (
     SignedIn,
     for_body,
 )
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.problems import refuses
 from computepool.hub.services import approvals, costs, quotes, receipts, statements
 from computepool.hub.services import credits as credit_service
@@ -38,7 +39,7 @@ from computepool.protocol.credits import (
 )
 from computepool.protocol.receipts import SignedReceipt
 
-router = APIRouter()
+router = guarded()
 AtMs = Annotated[int | None, Query(ge=0, le=SEQ_MAX, description="Milliseconds since the epoch")]
 
 
@@ -133,7 +134,10 @@ async def top_up(
 
 
 @router.post(
-    "/quotes", tags=["credits"], summary="What such jobs would cost, and when they would start and end"
+    "/quotes",
+    tags=["credits"],
+    summary="What such jobs would cost, and when they would start and end",
+    responses=refuses(409),
 )
 async def quote(
     body: Annotated[QuoteRequest, Body(openapi_examples=examples.QUOTE)], principal: MayRead, hub: HubDep

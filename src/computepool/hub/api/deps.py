@@ -28,6 +28,8 @@ ID_PATTERN = "^[A-Za-z0-9_-]+$"
 SEQ_MAX = 2**62
 WAIT_MAX_MS = 60_000
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+#: In a request's scope: under which policy its caller was let in already, and who it is.
+_CALLER = "computepool.caller"
 
 
 # Dependencies are async because FastAPI would run plain functions on threads, at a cost that dwarfs theirs.
@@ -73,6 +75,16 @@ class Allow:
         return self._scope or scope_for(self.action, safe=method in _SAFE_METHODS)
 
     async def __call__(self, request: Request) -> Principal | NodePrincipal | None:
+        """Asked before the body is read (api/guard.py), and again by the route, which gets the same answer."""
+        asked = (self.action, self._scope)
+        known: tuple[object, Principal | NodePrincipal | None] = request.scope.get(_CALLER, (None, None))
+        if known[0] == asked:
+            return known[1]
+        caller = await self._admit(request)
+        request.scope[_CALLER] = asked, caller
+        return caller
+
+    async def _admit(self, request: Request) -> Principal | NodePrincipal | None:
         if self.action is Action.ANYONE:
             return await self._optional(request)
         if self.action is Action.NODE:

@@ -7,11 +7,12 @@ import json
 import threading
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 
 from computepool.hub.api import examples, problems
 from computepool.hub.api.deps import COOKIE, Anyone
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.policy import RoutePolicy, policies
 from computepool.hub.services.access import Action
 from computepool.protocol.accounts import Problem
@@ -60,7 +61,7 @@ _SECURITY: dict[Action, list[dict[str, list[str]]]] = {
 _WITH_ROLE = frozenset({Action.SUBMIT, Action.PROVIDE, Action.ADMIN})
 _SAFE = frozenset({"GET", "HEAD"})
 
-router = APIRouter(include_in_schema=False)
+router = guarded(include_in_schema=False)
 
 
 @router.get("/openapi.json")
@@ -124,7 +125,7 @@ def _describe(operation: dict[str, Any], policy: RoutePolicy) -> None:
 def _general(operation: dict[str, Any], policy: RoutePolicy) -> set[int]:
     """What every route of this kind may refuse."""
     found = {503}
-    if policy.action is not Action.NODE:
+    if policy.action is not Action.NODE or "requestBody" in operation:
         found.add(429)
     if policy.action is not Action.ANYONE:
         found.add(401)

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from computepool.core.errors import RateLimited
 from computepool.hub.api import deps
 from computepool.hub.api.deps import SEQ_MAX, HubDep, IdQuery, Limit, Moment, Seq, SignedIn, WaitMs, Words
+from computepool.hub.api.guard import guarded
 from computepool.hub.services import access, events, news
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
@@ -23,7 +24,7 @@ T = TypeVar("T")
 _RETRY_MS = 1000
 _FULL_S = 60
 
-router = APIRouter(tags=["events"])
+router = guarded(tags=["events"])
 
 
 async def _event_filter(
@@ -147,8 +148,11 @@ async def stream_events(listener: Listener) -> AsyncIterator[EventView]:
     summary="What changed, live, for pages that show it (server-sent events)",
 )
 async def stream_news(listener: Listener) -> AsyncIterator[News]:
+    """`alive` events say how many milliseconds it is until the next word at most."""
     yield _OPEN  # type: ignore[misc]
+    alive = ServerSentEvent(event="alive", data=round(listener.hub.settings.news_alive_s * 1000))
+    yield alive  # type: ignore[misc]
     told = news.stream(listener.hub, listener.principal, after=listener.after)
     async for one in listener.hear(told):
-        if one is not None:
-            yield ServerSentEvent(data=one, id=str(one.cursor), retry=_RETRY_MS)  # type: ignore[misc]
+        said = alive if one is None else ServerSentEvent(data=one, id=str(one.cursor), retry=_RETRY_MS)
+        yield said  # type: ignore[misc]

@@ -182,6 +182,12 @@ CHECKPOINT = _one(
         "signature": "A" * 86,
     },
 )
+CHILDREN = _one(
+    "A running job submits one more, which ends with it",
+    {"seq": 1, "request": {"spec": {"kind": "command", "name": "hello", "argv": ["/bin/echo", "hello"]}}},
+)
+CHILD_GROUP = _one("A group for what it submits", {"seq": 1, "name": "parts"})
+MESSAGE = _one("A value, encoded as results are", {"seq": 1, "value": '{"loss":0.25}'})
 HARDWARE = _one(
     "A node with one card that can be measured",
     {
@@ -200,6 +206,7 @@ LOGS = _one(
     {"chunks": [{"attempt_id": f"{_JOB}-1", "stream": "stdout", "text": "epoch 1 of 3\n"}]},
 )
 ENROL_CODE = _one("For one machine", {}, for_the_hosts_of_a_mesh={"hosts": 10, "life_s": 3600})
+REVIEW = _one("Broken memory", {"note": "its memory was broken, and is replaced"})
 NODE_STATE = _one("Take no new work", {"state": "paused"}, finish_and_leave={"state": "draining"})
 ACCOUNT = _one(
     "Somebody who submits jobs and lends machines", {"name": "ada", "roles": ["submitter", "provider"]}
@@ -269,8 +276,8 @@ PRICES = _one(
     },
 )
 NODE_RULES = _one(
-    "No network, no mining, an hour at most",
-    {"network": False, "deny_labels": ["mining"], "minutes_max": 60, "disk_mb_max": 10_000},
+    "No network, no jobs labelled 'render', an hour at most",
+    {"network": False, "deny_labels": ["render"], "minutes_max": 60, "disk_mb_max": 10_000},
 )
 FLOOR = _one("At least 6.50 credits for a unit-hour, after the fee", {"floor": 6_500_000})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Request
+from fastapi import Body, Query, Request
 
 from computepool.hub.api import examples
 from computepool.hub.api.deps import (
@@ -22,11 +22,13 @@ from computepool.hub.api.deps import (
     WaitMs,
     for_body,
 )
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import take_submission
-from computepool.hub.services import collector, groups, homecoming, summaries
+from computepool.hub.services import collector, groups, homecoming, messages, summaries
 from computepool.hub.services.summaries import Which
 from computepool.protocol.base import NAME_MAX
+from computepool.protocol.children import MessagePage
 from computepool.protocol.groups import (
     ArrivalReply,
     ArrivalRequest,
@@ -46,7 +48,7 @@ from computepool.protocol.groups import (
     StatePage,
 )
 
-router = APIRouter()
+router = guarded()
 
 
 @router.post(
@@ -117,6 +119,24 @@ async def get_results(
     limit: Limit = 500,
 ) -> ResultPage:
     return await groups.results(hub, principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
+
+
+@router.get(
+    "/groups/{group_id}/messages",
+    tags=["groups"],
+    summary="What running jobs told the collector, in the order it came, live by long poll",
+    responses=refuses(404),
+)
+async def get_messages(
+    group_id: IdPath,
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    after: Seq = 0,
+    wait_ms: WaitMs,
+    limit: Limit = 100,
+) -> MessagePage:
+    return await messages.page(hub, principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
 
 
 @router.post(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from computepool.hub.api.deps import Admin, HubDep, WaitMs
+from computepool.hub.api.guard import guarded
 from computepool.hub.services import checking, health
 from computepool.protocol.health import CheckView, HealthView
 
-router = APIRouter(prefix="/hub", tags=["hub"])
+router = guarded(prefix="/hub", tags=["hub"])
 
 
 @router.get("/health", summary="How the hub is, part by part, and what to do")

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from fastapi import FastAPI, Request
 from pydantic import ValidationError
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from computepool.core.errors import ComputePoolError, TooLarge
+from computepool.core.errors import ComputePoolError
 from computepool.hub.api import jobs, nodes
+from computepool.hub.api.bodies import Bodies, replay
 from computepool.hub.api.deps import SEQ_MAX, WAIT_MAX_MS, Allow, for_body, remembered, shortened
 from computepool.hub.api.errors import invalid, refusal, surprise
 from computepool.hub.api.headers import SafeHeaders, added
-from computepool.hub.api.limits import declared_bytes
-from computepool.hub.api.ratelimit import take_submission
+from computepool.hub.api.ratelimit import seen_from, take_submission
 from computepool.hub.services import groups
 from computepool.hub.services.access import Action, NodePrincipal, Principal
 from computepool.hub.services.identity import Authenticator
@@ -39,11 +39,14 @@ _KEY = re.compile(rb"[\x20-\x7e]{0,200}")
 
 _ANSWER = "computepool.answer"
 Said = TypeVar("Said", NextRequest, CompleteRequest)
-Handler = Callable[[Scope, bytes], Awaitable[bytes]]
+Handler = Callable[[Scope, Receive], Awaitable[bytes]]
 
 
 class _Unreadable(Exception):
     """The twin says what is wrong with the body, in the words of all other routes."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
 
 
 class _Invalid(Exception):
@@ -75,10 +78,9 @@ class HotRoutes(FastAPI):
         ("GET", f"{_API}/groups/{{group_id}}/results"): Allow(Action.SIGNED_IN),
     }
 
-    def __init__(self, *, body_max_bytes: int, https: bool, prefix: str = "", **options: Any) -> None:
+    def __init__(self, *, https: bool, prefix: str = "", **options: Any) -> None:
         super().__init__(**options)
         self._prefix = prefix
-        self._max_bytes = body_max_bytes
         self._headers = [*_HEADERS, *added(https=https)]
         self._refuse = SafeHeaders(_refuse, https=https)
         self._of_nodes = {f"{_API}/next": Answer(self._next), f"{_API}/complete": Answer(self._complete)}
@@ -93,12 +95,10 @@ class HotRoutes(FastAPI):
         if answer is None:
             await super().__call__(scope, receive, send)
             return
-        body = b""
         try:
-            body = await self._body(scope, receive)
-            reply = await answer.handler(scope, body)
-        except _Unreadable:
-            await super().__call__(scope, _again(body, receive), send)
+            reply = await answer.handler(scope, receive)
+        except _Unreadable as unread:
+            await super().__call__(scope, replay(unread.body, receive), send)
         except ComputePoolError as error:
             await self._refuse({**scope, _ANSWER: refusal(error)}, receive, send)
         except _Invalid as bad:
@@ -120,7 +120,7 @@ class HotRoutes(FastAPI):
             named = _RESULTS.fullmatch(path)
             wanted = _wanted(scope["query_string"])
             if named is not None and wanted is not None and _is_plain(scope):
-                return Answer(lambda scope, _body: self._results(scope, named[1], wanted))
+                return Answer(lambda scope, _receive: self._results(scope, named[1], wanted))
         return None
 
     def _inside(self, path: str) -> str:
@@ -129,18 +129,9 @@ class HotRoutes(FastAPI):
             return path[len(self._prefix) :] or "/"
         return path
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """Read to its end, or not at all where it is said to be too long."""
-        declared, size = declared_bytes(scope), 0
-        parts, more = [], True
-        while more and max(size, declared) <= self._max_bytes:
-            message = await receive()
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            more = message.get("more_body", False)
-        if more or size > self._max_bytes:
-            raise TooLarge(f"A request body may have {self._max_bytes} bytes at most.")
-        return b"".join(parts)
+    async def _body(self, scope: Scope, receive: Receive, caller: Principal | NodePrincipal) -> bytes:
+        bodies: Bodies = self.state.bodies
+        return await bodies.read(scope, receive, caller, large=True)
 
     async def _node(self, scope: Scope) -> NodePrincipal:
         token = ""
@@ -150,28 +141,32 @@ class HotRoutes(FastAPI):
         authenticator: Authenticator = self.state.authenticator
         return authenticator.peek_node(token) or await authenticator.node(token)
 
-    async def _next(self, scope: Scope, body: bytes) -> bytes:
+    async def _next(self, scope: Scope, receive: Receive) -> bytes:
         node = await self._node(scope)
-        request = _parsed(NextRequest, body)
-        reply = await nodes.poll(self.state.hub, node, request, dispatcher=self.state.dispatcher)
+        request = _parsed(NextRequest, await self._body(scope, receive, node))
+        reply = await nodes.poll(
+            self.state.hub, node, request, dispatcher=self.state.dispatcher, address=seen_from(scope)
+        )
         return reply.model_dump_json(exclude_defaults=True).encode()
 
-    async def _complete(self, scope: Scope, body: bytes) -> bytes:
+    async def _complete(self, scope: Scope, receive: Receive) -> bytes:
         node = await self._node(scope)
-        request = _parsed(CompleteRequest, body)
+        request = _parsed(CompleteRequest, await self._body(scope, receive, node))
         reply = await nodes.settle(self.state.hub, node, request, dispatcher=self.state.dispatcher)
         return reply.model_dump_json().encode()
 
     async def _person(self, scope: Scope, method: str, path: str) -> tuple[Request, Principal]:
-        request = Request({**scope, "app": self})
+        scope["app"] = self
+        request = Request(scope)
         return request, cast(Principal, await self.policies[method, f"{_API}{path}"](request))
 
-    async def _submit(self, scope: Scope, body: bytes) -> bytes:
+    async def _submit(self, scope: Scope, receive: Receive) -> bytes:
+        request, principal = await self._person(scope, "POST", "/jobs")
+        body = await self._body(scope, receive, principal)
         try:
             parsed = SubmitRequest.model_validate_json(body)
         except ValidationError:
-            raise _Unreadable from None
-        request, principal = await self._person(scope, "POST", "/jobs")
+            raise _Unreadable(body) from None
         take_submission(request, principal.account_id)
         key = for_body(await remembered(request, request.headers.get("idempotency-key", "")), principal, body)
         hub, dispatcher = self.state.hub, self.state.dispatcher
@@ -196,16 +191,6 @@ def _parsed(model: type[Said], body: bytes) -> Said:
         return model.model_validate_json(body)
     except ValidationError as error:
         raise _Invalid(error) from None
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """A body that was read is there to be read once more."""
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replayed() -> Message:
-        return messages.pop() if messages else await receive()
-
-    return replayed
 
 
 def _is_plain(scope: Scope) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Request
+from fastapi import Body, Query, Request
 
+from computepool.core.errors import ComputePoolError
 from computepool.core.ids import make_id
 from computepool.core.jobs import JobKind, JobState
 from computepool.hub.api import examples
@@ -27,9 +28,10 @@ from computepool.hub.api.deps import (
     Words,
     for_body,
 )
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.problems import refuses
 from computepool.hub.api.ratelimit import take_submission
-from computepool.hub.services import again, explanations, jobs, logs, meshes, queueview
+from computepool.hub.services import again, explanations, idempotency, jobs, logs, meshes, queueview
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
@@ -52,7 +54,7 @@ from computepool.protocol.jobs import (
 )
 from computepool.protocol.queueing import QueueView
 
-router = APIRouter()
+router = guarded()
 _SAME_TERMS = AgainRequest()
 
 
@@ -77,10 +79,22 @@ async def submit(
 
 
 async def accept(
-    hub: Hub, principal: Principal, body: SubmitRequest, *, dispatcher: Dispatcher, remembered: Remembered
+    hub: Hub,
+    principal: Principal,
+    body: SubmitRequest,
+    *,
+    dispatcher: Dispatcher,
+    remembered: Remembered,
+    admit: jobs.Admit | None = None,
 ) -> SubmitReply:
-    body = meshes.of_this(hub, body)
-    reply, fresh = await jobs.submit(hub, principal, body, remembered=remembered)
+    try:
+        body = await meshes.of_this(hub, principal.account_id, body)
+        reply, fresh = await jobs.submit(hub, principal, body, remembered=remembered, admit=admit)
+    except ComputePoolError:
+        # Since the same request was answered its host may be gone, or all nodes that could run it.
+        if (known := await idempotency.find(hub, remembered, model=SubmitReply)) is not None:
+            return known
+        raise
     if not fresh:
         return reply  # the jobs may be anywhere by now, and must not be put into the queue again
     if not body.after:
@@ -131,12 +145,15 @@ async def list_jobs(
 
 
 @router.post(
-    "/jobs/preview", tags=["jobs"], summary="Which nodes would take such a job, and why the others would not"
+    "/jobs/preview",
+    tags=["jobs"],
+    summary="Which nodes would take such a job, and why the others would not",
+    responses=refuses(409),
 )
 async def preview(
     body: Annotated[PreviewRequest, Body(openapi_examples=examples.PREVIEW)], principal: MayRead, hub: HubDep
 ) -> PreviewView:
-    return explanations.preview(hub, principal, body)
+    return await explanations.preview(hub, principal, body)
 
 
 @router.get(

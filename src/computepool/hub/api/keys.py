@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import Body, Query, Request, Response
 
 from computepool.hub.api import deps, examples
 from computepool.hub.api.deps import (
@@ -18,6 +18,7 @@ from computepool.hub.api.deps import (
     SignedIn,
     for_body,
 )
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.problems import refuses
 from computepool.hub.services import keys
 from computepool.protocol.accounts import (
@@ -28,7 +29,7 @@ from computepool.protocol.accounts import (
     RevokedReply,
 )
 
-router = APIRouter(tags=["accounts"])
+router = guarded(tags=["accounts"])
 
 
 @router.get("/keys", summary="List your API keys", responses=refuses(404))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query
+from fastapi import Body, Query
 
 from computepool.hub.api import examples
 from computepool.hub.api.deps import DispatcherDep, HubDep, IdPath, MayProvide, Provider, SignedIn
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.problems import refuses
 from computepool.hub.services import earnings, floors, marketview
 from computepool.protocol.market import (
@@ -19,7 +20,7 @@ from computepool.protocol.market import (
     NodeEarnings,
 )
 
-router = APIRouter(tags=["market"])
+router = guarded(tags=["market"])
 
 _TIME_MAX_MS = 2**53
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import Header, Request, Response
 
 from computepool.hub.api.deps import HubDep, IdPath, Limit, Seq, SignedIn, WaitMs
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.problems import refuses
 from computepool.hub.services import activity, jobs, mesh, usage
 from computepool.protocol.mesh import ActivityPage, JobUsage, MeshNodes, MeshView
 
-router = APIRouter()
+router = guarded()
 _UNCHANGED: dict[int | str, dict[str, Any]] = {
     304: {"description": "The list is still the one that `If-None-Match` names"}
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Request
+from fastapi import Body, Query, Request
 
+from computepool.core.node_status import NodeStatus
 from computepool.core.resources import NodeState
 from computepool.hub.api import examples
 from computepool.hub.api.deps import (
@@ -23,8 +24,9 @@ from computepool.hub.api.deps import (
     SignedIn,
     get_authenticator,
 )
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.problems import refuses
-from computepool.hub.api.ratelimit import guessing, registrations
+from computepool.hub.api.ratelimit import guessing, registrations, seen_from
 from computepool.hub.services import (
     checkpoints,
     enrolment,
@@ -34,9 +36,11 @@ from computepool.hub.services import (
     logs,
     nodelist,
     nodes,
+    own_node,
     permissions,
     polls,
     reputation,
+    reviews,
     settlement,
     usage,
 )
@@ -45,12 +49,12 @@ from computepool.hub.services.context import Hub
 from computepool.hub.services.dispatch import Dispatcher
 from computepool.protocol.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.evidence import EvidencePage, NodeWork
+from computepool.protocol.hardware import HardwareReport, HardwareView
 from computepool.protocol.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinStatus
+from computepool.protocol.market import OwnNodeView
 from computepool.protocol.nodes import (
     CompleteReply,
     CompleteRequest,
-    HardwareReport,
-    HardwareView,
     LogsRequest,
     NextReply,
     NextRequest,
@@ -62,20 +66,25 @@ from computepool.protocol.nodes import (
     RegisterRequest,
     RekeyReply,
     RekeyRequest,
+    ReviewReply,
+    ReviewRequest,
 )
 from computepool.protocol.rules import NodeRules, NodeRulesView
 
-router = APIRouter()
+router = guarded()
 _ONE_NODE = EnrolCodeRequest()
 _ANY_STATE: list[NodeState] = []
+_ANY_STATUS: list[NodeStatus] = []
 
 
-async def poll(hub: Hub, node: NodePrincipal, body: NextRequest, *, dispatcher: Dispatcher) -> NextReply:
+async def poll(
+    hub: Hub, node: NodePrincipal, body: NextRequest, *, dispatcher: Dispatcher, address: str | None
+) -> NextReply:
     reply, effects = await polls.next_(hub, node, body)
     if effects is not None or body.profile is not None:
         await dispatcher.follow(effects)
         dispatcher.kick()
-    return reply
+    return reply if address is None else reply.model_copy(update={"seen_from": address})
 
 
 async def settle(
@@ -85,22 +94,21 @@ async def settle(
     reply, settled = await settlement.complete(hub, node, body)
     hardware.observe(hub, node.node_id, body.reports)
     dispatcher.settled(node.node_id, body, settled.over)
-    session = hub.registry.get(node.node_id)
-    if settled.cool_off is not None and session is not None:
-        session.cool_off_until_ms = settled.cool_off[1]
-        hub.registry.refresh(session, hub.now_ms())
+    if settled.cool_off is not None:
+        hub.registry.rest(node.node_id, settled.cool_off[1], now_ms=hub.now_ms())
     await dispatcher.follow(settled.effects)
     return reply
 
 
 @router.post("/next", tags=["agent"], summary="The long poll: heartbeat, lease renewal and claim in one")
 async def next_(
+    request: Request,
     body: Annotated[NextRequest, Body(openapi_examples=examples.NEXT)],
     node: Node,
     hub: HubDep,
     dispatcher: DispatcherDep,
 ) -> NextReply:
-    return await poll(hub, node, body, dispatcher=dispatcher)
+    return await poll(hub, node, body, dispatcher=dispatcher, address=seen_from(request.scope))
 
 
 @router.post(
@@ -245,8 +253,12 @@ async def list_nodes(
     *,
     mine: Annotated[bool, Query(description="Only nodes of your account")] = False,
     state: Annotated[
-        list[NodeState], Query(max_length=4, description="Several: any of them; none: all")
+        list[NodeState],
+        Query(max_length=4, description="What their owners want; several: any of them; none: all"),
     ] = _ANY_STATE,
+    status: Annotated[
+        list[NodeStatus], Query(max_length=16, description="What they do; several: any of them; none: all")
+    ] = _ANY_STATUS,
     online: Annotated[bool | None, Query(description="Only those that are, or are not, heard of now")] = None,
     q: Annotated[
         str, Query(max_length=200, description="A part of its name or of its owner's name, or its id")
@@ -257,9 +269,38 @@ async def list_nodes(
     limit: Limit = 100,
 ) -> NodePage:
     wanted = nodelist.NodeFilter(
-        mine=mine, states=[one.value for one in state], text=q, online=online, tier=tier, region=region
+        mine=mine,
+        states=[one.value for one in state],
+        statuses=status,
+        text=q,
+        online=online,
+        tier=tier,
+        region=region,
     )
     return await nodelist.page(hub, principal, wanted, after=after, limit=limit)
+
+
+@router.get(
+    "/nodes/self",
+    tags=["agent"],
+    summary="Whose node it is that asks, and what it earns",
+    responses=refuses(404),
+)
+async def get_own_node(node: Node, hub: HubDep) -> OwnNodeView:
+    return await own_node.view(hub, node)
+
+
+@router.post(
+    "/nodes/leave",
+    tags=["agent"],
+    summary="The node leaves the pool: its key is refused from now on, and what it held runs elsewhere",
+    responses=refuses(404),
+)
+async def leave(request: Request, node: Node, hub: HubDep, dispatcher: DispatcherDep) -> OwnNodeView:
+    view, effects = await own_node.leave(hub, node)
+    get_authenticator(request).forget()
+    await dispatcher.follow(effects)
+    return view
 
 
 @router.get("/nodes/{node_id}", tags=["nodes"], summary="One node", responses=refuses(404))
@@ -366,3 +407,19 @@ async def pardon_node(node_id: IdPath, admin: Admin, hub: HubDep, dispatcher: Di
     await reputation.pardon(hub, admin, node_id)
     dispatcher.kick()
     return await nodes.get(hub, admin, node_id)
+
+
+@router.post(
+    "/nodes/{node_id}/review",
+    tags=["nodes"],
+    status_code=201,
+    summary="Ask an administrator to look at a node's ban or probation",
+    responses=refuses(404, 409),
+)
+async def review_node(
+    node_id: IdPath,
+    body: Annotated[ReviewRequest, Body(openapi_examples=examples.REVIEW)],
+    principal: MayProvide,
+    hub: HubDep,
+) -> ReviewReply:
+    return await reviews.ask(hub, principal, node_id, note=body.note)

@@ -8,19 +8,20 @@ from html import escape
 from typing import Annotated
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from computepool.core.errors import ComputePoolError, RateLimited
 from computepool.hub.api import deps
 from computepool.hub.api.deps import Anyone, HubDep, refuse_cross_site, set_cookie
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.ratelimit import guessing
 from computepool.hub.services import identity, keys, queries
 from computepool.hub.services.context import Hub
 from computepool.protocol.accounts import SignInRequest
 
-router = APIRouter(include_in_schema=False)
+router = guarded(include_in_schema=False)
 
 _STYLE = """
 body{font:16px/1.6 system-ui,sans-serif;max-width:44rem;margin:12vh auto;padding:0 1.5rem;color:#1c2733;background:#fbfcfd}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Header, Path, Query, Request, Response
+from fastapi import Body, Header, Path, Query, Request, Response
 
 from computepool.hub.api import examples
 from computepool.hub.api.deps import (
@@ -18,6 +18,7 @@ from computepool.hub.api.deps import (
     SignedIn,
     for_body,
 )
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.problems import refuses
 from computepool.hub.services import payout_rounds, payouts
 from computepool.protocol.payouts import (
@@ -30,7 +31,7 @@ from computepool.protocol.payouts import (
     State,
 )
 
-router = APIRouter(tags=["payouts"])
+router = guarded(tags=["payouts"])
 
 
 class _Csv(Response):

@@ -34,7 +34,7 @@ def policies(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[RoutePol
         if isinstance(route, Mount) and route.routes:
             yield from policies(route.routes, path)
             continue
-        declared = list(_declared(getattr(context, "dependant", None)))
+        declared = list(declared_by(getattr(context, "dependant", None)))
         found = {allow.action for allow in declared}
         for method in sorted(getattr(context, "methods", None) or getattr(route, "methods", None) or {"*"}):
             yield RoutePolicy(
@@ -56,10 +56,10 @@ def methods_at(routes: Sequence[BaseRoute], path: str) -> list[str]:
     )
 
 
-def _declared(dependant: Dependant | None) -> Iterator[Allow]:
+def declared_by(dependant: Dependant | None) -> Iterator[Allow]:
     if dependant is None:
         return
     if isinstance(dependant.call, Allow):
         yield dependant.call
     for inner in dependant.dependencies:
-        yield from _declared(inner)
+        yield from declared_by(inner)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path
+from fastapi import Body, Path
 
 from computepool.hub.api import examples
 from computepool.hub.api.deps import Admin, HubDep, SignedIn
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.problems import refuses
 from computepool.hub.services import prices
 from computepool.protocol.credits import PricesRequest, PriceTableView, PriceVersions
 
-router = APIRouter()
+router = guarded()
 
 
 @router.get("/prices", tags=["prices"], summary="The price table in force")

@@ -6,9 +6,11 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
 from fastapi import Request
+from starlette.types import Scope
 
 from computepool.core.errors import RateLimited, Unavailable
 from computepool.hub.clock import Clock
@@ -27,14 +29,14 @@ class TokenBucket:
         self._tokens = self._burst
         self._at_ms = clock.now_ms()
 
-    def lacks_s(self) -> float:
-        """Take a token; 0.0, or how long to wait for one."""
+    def lacks_s(self, amount: float = 1) -> float:
+        """Take a token, or several; 0.0, or how long to wait for them."""
         now_ms = self._clock.now_ms()
         self._tokens = min(self._burst, self._tokens + max(0, now_ms - self._at_ms) / 1000 * self._per_s)
         self._at_ms = now_ms
-        if self._tokens < 1:
-            return (1 - self._tokens) / self._per_s
-        self._tokens -= 1
+        if self._tokens < amount:
+            return (amount - self._tokens) / self._per_s
+        self._tokens -= amount
         return 0.0
 
     def waits_s(self) -> float:
@@ -51,21 +53,23 @@ class TokenBucket:
 
 
 class AccountLimits:
-    """A bucket for each account."""
+    """A bucket for each account. `what` it may do is said with its number, `{per_s}`."""
 
-    def __init__(self, clock: Clock, *, per_s: float, what: str) -> None:
-        self._clock, self._per_s, self._what = clock, per_s, what
+    def __init__(self, clock: Clock, *, per_s: float, what: str, burst: float | None = None) -> None:
+        self._clock, self._per_s, self._burst, self._what = clock, per_s, burst, what
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
-    def take(self, account_id: str) -> None:
+    def take(self, account_id: str, amount: float = 1) -> None:
         bucket = self._buckets.get(account_id)
         if bucket is None:
-            bucket = self._buckets[account_id] = TokenBucket(self._clock, per_s=self._per_s)
+            bucket = self._buckets[account_id] = TokenBucket(
+                self._clock, per_s=self._per_s, burst=self._burst
+            )
             if len(self._buckets) > _ACCOUNTS_MAX:
                 self._buckets.popitem(last=False)
-        if lacks_s := bucket.lacks_s():
+        if lacks_s := bucket.lacks_s(amount):
             raise RateLimited(
-                f"Your account may {self._what} {self._per_s:g} times a second.",
+                f"Your account may {self._what.format(per_s=self._per_s)}.",
                 retry_after_s=max(1.0, lacks_s),
             )
 
@@ -132,6 +136,20 @@ def caller_address(request: Request) -> str:
     return host if found.version == 4 else str(ip_network((found, 64), strict=False))
 
 
+@lru_cache(maxsize=_ACCOUNTS_MAX)
+def _written(host: str) -> str | None:
+    try:
+        return str(ip_address(host.partition("%")[0]))
+    except ValueError:
+        return None
+
+
+def seen_from(scope: Scope) -> str | None:
+    """A caller's own address; behind a proxy, the one that a trusted proxy names. None where there is none."""
+    client = scope.get("client")
+    return None if client is None else _written(client[0])
+
+
 def guesses(request: Request) -> Guesses:
     found: Guesses = request.app.state.guesses
     return found
@@ -158,6 +176,11 @@ def registrations(request: Request) -> TokenBucket:
 def take_request(request: Request, account_id: str) -> None:
     limits: AccountLimits = request.app.state.requests
     limits.take(account_id)
+
+
+def take_message(request: Request, sender: str) -> None:
+    limits: AccountLimits = request.app.state.messages
+    limits.take(sender)
 
 
 def take_submission(request: Request, account_id: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Request
+from fastapi import Body, Request
 
 from computepool.hub.api import examples
 from computepool.hub.api.deps import Cursor, HubDep, IdPath, Limit, RememberedDep, SignedIn, for_body
+from computepool.hub.api.guard import guarded
 from computepool.hub.api.problems import refuses
 from computepool.hub.services import webhooks
 from computepool.protocol.webhooks import (
@@ -19,7 +20,7 @@ from computepool.protocol.webhooks import (
     WebhookView,
 )
 
-router = APIRouter(tags=["accounts"])
+router = guarded(tags=["accounts"])
 
 
 @router.get("/webhooks", summary="List your webhooks")

@@ -45,6 +45,7 @@ def _s3() -> Any:
         if error.name is not None and error.name.startswith("computepool"):
             raise
         raise BadRequest(
-            f"Artifacts at S3 need {error.name}, which is not installed: pip install 'computepool[hub,s3]'",
+            f"Artifacts at S3 need {error.name}, which is not installed: in the project's folder, "
+            "pipx install --force '.[hub,s3]'",
             field="blobs",
         ) from error

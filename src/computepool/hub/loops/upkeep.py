@@ -13,14 +13,16 @@ from computepool.hub.services import (
     conduct,
     deliveries,
     hubkeys,
+    known_nodes,
     leases,
     market,
     payout_rounds,
+    probes,
     reputation,
+    unconfirmed,
     upkeep,
     uptime,
     usage,
-    verification,
 )
 from computepool.hub.services import credits as credit_service
 from computepool.hub.services import hardware as hardware_service
@@ -63,6 +65,10 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
 
     async def mature() -> None:
         await credit_service.mature(hub)
+        await dispatcher.follow(await unconfirmed.start_checks(hub))
+
+    async def probe() -> None:
+        await dispatcher.follow(await probes.send_due(hub))
 
     async def pay_out() -> None:
         await payout_rounds.run(hub)
@@ -72,6 +78,8 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
         _tell(hub),
         repeat(settings.tick_s, "market", price),
         repeat(settings.mature_s, "mature", mature),
+        repeat(settings.probe_round_s, "probes", probe),
+        repeat(settings.verify_known_round_s, "known_nodes", partial(known_nodes.refresh, hub)),
         repeat(settings.retier_round_s, "hardware", measure),
         repeat(settings.payout_round_s, "payouts", pay_out),
         repeat(settings.sweep_s, "sweep", Sweep(hub, dispatcher)),
@@ -106,7 +114,7 @@ class Sweep:
     async def _round(self) -> None:
         await upkeep.drop_silent(self._hub)
         await self._dispatcher.follow(await leases.expire_overdue(self._hub))
-        await self._dispatcher.follow(await verification.accept_unconfirmed(self._hub))
+        await self._dispatcher.follow(await unconfirmed.accept(self._hub))
 
 
 async def _tell(hub: Hub) -> None:

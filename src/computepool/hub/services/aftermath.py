@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from computepool.hub.services import comparing, errands, rechecks, strikes
+from computepool.hub.services import comparing, errands, lifecycle, probes, rechecks, strikes
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.store import jobs as job_rows
@@ -24,11 +24,16 @@ class Listener(Protocol):
 _LISTENERS: dict[str, Listener] = {
     comparing.KIND: comparing.answered,
     rechecks.KIND: rechecks.ended,
+    probes.KIND: probes.ended,
 }
 
 
 def follow(hub: Hub, tx: Tx, effects: Effects) -> Effects:
-    while effects.errands or effects.struck:
+    while effects.errands or effects.struck or effects.ended_parents:
+        if effects.ended_parents:
+            parents, effects.ended_parents = effects.ended_parents, []
+            lifecycle.end_children(tx, parents, effects)
+            continue
         if effects.struck:
             node_id = effects.struck.pop(0)
             strikes.tell_owner(tx, node_id)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pydantic import ValidationError
+
 from computepool.core import terms as core_terms
 from computepool.core import verification as verifying
 from computepool.core.errors import Conflict, NotFound
+from computepool.core.jobs import CALLED
 from computepool.hub.services import access, comparison
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
@@ -33,24 +36,27 @@ async def request_for(hub: Hub, principal: Principal, job_id: str, *, asked: Aga
     spec = specs[row.spec_digest].spec
     compare = None if wish.function is None else specs[wish.function].spec
     await hub.store.read(lambda connection: _check_kept(connection, row, spec=spec, compare=compare))
-    return SubmitRequest(
-        spec=spec,
-        items=[
-            Item(
-                key=row.key,
-                payload=row.payload,
-                payload_artifact=row.payload_artifact,
-                bundled=max(1, row.bundled, row.carried or 1),
-            )
-        ],
-        priority=row.priority,
-        retries=row.retries,
-        ttl_s=min(_LONGEST_TTL_S, max(1.0, job_rows.ttl_ms_of(row) / 1000)),
-        verify=row.verify,
-        compare=None if wish.within is None else str(wish),
-        compare_function=None if compare is None else _function(compare),
-        **(_same_terms(row) if asked.terms == "same" else {}),
-    )
+    try:
+        return SubmitRequest(
+            spec=spec,
+            items=[
+                Item(
+                    key=row.key,
+                    payload=row.payload,
+                    payload_artifact=row.payload_artifact,
+                    bundled=max(1, row.bundled, row.carried or 1),
+                )
+            ],
+            priority=row.priority,
+            retries=row.retries,
+            ttl_s=min(_LONGEST_TTL_S, max(1.0, job_rows.ttl_ms_of(row) / 1000)),
+            verify=row.verify,
+            compare=None if wish.within is None else str(wish),
+            compare_function=None if compare is None else _function(compare),
+            **(_same_terms(row) if asked.terms == "same" else {}),
+        )
+    except ValidationError as error:
+        raise Conflict("This job was accepted under earlier rules, and would be refused now.") from error
 
 
 def _same_terms(row: AnyRow) -> dict[str, int]:
@@ -74,6 +80,10 @@ def _function(spec: JobSpec) -> CompareFunction:
 
 def _check_kept(connection: Connection, row: AnyRow, *, spec: JobSpec, compare: JobSpec | None) -> None:
     """The files of finished jobs are kept for a time only."""
+    if row.dropped_at_ms is not None and spec.kind in CALLED and row.payload_artifact is None:
+        raise Conflict(
+            "It cannot run again: its arguments are not kept at the hub any more. Send them with a new submission."
+        )
     needed = [(f"its input {file.name}", file.digest) for file in spec.inputs]
     needed += [("its arguments", row.payload_artifact)] if row.payload_artifact else []
     for called in (spec, compare):

@@ -15,10 +15,11 @@ from computepool.core.money import format_credits
 from computepool.core.payouts import PayoutState
 from computepool.hub.clock import new_id
 from computepool.hub.services import credits as credit_service
-from computepool.hub.services import grants, roles
+from computepool.hub.services import grants, reputation, roles
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import approvals as rows
+from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import payouts as payout_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.accounts import ApprovalList, ApprovalView, RolesRequest
@@ -27,6 +28,7 @@ from computepool.protocol.credits import TopUpRequest
 TOP_UP = "top-up"
 GRANT = "sign-up grant"
 ROLES = "roles"
+REVIEW = "node review"
 PAYOUT = "payout"
 _LIST_MAX = 500
 
@@ -67,15 +69,28 @@ def _roles(hub: Hub, tx: Tx, row: AnyRow) -> None:
     roles.change_in(tx, asked["account_id"], roles=asked["roles"], actor=row.asked_by)
 
 
+def _review_words(asked: dict[str, object]) -> str:
+    what = "ban" if asked["banned"] else "probation"
+    words = f"take back the {what} of {asked['name']} ({asked['node_id']}), {asked['wrong']} of whose results were proven wrong"
+    return f"{words}: {asked['note']}" if asked["note"] else words
+
+
+def _review(hub: Hub, tx: Tx, row: AnyRow) -> None:
+    node = node_rows.get_node(tx.connection, json.loads(row.request)["node_id"])
+    if node is not None:
+        reputation.say_pardoned(tx, node, actor=_found(tx.connection, row.id).decided_by)
+
+
 _KINDS = {
     TOP_UP: _Kind(_top_up_words, _top_up),
     GRANT: _Kind(_grant_words, _grant),
     ROLES: _Kind(_roles_words, _roles),
+    REVIEW: _Kind(_review_words, _review),
 }
 
 
 def ask(hub: Hub, tx: Tx, admin: Principal, *, kind: str, request: str) -> str:
-    """Keep it for a second administrator; its id."""
+    """Keep it for a second administrator, or an owner's wish for the first; its id."""
     approval_id = new_id(hub.clock, "approval")
     rows.insert(tx, id=approval_id, kind=kind, request=request, asked_by=admin.account_id)
     data = json.dumps({"approval_id": approval_id, "kind": kind, "request": json.loads(request)})

@@ -17,7 +17,7 @@ from computepool.core.errors import Forbidden, NotFound
 from computepool.core.jobs import LIVE_ATTEMPT, AttemptState, Reason
 from computepool.core.pricing import affordable_ms, charge_of
 from computepool.core.reputation import FAULT_ACTION
-from computepool.hub.services import holds, identity, room
+from computepool.hub.services import holds, hosts, identity, room
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.holds import Bill
@@ -102,13 +102,11 @@ def _aim(hub: Hub, tx: Tx, job: AnyRow, *, host: str) -> None:
 
 def destination(hub: Hub, tx: Tx, job: AnyRow, *, host: str) -> str | None:
     """The id of the node that is meant. One of another owner must be the one that the job's own rules name, if any."""
-    found = {row.id: row for row in node_rows.called(tx.connection, host)}
-    hosts = [rules.Host(id=row.id, owner=row.account_id) for row in found.values()]
-    chosen = rules.destination(host, hosts, account=job.account_id)
-    if chosen is None or found[chosen].account_id == job.account_id:
-        return chosen
-    only = spec_of(hub, tx, job).needs.host
-    return chosen if only in (None, chosen, found[chosen].name) else None
+    found = {row.id: row for row in hosts.called(tx.connection, job.account_id, host)}
+    meant = hosts.meant_by(hub, job.account_id, host, rows=found.values())
+    if len(meant) != 1 or found[meant[0]].account_id == job.account_id:
+        return meant[0] if len(meant) == 1 else None
+    return meant[0] if spec_of(hub, tx, job).needs.host in (None, meant[0]) else None
 
 
 def _blame(tx: Tx, job: AnyRow, attempt: AnyRow) -> None:
@@ -337,6 +335,7 @@ def contributions(tx: Tx, job: AnyRow, attempt: AnyRow) -> tuple[Contribution, .
             bill=Bill(
                 owner_id=rows[part.number].owner_id,
                 price_version=rows[part.number].price_version,
+                price=rows[part.number].price,
                 billed_ms=part.billed_ms,
                 charge=part.charge,
             ),

@@ -13,12 +13,14 @@ from functools import partial
 
 from computepool.core.artifacts import KeepRules, Reference, is_over, kept_until_ms
 from computepool.core.errors import ComputePoolError
+from computepool.core.ids import make_id
 from computepool.core.jobs import TERMINAL, JobState
 from computepool.hub.blobs.base import Stored, place_of
 from computepool.hub.services.access import POOL_ACCOUNT
 from computepool.hub.services.context import Hub
 from computepool.hub.services.threads import in_thread
 from computepool.hub.store import artifacts as artifact_rows
+from computepool.hub.store import inline_drop
 from computepool.hub.store.session import AnyRow, Tx
 
 logger = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ _BEGIN = (-1, "")
 
 async def collect(hub: Hub) -> None:
     """One round. Each part stands alone: where one fails, such as a store that does not answer, the others go on."""
-    for part in (drop_stale_uploads, end_references, drop_unreferred, erase_unnamed):
+    for part in (drop_stale_uploads, end_references, drop_inline, drop_unreferred, erase_unnamed):
         try:
             await part(hub)
         except ComputePoolError as error:
@@ -101,6 +103,35 @@ def _rules(hub: Hub, row: AnyRow) -> KeepRules:
     return KeepRules(
         keep_ms=round(keep_s * 1000), unreported_ms=max(0, round(hub.settings.unreported_keep_s * 1000))
     )
+
+
+# what finished jobs keep in the database
+
+
+async def drop_inline(hub: Hub) -> None:
+    """Arguments, results and output of a job go when its files would. Its row stays, and says so."""
+    before = make_id("job", hub.now_ms(), bytes(10))
+    for _ in range(BATCHES_MAX):
+        after = hub.sweeps.jobs
+        rows = await hub.store.read(partial(inline_drop.jobs_after, after=after, before=before, limit=BATCH))
+        over = [row.id for row in rows if row.dropped_at_ms is None and _is_job_over(hub, row)]
+        if over:
+            await hub.store.write(partial(inline_drop.drop, job_ids=over))
+        hub.sweeps.jobs = rows[-1].id if len(rows) == BATCH else ""
+        if not hub.sweeps.jobs:
+            return
+
+
+def _is_job_over(hub: Hub, row: AnyRow) -> bool:
+    # A result whose pay is held is going to be checked, which needs the job's arguments.
+    needed = row.goes_home or row.held_until_ms or JobState(row.state) not in TERMINAL
+    kept = Reference(
+        role="payload",
+        created_at_ms=row.created_at_ms,
+        job_open=bool(needed),
+        job_ended_ms=row.finished_at_ms,
+    )
+    return is_over(kept, _rules(hub, row), now_ms=hub.now_ms())
 
 
 # artifacts without references

@@ -7,7 +7,7 @@ cannot be paid for says that the two results are different.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from computepool.hub.services.comparison import Comparer, Wish
 from computepool.hub.services.context import Hub
 from computepool.hub.services.errands import Work
 from computepool.hub.services.lifecycle import Effects
+from computepool.hub.services.logs import Arrivals
 from computepool.hub.services.verification import Run
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import results
@@ -39,7 +40,7 @@ def decide(
     runs: Sequence[Run],
     effects: Effects,
     wish: Wish | None = None,
-    unstored: Mapping[str, str] | None = None,
+    arrivals: Arrivals | None = None,
     may_ask: bool = True,
 ) -> tuple[Decision, dict[str, Any]]:
     """What follows from the runs, in their order; and what changes in the job's row while it goes on.
@@ -49,11 +50,14 @@ def decide(
     wish = wish or comparison.wish_of(job)
     changes: dict[str, Any] = {}
     while True:
-        comparer = Comparer(tx=tx, wish=wish, unstored=unstored or {})
+        comparer = Comparer(tx=tx, wish=wish, arrivals=arrivals)
         kinds = comparer.classes(runs)
         if isinstance(kinds, list):
             found = [Result(kind=kind, streak=run.streak) for kind, run in zip(kinds, runs, strict=True)]
-            return rules.judge(parse(job.verify), found), changes
+            decision = rules.judge(parse(job.verify), found)
+            if decision.ruling is Ruling.MORE and may_ask and verification.is_tied(hub, tx, job, runs=runs):
+                decision = verification.end_tie(hub, tx, job, runs=runs)
+            return decision, changes
         if not may_ask:
             return Decision(ruling=Ruling.MORE), changes
         a, b = (runs[place] for place in kinds)

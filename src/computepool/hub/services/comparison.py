@@ -18,7 +18,8 @@ from computepool.core.errors import BadRequest
 from computepool.core.jobs import JobKind
 from computepool.core.verification import Mode, Policy
 from computepool.hub.services.context import Hub
-from computepool.hub.services.verification import printed_text
+from computepool.hub.services.logs import Arrivals
+from computepool.hub.services.printed import printed_text
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import AnyRow, Tx
@@ -101,7 +102,10 @@ def _spec(request: SubmitRequest, *, timeout_s: float) -> JobSpec:
     kept = ("regions", "tags", "exclude_tags", "exclude_hosts", "properties", "isolation", "mesh_version")
     least, most = _RAM_MB
     needs: dict[str, Any] = {name: getattr(job.needs, name) for name in kept}
-    needs |= {"ram_mb": max(least, min(most, job.needs.ram_mb)), "python": asked.python or job.needs.python}
+    needs |= {
+        "ram_mb": max(least, min(most, job.needs.requirements().ram_mb)),
+        "python": asked.python or job.needs.python,
+    }
     return JobSpec(
         kind=JobKind.FUNCTION,
         name="compare",
@@ -126,22 +130,25 @@ class Reported(Protocol):
     result: str | None
     result_artifact: str | None
     printed: str | None
+    printed_chars: int | None
     files: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparer:
-    """`unstored`: by attempt, what is printed in the very request that reports it."""
+    """`arrivals`: what was printed in the very request that reports it."""
 
     tx: Tx
     wish: Wish
-    unstored: Mapping[str, str] = field(default_factory=dict)
+    arrivals: Arrivals | None = None
 
     def classes(self, runs: Sequence[Reported]) -> list[int] | tuple[int, int]:
         """Of each run; or the places of two that the function has to be asked about."""
         return comparison.classes(len(runs), lambda a, b: self.same(runs[a], runs[b]))
 
     def same(self, a: Reported, b: Reported) -> bool | None:
+        if _one_lies(a, b):
+            return False
         if a.outcome == b.outcome:
             return True
         if (a.exit_code, a.files) != (b.exit_code, b.files):
@@ -179,7 +186,13 @@ class Comparer:
         return None if text is None else json.dumps(text)
 
     def printed(self, run: Reported) -> str | None:
-        return printed_text(self.tx, run, self.unstored)
+        return printed_text(self.tx, run, self.arrivals)
+
+
+def _one_lies(a: Reported, b: Reported) -> bool:
+    """A text has one length. Agents of the version before say none."""
+    known = a.printed_chars is not None and b.printed_chars is not None
+    return known and a.printed == b.printed and a.printed_chars != b.printed_chars
 
 
 def pair_of(a: Reported, b: Reported) -> str:
@@ -198,6 +211,7 @@ class _Accepted:
     result: str | None
     result_artifact: str | None
     printed: str | None
+    printed_chars: int | None
     files: dict[str, str]
 
 
@@ -207,11 +221,18 @@ def of_accepted(tx: Tx, job: AnyRow, words: Sequence[tuple[AnyRow, AnyRow]]) -> 
     `job`: the one whose submitter wished how.
     """
     if job.compare is None:
-        return [attempt.outcome for _, attempt in words]
+        return _named([attempt for _, attempt in words])
     files = artifact_rows.outputs_of(tx.connection, [word.id for word, _ in words])
     runs = [_accepted(tx, word, attempt, files=files.get(word.id, [])) for word, attempt in words]
     kinds = Comparer(tx=tx, wish=wish_of(job)).classes(runs)
     return kinds if isinstance(kinds, list) else None
+
+
+def _named(attempts: Sequence[AnyRow]) -> list[str]:
+    """By what they came to, and by how long that is where all of them say so."""
+    if any(attempt.printed_chars is None for attempt in attempts):
+        return [attempt.outcome for attempt in attempts]
+    return [f"{attempt.outcome} {attempt.printed_chars}" for attempt in attempts]
 
 
 def _accepted(tx: Tx, job: AnyRow, attempt: AnyRow, *, files: Sequence[AnyRow]) -> _Accepted:
@@ -224,5 +245,6 @@ def _accepted(tx: Tx, job: AnyRow, attempt: AnyRow, *, files: Sequence[AnyRow]) 
         result=full.result,
         result_artifact=full.result_artifact,
         printed=attempt.printed,
+        printed_chars=attempt.printed_chars,
         files={file.name: file.digest for file in files},
     )

@@ -9,9 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from computepool.core.backlog import Backlog
+from computepool.core.fleet import Fleet
 from computepool.core.market import Market
 from computepool.core.paces import Peers, Run
 from computepool.core.resources import Requirements
+from computepool.core.run_times import RunTimes
 from computepool.core.terms import Ceilings
 from computepool.hub.beats import Beats
 from computepool.hub.blobs.base import Blobs
@@ -91,12 +93,29 @@ class Kept:
 
 
 @dataclass(slots=True)
+class Tie:
+    """Owners who disagreed about a program's results, with nobody to tell who was right (checkers.py)."""
+
+    count: int = 0  #: in a row
+    owners: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Elsewhere:
+    """Nodes that the store knows, and that do not poll this hub: offline a while, or at another hub."""
+
+    fleet: Fleet = field(default_factory=Fleet)
+    said: dict[str, str] = field(default_factory=dict)  #: by node, what its row said
+
+
+@dataclass(slots=True)
 class Sweeps:
     """How far collecting what nothing keeps any more has come; it starts anew after a restart."""
 
     refs: tuple[int, str] = (-1, "")
     rows: str = ""
     places: str = ""
+    jobs: str = ""
 
 
 def _blob_threads() -> ThreadPoolExecutor:
@@ -135,10 +154,20 @@ class Hub:
     runs: list[Run] = field(default_factory=list)  #: not compared yet
     paces_touched: set[str] = field(default_factory=set)  #: nodes whose pace is not stored yet
     paces_saved_ms: int = 0
+    run_times: RunTimes = field(default_factory=RunTimes)  #: of programs whose runs agreed
     varying: set[tuple[str, str]] = field(
         default_factory=set
     )  #: account and spec, whose results are never the same twice
+    ties: dict[tuple[str, str], Tie] = field(
+        default_factory=dict
+    )  #: by account and spec, whose owners disagreed lately with nobody to tell who was right
+    suspects: set[str] = field(default_factory=set)  #: nodes that were here, and are on probation
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)  #: nodes that do not poll this hub
+    held_looked_at: str = ""  #: the last job with held pay that was looked at for a check
     kept: dict[str, Kept] = field(default_factory=dict)  #: by account or node
+    submitting: Counter[str] = field(
+        default_factory=Counter
+    )  #: by account, bytes of submissions that are being written
     coming: dict[str, list[tuple[str, int]]] = field(
         default_factory=dict
     )  #: by account or node: digests that are being sent to this hub, and how long they say they are
@@ -147,6 +176,10 @@ class Hub:
     mesh: MeshMemory = field(default_factory=MeshMemory)  #: as people who watch it are told
     usages: dict[str, Watched] = field(default_factory=dict)  #: by attempt
     listening: Counter[str] = field(default_factory=Counter)  #: open streams, by account
+    odd_reports: Counter[str] = field(default_factory=Counter)  #: that changed nothing, by kind
+    odd_reports_told: dict[tuple[str, str], int] = field(
+        default_factory=dict
+    )  #: by node and kind, when an event was written about them
     searches: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(_SEARCHES_MAX)
     )  #: who looks at rows one by one takes turns, window by window

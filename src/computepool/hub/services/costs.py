@@ -9,7 +9,7 @@ from computepool.core import bills
 from computepool.core.bills import Bill
 from computepool.core.errors import InvariantViolation, NotFound
 from computepool.core.jobs import TERMINAL, AttemptState, JobState
-from computepool.core.money import format_credits
+from computepool.core.money import format_credits, free_or_reserved
 from computepool.core.pricing import PriceTable, Zone, billed_ms, charge_of
 from computepool.core.words import counted
 from computepool.hub.services.access import Principal
@@ -146,6 +146,8 @@ def _so_far(facts: Facts) -> str:
     job = facts.job
     held = f"{format_credits(job.hold)} credits are set aside" if job.hold else "nothing is set aside"
     newest = facts.attempts[-1] if facts.attempts and job.state != JobState.QUEUED else None
+    if newest is not None and newest.owner_id == job.account_id:
+        return free_or_reserved(job.hold)
     rate = f"; it costs {format_credits(newest.price)} per hour where it is now" if newest is not None else ""
     most = f", and at most {format_credits(job.ceiling)} per hour" if newest is None and job.ceiling else ""
     return f"Nothing has been charged yet: {held}{rate}{most}. Only a result is paid for."

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from computepool.core import ledger
@@ -13,13 +15,15 @@ from computepool.core.money import AMOUNT_MAX, format_credits
 from computepool.core.pricing import Economy
 from computepool.core.reputation import STRIKES_WINDOW_MS, TENURED_DAYS
 from computepool.hub.clock import new_id
-from computepool.hub.services import access
+from computepool.hub.services import access, holds
 from computepool.hub.services.access import POOL_ACCOUNT, Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.idempotency import Remembered, once
 from computepool.hub.services.statements import whose
 from computepool.hub.store import accounts as account_rows
+from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import ledger as ledger_rows
+from computepool.hub.store import rechecks as recheck_rows
 from computepool.hub.store import reputations as reputation_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.credits import CreditsView, Leader, LeaderboardView, TopUpReply, TopUpRequest
@@ -36,15 +40,16 @@ _SOURCES = {"bank": ledger.BANK, "promo": ledger.PROMO}
 async def show(hub: Hub, principal: Principal, account_id: str | None) -> CreditsView:
     owner = whose(principal, account_id)
 
-    def load(connection: Connection) -> tuple[dict[str, int], AnyRow | None, bool]:
+    def load(connection: Connection) -> tuple[dict[str, int], AnyRow | None, bool, int]:
         matured = ledger_rows.matured_up_to(connection, owner)
         return (
             ledger_rows.get_balances(connection, owner),
             ledger_rows.next_earned(connection, owner, after=matured),
             owner in _tenured(connection, [owner], hub.now_ms()),
+            ledger_rows.unconfirmed(connection, owner),
         )
 
-    balances, upcoming, tenured = await hub.store.read(load)
+    balances, upcoming, tenured, unconfirmed = await hub.store.read(load)
     user, held, maturing, earned = (balances[name] for name in ledger_rows.purses(owner))
     economy, holdback_ms = hub.market.table.economy, _holdback_ms(hub, tenured=tenured)
     return CreditsView(
@@ -54,6 +59,7 @@ async def show(hub: Hub, principal: Principal, account_id: str | None) -> Credit
         withdrawable=earned if economy is Economy.MARKET else 0,
         held=held,
         maturing=maturing,
+        unconfirmed=unconfirmed,
         matures_next=upcoming.amount if upcoming is not None else 0,
         matures_at_ms=upcoming.at_ms + holdback_ms if upcoming is not None else None,
         holdback_ms=holdback_ms,
@@ -147,7 +153,28 @@ async def mature(hub: Hub) -> int:
     done = await _mature_all(hub, hub.ripened, soon=False)
     if hub.settings.holdback_tenured_s < hub.settings.holdback_s:
         done += await _mature_all(hub, hub.ripened_soon, soon=True)
+    return done + await _mature_held(hub)
+
+
+async def _mature_held(hub: Hub) -> int:
+    """What was held until it was checked, or for long enough: job by job, whatever else its owner earned."""
+    now_ms, done = hub.now_ms(), 0
+    while found := await hub.store.read(
+        lambda connection: recheck_rows.held_until(connection, now_ms=now_ms, limit=_MATURED_AT_ONCE)
+    ):
+        done += await hub.store.write(partial(_release, job_ids=found, now_ms=now_ms))
     return done
+
+
+def _release(tx: Tx, *, job_ids: list[str], now_ms: int) -> int:
+    owed: Counter[str] = Counter()
+    for job in job_rows.lock_jobs(tx, job_ids).values():
+        if job.held_until_ms and job.held_until_ms <= now_ms:  # else another hub was faster
+            owed.update(holds.mature_held(tx, job))
+    for account_id, amount in sorted(owed.items()):
+        data = json.dumps({"amount": amount})
+        tx.emit(actor="hub", action="credits.matured", account_id=account_id, data=data)
+    return len(owed)
 
 
 async def _mature_all(hub: Hub, seen: int | None, *, soon: bool) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from computepool.core.choice import chosen_by_pool
 from computepool.core.exploring import Explorer
 from computepool.core.gates import could_run, still_agreed
 from computepool.core.jobs import AttemptState, JobState, Reason
@@ -134,6 +135,8 @@ class Dispatcher:
             self.forget(job_id)
         for node_id, attempt_id in effects.ended:
             self._hub.registry.cancel(node_id, attempt_id)
+        for node_id in effects.woken:
+            self._hub.registry.rest(node_id, 0, now_ms=self._hub.now_ms())
         if effects.requeued:
             rows = await self._hub.store.read(
                 lambda connection: job_rows.get_queued(connection, effects.requeued)
@@ -210,10 +213,12 @@ class Dispatcher:
                 reservation=placement.reservation,
                 since_ms=self._hub.now_ms(),
             )
-            offer = self._offer(lane)
+            offer, newcomer = self._offer(lane), self._pays_dues(lane)
+            if newcomer or lane.shape.avoid_owners:  # what makes a record: dues, and checks
+                lane.narrow = not chosen_by_pool(self._hub.registry.fleet, lane.shape)
             places.append(_Place(job_id, lane, offer))
             # A lane counts as one job in what its owner may hold: all of it together is paid for its time alone.
-            depth = 1 if self._pays_dues(lane) else self._depth(self._spec_of.get(job_id, ""))
+            depth = 1 if newcomer else self._depth(self._spec_of.get(job_id, ""))
             if depth > 1:
                 self._lanes[lane.id] = lane
                 more = self._hub.backlog.take_like(lane.shape, depth - 1)
@@ -303,6 +308,7 @@ class Dispatcher:
                     "zone_tier": place.offer.zone.tier,
                     "zone_region": place.offer.zone.region,
                     "price_version": place.offer.version,
+                    "narrow": place.lane.narrow,
                 }
             )
             tx.emit(

@@ -9,11 +9,12 @@ from computepool.core.fleet import EVERYONE
 from computepool.core.hardware import Truth, truthful
 from computepool.core.isolation import Level
 from computepool.core.money import AMOUNT_MAX
+from computepool.core.node_status import NodeStatus, status_sentence
 from computepool.core.pricing import MILLI, PPM, Economy, Zone, price_of
-from computepool.core.resources import NodeProfile, NodeState
+from computepool.core.resources import NodeProfile
 from computepool.core.tiers import region_of
-from computepool.hub.services import access, floors, hardware
-from computepool.hub.services.access import Principal
+from computepool.hub.services import access, floors, hardware, node_status
+from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import hardware as hardware_rows
 from computepool.hub.store import ledger
@@ -28,21 +29,25 @@ _DAY_H = 24
 _DAY_MS = _DAY_H * 3_600_000
 
 
-async def of_node(hub: Hub, principal: Principal, node_id: str) -> NodeEarnings:
-    """For its owner. The past is what the ledger says of accepted attempts; the rest is an estimate."""
+async def of_node(hub: Hub, principal: Principal | NodePrincipal, node_id: str) -> NodeEarnings:
+    """For its owner, and for the node itself. The past is what the ledger says of accepted attempts; the rest is an estimate."""
     now_ms = hub.now_ms()
 
-    def load(connection: Connection) -> tuple[AnyRow, NodeProfile, dict[Zone, AnyRow | None], list[Earned]]:
+    def load(
+        connection: Connection,
+    ) -> tuple[AnyRow, NodeProfile, dict[Zone, AnyRow | None], list[Earned], bool]:
         row = node_rows.get_node(connection, node_id)
-        access.check_owner(principal, row.account_id if row is not None else None, what="node")
+        if isinstance(principal, Principal):  # else it is the node itself
+            access.check_owner(principal, row.account_id if row is not None else None, what="node")
         if row is None:
             raise NotFound("There is no such node.")
         truth = hardware_rows.load(connection, [node_id]).get(node_id)
         node = _profile(hub, row, truth)
         counts = {zone: market_rows.price_at(connection, zone) for zone, _ in _units(node)}
-        return row, node, counts, [_earned(connection, row, days=days, now_ms=now_ms) for days in DAYS]
+        past = [_earned(connection, row, days=days, now_ms=now_ms) for days in DAYS]
+        return row, node, counts, past, node_status.other_hubs_serve(hub, connection)
 
-    row, node, counts, earned = await hub.store.read(load)
+    row, node, counts, earned, shared = await hub.store.read(load)
     floor = floors.holding(row)
     sales = [
         _sale(hub, node, zone, units=units, floor=floor or 0, counted=counts[zone])
@@ -54,7 +59,7 @@ async def of_node(hub: Hub, principal: Principal, node_id: str) -> NodeEarnings:
         floor=floor,
         floor_is_default=row.floor is None and floor is not None,
         in_money=sales[0].in_money,
-        sentence=_sentence(hub, row, node, floor=floor),
+        sentence=_sentence(hub, row, node, shared=shared),
         sales=sales,
         past=earned,
     )
@@ -103,15 +108,15 @@ def _earned(connection: Connection, row: AnyRow, *, days: int, now_ms: int) -> E
     return Earned(days=days, amount=amount, jobs=jobs)
 
 
-def _sentence(hub: Hub, row: AnyRow, node: NodeProfile, *, floor: int | None) -> str:
+def _sentence(hub: Hub, row: AnyRow, node: NodeProfile, *, shared: bool) -> str:
     """Whether it takes part in the market, and why not."""
     if hub.market.table.economy is Economy.NONE:
         return "Nothing costs anything in this pool, so nodes earn nothing."
-    if row.state != NodeState.ACTIVE:
-        return f"The node is {row.state}: it takes no new work."
-    lease_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
-    if hub.registry.get(row.id) is None and (row.last_seen_ms or 0) + lease_ms <= hub.now_ms():
+    status = node_status.of_node(hub, row, node, banned=False, shared=shared)
+    if status is NodeStatus.OFFLINE:
         return "The node is offline: it earns nothing until it is back."
+    if not status.takes_jobs and status is not NodeStatus.FLOOR_ABOVE_PRICE:
+        return status_sentence(status)
     if node.level < Level.NAMESPACE and EVERYONE not in node.trusted:
         return "The node has no sandbox for strangers' jobs, and its owner's jobs pay nothing."
-    return floors.judge(hub, node, floor)
+    return floors.judge(hub, node, floors.holding(row))

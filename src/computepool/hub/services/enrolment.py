@@ -62,6 +62,7 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
         command=joining.start_command(hub, code),
         hosts=hosts,
         commands=joining.commands(hub, code),
+        warning=joining.unreachable(hub),
     )
 
 

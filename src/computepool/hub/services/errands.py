@@ -56,13 +56,16 @@ def start(
     effects: Effects,
     work: Work | None = None,
     hold_max: int | None = None,
+    pinned: str = "",
 ) -> str | None:
     """Queue it, with its price set aside; None where what it would need is gone. `job`: the one it is about.
 
     There is one errand of each kind and number about a job, ever: the database refuses the second. Raises
-    InsufficientCredits where the payer has too little; the pool's own account never has.
+    InsufficientCredits where the payer has too little; the pool's own account never has. `pinned`: the node to run it.
     """
     known = work or _the_same(tx, job)
+    if known is None:
+        return None
     if hold_max is not None and hold_max < known.hold:
         known = replace(known, hold=hold_max)
     needed = _needs(tx, known)
@@ -73,7 +76,7 @@ def start(
         _fund(tx, errand_id, known.hold)
     [earned] = holds.place(tx, payer, [errand_id], each=known.hold)
     row = _row(tx, job, known, payer=payer, avoid_owners=avoid_owners, ttl_ms=ttl_ms)
-    row |= {"id": errand_id, "errand": f"{kind}:{job.id}:{number}", "hold_earned": earned}
+    row |= {"id": errand_id, "errand": f"{kind}:{job.id}:{number}", "hold_earned": earned, "pinned": pinned}
     job_rows.insert_jobs(tx, [row])
     artifact_rows.refer(tx, [_reference(errand_id, payer, digest) for digest in sorted(needed)])
     tx.emit(
@@ -95,9 +98,11 @@ def parts(errand: str) -> tuple[str, str, int]:
     return kind, job_id, int(number)
 
 
-def _the_same(tx: Tx, job: AnyRow) -> Work:
+def _the_same(tx: Tx, job: AnyRow) -> Work | None:
     full = job_rows.get_job_full(tx.connection, job.id)
     assert full is not None
+    if full.dropped_at_ms is not None:
+        return None
     return Work(
         spec_digest=full.spec_digest,
         payload=full.payload,

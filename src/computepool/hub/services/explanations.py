@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from computepool.core import explain
-from computepool.core.fleet import Fleet
-from computepool.core.jobs import JobState
+from computepool.core import explain, verification
+from computepool.core.jobs import JobState, Reason
 from computepool.core.resources import Shape
-from computepool.hub.services import homes, jobs, meshes, views
+from computepool.hub.services import hosts, impossible, jobs, meshes, views
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
-from computepool.hub.store import nodes as node_rows
+from computepool.hub.store import jobs as job_rows
 from computepool.protocol.jobs import (
     ChangeView,
     GateView,
@@ -22,12 +21,9 @@ from computepool.protocol.jobs import (
     WhyView,
     asked,
 )
-from computepool.protocol.nodes import Profile
 
 #: Explained for one list; looking at every node for each takes a while.
 _KINDS_MAX = 5
-#: Nodes that are looked at when none that is here could run a job.
-_AWAY_MAX = 50
 
 
 async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
@@ -47,14 +43,12 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
         return _plain(hub, job, f"{job.status.capitalize()}; the next try starts in {wait_s:.0f} s.")
     requirements = job.spec.requirements()
     shape = hub.backlog.shape_of(job_id) if job_id in hub.backlog else Shape(requirements, job.account_id)
-    found = explain.explain(hub.registry.fleet, shape)
-    said = _why(hub, found)
-    if not found.able and (away := await _away(hub, shape)):
-        rest = said.sentence.partition(": ")[2]
-        others = "the others could never run it: " if found.unsatisfiable else ""
-        said = said.model_copy(
-            update={"sentence": f"Waiting: {away}; {others}{rest}", "unsatisfiable": False}
-        )
+    shape = explain.without_moot_price(hub.registry.fleet, shape)
+    if job.reason is Reason.VERIFYING:
+        said = _why(hub, explain.explain(hub.registry.fleet, shape))
+        said = said.model_copy(update={"sentence": await _verifying(hub, job), "unsatisfiable": False})
+    else:
+        said = _why(hub, await impossible.explanation(hub, shape))
     return said.model_copy(
         update={
             "job_id": job_id,
@@ -65,17 +59,16 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
     )
 
 
-async def _away(hub: Hub, shape: Shape) -> str:
-    """The last of the nodes that could run it and are offline; empty if there is none."""
-    rows = await hub.store.read(lambda connection: node_rows.lately_seen(connection, limit=_AWAY_MAX))
-    gone = [(row, since_ms) for row in rows if (since_ms := homes.offline_since(hub, row)) is not None]
-    for row, since_ms in gone:
-        fleet = Fleet()
-        profile = Profile.model_validate_json(row.profile)
-        fleet.upsert(profile.node_profile(node_id=row.id, owner=row.account_id))
-        if explain.explain(fleet, shape).able:
-            return f"{row.name}, which could run it, is offline since {homes.moment(since_ms)}"
-    return ""
+async def _verifying(hub: Hub, job: JobDetail) -> str:
+    """A result is there: how long it waits at most, whoever comes."""
+    if not verification.parse(job.verify).strict:
+        wait_ms = round(hub.settings.verify_wait_s * 1000)
+        left_s = max(0, job.queued_at_ms + wait_ms - hub.now_ms()) / 1000
+        return f"{_capital(job.status)}; accepted in {left_s:.0f} s if nobody does."
+    row = await hub.store.read(lambda connection: job_rows.get_job(connection, job.id))
+    ends_ms = hub.now_ms() if row is None else row.expires_at_ms
+    left_s = max(0, ends_ms - hub.now_ms()) / 1000
+    return f"{_capital(job.status)}; without that it ends without a result in {left_s:.0f} s."
 
 
 def of_queued(hub: Hub, job_ids: Iterable[str]) -> dict[str, str]:
@@ -86,10 +79,13 @@ def of_queued(hub: Hub, job_ids: Iterable[str]) -> dict[str, str]:
         if job_id not in hub.backlog or hub.backlog.ready_at_ms(job_id) is not None:
             continue
         shape = hub.backlog.shape_of(job_id)
+        if shape.avoid_owners:
+            continue  # a result is there, and waits for somebody to confirm it: its status says so
         if shape not in known:
             if len(known) == _KINDS_MAX:
                 continue
-            known[shape] = explain.explain(hub.registry.fleet, shape)
+            fleet = hub.registry.fleet
+            known[shape] = explain.explain(fleet, explain.without_moot_price(fleet, shape))
         if not known[shape].eligible_now:
             found[job_id] = known[shape].sentence
     return found
@@ -101,7 +97,7 @@ async def _succeeded(hub: Hub, principal: Principal, job_id: str) -> bool:
 
 
 def _plain(hub: Hub, job: JobDetail, sentence: str) -> WhyView:
-    text = sentence[:1].upper() + sentence[1:]
+    text = _capital(sentence)
     return WhyView(
         job_id=job.id,
         state=job.state,
@@ -110,6 +106,10 @@ def _plain(hub: Hub, job: JobDetail, sentence: str) -> WhyView:
         nodes=len(hub.registry),
         eligible_now=0,
     )
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _why(hub: Hub, found: explain.Explanation) -> WhyView:
@@ -133,9 +133,9 @@ def _why(hub: Hub, found: explain.Explanation) -> WhyView:
     )
 
 
-def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> PreviewView:
+async def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> PreviewView:
     wanted = asked(
-        meshes.needs_of(hub, request.needs),
+        await hosts.resolve(hub, principal.account_id, meshes.needs_of(hub, request.needs)),
         net=request.net,
         labels=request.labels,
         timeout_s=request.timeout_s,

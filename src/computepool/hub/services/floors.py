@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from computepool.core.errors import Conflict
-from computepool.core.money import CREDIT, format_credits
-from computepool.core.pricing import Economy, PriceTable, zone_of
+from computepool.core.money import format_credits, round_down
+from computepool.core.pricing import Economy, PriceTable, Zone, zone_of
 from computepool.core.resources import NodeProfile, Requirements
 from computepool.core.words import counted
 from computepool.hub.services import access
@@ -18,7 +18,7 @@ from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.market import FloorView
 
 _ALL = 1_000_000  #: no account has more nodes
-_HUNDREDTH = CREDIT // 100
+NO_FLOOR = "No minimum price set: the node takes any price."
 
 
 async def get_default(hub: Hub, principal: Principal) -> FloorView:
@@ -84,7 +84,7 @@ async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int |
         "The node has a floor; it is offline." if session is None else judge(hub, session.profile, holds)
     )
     if holds is None:
-        sentence = "The node takes any price."
+        sentence = NO_FLOOR
     return _view(node_id, floor=floor, default=row.owner_floor, nodes=1, sentence=sentence)
 
 
@@ -106,15 +106,23 @@ def holding(row: AnyRow) -> int | None:
     return floor
 
 
+def is_met(hub: Hub, node: NodeProfile, floor: int | None) -> bool:
+    """Whether today's price of its tier is what the owner wants at least."""
+    return floor is None or floor <= hub.market.table.net_of(hub.market.spot(_zone(node)))
+
+
+def _zone(node: NodeProfile) -> Zone:
+    return zone_of(Requirements(gpus=int(bool(node.capacity.gpus))), node.capacity, region=node.region)
+
+
 def judge(hub: Hub, node: NodeProfile, floor: int | None) -> str:
     """What the floor means at today's price, in a sentence."""
     if floor is None:
-        return "The node takes any price."
-    market = hub.market
-    zone = zone_of(Requirements(gpus=int(bool(node.capacity.gpus))), node.capacity, region=node.region)
+        return NO_FLOOR
+    market, zone = hub.market, _zone(node)
     net, most = market.table.net_of(market.spot(zone)), market.table.net_of(market.bounds(zone)[1])
     asks = f"The node asks for {format_credits(floor)}"
-    pays = f"{zone} pays {format_credits(net // _HUNDREDTH * _HUNDREDTH)} after the fee"
+    pays = f"{zone} pays {format_credits(round_down(net))} after the fee"
     if floor <= net:
         return f"{asks} a unit-hour and {pays}: it takes jobs."
     if floor > most:
@@ -141,7 +149,7 @@ def _default_sentence(floor: int | None, nodes: int) -> str:
     count = counted(nodes, "node")
     if floor is None:
         take = "takes" if nodes == 1 else "take"
-        return f"There is no default floor: {count} of yours without one {take} any price."
+        return f"No default minimum price set: {count} of yours without one {take} any price."
     return f"The default floor is {format_credits(floor)} a unit-hour after the fee; it holds for {count} of yours."
 
 

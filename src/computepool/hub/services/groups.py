@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from computepool.core.jobs import TERMINAL, JobState, Reason
@@ -64,8 +64,14 @@ def view(connection: Connection, row: AnyRow, *, hub: Hub | None = None) -> dict
 
 
 async def create(
-    hub: Hub, principal: Principal, request: GroupRequest, *, remembered: Remembered
+    hub: Hub,
+    principal: Principal,
+    request: GroupRequest,
+    *,
+    remembered: Remembered,
+    admit: Callable[[Tx, str], None] | None = None,
 ) -> GroupView:
+    """`admit`: looks, in the transaction that makes it, whether it may be."""
     await room.check_group(hub, principal.account_id)
     group_id = new_id(hub.clock, "grp")
 
@@ -85,6 +91,8 @@ async def create(
             or (request.kind in SHOWN and webhook_rows.hears_of_groups(tx.connection, account)),
         )
         tx.emit(actor=account, action="group.created", account_id=account, group_id=group_id)
+        if admit is not None:
+            admit(tx, group_id)
         row = group_rows.get_group(tx.connection, group_id)
         assert row is not None
         return GroupView(**view(tx.connection, row))
@@ -176,10 +184,10 @@ async def results(
             await watch.wait(left_ms / 1000)
     if not found:
         # Who hears that nothing is open asks no more. So once more, in this order: what ended since is among the results.
-        unfinished = await _unfinished(hub, group_id)
-        found = await hub.store.read(load) if unfinished == 0 else []
+        pending = await unfinished(hub, group_id)
+        found = await hub.store.read(load) if pending == 0 else []
         if not found:
-            return ResultPage(results=[], cursor=after, open=unfinished)
+            return ResultPage(results=[], cursor=after, open=pending)
     return ResultPage(results=found, cursor=found[-1].seq)
 
 
@@ -225,7 +233,7 @@ def within(rows: Sequence[AnyRow], bytes_max: int) -> list[AnyRow]:
     return kept
 
 
-async def _unfinished(hub: Hub, group_id: str) -> int:
+async def unfinished(hub: Hub, group_id: str) -> int:
     def load(connection: Connection) -> int:
         keys = group_rows.count_keys(connection, group_id).get(group_rows.PENDING, 0)  # first, as in `view`
         counts = job_rows.count_group(connection, group_id)

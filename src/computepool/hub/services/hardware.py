@@ -20,7 +20,8 @@ from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import hardware as hardware_rows
 from computepool.hub.store.session import Tx
-from computepool.protocol.nodes import HardwareReport, HardwareView, Profile, Report
+from computepool.protocol.hardware import HardwareReport, HardwareView
+from computepool.protocol.nodes import Profile, Report
 
 RETIERED = "node.retiered"
 #: Runs that wait to be compared. What comes on top is left out: it is a sample anyway.
@@ -258,7 +259,8 @@ def _is_answered(hub: Hub, truth: Truth) -> bool:
 def _is_agreed(hub: Hub, session: Session, pace: Pace) -> bool:
     """Against a good measurement one submitter is not enough: he could send jobs that are slow on one node alone."""
     truth = session.truth
-    measured = truth.measured_at_ms >= truth.doubted_at_ms and truth.standing is Standing.CONFIRMED
+    good = truth.standing in (Standing.CONFIRMED, Standing.MEASURED)
+    measured = truth.measured_at_ms >= truth.doubted_at_ms and good
     return not measured or len(pace.accounts) >= min(ACCOUNTS_KEPT, hub.settings.retier_accounts)
 
 

@@ -8,7 +8,7 @@ from computepool.core.hardware import Scores, Standing, Truth
 from computepool.core.paces import Pace
 from computepool.core.resources import CPU_TIER
 from computepool.core.tiers import REFERENCE_SCORE, TIER_GFLOPS, speed_of
-from computepool.protocol.nodes import HardwareView, MeasuredView, ScoresView
+from computepool.protocol.hardware import HardwareView, MeasuredView, ScoresView
 
 TRIED_AGAIN = "Its jobs were too slow some time ago; its claim is tried again."
 _GFLOPS_PER_TFLOPS = 1000
@@ -39,9 +39,14 @@ def after_measuring(before: Truth, after: Truth, claimed: Sequence[str]) -> str:
         gflops = after.scores.gflops[index] if index < len(after.scores.gflops) else None
         if new == claim:
             said.append(f"Card {index} counts as {claim} again, as it claims.")
+        elif gflops is not None and claim not in TIER_GFLOPS:
+            said.append(
+                f"Card {index} ({claim}) is in no price table and did {_tflops(gflops)} TFLOPS: it counts as {new}, the best "
+                "of its family that it reaches."
+            )
         elif gflops is not None:
             said.append(
-                f"Card {index} claims {claim}, which does {_tflops(TIER_GFLOPS.get(claim, 0))} TFLOPS, and did "
+                f"Card {index} claims {claim}, which does {_tflops(TIER_GFLOPS[claim])} TFLOPS, and did "
                 f"{_tflops(gflops)}: it counts as {new}."
             )
     return " ".join(said)
@@ -96,6 +101,8 @@ def sentence(truth: Truth, claimed: Sequence[str]) -> str:
     claim = ", ".join(dict.fromkeys(claimed)) or CPU_TIER
     if truth.standing is Standing.LOWERED:
         return truth.reason or f"It claims {claim} and counts as less."
+    if truth.standing is Standing.MEASURED:
+        return truth.reason or f"No price table knows {claim}; it counts as what it was measured to do."
     if truth.standing is Standing.CONFIRMED:
         return f"Its claim ({claim}) agrees with what was measured."
     why = f" ({truth.notes[0]})" if truth.notes else ""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import version
 
 from computepool.core.errors import ComputePoolError
+from computepool.core.node_status import NodeStatus
 from computepool.core.words import counted
 from computepool.hub.beats import Beat
 from computepool.hub.blobs.base import place_of
@@ -22,7 +24,7 @@ _HEARD_MS = 2 * _MINUTE_MS
 _SLOW_MS = 500
 _SKEW_WARN_MS, _SKEW_FAIL_MS = 2_000, 30_000
 _GB = 1024**3
-_WORST: tuple[Health, ...] = ("ok", "warn", "fail")
+_WORST: tuple[Health, ...] = ("ok", "note", "warn", "fail")
 
 
 async def view(hub: Hub) -> HealthView:
@@ -77,9 +79,10 @@ def _part(
 
 
 def _sentence(parts: list[HealthPart]) -> str:
-    bad = [part for part in parts if part.state != "ok"]
+    bad = [part for part in parts if part.state in ("warn", "fail")]
+    notes = ", ".join(part.title.lower() for part in parts if part.state == "note")
     if not bad:
-        return "Everything is well."
+        return f"Everything works. Worth a look: {notes}." if notes else "Everything is well."
     words = ", ".join(part.title.lower() for part in sorted(bad, key=lambda part: -_WORST.index(part.state)))
     return f"{len(bad)} of {len(parts)} parts need a look: {words}."
 
@@ -136,12 +139,17 @@ def _nodes(hub: Hub, known: Vitals) -> HealthPart:
             todo="Make a code: `pool node code`.",
             values=values,
         )
-    words = f"{online} of {counted(known.nodes, 'node polls', 'nodes poll')} this hub."
-    if known.resting:
-        words += f" {counted(known.resting, 'rests', 'rest')} after failing several jobs in a row."
+    found = Counter(hub.registry.status(session, hub.now_ms()) for session in hub.registry.sessions)
+    values |= {status.value: count for status, count in found.items()}
+    listed = ", ".join(f"{found[status]} {status.label}" for status in NodeStatus if found[status])
+    words = f"{online} of {counted(known.nodes, 'node')} {'is' if online == 1 else 'are'} here"
+    words += f": {listed}." if listed else "."
     if not online and known.hubs_live <= 1:
         todo = "Start an agent (`pool node start`), and see that nodes reach this hub's address."
         return _part("nodes", "warn", words, todo=todo, values=values)
+    if online and not any(status.takes_jobs for status in found) and known.hubs_live <= 1:
+        todo = "None of them takes jobs of everybody; `pool node why NODE` says what keeps one from work."
+        return _part("nodes", "note", words, todo=todo, values=values)
     return _part("nodes", "ok", words, values=values)
 
 
@@ -164,7 +172,7 @@ def _versions(hub: Hub, known: Vitals) -> HealthPart:
     words = f"The hub runs {own}; {other} of {sum(known.versions.values())} nodes run another version."
     if other:
         todo = "Update these nodes when their owners can; they go on working."
-        return _part("versions", "ok", words, todo=todo, values={"nodes_other": other})
+        return _part("versions", "note", words, todo=todo, values={"nodes_other": other})
     return _part("versions", "ok", f"The hub and all nodes run {own}.", values={"nodes_other": 0})
 
 
@@ -187,7 +195,9 @@ def _webhooks(_hub: Hub, known: Vitals) -> HealthPart:
     if known.webhooks_disabled or known.webhooks_failing:
         words = f"{known.webhooks_failing} webhooks fail, {known.webhooks_disabled} were disabled."
         todo = "Their owners see why with `pool webhooks`; check that this hub reaches the outside."
-        return _part("webhooks", "warn" if known.webhooks_failing else "ok", words, todo=todo, values=values)
+        return _part(
+            "webhooks", "warn" if known.webhooks_failing else "note", words, todo=todo, values=values
+        )
     return _part("webhooks", "ok", "What was to be told has arrived.", values=values)
 
 
@@ -203,28 +213,40 @@ def _payouts(hub: Hub, known: Vitals) -> HealthPart:
         words = f"{counted(known.payouts_waiting, 'payout waits', 'payouts wait')} for an administrator."
         late = hub.now_ms() - (known.oldest_payout_ms or 0) > _DAY_MS
         todo = "Approve or reject: `pool payouts list --all`."
-        return _part("payouts", "warn" if late else "ok", words, todo=todo, values=values)
+        return _part("payouts", "warn" if late else "note", words, todo=todo, values=values)
     return _part("payouts", "ok", "No payout waits for anybody.", values=values)
 
 
 def _approvals(hub: Hub, known: Vitals) -> HealthPart:
-    if not known.approvals:
-        return _part("approvals", "ok", "Nothing waits for a second administrator.", values={"waiting": 0})
-    words = f"{counted(known.approvals, 'request waits', 'requests wait')} for a second administrator."
-    late = hub.now_ms() - (known.oldest_approval_ms or 0) > _DAY_MS
+    """The same requests that `pool approvals list` shows: payouts are among them."""
+    waiting = known.approvals + known.payouts_waiting
+    values = {"waiting": waiting}
+    if not waiting:
+        return _part("approvals", "ok", "No request waits for an administrator.", values=values)
+    words = f"{counted(waiting, 'request waits', 'requests wait')} for an administrator."
+    asked = filter(None, (known.oldest_approval_ms, known.oldest_payout_ms))
+    late = hub.now_ms() - min(asked, default=hub.now_ms()) > _DAY_MS
     todo = "Agree or refuse: `pool approvals list`."
-    return _part("approvals", "warn" if late else "ok", words, todo=todo, values={"waiting": known.approvals})
+    return _part("approvals", "warn" if late else "note", words, todo=todo, values=values)
 
 
 def _backup(hub: Hub, _known: Vitals) -> HealthPart:
     sqlite = dialect.sqlite_file(hub.settings.url)
-    todo = "pg_dump the database" if sqlite is None else f"sqlite3 {sqlite} '.backup /elsewhere/hub.sqlite'"
-    return _part(
-        "backup",
-        "ok",
-        "The hub makes no backups and knows of none.",
-        todo=f"Make them from outside, also while it serves: {todo}; and keep the folder of artifacts.",
-    )
+    how = "pg_dump the database" if sqlite is None else f"sqlite3 {sqlite} '.backup /elsewhere/hub.sqlite'"
+    todo = f"Make backups from outside, also while the hub serves: {how}; and keep the folder of artifacts."
+    stamp = hub.settings.backup_stamp
+    if stamp is None:
+        tell = "Let each backup touch a file, and name it in COMPUTEPOOL_BACKUP_STAMP: then its age is shown here."
+        return _part("backup", "note", "The hub makes no backups and knows of none.", todo=f"{todo} {tell}")
+    try:
+        age_ms = max(0, hub.now_ms() - round(stamp.stat().st_mtime * 1000))
+    except OSError as error:
+        words = f"No backup has succeeded yet: {stamp}: {error.strerror}."
+        return _part("backup", "warn", words, todo=todo)
+    words, values = f"The last backup is {_ago(age_ms)} old.", {"age_ms": age_ms}
+    if age_ms > hub.settings.backup_age_s * 1000:
+        return _part("backup", "warn", words, todo=todo, values=values)
+    return _part("backup", "ok", words, values=values)
 
 
 _PARTS: tuple[Callable[[Hub, Vitals], HealthPart], ...] = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from computepool.core import ledger, pricing
@@ -54,6 +54,7 @@ class Bill:
 
     owner_id: str
     price_version: int
+    price: int
     billed_ms: int
     charge: int
 
@@ -65,19 +66,25 @@ def for_one_run(job: AnyRow) -> int:
 
 def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int, before: Sequence[Bill] = ()) -> Bill:
     """`before`: of the attempts that this one went on from: they share the time limit, and the money for one run."""
-    spent = sum(part.charge for part in before)
-    longest_ms = max(0, job.longest_ms - sum(part.billed_ms for part in before))
-    affordable = pricing.affordable_ms(attempt.price, for_one_run(job) - spent)
     billed_ms = pricing.billed_ms(
         reported_ms=ran_ms,
         leased_at_ms=attempt.leased_at_ms,
         accepted_at_ms=tx.now_ms,
-        longest_ms=longest_ms if affordable is None else min(longest_ms, affordable),
+        longest_ms=max(0, job.longest_ms - sum(part.billed_ms for part in before)),
     )
     charge = pricing.charge_of(attempt.price, billed_ms)
     return Bill(
-        owner_id=attempt.owner_id, price_version=attempt.price_version, billed_ms=billed_ms, charge=charge
+        owner_id=attempt.owner_id,
+        price_version=attempt.price_version,
+        price=attempt.price,
+        billed_ms=billed_ms,
+        charge=charge,
     )
+
+
+def is_overspent(job: AnyRow, bills: Iterable[Bill]) -> bool:
+    """Whether one run took longer than its money lasts. Nobody pays more than was set aside, so it has no result."""
+    return sum(part.charge for part in bills) > for_one_run(job)
 
 
 def settle(hub: Hub, tx: Tx, job: AnyRow, *, bills: Sequence[Bill], ref: str) -> None:
@@ -111,7 +118,7 @@ def take_back(tx: Tx, job: AnyRow, *, attempt: AnyRow) -> int:
     parts = ledger_rows.by_keys(tx.connection, [settle_key(job.id)])
     purse = ledger.earn(attempt.owner_id)
     pay = next((row for row in parts if row.kind == Kind.PAY and row.credit == purse), None)
-    if pay is None or _has_matured(tx, pay, owner_id=attempt.owner_id):
+    if pay is None or _has_matured(tx, job, pay, owner_id=attempt.owner_id):
         return 0
     fee = sum(row.amount for row in parts if row.kind == Kind.FEE)
     legs = ledger.take_back(job.account_id, owner_id=attempt.owner_id, pay=pay.amount, fee=fee)
@@ -120,11 +127,34 @@ def take_back(tx: Tx, job: AnyRow, *, attempt: AnyRow) -> int:
     return int(pay.amount + fee)
 
 
-def _has_matured(tx: Tx, pay: AnyRow, *, owner_id: str) -> bool:
+def _has_matured(tx: Tx, job: AnyRow, pay: AnyRow, *, owner_id: str) -> bool:
     """Or is about to, by a unit before this one in the same transaction."""
+    if job.held_until_ms is not None:  # it matures by itself
+        return not job.held_until_ms
     purse = ledger.earn(owner_id)
-    maturing = any(row["kind"] == Kind.MATURE and row["debit"] == purse for row in tx.posted_before)
+    maturing = any(
+        row["kind"] == Kind.MATURE and row["debit"] == purse and row["job_id"] is None
+        for row in tx.posted_before
+    )
     return maturing or bool(pay.seq <= ledger_rows.matured_up_to(tx.connection, owner_id))
+
+
+def held_until_ms(hub: Hub, tx: Tx, *, cost: int, alone: bool) -> int | None:
+    """What was due for a check and had none is paid when it has been checked, or when this time is over."""
+    return tx.now_ms + hub.settings.unconfirmed_ms if alone and cost else None
+
+
+def mature_held(tx: Tx, job: AnyRow) -> dict[str, int]:
+    """Its pay was held, and is no longer: by owner, how much can be spent from now on."""
+    paid = [row for row in ledger_rows.by_keys(tx.connection, [settle_key(job.id)]) if row.kind == Kind.PAY]
+    owed: dict[str, int] = {}
+    for row in paid:
+        owner_id = row.credit.removeprefix(ledger.earn(""))
+        owed[owner_id] = owed.get(owner_id, 0) + row.amount
+    legs = [leg for owner_id, amount in sorted(owed.items()) for leg in ledger.mature(owner_id, amount)]
+    tx.post(f"mature:{job.id}", legs, job_id=job.id)
+    rechecks.hold_until(tx, job.id, 0)
+    return owed
 
 
 def take_back_key(job_id: str) -> str:

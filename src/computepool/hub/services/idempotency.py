@@ -12,6 +12,7 @@ from cryptography.fernet import Fernet, InvalidToken
 from pydantic import BaseModel
 
 from computepool.core.errors import Conflict
+from computepool.hub.services.context import Hub
 from computepool.hub.store import accounts
 from computepool.hub.store.session import Tx
 
@@ -52,6 +53,17 @@ def once(
         text = remembered.lock().encrypt(text.encode()).decode()
     accounts.insert_reply(tx, **scope, request_hash=remembered.request_hash, reply=text)
     return reply
+
+
+async def find(hub: Hub, remembered: Remembered, *, model: type[M]) -> M | None:
+    """The reply that this very request got before, if any."""
+    if not remembered.key:
+        return None
+    scope = {"account_id": remembered.account_id, "route": remembered.route, "key": remembered.key}
+    row = await hub.store.read(lambda connection: accounts.get_reply(connection, **scope))
+    if row is None or row.request_hash != remembered.request_hash:
+        return None
+    return model.model_validate_json(row.reply)
 
 
 def _unseal(remembered: Remembered, text: str) -> bytes:

@@ -11,6 +11,7 @@ from computepool.hub.store import (
     consistency,
     consistency_checkpoints,
     consistency_groups,
+    inline,
     reputations,
 )
 from computepool.hub.store import consistency_money as money
@@ -45,6 +46,7 @@ POOL_RULES: dict[str, Finder] = {
     "a group's home is a node of its owner": consistency_groups.strange_homes,
     "everything that is referred to exists": consistency.lost_references,
     "an unfinished job names its checkpoint, a finished one has none": consistency_checkpoints.lost_checkpoints,
+    "what accounts keep in the database is what is counted for them": inline.differing,
     "a node's reputation is what its events say": reputations.differing,
     "a submitter's conduct is what the events say": conducts.differing,
 }

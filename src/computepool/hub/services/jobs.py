@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -20,6 +20,7 @@ from computepool.hub.services import (
     collector,
     comparison,
     holds,
+    impossible,
     lifecycle,
     quotas,
     quotes,
@@ -37,8 +38,10 @@ from computepool.hub.services.quotes import Terms
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import checkpoints as checkpoint_rows
+from computepool.hub.store import children as child_rows
 from computepool.hub.store import dependencies, names
 from computepool.hub.store import jobs as job_rows
+from computepool.hub.store.inline import size_of
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.checkpoints import CheckpointDetail
 from computepool.protocol.filters import JobFilter
@@ -57,12 +60,24 @@ from computepool.protocol.packed import is_packed
 #: Jobs looked at in one read, and in one request: a search that finds little gives up here and can be gone on with.
 _WINDOW = 20_000
 _LOOKED_AT_MAX = 500_000
+_CHILDREN_SHOWN = 100
+
+
+#: Looks, in the transaction that submits them, whether these jobs may be, with what is set aside for them.
+Admit = Callable[[Tx, list[str], int], None]
 
 
 async def submit(
-    hub: Hub, principal: Principal, request: SubmitRequest, *, remembered: Remembered
+    hub: Hub,
+    principal: Principal,
+    request: SubmitRequest,
+    *,
+    remembered: Remembered,
+    admit: Admit | None = None,
 ) -> tuple[SubmitReply, bool]:
     """One spec, one job per item; all of them or none. The second value is false when it was answered before."""
+    if request.spec.children > hub.settings.children_max:
+        raise BadRequest(f"A job may submit {hub.settings.children_max} jobs at most.", field="spec.children")
     body = request.spec.body()
     digest = spec_digest(body)
     if len({item.key for item in request.items if item.key}) != sum(1 for item in request.items if item.key):
@@ -71,7 +86,7 @@ async def submit(
     job_ids = new_ids(hub.clock, "job", len(request.items))
     policy = verification.policy_of(hub, _verify(request), request.confidence)
     asked = comparison.asked_by(hub, request, policy)
-    terms = quotes.terms(
+    terms = await quotes.terms(
         hub,
         known.requirements,
         principal.account_id,
@@ -81,21 +96,41 @@ async def submit(
         budget=request.budget,
         policy=policy,
     )
+    refuse = request.impossible == "refuse"
+    warning = await impossible.warning(hub, known.requirements, principal.account_id, refuse=refuse)
     submission = _Submission(
-        hub, principal, request, digest=digest, body=body, job_ids=job_ids, terms=terms, compare=asked
+        hub,
+        principal,
+        request,
+        digest=digest,
+        body=body,
+        job_ids=job_ids,
+        terms=terms,
+        compare=asked,
+        admit=admit,
     )
-    used = {"jobs": len(job_ids), "cost": terms.hold_total}
-    await room.check_submit(hub, principal.account_id)
-    await quotas.reserve(hub, principal.account_id, **used)
+    await room.reserve_submission(hub, principal.account_id, size=submission.size)
+    fresh = False
+    try:
+        reply, fresh = await _write(hub, submission, remembered)
+    finally:
+        room.end_submission(hub, principal.account_id, size=submission.size, is_kept=fresh)
+    return (reply.model_copy(update={"warning": warning}) if warning else reply), fresh
+
+
+async def _write(hub: Hub, submission: _Submission, remembered: Remembered) -> tuple[SubmitReply, bool]:
+    account = submission.principal.account_id
+    used = {"jobs": len(submission.job_ids), "cost": submission.terms.hold_total}
+    await quotas.reserve(hub, account, **used)
     fresh = False
     try:
         reply = await hub.store.write(
             lambda tx: once(tx, remembered, lambda: submission.insert(tx), model=SubmitReply)
         )
-        fresh = reply.job_ids == job_ids
+        fresh = reply.job_ids == submission.job_ids
     finally:
         if not fresh:
-            quotas.give_back(hub, principal.account_id, **used)
+            quotas.give_back(hub, account, **used)
     return reply, fresh
 
 
@@ -130,22 +165,31 @@ class _Submission:
         job_ids: list[str],
         terms: Terms,
         compare: Asked,
+        admit: Admit | None = None,
     ) -> None:
+        self.admit = admit
         self.hub, self.principal, self.request = hub, principal, request
         self.digest, self.body, self.job_ids, self.terms = digest, body, job_ids, terms
         self.compare = compare
+        #: Bytes that the database keeps of it, at most: a program that is known already costs nothing more.
+        self.size = size_of(body) + sum(size_of(item.payload) for item in request.items)
+        if compare.spec is not None:
+            self.size += size_of(compare.spec.body())
 
     def insert(self, tx: Tx) -> SubmitReply:
         request, account = self.request, self.principal.account_id
         # Jobs before groups, as everywhere (store/session.py).
+        if self.admit is not None:
+            self.admit(tx, self.job_ids, self.terms.hold_total)
         pending = self._check_after(tx)
         watched = self._join_group(tx)
         self._check_artifacts(tx)
         earned = holds.place(tx, account, self.job_ids, each=self.terms.hold_each)
-        job_rows.insert_spec(tx, digest=self.digest, body=self.body)
+        job_rows.insert_spec(tx, digest=self.digest, body=self.body, account_id=account)
         if (spec := self.compare.spec) is not None:
-            job_rows.insert_spec(tx, digest=spec_digest(spec.body()), body=spec.body())
+            job_rows.insert_spec(tx, digest=spec_digest(spec.body()), body=spec.body(), account_id=account)
         job_rows.insert_jobs(tx, self._rows(tx, pending=len(pending), earned=earned, watched=watched))
+        room.check_submission(self.hub, tx, account, size=self.size)
         self._take_units(tx)
         dependencies.insert(
             tx,
@@ -169,6 +213,7 @@ class _Submission:
             hold=self.terms.hold_total,
             max_price=self.terms.ceiling,
             verify=str(self.terms.policy),
+            own_node=self.terms.own_node,
         )
 
     def _rows(self, tx: Tx, *, pending: int, earned: list[int], watched: bool) -> list[dict[str, Any]]:
@@ -307,9 +352,11 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
             artifact_rows.outputs_of(connection, [job_id]).get(job_id, []),
             rechecks.corrected(connection, row) if row is not None else None,
             _checkpoint(connection, row),
+            child_rows.get(connection, job_id),
+            child_rows.direct(connection, job_id, limit=_CHILDREN_SHOWN),
         )
 
-    row, after, attempts, outputs, corrected, checkpoint = await hub.store.read(load)
+    row, after, attempts, outputs, corrected, checkpoint, place, children = await hub.store.read(load)
     known = (await hub.specs.load([row.spec_digest]))[row.spec_digest]
     return views.job_detail(
         row,
@@ -320,7 +367,7 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
         corrected=corrected,
         checkpoint=checkpoint,
         principal=principal,
-    )
+    ).model_copy(update={"parent_id": None if place is None else place.parent_id, "children": children})
 
 
 def _checkpoint(connection: Connection, row: AnyRow | None) -> CheckpointView | None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from computepool.core.errors import NotFound
 from computepool.core.isolation import Level
-from computepool.core.resources import NodeState
+from computepool.core.node_status import NodeStatus
 from computepool.hub.services import access, nodes
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
@@ -17,6 +17,7 @@ from computepool.hub.store import accounts, records
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import AnyRow, Connection
 from computepool.protocol.joining import JoinCommand, JoinedNode, JoinStatus, JoinStep
+from computepool.protocol.local_address import is_loopback, is_wildcard
 from computepool.protocol.nodes import NodeView
 
 ENROL, JOIN = "enrol", "join"  #: purposes of codes: for one node, for several
@@ -40,13 +41,31 @@ def start_command(hub: Hub, code: str) -> str:
     return f"pool node start --hub {settings.address}{mesh} --code {code}"
 
 
+def unreachable(hub: Hub) -> str:
+    """Why no other machine reaches the address in the command, and what to do; empty when one may."""
+    address = hub.settings.address
+    if not is_loopback(address):
+        return ""
+    if hub.settings.public_url or is_wildcard(hub.settings.host):
+        return (
+            f"Only the hub's own machine reaches {address}: start the hub with --public-url and the address that "
+            "others know it by."
+        )
+    return (
+        f"Only the hub's own machine reaches {address}. For others, start the hub again so that it listens to them: "
+        "`pool up --host 0.0.0.0`, or `pool hub start --host 0.0.0.0`; across the internet behind a TLS proxy, "
+        "with --public-url https://…"
+    )
+
+
 def commands(hub: Hub, code: str) -> list[JoinCommand]:
     """Everything to type on the machine that joins. It makes outgoing connections only."""
     wheel = f"computepool-{version('computepool')}-py3-none-any.whl"
     return [
         JoinCommand(
-            title="Install ComputePool (Linux, Python 3.11 or newer), from the project's folder or its wheel",
-            command=f"pip install {wheel}",
+            title="Install ComputePool (Linux, Python 3.11 or newer), from the project's folder or its wheel; "
+            "`apt install pipx` has pipx, and `uv tool install` does the same",
+            command=f"pipx install {wheel}",
         ),
         JoinCommand(
             title="Join the pool, and lend the machine while this runs", command=start_command(hub, code)
@@ -148,7 +167,7 @@ async def _node(hub: Hub, principal: Principal, known: _Joined) -> JoinedNode:
         _poll(view, known),
         _sandbox(view, known),
         _hardware(hub, view),
-        await _ready(hub, principal, view, known=known),
+        _ready(view, known),
         _job(view, known),
     ]
     complete = all(step.state != "waiting" for step in steps)
@@ -187,20 +206,16 @@ def _hardware(hub: Hub, view: NodeView) -> JoinStep:
     return _step("hardware", "The hub asks for it within seconds; it takes a moment on an idle machine.")
 
 
-async def _ready(hub: Hub, principal: Principal, view: NodeView, *, known: _Joined) -> JoinStep:
+def _ready(view: NodeView, known: _Joined) -> JoinStep:
     if known.polled_ms is None:
         return _step("ready", "Comes after the steps before it.")
-    session = hub.registry.get(view.id)
-    able = session is not None and hub.registry.fleet.is_available(view.id)
-    if not able and (session is not None or not view.online):
-        why = (
-            "" if view.state != NodeState.ACTIVE or not view.online else "The node does not ask for jobs now."
-        )
-        said = (await nodes.why(hub, principal, view.id)).sentence
-        return _step("ready", why or said)
-    if view.reputation is not None and view.reputation.banned_at_ms is not None:
+    if view.status is NodeStatus.OWNER_ONLY:
         banned = "It takes your own jobs only: an earlier node of yours was banned for wrong results."
         return _step("ready", banned, state="warning", at_ms=known.polled_ms)
+    if view.status is NodeStatus.FLOOR_ABOVE_PRICE:
+        return _step("ready", view.sentence, state="warning", at_ms=known.polled_ms)
+    if not view.status.takes_jobs:
+        return _step("ready", view.sentence)
     return _step("ready", "It takes jobs that fit it.", state="done", at_ms=known.polled_ms)
 
 

@@ -11,10 +11,10 @@ from computepool.core.places import place_of
 from computepool.core.resources import NodeProfile
 from computepool.core.tiers import family_of
 from computepool.hub.registry import Session
+from computepool.hub.services import node_status
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.threads import in_thread
-from computepool.hub.store import accounts as account_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import ledger as ledger_rows
 from computepool.hub.store import mesh as mesh_rows
@@ -30,7 +30,6 @@ _HOUR_MINUTES = 60
 _LINES_AT_ONCE = 250
 #: A look at a queue of millions takes a while; it is done for so small a part of the time.
 _COUNT_SHARE = 20
-_HUB_FRESH_MS = 30_000
 _ELSEWHERE_MS = 10_000
 _ELSEWHERE_MAX = 20_000
 _GZIP_LEVEL = 4
@@ -131,25 +130,28 @@ async def _look_elsewhere(hub: Hub, now_ms: int) -> None:
     heard_ms = now_ms - hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
 
     def load(connection: Connection) -> list[AnyRow]:
-        if not account_rows.other_hubs(connection, hub_id=hub.hub_id, since_ms=now_ms - _HUB_FRESH_MS):
+        if not node_status.other_hubs_serve(hub, connection):
             return []
         return list(mesh_rows.heard_elsewhere(connection, since_ms=heard_ms, limit=_ELSEWHERE_MAX))
 
     rows = await hub.store.read(load)
-    mesh.elsewhere = {row.id: _elsewhere(row, mesh.elsewhere.get(row.id)) for row in rows}
+    mesh.elsewhere = {row.id: _elsewhere(hub, row, mesh.elsewhere.get(row.id)) for row in rows}
 
 
-def _elsewhere(row: AnyRow, known: Elsewhere | None) -> Elsewhere:
-    if known is not None and known.text == row.profile:
-        known.state, known.running = row.state, row.running
-        return known
-    said = Profile.model_validate_json(row.profile)
-    stated = None if said.place is None else (said.place.lat, said.place.lon)
+def _elsewhere(hub: Hub, row: AnyRow, known: Elsewhere | None) -> Elsewhere:
+    if known is None or known.text != row.profile:
+        said = Profile.model_validate_json(row.profile)
+        stated = None if said.place is None else (said.place.lat, said.place.lon)
+        profile = said.node_profile(node_id=row.id, owner=row.account_id)
+        place = place_of(said.region, row.id, stated=stated)
+    else:
+        profile, place = known.profile, known.place
     return Elsewhere(
         text=row.profile,
-        profile=said.node_profile(node_id=row.id, owner=row.account_id),
-        place=place_of(said.region, row.id, stated=stated),
+        profile=profile,
+        place=place,
         state=row.state,
+        status=node_status.of_node(hub, row, profile, banned=row.banned, shared=True, jobs=row.running),
         running=row.running,
     )
 
@@ -190,7 +192,7 @@ def _facts(hub: Hub) -> Iterator[tuple[str, NodeFacts, Free | None]]:
                 profile=other.profile,
                 place=other.place,
                 state=other.state,
-                takes_work=other.state == "active",
+                status=other.status,
                 running=other.running,
                 cpu_free_milli=None,
             )
@@ -202,7 +204,7 @@ def _seen(hub: Hub, session: Session, free: Free) -> NodeFacts:
         profile=session.profile,
         place=session.place,
         state=session.state.value,
-        takes_work=hub.registry.fleet.is_available(session.node_id),
+        status=hub.registry.status(session, hub.now_ms()),
         running=sum(1 for attempt in session.attempts.values() if attempt.running),
         cpu_free_milli=max(0, free.cpu_milli),
     )
@@ -222,7 +224,8 @@ def _head(node_id: str, facts: NodeFacts, owner_name: str) -> bytes:
         lat=facts.place.lat,
         lon=facts.place.lon,
         state=facts.state,
-        takes_work=facts.takes_work,
+        status=facts.status,
+        takes_work=facts.status.takes_jobs,
         capacity=len(capacity.gpus) * 1000 or capacity.cpu_milli,
         cores=capacity.cpu_milli / 1000,
         cores_free=None if facts.cpu_free_milli is None else facts.cpu_free_milli / 1000,

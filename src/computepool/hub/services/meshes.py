@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from computepool.core import mesh
 from computepool.core.errors import Conflict
+from computepool.hub.services import hosts
 from computepool.hub.services.context import Hub
 from computepool.protocol.jobs import Needs, SubmitRequest
 from computepool.protocol.nodes import MESH_FIELD, Profile
 
 
 def check_node(hub: Hub, profile: Profile) -> None:
-    """At every first word of a node: it may come back as another one than it left."""
+    """At every first word of a node: it may come back as another one than it left, and under another name."""
+    hosts.check_name(profile)
     if (reason := mesh.refusal(hub=hub.settings.mesh_version, node=profile.mesh_version)) is not None:
         raise Conflict(reason, field=MESH_FIELD)
 
@@ -20,9 +22,9 @@ def needs_of(hub: Hub, needs: Needs) -> Needs:
     return needs if version == needs.mesh_version else needs.model_copy(update={"mesh_version": version})
 
 
-def of_this(hub: Hub, request: SubmitRequest) -> SubmitRequest:
-    """With the hub's version where it names none: what is queued now is not for nodes of a later one."""
-    needs = needs_of(hub, request.spec.needs)
+async def of_this(hub: Hub, account_id: str, request: SubmitRequest) -> SubmitRequest:
+    """As it is queued: with the hub's version where it names none, and hosts by their ids. What comes later changes neither."""
+    needs = await hosts.resolve(hub, account_id, needs_of(hub, request.spec.needs), at="spec.needs")
     if needs is request.spec.needs:
         return request
     return request.model_copy(update={"spec": request.spec.model_copy(update={"needs": needs})})

@@ -12,28 +12,35 @@ from computepool.hub.store import records
 from computepool.hub.store.session import AnyRow, Connection
 from computepool.protocol.accounts import News
 
-#: How long nothing is said at most: the connection is kept alive, and who is signed out is noticed.
-_SILENT_S = 15.0
-
 
 async def stream(hub: Hub, principal: Principal, *, after: int) -> AsyncIterator[News | None]:
-    """None now and then, where nothing happened."""
-    whose, cursor = access.scope(principal), after
+    """None now and then, where nothing happened: a page that hears nothing for longer knows that the hub hangs.
+
+    With each word is looked whether the reader is still signed in.
+    """
+    whose, cursor, alive_s = access.scope(principal), after, hub.settings.news_alive_s
     now = asyncio.get_running_loop().time
     said_s = now()
-    while not hub.stopping:
-        looked_s = now()
-        with hub.signals.watch("events") as watch:
-            news = await _since(hub, cursor, whose=whose)
+    watch, due = hub.signals.watch("events"), True
+    try:
+        while not hub.stopping:
+            looked_s, news = now(), None
+            if due:  # the store is asked only when something may have changed
+                watch.close()
+                watch = hub.signals.watch("events")
+                news = await _since(hub, cursor, whose=whose)
             if news is None:
-                await watch.wait(max(0, said_s + _SILENT_S - looked_s))
-        # Others' events wake it, too, and are no reason to stay silent for longer.
-        if news is not None or now() - said_s >= _SILENT_S:
-            cursor = cursor if news is None else news.cursor
-            said_s = now()
-            yield news
-        # Every commit of the pool wakes every page. The first after a pause is told at once, the next ones together.
-        await asyncio.sleep(max(0, looked_s + hub.settings.news_every_s - now()))
+                await watch.wait(max(0, said_s + alive_s - now()))
+            # Others' events wake it, too, and are no reason to stay silent for longer.
+            if news is not None or now() - said_s >= alive_s:
+                cursor = cursor if news is None else news.cursor
+                said_s = now()
+                yield news
+            # Every commit of the pool wakes every page. The first after a pause is told at once, the next ones together.
+            await asyncio.sleep(max(0, looked_s + hub.settings.news_every_s - now()))
+            due = watch.fired
+    finally:
+        watch.close()
 
 
 async def _since(hub: Hub, after: int, *, whose: str | None) -> News | None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from computepool.core.hardware import Truth
-from computepool.core.reputation import NEWCOMER, Reputation
-from computepool.core.uptime import Span
-from computepool.hub.services import nodes, uptime
+from computepool.core.node_status import NodeStatus
+from computepool.hub.services import nodes
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
-from computepool.hub.store import hardware as hardware_rows
 from computepool.hub.store import nodes as node_rows
-from computepool.hub.store import reputations as reputation_rows
 from computepool.hub.store.session import AnyRow, Connection
 from computepool.protocol.nodes import NodePage, NodeView
 
@@ -28,16 +24,19 @@ class NodeFilter:
     states: Sequence[str] = ()
     text: str = ""
     online: bool | None = None
+    statuses: Sequence[NodeStatus] = ()
     tier: str = ""  #: the one that counts, of its cards or, without any, its cores
     region: str = ""
 
     @property
     def is_stored(self) -> bool:
         """The store alone can answer it."""
-        return self.online is None and not self.tier and not self.region
+        return self.online is None and not (self.statuses or self.tier or self.region)
 
     def takes(self, view: NodeView) -> bool:
         if self.online is not None and view.online is not self.online:
+            return False
+        if self.statuses and view.status not in self.statuses:
             return False
         return self.tier in ("", view.tier) and self.region in ("", view.region)
 
@@ -65,9 +64,7 @@ async def page(
 async def _load(
     hub: Hub, principal: Principal, wanted: NodeFilter, *, after: str, limit: int
 ) -> list[NodeView]:
-    def load(
-        connection: Connection,
-    ) -> tuple[Sequence[AnyRow], dict[str, Reputation], dict[str, Truth], dict[str, list[Span]]]:
+    def load(connection: Connection) -> tuple[Sequence[AnyRow], nodes.Background]:
         rows = node_rows.list_nodes(
             connection,
             after=after,
@@ -76,19 +73,7 @@ async def _load(
             states=wanted.states,
             text=wanted.text,
         )
-        ids = [row.id for row in rows]
-        known, truths = reputation_rows.load(connection, ids), hardware_rows.load(connection, ids)
-        return rows, known, truths, uptime.load(hub, connection, ids)
+        return rows, nodes.load_background(hub, connection, [row.id for row in rows])
 
-    rows, known, truths, spans = await hub.store.read(load)
-    return [
-        nodes.view(
-            hub,
-            row,
-            principal,
-            known=known.get(row.id, NEWCOMER),
-            truth=truths.get(row.id),
-            past=spans.get(row.id, ()),
-        )
-        for row in rows
-    ]
+    rows, background = await hub.store.read(load)
+    return [nodes.view(hub, row, principal, background=background) for row in rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from computepool.core import explain
 from computepool.core import hardware as rules
@@ -10,12 +11,12 @@ from computepool.core.errors import Conflict, NotFound
 from computepool.core.hardware import Truth
 from computepool.core.isolation import Level
 from computepool.core.jobs import Reason
+from computepool.core.node_status import NodeStatus, status_sentence
 from computepool.core.places import place_of
 from computepool.core.reputation import NEWCOMER, Reputation
 from computepool.core.resources import NodeState
 from computepool.core.tiers import region_of
 from computepool.core.uptime import Span
-from computepool.core.words import counted
 from computepool.hub.services import (
     access,
     floors,
@@ -23,6 +24,7 @@ from computepool.hub.services import (
     hardwarewords,
     identity,
     leases,
+    node_status,
     permissions,
     reputation,
     uptime,
@@ -43,38 +45,56 @@ from computepool.protocol.nodes import (
     Profile,
 )
 
+_AT_WORK = {NodeStatus.OWNER_ONLY, NodeStatus.FLOOR_ABOVE_PRICE, NodeStatus.WORKING, NodeStatus.READY}
+_RESTING = set(NodeStatus) - _AT_WORK
+
 # what people see and want
 
 
-def view(
-    hub: Hub,
-    row: AnyRow,
-    principal: Principal | None,
-    *,
-    known: Reputation,
-    truth: Truth | None,
-    past: Sequence[Span],
-) -> NodeView:
+@dataclass(frozen=True, slots=True)
+class Background:
+    """What the store knows of some nodes beside their rows."""
+
+    reputations: dict[str, Reputation]
+    truths: dict[str, Truth]
+    spans: dict[str, list[Span]]
+    shared: bool  #: other hubs serve this database too (node_status.py)
+
+
+def load_background(hub: Hub, connection: Connection, node_ids: Sequence[str]) -> Background:
+    return Background(
+        reputation_rows.load(connection, node_ids),
+        hardware_rows.load(connection, node_ids),
+        uptime.load(hub, connection, node_ids),
+        node_status.other_hubs_serve(hub, connection),
+    )
+
+
+def view(hub: Hub, row: AnyRow, principal: Principal | None, *, background: Background) -> NodeView:
+    known = background.reputations.get(row.id, NEWCOMER)
     profile = Profile.model_validate_json(row.profile)
     mine = access.may_manage(principal, row.account_id)
     session = hub.registry.get(row.id)
     free = hub.registry.fleet.free(row.id) if session is not None else None
     running = sum(1 for attempt in session.attempts.values() if attempt.running) if session is not None else 0
-    lease_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
     trusted = reputation.view(hub, known)
-    found = hardware.known(hub, row.id, profile, stored=truth)
+    found = hardware.known(hub, row.id, profile, stored=background.truths.get(row.id))
     stated = None if profile.place is None else (profile.place.lat, profile.place.lon)
-    # A node that polls another hub of the pool is known here only by the store's word.
-    online = session is not None or (row.last_seen_ms or 0) + lease_ms > hub.now_ms()
+    in_force = rules.truthful(profile.capacity(), found)
+    described = replace(profile.node_profile(node_id=row.id, owner=row.account_id), capacity=in_force)
+    status = node_status.of_node(
+        hub, row, described, banned=known.banned(hub.now_ms()), shared=background.shared
+    )
     return NodeView(
         id=row.id,
         name=row.name,
         owner=row.account_id,
         owner_name=row.owner_name,
         state=row.state,
-        online=online,
+        status=status,
+        online=status.is_online,
         profile=profile if mine else profile.model_copy(update={"trusted": []}),
-        tier=rules.truthful(profile.capacity(), found).tier,
+        tier=in_force.tier,
         enrolled_at_ms=row.enrolled_at_ms,
         last_seen_ms=session.seen_ms if session is not None else row.last_seen_ms,
         running=running,
@@ -92,7 +112,7 @@ def view(
         place=place_of(profile.region, row.id, stated=stated).label,
         floor=floors.holding(row) if mine else None,
         floor_is_default=mine and row.floor is None and row.owner_floor is not None,
-        uptime=uptime.view(hub, row, past, online=online),
+        uptime=uptime.view(hub, row, background.spans.get(row.id, ()), online=status.is_online),
     )
 
 
@@ -102,24 +122,13 @@ def _pardonable(principal: Principal | None, known: Reputation) -> bool:
 
 
 async def get(hub: Hub, principal: Principal, node_id: str) -> NodeView:
-    def load(
-        connection: Connection,
-    ) -> tuple[AnyRow | None, dict[str, Reputation], dict[str, Truth], dict[str, list[Span]]]:
-        known, truths = reputation_rows.load(connection, [node_id]), hardware_rows.load(connection, [node_id])
-        spans = uptime.load(hub, connection, [node_id])
-        return node_rows.get_node(connection, node_id), known, truths, spans
+    def load(connection: Connection) -> tuple[AnyRow | None, Background]:
+        return node_rows.get_node(connection, node_id), load_background(hub, connection, [node_id])
 
-    row, known, truths, spans = await hub.store.read(load)
+    row, background = await hub.store.read(load)
     if row is None:
         raise NotFound("There is no such node.")
-    seen = view(
-        hub,
-        row,
-        principal,
-        known=known.get(node_id, NEWCOMER),
-        truth=truths.get(node_id),
-        past=spans.get(node_id, ()),
-    )
+    seen = view(hub, row, principal, background=background)
     level = Level.parse(seen.profile.isolation)
     return seen.model_copy(update={"sentence": _sentence(hub, seen), "sandbox": level.meaning})
 
@@ -174,25 +183,34 @@ async def revoke(hub: Hub, principal: Principal, node_id: str) -> tuple[NodeView
 
     def unit(tx: Tx) -> Effects:
         row = _manageable(tx.connection, principal, node_id)
-        held = [attempt.id for attempt in attempt_rows.live_attempts(tx.connection, node_id=node_id)]
-        effects = leases.end_attempts(hub, tx, held, reason=Reason.NODE_ERROR) if held else Effects()
         # Whoever has that machine may know the code it joined with, which would let it in again.
         account_rows.end_join_codes(tx, account_id=row.account_id)
-        if node_rows.revoke(tx, node_id):
-            tx.emit(
-                actor=principal.account_id,
-                action="node.revoked",
-                account_id=row.account_id,
-                node_id=node_id,
-                before=row.state,
-                after=NodeState.REVOKED.value,
-            )
-        tx.touch(f"node:{node_id}", "events", identity.KEYS_TOPIC)
-        return effects
+        return remove(hub, tx, node_id, actor=principal.account_id, action="node.revoked")
 
     effects = await hub.store.write(unit)
     follow_state(hub, node_id, NodeState.REVOKED)
     return await get(hub, principal, node_id), effects
+
+
+def remove(hub: Hub, tx: Tx, node_id: str, *, actor: str, action: str) -> Effects:
+    """It takes no part any more; its history and what it earned stay."""
+    node_rows.lock_node(tx, node_id)
+    row = node_rows.get_node(tx.connection, node_id)
+    if row is None:
+        raise NotFound("There is no such node.")
+    held = [attempt.id for attempt in attempt_rows.live_attempts(tx.connection, node_id=node_id)]
+    effects = leases.end_attempts(hub, tx, held, reason=Reason.NODE_ERROR) if held else Effects()
+    if node_rows.revoke(tx, node_id):
+        tx.emit(
+            actor=actor,
+            action=action,
+            account_id=row.account_id,
+            node_id=node_id,
+            before=row.state,
+            after=NodeState.REVOKED.value,
+        )
+    tx.touch(f"node:{node_id}", "events", identity.KEYS_TOPIC)
+    return effects
 
 
 async def reconcile(hub: Hub, node_id: str) -> None:
@@ -214,6 +232,7 @@ async def reconcile(hub: Hub, node_id: str) -> None:
         return
     if row.state != session.state and session.state is before:  # else somebody was quicker, who knows better
         follow_state(hub, node_id, NodeState(row.state))
+    hub.registry.rest(node_id, row.cool_off_until_ms, now_ms=hub.now_ms())
     floors.push(hub, [node_id], floors.holding(row))
     permissions.follow(hub, row)
     reputation.follow(hub, {node_id: known})
@@ -226,11 +245,8 @@ async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
     access.check_owner(principal, view.owner, what="node")  # it tells what others have queued
     resting = _not_working(hub, view)
     rows = [] if resting else explain.explain_node(hub.registry.fleet, node_id, hub.backlog.shapes())
-    busy = view.running + view.leased
-    if resting:
-        sentence = resting
-    elif busy:
-        sentence = f"The node is working: {counted(busy, 'job')}."
+    if resting or not view.status.takes_jobs or view.status is NodeStatus.WORKING:
+        sentence = resting or view.sentence
     elif rows:
         sentence = "Jobs are waiting, but this node does not fit them; see each row."
     else:
@@ -242,28 +258,18 @@ async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
 
 
 def _sentence(hub: Hub, view: NodeView) -> str:
-    """What the node does, for anybody."""
-    if view.state == NodeState.REVOKED:
-        return "The node was revoked: its key is refused for good."
-    resting = _not_working(hub, view)
-    if resting:
-        return resting
-    busy = view.running + view.leased
-    doing = f"The node is online and has {counted(busy, 'job')}." if busy else ""
-    if view.reputation is not None and view.reputation.banned_at_ms is not None:
-        return f"{doing} It is banned for wrong results, and works for its owner alone.".strip()
-    return doing or "The node is online and takes jobs that fit it."
+    """What the node does, for anybody; what its owner asks for, only for those who may see it."""
+    session = hub.registry.get(view.id)
+    if view.status is NodeStatus.FLOOR_ABOVE_PRICE and view.can_manage and session is not None:
+        return floors.judge(hub, session.profile, view.floor)
+    rest_ms = (view.cool_off_until_ms or 0) - hub.now_ms()
+    return status_sentence(
+        view.status, jobs=view.running + view.leased, rest_s=rest_ms // 1000, faults=view.consecutive_faults
+    )
 
 
 def _not_working(hub: Hub, view: NodeView) -> str:
     """What keeps the node from any work, or nothing."""
-    if not view.online:
-        return "The node is offline: the hub has not heard from it."
-    if view.state != NodeState.ACTIVE:
-        return f"The node is {view.state}: it takes no new work."
-    if view.cool_off_until_ms and view.cool_off_until_ms > hub.now_ms():
-        rest_s = (view.cool_off_until_ms - hub.now_ms()) // 1000
-        return f"The node failed {view.consecutive_faults} jobs in a row by its own fault and rests for {rest_s} s."
-    if hub.registry.get(view.id) is None:
-        return "The node polls another hub of this pool; ask there."
-    return ""
+    if view.status in _RESTING:
+        return view.sentence
+    return "" if hub.registry.get(view.id) else "The node polls another hub of this pool; ask there."

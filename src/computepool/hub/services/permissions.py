@@ -19,7 +19,7 @@ from computepool.protocol.rules import NodeRules, NodeRulesView, rules_digest
 
 async def get(hub: Hub, principal: Principal, node_id: str) -> NodeRulesView:
     row = await hub.store.read(lambda connection: _own(connection, principal, node_id))
-    return _view(node_id, _rules(row))
+    return _view(node_id, rules_of(row))
 
 
 async def set_(hub: Hub, principal: Principal, node_id: str, *, rules: NodeRules) -> NodeRulesView:
@@ -28,14 +28,14 @@ async def set_(hub: Hub, principal: Principal, node_id: str, *, rules: NodeRules
     def unit(tx: Tx) -> NodeRules:
         row = _own(tx.connection, principal, node_id)
         known = _with_ids(tx.connection, rules)
-        if known.body() != _rules(row).body():
+        if known.body() != rules_of(row).body():
             node_rows.set_rules(tx, node_id=node_id, rules=known.body())
             tx.emit(
                 actor=principal.account_id,
                 action="node.rules",
                 account_id=row.account_id,
                 node_id=node_id,
-                before=_rules(row).body(),
+                before=rules_of(row).body(),
                 after=known.body(),
             )
             tx.touch(f"node:{node_id}", "events")
@@ -48,7 +48,7 @@ async def set_(hub: Hub, principal: Principal, node_id: str, *, rules: NodeRules
 
 def follow(hub: Hub, row: AnyRow) -> None:
     """What a node's row says holds from now on."""
-    _push(hub, row.id, _rules(row))
+    _push(hub, row.id, rules_of(row))
 
 
 async def refresh(hub: Hub, node_id: str) -> None:
@@ -83,7 +83,7 @@ def _own(connection: Connection, principal: Principal, node_id: str) -> AnyRow:
     return row
 
 
-def _rules(row: AnyRow) -> NodeRules:
+def rules_of(row: AnyRow) -> NodeRules:
     return NodeRules() if row.rules is None else NodeRules.model_validate_json(row.rules)
 
 

@@ -85,7 +85,11 @@ def _hear(hub: Hub, session: Session, request: NextRequest, *, poll: bool) -> in
     session.wake()
     session.waiter = None  # an older poll of the same node: its connection is gone
     session.polls += 1
-    session.claims = request.claim
+    session.polled_ms = now_ms
+    if (
+        session.state is NodeState.ACTIVE
+    ):  # else it does as it was told here, which says nothing of its own wish
+        session.claims = request.claim
     hub.registry.refresh(session, now_ms)
     waiting = set(session.outgoing)
     for attempt in session.attempts.values():
@@ -319,6 +323,7 @@ def _reply(
         **base,
         cancel=cancel,
         state=session.state.value,
+        status=registry.status(session, base["hub_time_ms"]).value,
         measure=measure or None,
         homecoming=session.homecoming if deliver else None,
         **_granted(hub, session.node_id, grants),

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from computepool.core import bills, pricing
 from computepool.core.errors import BadRequest, Conflict, InvariantViolation, NotFound
-from computepool.core.pricing import Economy, PriceTable, first_table
+from computepool.core.pricing import PPM, Economy, PriceTable, first_table
 from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER
 from computepool.core.tiers import region_of
 from computepool.hub.services.access import Principal
@@ -80,7 +80,7 @@ async def show(hub: Hub, version: int | None = None) -> PriceTableView:
     row = await hub.store.read(load)
     if row is None:
         raise NotFound(f"There is no version {version} of the price table.")
-    return _view(row)
+    return _view(hub, row)
 
 
 async def history(hub: Hub) -> PriceVersions:
@@ -105,7 +105,7 @@ async def change(hub: Hub, admin: Principal, request: PricesRequest) -> PriceTab
         newest = prices.newest(tx.connection)
         if newest is None:
             raise InvariantViolation("there is no price table")
-        table = _next(newest, request)
+        table = _next(newest, request, fee_max_ppm=_fee_max_ppm(hub))
         prices.insert(tx, table, created_by=admin.account_id)
         tx.emit(actor=admin.account_id, action="prices.changed", reason=f"version {table.version}")
         tx.touch(PRICES_TOPIC)
@@ -113,10 +113,14 @@ async def change(hub: Hub, admin: Principal, request: PricesRequest) -> PriceTab
 
     table, row = await hub.store.write(unit)
     put_in_force(hub, table)
-    return _view(row)
+    return _view(hub, row)
 
 
-def _next(newest: PriceTable, request: PricesRequest) -> PriceTable:
+def _fee_max_ppm(hub: Hub) -> int:
+    return hub.settings.fee_max_percent * (PPM // 100)
+
+
+def _next(newest: PriceTable, request: PricesRequest, *, fee_max_ppm: int) -> PriceTable:
     if newest.economy is not Economy.MARKET:
         raise Conflict(f"The economy of this pool is {newest.economy.value}: its prices are fixed.")
     if request.based_on != newest.version:
@@ -124,6 +128,11 @@ def _next(newest: PriceTable, request: PricesRequest) -> PriceTable:
             f"The prices changed meanwhile: version {newest.version} is the newest, and yours is made from "
             f"version {request.based_on}. Look at it, and make your change again.",
             field="based_on",
+        )
+    if request.fee_ppm > fee_max_ppm:
+        raise BadRequest(
+            f"The fee is at most {bills.share(fee_max_ppm)}; to allow more, set COMPUTEPOOL_FEE_MAX_PERCENT at the hub.",
+            field="fee_ppm",
         )
     for name in (CPU_TIER, UNKNOWN_GPU_TIER):
         if name not in request.tiers:
@@ -154,7 +163,7 @@ def _regions(given: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def _view(row: AnyRow) -> PriceTableView:
+def _view(hub: Hub, row: AnyRow) -> PriceTableView:
     table = pricing.from_json(row.body)
     return PriceTableView(
         version=table.version,
@@ -163,6 +172,7 @@ def _view(row: AnyRow) -> PriceTableView:
         tiers=dict(table.tiers),
         regions=dict(table.regions),
         fee_ppm=table.fee_ppm,
+        fee_max_ppm=_fee_max_ppm(hub),
         spot_range=table.spot_range,
         payout_min=table.payout_min,
         digest=bills.table_digest(table),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from computepool.hub.services import odd_reports
 from computepool.hub.services.context import Hub
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
@@ -18,6 +19,8 @@ MEASURES = {
     "jobs_running": "Jobs running",
     "backlog_delayed": "Jobs waiting for a later moment",
     "events_last": "Number of the newest event",
+    "reports_foreign": "Reports about attempts that the node never had, since this hub started",
+    "reports_conflicting": "Reports that contradict an earlier one, since this hub started",
 }
 
 SIGN_IN_HINT = (
@@ -43,6 +46,8 @@ async def measures(hub: Hub) -> dict[str, int]:
         "jobs_running": states.get("running", 0),
         "backlog_delayed": hub.backlog.delayed,
         "events_last": await hub.store.read(records.last_event),
+        "reports_foreign": hub.odd_reports[odd_reports.FOREIGN],
+        "reports_conflicting": hub.odd_reports[odd_reports.CONFLICT],
     }
 
 

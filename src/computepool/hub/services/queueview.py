@@ -53,11 +53,13 @@ def _row(hub: Hub, session: Session, shown: list[LiveAttempt], *, jobs: dict[str
     free = hub.registry.fleet.free(session.node_id)
     profile, capacity = session.profile, session.profile.capacity
     running = sum(1 for attempt in session.attempts.values() if attempt.running)
+    status = hub.registry.status(session, hub.now_ms())
     return QueueRow(
         node_id=session.node_id,
         name=profile.name,
-        online=True,
+        online=status.is_online,
         state=session.state.value,
+        status=status,
         running=running,
         leased=len(session.attempts) - running,
         cores_free=free.cpu_milli / 1000,
@@ -116,7 +118,8 @@ def _waiting(hub: Hub, principal: Principal) -> list[WaitingRow]:
 
 
 def _waiting_row(hub: Hub, shape: Shape, count: int) -> WaitingRow:
-    found = explain.explain(hub.registry.fleet, shape)
+    fleet = hub.registry.fleet
+    found = explain.explain(fleet, explain.without_moot_price(fleet, shape))
     return WaitingRow(
         needs=gatewords.describe(explain.named(hub.registry.fleet, shape).requirements),
         queued=count,

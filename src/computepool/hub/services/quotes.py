@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from computepool.core import ledger, pricing
@@ -15,7 +15,7 @@ from computepool.core.pricing import PriceTable
 from computepool.core.resources import Requirements, Shape
 from computepool.core.terms import Terms
 from computepool.core.verification import Policy
-from computepool.hub.services import meshes, quotewords, verification
+from computepool.hub.services import hosts, impossible, meshes, quotewords, verification
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import ledger as ledger_rows
@@ -33,7 +33,7 @@ _WAITS_MS = 24 * 3600 * 1000
 _ZONES_SHOWN = 50
 
 
-def terms(
+async def terms(
     hub: Hub,
     wanted: Requirements,
     account: str,
@@ -44,15 +44,23 @@ def terms(
     budget: int | None,
     policy: Policy,
 ) -> Terms:
-    """The ceiling of a submission and the money to set aside for it. Called for every one: it must stay quick."""
-    ceiling = _default_ceiling(hub, wanted, account) if max_price is None else max_price
-    return core_terms.agree(
+    """The ceiling of a submission and the money to set aside for it. Called for every one: it must stay quick.
+
+    Where it names a node of the submitter's own it costs nothing, and a ceiling of 0 keeps it from all others,
+    whatever becomes of it: it moves only between own nodes, and who submits it again agrees to new terms.
+    """
+    fleet, now_ms = hub.registry.fleet, hub.now_ms()
+    if await hosts.is_own(hub, account, wanted.node):
+        ceiling = 0
+    elif max_price is not None:
+        ceiling = max_price
+    else:
+        ceiling = hub.ceilings.find(fleet, hub.market, wanted, account=account, now_ms=now_ms)
+    agreed = core_terms.agree(
         ceiling=ceiling, timeout_ms=math.ceil(timeout_s * 1000), items=items, budget=budget, policy=policy
     )
-
-
-def _default_ceiling(hub: Hub, wanted: Requirements, account: str) -> int:
-    return hub.ceilings.find(hub.registry.fleet, hub.market, wanted, account=account, now_ms=hub.now_ms())
+    own_node = hub.ceilings.has_own(fleet, wanted, account=account, now_ms=now_ms)
+    return replace(agreed, own_node=own_node)
 
 
 # quotes
@@ -66,10 +74,10 @@ class _History:
 
 
 async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteView:
-    needs = meshes.needs_of(hub, request.needs)
+    needs = await hosts.resolve(hub, principal.account_id, meshes.needs_of(hub, request.needs))
     wanted = asked(needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s)
     account = principal.account_id
-    agreed = terms(
+    agreed = await terms(
         hub,
         wanted,
         account,
@@ -79,12 +87,16 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
         budget=request.budget,
         policy=verification.policy_of(hub, request.verify, request.confidence),
     )
-    seen = outlook(hub.registry.fleet, hub.market, Shape(wanted, account, ceiling=agreed.ceiling))
+    shape = Shape(wanted, account, ceiling=agreed.ceiling)
+    seen = outlook(hub.registry.fleet, hub.market, shape)
+    reason = "" if seen.able else (await impossible.explanation(hub, shape)).sentence
     zones = sorted({(stand.offer.zone.tier, stand.offer.zone.region) for stand in seen.stands})
     history = await hub.store.read(
         lambda connection: _look_back(hub, connection, account, request=request, zones=zones)
     )
-    return _view(hub.market.table, request, agreed, seen=seen, history=history)
+    view = _view(hub.market.table, request, agreed, seen=seen, history=history)
+    view = view.model_copy(update={"reason": reason})
+    return view.model_copy(update={"sentences": quotewords.sentences(view, request)})
 
 
 def _look_back(
@@ -119,7 +131,7 @@ def _view(
     low, high = (min(prices), max(prices)) if prices else (None, None)
     start, run = _start(seen, history.waits), _run(history.runs)
     missing = max(0, agreed.hold_total - history.balance)
-    view = QuoteView(
+    return QuoteView(
         economy=table.economy.value,
         price_version=table.version,
         items=request.items,
@@ -127,8 +139,10 @@ def _view(
         price_high=high,
         max_price=agreed.ceiling,
         nodes_network=seen.networked,
+        nodes_python=seen.python,
         hold_each=agreed.hold_each,
         hold_total=agreed.hold_total,
+        own_node=agreed.own_node,
         verify=str(agreed.policy),
         runs=agreed.policy.runs,
         available=history.balance,
@@ -148,7 +162,6 @@ def _view(
         **_earnings(table, likely, run=run, most=agreed.hold_each),
         sentences=[],
     )
-    return view.model_copy(update={"sentences": quotewords.sentences(view, request)})
 
 
 def _zone(stand: Stand) -> ZoneOffer:
@@ -178,7 +191,7 @@ def _start(seen: Outlook, waits: list[int]) -> Estimate:
     if not seen.agreed:
         return Estimate(text="Unknown: no node that could run it agrees on the price.")
     if not seen.awake:
-        return Estimate(text="Unknown: every node that would run it is paused, offline or cooling off now.")
+        return Estimate(text="Unknown: every node that would run it is paused or offline now.")
     if not waits:
         return Estimate(text="Unknown: no job was placed on such a node in the last 24 hours.")
     return _estimate(waits, "jobs waited for such a node in the last 24 hours")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from computepool.core.money import format_credits
+from computepool.core.money import format_credits, free_or_reserved
 from computepool.core.pricing import Economy
 from computepool.core.verification import Mode
 from computepool.core.words import counted
@@ -13,6 +13,7 @@ def sentences(view: QuoteView, request: QuoteRequest) -> list[str]:
     found = [
         _who(view),
         network(view),
+        _python(view, request),
         _price(view),
         _most(view, request),
         _checks(view),
@@ -27,7 +28,7 @@ def _who(view: QuoteView) -> str:
     if not view.nodes:
         return "No node is connected now."
     if not view.nodes_able:
-        return f"None of the {view.nodes} connected nodes could run it."
+        return view.reason
     takers = counted(view.nodes_now, "node") if view.nodes_now else "No node"
     dear = f"; {view.nodes_too_dear} of them not at this price" if view.nodes_too_dear else ""
     return (
@@ -42,16 +43,25 @@ def network(view: QuoteView) -> str:
     return f"{counted(view.nodes_network, 'node')} of {view.nodes} {take} jobs with network (--net)."
 
 
+def _python(view: QuoteView, request: QuoteRequest) -> str:
+    """A function is pickled, and runs in the minor version of Python that it was pickled with."""
+    if view.nodes_python is None or view.nodes_python == view.nodes:
+        return ""
+    have = "has" if view.nodes_python == 1 else "have"
+    return f"{view.nodes_python} of {counted(view.nodes, 'node')} {have} Python {request.needs.python}, which it needs."
+
+
 def _price(view: QuoteView) -> str:
     if view.price_low is None or view.price_high is None:
         return ""
     each = " for each job" if view.items > 1 else ""
     if not view.price_high:
-        free = view.economy == Economy.NONE.value
-        return "Nothing costs anything in this pool." if free else "It costs nothing on your own nodes."
+        unpriced = view.economy == Economy.NONE.value
+        return "Nothing costs anything in this pool." if unpriced else free_or_reserved(view.hold_total)
     low, high = format_credits(view.price_low), format_credits(view.price_high)
     span = f"{high} credits per hour" if low == high else f"{low} to {high} credits per hour"
-    return f"The price now is {span}{each}; once a job is placed, its price stays."
+    free = f" {free_or_reserved(view.hold_total)}" if view.own_node else ""
+    return f"The price now is {span}{each}; once a job is placed, its price stays.{free}"
 
 
 def _most(view: QuoteView, request: QuoteRequest) -> str:

@@ -16,7 +16,7 @@ from computepool.core.jobs import AttemptState, JobState
 from computepool.core.money import CREDIT
 from computepool.core.reputation import RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
 from computepool.core.verification import Mode, Policy, Result, Ruling
-from computepool.hub.services import comparison, errands, holds, views
+from computepool.hub.services import comparison, errands, holds, strikes, views
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
 from computepool.hub.services.verification import Verdict
@@ -52,7 +52,7 @@ def start(hub: Hub, tx: Tx, node_id: str, *, effects: Effects) -> None:
     jobs = job_rows.lock_jobs(tx, [row.id for row in _unchecked(hub, tx, node_id)])
     for row in _unchecked(hub, tx, node_id):
         if row.id in jobs:
-            _send(hub, tx, jobs[row.id], number=1, owners=[row.owner_id], charge=row.charge, effects=effects)
+            send(hub, tx, jobs[row.id], number=1, owners=[row.owner_id], charge=row.charge, effects=effects)
 
 
 def _may_cost(hub: Hub, tx: Tx, job: AnyRow, *, owner_id: str, charge: int) -> int | None:
@@ -80,7 +80,7 @@ def _unchecked(hub: Hub, tx: Tx, node_id: str) -> Sequence[AnyRow]:
     )
 
 
-def _send(
+def send(
     hub: Hub, tx: Tx, job: AnyRow, *, number: int, owners: Sequence[str], charge: int, effects: Effects
 ) -> None:
     most = _may_cost(hub, tx, job, owner_id=owners[0], charge=charge)
@@ -116,12 +116,15 @@ def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
         if number < _ERRANDS_MAX:
             owners = [word.attempt.owner_id for word in words]
             charge = words[0].attempt.charge
-            _send(hub, tx, job, number=number + 1, owners=owners, charge=charge, effects=effects)
+            send(hub, tx, job, number=number + 1, owners=owners, charge=charge, effects=effects)
         return
+    # Where the job's wishes left no choice of nodes, nobody's record is made by it.
+    counts = not any(words[place].attempt.narrow for place in decision.agreeing)
     for place in decision.agreeing:
-        _confirm(tx, words[place])
+        _confirm(hub, tx, words[place], counts=counts)
+    refuters = [words[place] for place in decision.agreeing]
     for place in decision.wrong:
-        _refute(hub, tx, words[place], right=words[decision.agreeing[0]].job, effects=effects)
+        _refute(hub, tx, words[place], refuters=refuters, effects=effects)
 
 
 def _words(connection: Connection, job: AnyRow, number: int) -> list[_Word]:
@@ -133,17 +136,24 @@ def _words(connection: Connection, job: AnyRow, number: int) -> list[_Word]:
     return [_Word(row, recheck_rows.accepted_attempt(connection, row)) for row in said]
 
 
-def _confirm(tx: Tx, word: _Word) -> None:
+def _confirm(hub: Hub, tx: Tx, word: _Word, *, counts: bool) -> None:
     recheck_rows.change_verdict(tx, word.job.id, before=_BELIEVED, after=Verdict.CONFIRMED.value)
-    _say(tx, word, action=VERIFIED_ACTION, after=AttemptState.SUCCEEDED, reason=RECHECKED)
+    if word.job.held_until_ms:  # from now on its pay waits no longer than any other
+        matures_ms = word.job.finished_at_ms + hub.settings.holdback_ms
+        recheck_rows.hold_until(tx, word.job.id, min(word.job.held_until_ms, max(1, matures_ms)))
+    if counts:
+        _say(tx, word, action=VERIFIED_ACTION, after=AttemptState.SUCCEEDED)
 
 
-def _refute(hub: Hub, tx: Tx, word: _Word, *, right: AnyRow, effects: Effects) -> None:
-    """A strike, the money back, and a word to whom the result was given. `right`: a job with the right one."""
-    job = word.job
+def _refute(hub: Hub, tx: Tx, word: _Word, *, refuters: Sequence[_Word], effects: Effects) -> None:
+    """A strike, the money back, and a word to whom the result was given. `refuters`: they have the right one."""
+    job, right = word.job, refuters[0].job
     recheck_rows.change_verdict(tx, job.id, before=_BELIEVED, after=Verdict.REFUTED.value)
     back = holds.take_back(tx, job, attempt=word.attempt)
-    _say(tx, word, action=REFUTED_ACTION, after=AttemptState.REFUTED, reason=RECHECKED)
+    if job.held_until_ms:
+        recheck_rows.hold_until(tx, job.id, 0)
+    data = strikes.evidence(hub, tx, job, refuters=[other.attempt.owner_id for other in refuters])
+    _say(tx, word, action=REFUTED_ACTION, after=AttemptState.REFUTED, data=data)
     effects.struck.append(word.attempt.node_id)
     if job.errand is not None:
         return
@@ -160,7 +170,7 @@ def _refute(hub: Hub, tx: Tx, word: _Word, *, right: AnyRow, effects: Effects) -
     tx.touch(f"job:{job.id}", "events")
 
 
-def _say(tx: Tx, word: _Word, *, action: str, after: AttemptState, reason: str) -> None:
+def _say(tx: Tx, word: _Word, *, action: str, after: AttemptState, data: str | None = None) -> None:
     tx.emit(
         actor="hub",
         action=action,
@@ -170,7 +180,8 @@ def _say(tx: Tx, word: _Word, *, action: str, after: AttemptState, reason: str) 
         node_id=word.attempt.node_id,
         before=AttemptState.SUCCEEDED.value,
         after=after.value,
-        reason=reason,
+        reason=RECHECKED,
+        data=data,
     )
 
 

@@ -17,12 +17,13 @@ from computepool.core.reputation import (
     owes_dues,
 )
 from computepool.core.resources import NodeState
+from computepool.core.violations import PROBES_RIGHT
 from computepool.core.words import counted
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import reputations as reputation_rows
-from computepool.hub.store.session import Tx
+from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.nodes import ReputationView
 
 _BATCH = 500
@@ -40,6 +41,7 @@ def follow(hub: Hub, changed: Mapping[str, Reputation]) -> None:
             fleet.set_dues(node_id, owes_dues(reputation, needed))
             fleet.set_cap(node_id, exposure_cap(reputation, base) if base else None)
             fleet.set_integrity(node_id, streak=reputation.streak, banned=reputation.banned(now_ms))
+            (hub.suspects.add if reputation.probation_at_ms else hub.suspects.discard)(node_id)
 
 
 async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
@@ -80,12 +82,14 @@ async def pardon(hub: Hub, admin: Principal, node_id: str) -> None:
             raise NotFound("There is no such node.")
         known = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
         if known.banned_at_ms or known.struck_at_ms:
-            tx.emit(
-                actor=admin.account_id, action=PARDONED_ACTION, account_id=row.account_id, node_id=node_id
-            )
-            tx.touch(f"node:{node_id}", "events")
+            say_pardoned(tx, row, actor=admin.account_id)
 
     await hub.store.write(unit)
+
+
+def say_pardoned(tx: Tx, node: AnyRow, *, actor: str) -> None:
+    tx.emit(actor=actor, action=PARDONED_ACTION, account_id=node.account_id, node_id=node.id)
+    tx.touch(f"node:{node.id}", "events")
 
 
 def view(hub: Hub, reputation: Reputation) -> ReputationView:
@@ -108,6 +112,9 @@ def view(hub: Hub, reputation: Reputation) -> ReputationView:
         streak=reputation.streak,
         strikes=reputation.strikes,
         strikes_lately=reputation.strikes_lately(now_ms),
+        probation_at_ms=reputation.probation_at_ms or None,
+        probes_right=reputation.probes_right,
+        probes_wrong=reputation.probes_wrong,
         banned_at_ms=reputation.banned_at_ms or None,
     )
 
@@ -123,9 +130,14 @@ def sentence(view: ReputationView) -> str:
         known += f", from {done} done and {lost} of its own."
     if view.banned_at_ms is not None:
         return f"{known} It is banned: {view.strikes} of its results were proven wrong. It works for its owner alone."
+    if view.probation_at_ms is not None:
+        return (
+            f"{known} It is on probation, because {view.strikes_lately} of its results were proven wrong: all of them are "
+            f"checked, and it is tested with jobs whose results are known ({view.probes_right} of {PROBES_RIGHT} right so far)."
+        )
     if view.strikes_lately:
         wrong = counted(view.strikes_lately, "result was", "results were")
-        known += f" {wrong} proven wrong in the last 30 days; {STRIKES_MAX} end its work for others."
+        known += f" {wrong} proven wrong in the last 30 days; {STRIKES_MAX} put it on probation."
     if not view.newcomer:
         return known
     return (

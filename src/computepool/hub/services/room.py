@@ -15,15 +15,17 @@ from computepool.core.errors import Forbidden, QuotaExceeded
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub, Kept
 from computepool.hub.services.threads import in_thread
-from computepool.hub.store import accounts
+from computepool.hub.store import accounts, inline
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import groups as group_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
-from computepool.protocol.nodes import OutputRef
+from computepool.protocol.nodes import LOG_SENT_MIN, OutputRef
 
 #: An estimate may miss what came through another hub, or with a report: so it is not trusted for longer.
 _ESTIMATE_MS = 30_000
 _ESTIMATES_MAX = 100_000
+#: So much of one submission, or result, is counted but no reason to refuse it: a job's row is hardly smaller.
+SMALL_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class Room:
 
 def room_of(hub: Hub, connection: Connection, account_id: str) -> Room:
     size, count = artifact_rows.kept_bytes(connection, account_id)
-    size += group_rows.words_of_account(connection, account_id)
+    size += group_rows.words_of_account(connection, account_id) + inline.stored(connection, account_id)
     row, settings = accounts.get_account(connection, account_id), hub.settings
     own_max = None if row is None else row.artifact_bytes_max
     own_keep_s = None if row is None else row.artifact_keep_s
@@ -103,13 +105,55 @@ def _check(asker: Principal | NodePrincipal, known: Kept, more: int) -> None:
     )
 
 
-async def check_submit(hub: Hub, account_id: str) -> None:
-    """An account that is over its quota makes nothing new, or its jobs would fill the hub one by one."""
-    kept = await _kept(hub, account_id, more=0)
-    if kept.bytes > kept.bytes_max:
-        raise QuotaExceeded(
-            f"{_of(kept)} Give some up before you submit: `pool artifacts list`, `pool artifacts rm`."
-        )
+async def reserve_submission(hub: Hub, account_id: str, *, size: int) -> None:
+    """What a submission brings along is counted as files are, and from now on, as others come at the same time, until
+    `end_submission`. An account that is over its quota makes nothing new.
+    """
+    kept = await _kept(hub, account_id, more=hub.submitting[account_id] + size)
+    # From here to the reservation nothing is waited for.
+    if kept.bytes + hub.submitting[account_id] + _weight(size) > kept.bytes_max:
+        raise _no_submission(kept, size)
+    hub.submitting[account_id] += size
+
+
+def end_submission(hub: Hub, account_id: str, *, size: int, is_kept: bool) -> None:
+    hub.submitting[account_id] -= size
+    if not hub.submitting[account_id]:
+        del hub.submitting[account_id]
+    if is_kept:
+        count_in(hub, account_id, size)
+
+
+def check_submission(hub: Hub, tx: Tx, account_id: str, *, size: int) -> None:
+    """In the transaction that keeps it: another hub may have been faster. Far from the limit the estimate is enough."""
+    known = _estimate(hub, account_id)
+    if known is not None and 2 * known.bytes < known.bytes_max:
+        return
+    counted = _count(hub, tx.connection, account_id, is_node=False)
+    counted.bytes += tx.inline_bytes(account_id) - inline.stored(tx.connection, account_id)
+    counted.bytes -= size
+    if counted.bytes + _weight(size) > counted.bytes_max:
+        raise _no_submission(counted, size)
+
+
+def _weight(size: int) -> int:
+    return size if size > SMALL_BYTES else 0
+
+
+def _no_submission(kept: Kept, size: int) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"{_of(kept)} {_size(size)} of programs and arguments more do not fit. Give some up before you submit: "
+        "`pool artifacts list`, `pool artifacts rm`."
+    )
+
+
+def log_max_bytes(hub: Hub, account_id: str) -> int:
+    """Of what an attempt prints. Of an account beyond its reserve, only as much as its report is compared with. By the
+    estimate: a line is no reason to count.
+    """
+    known = hub.kept.get(account_id)
+    full = known is not None and not _has_reserve(hub, known, 0)
+    return min(LOG_SENT_MIN, hub.settings.log_max_bytes) if full else hub.settings.log_max_bytes
 
 
 def check_words(hub: Hub, connection: Connection, account_id: str, *, more: int) -> None:
@@ -141,12 +185,14 @@ def hand_over(
     files: Mapping[str, int],
     given: dict[str, int],
     reserve: bool = True,
+    text: int = 0,
 ) -> str | None:
     """In the transaction that hands files of a job to its account: what to say where there is no room for them.
 
     `given`: by account, what the transaction gives besides; they are added to it. `reserve`: it may be used, too.
+    `text`: bytes of a result that is kept in the database itself.
     """
-    besides = given.get(account_id, 0)
+    besides = given.get(account_id, 0) + text
     full = _no_room(hub, connection, account_id, files=files, besides=besides, reserve=reserve)
     if full is None:
         given[account_id] = besides + sum(files.values())
@@ -205,7 +251,14 @@ async def _kept(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> Ke
     known = _estimate(hub, owner)
     if known is not None and known.bytes + more <= known.bytes_max:
         return known
+    before = hub.kept.get(owner)
+    had = 0 if before is None else before.bytes
     counted = await hub.store.read(lambda connection: _count(hub, connection, owner, is_node=is_node))
+    newer = hub.kept.get(owner)
+    if newer is not None and newer is not before:
+        return newer  # counted at the same time, with what came since
+    if before is not None:
+        counted.bytes += max(0, before.bytes - had)  # it came while this was counted, or after
     return _remember(hub, owner, counted)
 
 
@@ -255,13 +308,15 @@ def _has_reserve(hub: Hub, kept: Kept, more: int) -> bool:
 
 def _full(kept: Kept, more: int) -> str:
     return (
-        f"The submitter's account keeps {_size(kept.bytes)} of files and may keep {_size(kept.bytes_max)}; there is no "
-        f"room for {_size(more)} of results."
+        f"The submitter's account keeps {_size(kept.bytes)} of files and job data and may keep "
+        f"{_size(kept.bytes_max)}; there is no room for {_size(more)} of results."
     )
 
 
 def _of(kept: Kept) -> str:
-    return f"Your account keeps {_size(kept.bytes)} of files and may keep {_size(kept.bytes_max)}."
+    return (
+        f"Your account keeps {_size(kept.bytes)} of files and job data and may keep {_size(kept.bytes_max)}."
+    )
 
 
 def _size(size: float) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from computepool.core.errors import Forbidden
 from computepool.core.jobs import (
+    CONTESTED,
     NODE_FAULTS,
     AttemptFacts,
     AttemptState,
@@ -19,7 +19,7 @@ from computepool.core.jobs import (
     Verdict,
     judge_report,
 )
-from computepool.core.reputation import FAULT_ACTION, cool_off_ms
+from computepool.core.reputation import FAULT_ACTION, NARROW_ACTION, REFUTED_ACTION, cool_off_ms
 from computepool.core.verification import Ruling, parse
 from computepool.hub.services import (
     aftermath,
@@ -27,16 +27,22 @@ from computepool.hub.services import (
     comparing,
     holds,
     identity,
+    lane_time,
     lifecycle,
-    logs,
     moving,
+    odd_reports,
+    printed,
+    report_checks,
     room,
+    sampling,
     verification,
 )
 from computepool.hub.services.access import NodePrincipal
 from computepool.hub.services.context import Hub
 from computepool.hub.services.lifecycle import Effects
-from computepool.hub.services.verification import Checks, Run
+from computepool.hub.services.logs import Arrivals
+from computepool.hub.services.sampling import Checks
+from computepool.hub.services.verification import Run
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import groups as group_rows
@@ -66,6 +72,7 @@ class Settled:
     over: list[str] = field(default_factory=list)  #: attempts of this node that no longer run
     cool_off: tuple[int, int] | None = None  #: consecutive faults, until when
     enriched: dict[str, int] = field(default_factory=dict)  #: how many bytes more accounts keep now, at most
+    odd: list[odd_reports.Odd] = field(default_factory=list)
 
 
 async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> tuple[CompleteReply, Settled]:
@@ -73,7 +80,7 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> t
         raise Forbidden("The reports are not signed with this node's key.")
     jitter = hub.clock.entropy(1)[0] / 256
     ids = [report.attempt_id for report in request.reports]
-    checks = verification.draw(hub, node.node_id, ids)
+    checks = sampling.draw(hub, node.node_id, ids)
 
     def unit(tx: Tx) -> Settled:
         settling = _Settling(hub, tx, node, jitter=jitter, checks=checks, logs=request.logs)
@@ -81,15 +88,8 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> t
 
     settled = await hub.store.write(unit)
     room.note_results(hub, settled.enriched)
+    await odd_reports.note(hub, node, settled.odd)
     return CompleteReply(answers=settled.answers), settled
-
-
-@dataclass(slots=True)
-class _Lane:
-    """Its attempts run one after the other, so together they cannot have run for longer than it was held."""
-
-    had_ms: int
-    billed_ms: int
 
 
 class _Settling:
@@ -114,7 +114,7 @@ class _Settling:
         self.differing: list[tuple[AnyRow, list[Run]]] = []
         self.outputs: list[dict[str, Any]] = []
         self.uploaded: dict[str, int] = {}  #: sizes
-        self.lanes: dict[str, _Lane] = {}
+        self.lanes: dict[str, lane_time.Lane] = {}
         self.done: set[str] = set()  #: jobs with a result earlier in this very batch
         self.good = self.bad = 0
 
@@ -122,9 +122,10 @@ class _Settling:
         ids = [report.attempt_id for report in reports]
         # Jobs before attempts, both in sorted order: the same order everywhere, so nobody waits in a circle.
         jobs = job_rows.lock_jobs(self.tx, {id_.rpartition("-")[0] for id_ in ids})
-        attempts = attempt_rows.lock_attempts(self.tx, ids)
+        attempts = attempt_rows.lock_attempts(self.tx, [*ids, *(text.attempt_id for text in self.logs)])
+        self.arrivals = Arrivals(self.hub, attempts, self.logs, node_id=self.node.node_id)
         self.uploaded = self._find_uploads(reports)
-        self.lanes = self._find_lanes(attempts.values())
+        self.lanes = lane_time.find(self.tx, self.node.node_id, attempts.values())
         seen: dict[str, str] = {}
         for report in reports:
             self._settle_one(report, attempts.get(report.attempt_id), jobs=jobs, seen=seen)
@@ -140,7 +141,8 @@ class _Settling:
         if self.accepted:
             lifecycle.release_dependents(self.tx, [row["job"] for row in self.accepted], self.settled.effects)
         self._update_health()
-        self._keep_logs()
+        for account_id, size in self.arrivals.write(self.tx).items():
+            self.settled.enriched[account_id] = self.settled.enriched.get(account_id, 0) + size
         aftermath.follow(self.hub, self.tx, self.settled.effects)
         return self.settled
 
@@ -157,15 +159,15 @@ class _Settling:
                 job_state=JobState(job.state),
                 job_accepted=job.accepted_attempt is not None or job.id in self.done,
             )
-        digest, report = report.digest(), self._checked(report, job)
+        digest, report = report.digest(), self._checked(report, attempt, job)
         verdict = judge_report(facts, report_digest=digest, outcome=report.outcome)
         self.settled.answers.append(ReportAnswer(attempt_id=report.attempt_id, verdict=verdict))
         if attempt is None or job is None:
-            self._suspicious(report, "report.foreign")
+            self.settled.odd.append((odd_reports.FOREIGN, report.attempt_id))
             return
         self.settled.over.append(attempt.id)
         if verdict is Verdict.CONFLICT:
-            self._suspicious(report, "report.conflict")
+            self.settled.odd.append((odd_reports.CONFLICT, report.attempt_id))
         if verdict in (Verdict.REPLAY, Verdict.CONFLICT):
             return
         seen[report.attempt_id] = digest
@@ -175,48 +177,44 @@ class _Settling:
         if verdict in (Verdict.ACCEPTED, Verdict.ACCEPTED_LATE):
             self._apply(report, attempt, job, verdict=verdict)
 
-    def _find_lanes(self, attempts: Iterable[AnyRow]) -> dict[str, _Lane]:
-        """One report a request, or all at once, here or at another hub: a second is paid for once."""
-        node_rows.lock_node(self.tx, self.node.node_id)
-        opened = {attempt.lane: attempt.lane_since_ms or attempt.leased_at_ms for attempt in attempts}
-        billed = attempt_rows.lanes_billed(self.tx.connection, opened)
-        return {
-            lane: _Lane(had_ms=self.tx.now_ms - since_ms, billed_ms=billed.get(lane, 0))
-            for lane, since_ms in opened.items()
-        }
-
     def _find_uploads(self, reports: Sequence[Report]) -> dict[str, int]:
         """Of the artifacts they name, those this node uploaded: it must not give away what it only knows the name of."""
-        digests = {digest for report in reports for digest in _named_artifacts(report)}
+        digests = {digest for report in reports for digest in report_checks.named_artifacts(report)}
         if not digests:
             return {}
         own = artifact_rows.readable_of(self.tx.connection, sorted(digests), account_id=self.node.node_id)
         return artifact_rows.get_artifacts(self.tx.connection, sorted(own))
 
-    def _checked(self, report: Report, job: AnyRow | None) -> Report:
-        """A success that names files the hub does not have is no success, and no job moves that did not declare it;
-        the node is to blame, not the job.
-        """
-        if report.outcome is Outcome.MOVED and job is not None:
-            if checkpoints.spec_of(self.hub, self.tx, job).moves:
-                return report
-            said = {
-                "reason": Reason.NODE_ERROR,
-                "error": "The node moved it, but it did not declare that it moves.",
-            }
-            return report.model_copy(update={"outcome": Outcome.FAILED, **said})
-        named = _named_artifacts(report)
-        if not named or report.outcome is not Outcome.SUCCEEDED or job is None:
+    def _checked(self, report: Report, attempt: AnyRow | None, job: AnyRow | None) -> Report:
+        """What the report makes of the attempt, after it was held against what the hub itself has."""
+        if attempt is None or job is None or attempt.report_digest is not None:
             return report
-        reason, error = Reason.STAGING_FAILED, None
-        if missing := [digest for digest in named if digest not in self.uploaded]:
-            error = f"The node reported an artifact that it had not uploaded: {missing[0]}."
-        else:
-            files, given = {digest: self.uploaded[digest] for digest in named}, self.settled.enriched
-            reason = Reason.OUTPUT_LIMIT
-            error = room.hand_over(self.hub, self.tx.connection, job.account_id, files=files, given=given)
-        failed = {"outcome": Outcome.FAILED, "reason": reason, "error": error}
-        return report if error is None else report.model_copy(update=failed)
+        if self._is_overspent(report, attempt, job):
+            return report_checks.fail(
+                report, Reason.BUDGET_SPENT, "It ran for longer than its budget lasts at its price."
+            )
+        report = printed.check_output(self.hub, self.tx, report, attempt=attempt, arrivals=self.arrivals)
+        return report_checks.check(
+            self.hub, self.tx, report, job=job, uploaded=self.uploaded, given=self.settled.enriched
+        )
+
+    def _is_overspent(self, report: Report, attempt: AnyRow, job: AnyRow) -> bool:
+        """Nodes stop a job when its money ends, but look at their clocks only now and then."""
+        if report.outcome is not Outcome.SUCCEEDED:
+            return False
+        bill, parts = self._bill(report, attempt, job)
+        return holds.is_overspent(job, [bill, *(part.bill for part in parts)])
+
+    def _bill(
+        self, report: Report, attempt: AnyRow, job: AnyRow
+    ) -> tuple[holds.Bill, tuple[checkpoints.Contribution, ...]]:
+        """For as long as the node says it ran, but no longer than its lane had time for."""
+        lane = self.lanes[attempt.lane]
+        aside_ms = attempt.checkpoint_ms or 0  # its own time, counted already when it saved where it was
+        ran_ms = min(report.ran_ms, lane.had_ms - lane.billed_ms + aside_ms)
+        parts = checkpoints.contributions(self.tx, job, attempt)
+        before = [part.bill for part in parts]
+        return holds.bill(self.tx, job, attempt=attempt, ran_ms=ran_ms, before=before), parts
 
     def _record(self, report: Report, attempt: AnyRow, *, verdict: Verdict, digest: str) -> None:
         state = _ATTEMPT_STATE[report.outcome]
@@ -245,6 +243,7 @@ class _Settling:
                 "artifact": None,
                 "files": None,
                 "shown": report.printed,
+                "shown_chars": report.printed_chars,
                 "raised": report.items_failed,
             }
         )
@@ -264,17 +263,28 @@ class _Settling:
         return report.reason in NODE_FAULTS and not (report.reason is Reason.LEASE_LOST and was_away)
 
     def _blame_node(self, report: Report, attempt: AnyRow, job: AnyRow) -> None:
-        """The job's own event tells what becomes of the job; this one is about the node."""
+        """The job's own event tells what becomes of the job; this one is about the node. Where the fault may be the job's
+        it is told when another node has done it (lifecycle.blame_unable); until then the node only rests.
+
+        Output that is not what it reported is a wrong result like any other, proven by the node's own words.
+        """
         self.bad += 1
+        if report.reason in CONTESTED:
+            return
+        action, after = FAULT_ACTION, AttemptState.FAILED
+        if report.reason is Reason.OUTPUT_MISMATCH:
+            action, after = REFUTED_ACTION, AttemptState.REFUTED
+            self.reported[-1]["new_state"] = after.value
+            self.settled.effects.struck.append(self.node.node_id)
         self.tx.emit(
             actor=self.node.node_id,
-            action=FAULT_ACTION,
+            action=action,
             account_id=job.account_id,
             job_id=job.id,
             attempt_id=attempt.id,
             node_id=self.node.node_id,
             before=attempt.state,
-            after=AttemptState.FAILED.value,
+            after=after.value,
             reason=report.reason.value,
         )
 
@@ -284,7 +294,7 @@ class _Settling:
         run = self._run(report, attempt, job)
         believed = None
         if not job.results:
-            believed = verification.needs_no_other(self.hub, job, run, drawn=attempt.id in self.checks.drawn)
+            believed = sampling.needs_no_other(self.hub, self.tx, job, run=run, checks=self.checks)
         if believed is not None:
             self._accept(run, attempt, job, late=late, believed=believed)
         else:
@@ -293,11 +303,8 @@ class _Settling:
     def _run(self, report: Report, attempt: AnyRow, job: AnyRow) -> Run:
         """What was reported, with its bill: fixed now, whenever and whether it is paid."""
         times, lane = self.reported[-1], self.lanes[attempt.lane]
-        aside_ms = attempt.checkpoint_ms or 0  # its own time, counted already when it saved where it was
-        ran_ms = min(report.ran_ms, lane.had_ms - lane.billed_ms + aside_ms)
-        parts = checkpoints.contributions(self.tx, job, attempt)
-        bill = holds.bill(self.tx, job, attempt=attempt, ran_ms=ran_ms, before=[part.bill for part in parts])
-        lane.billed_ms += max(0, bill.billed_ms - aside_ms)
+        bill, parts = self._bill(report, attempt, job)
+        lane.billed_ms += max(0, bill.billed_ms - (attempt.checkpoint_ms or 0))
         run = verification.run_of(report, attempt, bill=bill, times=times, streak=self.checks.streak)
         run.parts = parts
         times |= {
@@ -314,11 +321,16 @@ class _Settling:
         """The usual case, in few statements for many: the first result is the job's."""
         self.done.add(job.id)
         why = Reason.ACCEPTED_LATE if late else Reason.COMPLETED
+        if run.narrow:
+            verification.say(self.tx, job, run, action=NARROW_ACTION)
         verification.say_succeeded(self.tx, job, run, actor=self.node.node_id, why=why)
         holds.settle(self.hub, self.tx, job, bills=run.bills, ref=run.attempt_id)
         verification.pay_parts(self.tx, job, [run])
         self.reported[-1]["cost"] = run.bill.charge
-        self.accepted.append(run.accepted_row(job, why=why, verdict=believed, cost=run.cost))
+        alone = believed is verification.Verdict.ALONE
+        held = holds.held_until_ms(self.hub, self.tx, cost=run.cost, alone=alone)
+        accepted = run.accepted_row(job, why=why, verdict=believed, cost=run.cost, held_until_ms=held)
+        self.accepted.append(accepted)
         self.settled.effects.finished.append(job.id)
         if job.errand is not None:
             self.settled.effects.errands.append(job.id)
@@ -343,7 +355,7 @@ class _Settling:
             self.tx,
             job,
             runs=runs,
-            unstored=self._printed,
+            arrivals=self.arrivals,
             may_ask=newest,
             effects=self.settled.effects,
         )
@@ -364,28 +376,14 @@ class _Settling:
             job,
             runs=runs,
             decision=decision,
-            unstored=self._printed,
+            arrivals=self.arrivals,
             why=Reason.ACCEPTED_LATE if late else Reason.COMPLETED,
             **said,
         )
         state, cost = ends[run.attempt_id]
-        self.reported[-1] |= {"new_state": state.value, "cost": cost}
+        self.reported[-1] |= {"new_state": state.value, "cost": cost, "billed": run.bill.billed_ms}
         if late:
             self._supersede_others(job, attempt)
-
-    @cached_property
-    def _printed(self) -> dict[str, str]:
-        """By attempt, the standard output that came with its report: it is not kept yet."""
-        texts: dict[str, str] = {}
-        for chunk in self.logs:
-            if chunk.stream == "stdout":
-                texts[chunk.attempt_id] = texts.get(chunk.attempt_id, "") + chunk.text
-        return texts
-
-    def _keep_logs(self) -> None:
-        again = {said.attempt_id for said in self.settled.answers if said.verdict is Verdict.REPLAY}
-        fresh = [text for text in self.logs if text.attempt_id not in again]
-        logs.append(self.hub, self.tx, fresh, node_id=self.node.node_id)
 
     def _supersede_others(self, job: AnyRow, attempt: AnyRow) -> None:
         for other in attempt_rows.live_attempts_of_job(self.tx.connection, job.id):
@@ -445,6 +443,7 @@ class _Settling:
 
     def _update_health(self) -> None:
         """Three node faults in a row and the node rests for a while; any success clears the count."""
+        self.bad -= sum(attempt.id in self.settled.effects.excused for _, attempt, _ in self.unsuccessful)
         if not self.good and not self.bad:
             return
         row = node_rows.get_node(self.tx.connection, self.node.node_id)
@@ -456,16 +455,6 @@ class _Settling:
             self.tx, node_id=self.node.node_id, consecutive_faults=faults, cool_off_until_ms=until_ms
         )
         self.settled.cool_off = (faults, until_ms)
-
-    def _suspicious(self, report: Report, action: str) -> None:
-        self.tx.emit(
-            actor=self.node.node_id, action=action, node_id=self.node.node_id, attempt_id=report.attempt_id
-        )
-
-
-def _named_artifacts(report: Report) -> list[str]:
-    named = [output.digest for output in report.outputs]
-    return named if report.result_artifact is None else [*named, report.result_artifact]
 
 
 def cool_off_until(hub: Hub, faults: int, now_ms: int) -> int:

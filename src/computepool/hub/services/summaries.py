@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from computepool.core.errors import BadRequest
 from computepool.core.jobs import TERMINAL, JobState, Reason
-from computepool.hub.services import explanations, groups, views
+from computepool.hub.services import explanations, groups, messages, views
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
 from computepool.hub.store import artifacts as artifact_rows
@@ -79,7 +79,8 @@ def summarise(hub: Hub, connection: Connection, row: AnyRow) -> GroupSummary:
         )
     }
     location = LocationView(hub_id=hub.hub_id, address=hub.settings.address)
-    return GroupSummary(**seen, **parts, location=location)
+    count, newest = messages.newest(connection, row.id)
+    return GroupSummary(**seen, **parts, location=location, message_count=count, messages=newest)
 
 
 async def items(
@@ -160,6 +161,7 @@ def _job_items(connection: Connection, rows: list[AnyRow]) -> list[GroupItem]:
             error=row.error,
             result=row.result,
             result_artifact=row.result_artifact,
+            dropped=views.is_dropped(row),
             outputs=views.output_files(outputs.get(row.id, ())),
         )
         for row in rows

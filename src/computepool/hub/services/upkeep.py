@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from computepool.hub.services import collection
+from computepool.hub.services import collection, known_nodes
 from computepool.hub.services.context import Hub
 from computepool.hub.services.identity import Authenticator
 from computepool.hub.store import accounts, webhooks
@@ -34,6 +34,7 @@ async def drop_silent(hub: Hub) -> None:
     for session in lost:
         if id(session) in still:  # the store may have taken its time, and the node spoken since
             hub.registry.on_node_lost(session.node_id)
+    await known_nodes.refresh(hub)  # they may still come back to confirm a result
 
 
 async def note_key_use(hub: Hub, authenticator: Authenticator) -> None:

@@ -7,16 +7,18 @@ from collections.abc import Iterable, Sequence
 
 from computepool.core.errors import NotFound, Unavailable
 from computepool.core.jobs import LIVE_ATTEMPT, AttemptState
+from computepool.core.resources import Capacity
 from computepool.core.series import Series
 from computepool.hub.registry import LiveAttempt, Session
 from computepool.hub.services.context import Hub
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import jobs as job_rows
+from computepool.hub.store import nodes as node_rows
 from computepool.hub.store import usage as usage_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.hub.watching import Watched
 from computepool.protocol.mesh import AttemptUsage, JobUsage, LoadNow
-from computepool.protocol.nodes import LoadModel, Report, RunningAttempt
+from computepool.protocol.nodes import LoadModel, Profile, Report, RunningAttempt
 
 #: One point is no curve.
 _POINTS_LEAST = 2
@@ -140,23 +142,28 @@ async def prune(hub: Hub) -> None:
 async def of_job(hub: Hub, job_id: str) -> JobUsage:
     """Whoever asks may see the job; the route has made sure of it."""
 
-    def load(connection: Connection) -> tuple[AnyRow | None, Sequence[AnyRow], dict[str, str]]:
-        job = job_rows.get_job(connection, job_id)
-        return job, attempt_rows.get_attempts(connection, job_id), usage_rows.of_job(connection, job_id)
+    def load(connection: Connection) -> tuple[AnyRow | None, Sequence[AnyRow], dict[str, str], AnyRow | None]:
+        job, tries = job_rows.get_job(connection, job_id), attempt_rows.get_attempts(connection, job_id)
+        node = node_rows.get_node(connection, tries[-1].node_id) if tries else None
+        return job, tries, usage_rows.of_job(connection, job_id), node
 
-    job, tries, stored = await hub.store.read(load)
+    job, tries, stored, node = await hub.store.read(load)
     if job is None:
         raise NotFound("There is no such job, or it is not yours.")
     wanted = (await hub.specs.load([job.spec_digest]))[job.spec_digest].requirements
     return JobUsage(
         job_id=job_id,
         cores=wanted.cpu_milli / 1000,
-        ram_mb=wanted.ram_mb,
+        ram_mb=wanted.ram_mb if node is None else wanted.ram_on(_capacity(node)),
         gpus=wanted.gpus,
         vram_mb=wanted.vram_mb,
         every_ms=hub.registry.interval_ms,
         attempts=[_attempt(hub, row, stored.get(row.id)) for row in tries],
     )
+
+
+def _capacity(node: AnyRow) -> Capacity:
+    return Profile.model_validate_json(node.profile).capacity()
 
 
 def _attempt(hub: Hub, row: AnyRow, stored: str | None) -> AttemptUsage:

@@ -7,42 +7,33 @@ draw that no node can foresee: there is nothing a node could know, or wait for, 
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from computepool.core import verification
-from computepool.core.closeness import PRINTED_MAX
-from computepool.core.gates import could_run
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.pricing import charge_of
-from computepool.core.reputation import REFUTED_ACTION, VERIFIED_ACTION
-from computepool.core.resources import Shape
-from computepool.core.verification import PPM, Decision, Mode, Policy, Ruling, parse
-from computepool.hub.registry import LiveAttempt
-from computepool.hub.services import checkpoints, holds, lifecycle
+from computepool.core.reputation import NARROW_ACTION, PADDED_ACTION, REFUTED_ACTION, VERIFIED_ACTION
+from computepool.core.verification import CHECK_QUORUM, Decision, Policy, Ruling, parse
+from computepool.hub.services import checkers, checkpoints, fair_time, holds, lifecycle, strikes
 from computepool.hub.services.checkpoints import Contribution
 from computepool.hub.services.context import Hub
 from computepool.hub.services.holds import Bill
 from computepool.hub.services.lifecycle import Effects
+from computepool.hub.services.logs import Arrivals
+from computepool.hub.services.printed import printed_text
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import checkpoints as checkpoint_rows
 from computepool.hub.store import jobs as job_rows
-from computepool.hub.store import records, results
+from computepool.hub.store import results
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.protocol.nodes import Report
 
-_BATCH = 500
 #: By attempt: how it ended, and what is paid for it.
 Ends = dict[str, tuple[AttemptState, int | None]]
-
-
-class Printed(Protocol):
-    attempt_id: str
-    printed: str | None
 
 
 class Verdict(StrEnum):
@@ -51,9 +42,12 @@ class Verdict(StrEnum):
     UNCHECKED = "unchecked"  #: nobody asked for a check, or none was drawn
     OWN = "own"  #: the submitter's own node
     CONFIRMED = "confirmed"  #: several owners' nodes came to the same
-    ALONE = "alone"  #: it was to be checked, and there was nobody who could
+    ALONE = "alone"  #: it was to be checked, and nobody could: its pay is held until somebody has
     VARIES = "varies"  #: every run came to something else
     REFUTED = "refuted"  #: it was believed unchecked, and proven wrong afterwards (rechecks.py)
+
+
+_FIRST_ALONE = Decision(ruling=Ruling.ACCEPT, agreeing=(0,))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,8 +66,11 @@ class Run:
     result: str | None
     result_artifact: str | None
     printed: str | None  #: digest of the standard output, of a script or command
+    printed_chars: int | None
     files: dict[str, str]  #: name to digest
     items_failed: int = 0
+    tier: str = ""  #: of the hardware that it paid for
+    narrow: bool = False  #: its submitter's wishes decided who ran it
     waited: bool = True  #: it is on its attempt's row already; else the caller writes that
     parts: tuple[Contribution, ...] = ()  #: by the attempts that it went on from, oldest first
 
@@ -100,9 +97,12 @@ class Run:
         """No other owner's work is in it, so that what is wrong with it is its node's doing."""
         return len(self.owners) == 1
 
-    def accepted_row(self, job: AnyRow, *, why: Reason, verdict: Verdict, cost: int) -> dict[str, Any]:
+    def accepted_row(
+        self, job: AnyRow, *, why: Reason, verdict: Verdict, cost: int, held_until_ms: int | None
+    ) -> dict[str, Any]:
         return {
             "job": job.id,
+            "account": job.account_id,
             "why": why.value,
             "number": self.number,
             "node": self.node_id,
@@ -113,6 +113,7 @@ class Run:
             "artifact": self.result_artifact,
             "cost": cost,
             "believed": verdict.value,
+            "held": held_until_ms,
             "raised": min(self.items_failed, job.bundled) if job.bundled > 1 else 0,
         }
 
@@ -141,8 +142,11 @@ def run_of(report: Report, attempt: AnyRow, *, bill: Bill, times: Mapping[str, A
         result=report.result,
         result_artifact=report.result_artifact,
         printed=report.printed,
+        printed_chars=report.printed_chars,
         files={output.name: output.digest for output in report.outputs},
         items_failed=report.items_failed,
+        tier=attempt.zone_tier,
+        narrow=attempt.narrow,
         waited=False,
     )
 
@@ -155,6 +159,7 @@ def _run_from(row: AnyRow) -> Run:
         bill=Bill(
             owner_id=row.owner_id,
             price_version=row.price_version,
+            price=row.price,
             billed_ms=row.billed_ms or 0,
             charge=charge_of(row.price, row.billed_ms or 0),
         ),
@@ -166,8 +171,11 @@ def _run_from(row: AnyRow) -> Run:
         result=row.result,
         result_artifact=row.result_artifact,
         printed=row.printed,
+        printed_chars=row.printed_chars,
         files=json.loads(row.outputs or "{}"),
         items_failed=row.items_failed,
+        tier=row.zone_tier,
+        narrow=row.narrow,
     )
 
 
@@ -184,107 +192,6 @@ def pay_parts(tx: Tx, job: AnyRow, paid: Sequence[Run]) -> None:
     """The result counts, so what it went on from is paid, too; and nobody needs the checkpoint any more."""
     checkpoint_rows.pay(tx, [part.row() for run in paid for part in run.parts])
     checkpoints.drop(tx, job)
-
-
-def printed_text(tx: Tx, run: Printed, unstored: Mapping[str, str]) -> str | None:
-    """The whole of what it printed, if all of it was kept, and nothing else. `unstored`: what came with the report."""
-    if run.printed is None:
-        return None
-    job_id = run.attempt_id.rpartition("-")[0]
-    kept = records.stdout_of(tx.connection, job_id=job_id, attempt_id=run.attempt_id, chars_max=PRINTED_MAX)
-    text = kept + unstored.get(run.attempt_id, "")
-    return text if hashlib.sha256(text.encode()).hexdigest() == run.printed else None
-
-
-# whether to check
-
-
-@dataclass(frozen=True, slots=True)
-class Checks:
-    """What was decided about a batch of reports before anything was read."""
-
-    streak: int  #: of the node
-    drawn: frozenset[str]  #: attempts whose results are checked, should their submitters want it
-
-
-def draw(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Checks:
-    streak, session = hub.registry.fleet.streak(node_id), hub.registry.get(node_id)
-    held = {} if session is None else session.attempts
-    chances: dict[str, int] = {}  # the attempts of a lane are alike
-    drawn = []
-    for id_ in attempt_ids:
-        attempt = held.get(id_)
-        lane = None if attempt is None else attempt.lane
-        key = "" if lane is None else lane.id
-        if key not in chances:
-            chances[key] = _chance(hub, attempt, node_id, streak=streak)
-        if chances[key] and _draw(hub, id_) < chances[key]:
-            drawn.append(id_)
-    return Checks(streak, frozenset(drawn))
-
-
-def _chance(
-    hub: Hub, held: LiveAttempt | None, node_id: str, *, streak: int, owners: frozenset[str] = frozenset()
-) -> int:
-    """None where it would be in vain. Where the job is not known here any more, somebody may be able to check it.
-
-    `owners`: of all nodes that had a hand in it, where there are several.
-    """
-    row, fleet = hub.registry.fleet.row_of(node_id), hub.registry.fleet
-    if held is None or row is None:
-        return verification.check_chance(streak)
-    shape, owners = held.lane.shape, owners or frozenset({held.lane.owner})
-    if owners == {shape.account} or not _others_able(hub, _as_submitted(hub, held), owners):
-        return 0
-    return verification.check_chance(streak, value=shape.value, cap=fleet.node_at(row).cap)
-
-
-def _as_submitted(hub: Hub, held: LiveAttempt) -> Shape:
-    """A job that moved is for one host, but only this run of it: a node that says so must not keep others from checking."""
-    shape, known = held.lane.shape, hub.specs.peek(held.grant.spec)
-    if not shape.requirements.node or known is None:
-        return shape
-    return replace(shape, requirements=replace(shape.requirements, node=known.requirements.node))
-
-
-def drawn_with(hub: Hub, run: Run) -> bool:
-    """Whether a result is checked that went on from other nodes' work: as often as the least known of them deserves."""
-    session = hub.registry.get(run.node_id)
-    held = None if session is None else session.attempts.get(run.attempt_id)
-    streak = min(hub.registry.fleet.streak(part.node_id) for part in run.parts)
-    chance = _chance(hub, held, run.node_id, streak=streak, owners=frozenset(run.owners))
-    return _draw(hub, run.attempt_id) < chance
-
-
-def _draw(hub: Hub, attempt_id: str) -> int:
-    """Even, the same whenever it is asked, and known to this pool's hubs alone."""
-    return int(hub.secrets.digest(f"check:{attempt_id}")[:16], 16) % PPM
-
-
-def _others_able(hub: Hub, shape: Shape, owners: frozenset[str]) -> bool:
-    others = Shape(
-        shape.requirements,
-        shape.account,
-        ceiling=shape.ceiling,
-        avoid_owners=shape.avoid_owners | owners,
-    )
-    fleet, rows = hub.registry.fleet, slice(0, hub.registry.fleet.rows)
-    return bool((could_run(fleet, others, rows) & fleet.table.available[rows]).any())
-
-
-def needs_no_other(hub: Hub, job: AnyRow, run: Run, *, drawn: bool) -> Verdict | None:
-    """Why a first result is believed at once; None: it is not."""
-    mode = parse(job.verify).mode
-    if mode is Mode.NONE:
-        return Verdict.UNCHECKED
-    if mode is not Mode.ADAPTIVE:
-        return None
-    if run.owners == {job.account_id}:
-        return Verdict.OWN
-    drawn = drawn or (bool(run.parts) and drawn_with(hub, run))
-    # What varied bit by bit may still be the same in the way its submitter compares it now.
-    varies = job.compare is None and (job.account_id, job.spec_digest) in hub.varying
-    return None if drawn and not varies else Verdict.UNCHECKED
 
 
 # what follows from several
@@ -335,33 +242,41 @@ def conclude(
     *,
     runs: Sequence[Run],
     decision: Decision,
-    unstored: Mapping[str, str] | None = None,
+    arrivals: Arrivals | None = None,
     why: Reason = Reason.COMPLETED,
     actor: str,
     effects: Effects,
 ) -> Ends:
     """The first of the runs that count becomes the job's result, and they are paid for."""
     # Where every run came to something else nobody is to blame: the first counts, and as many are paid as were agreed on.
-    counting = _whole_first(tx, runs, decision.agreeing or tuple(range(len(runs))), unstored=unstored)
+    counting = _whole_first(tx, runs, decision.agreeing or tuple(range(len(runs))), arrivals=arrivals)
     verdict = _verdict_of(decision)
+    padded = fair_time.cap_bills(hub, tx, job, agreeing=[runs[place] for place in decision.agreeing])
     paid = [runs[place] for place in counting][: job.runs]
     ends: Ends = {run.attempt_id: (AttemptState.SUCCEEDED, None) for run in runs}
     ends |= {run.attempt_id: (AttemptState.SUCCEEDED, run.bill.charge) for run in paid}
     ends |= {runs[place].attempt_id: (_wrong_state(runs[place]), None) for place in decision.wrong}
     chosen, cost = paid[0], sum(run.cost for run in paid)
     if verdict is Verdict.CONFIRMED:
+        checkers.note_agreement(hub, job)
+        narrow = any(runs[place].narrow for place in decision.agreeing)
         for place in decision.agreeing:
-            _say(tx, job, runs[place], action=VERIFIED_ACTION)
+            say(tx, job, runs[place], action=NARROW_ACTION if narrow else VERIFIED_ACTION)
+        for run in padded:
+            say(tx, job, run, action=PADDED_ACTION)
+    refuters = {owner for place in decision.agreeing for owner in runs[place].owners}
     for place in decision.wrong:
         if runs[place].is_its_own:
-            _say(tx, job, runs[place], action=REFUTED_ACTION)
+            data = strikes.evidence(hub, tx, job, refuters=refuters)
+            say(tx, job, runs[place], action=REFUTED_ACTION, data=data)
             effects.struck.append(runs[place].node_id)
     if verdict is Verdict.VARIES:
         _mark_varying(hub, tx, job)
     say_succeeded(tx, job, chosen, actor=actor, why=why)
     holds.settle(hub, tx, job, bills=[bill for run in paid for bill in run.bills], ref=chosen.attempt_id)
     pay_parts(tx, job, paid)
-    job_rows.accept(tx, [chosen.accepted_row(job, why=why, verdict=verdict, cost=cost)])
+    held = holds.held_until_ms(hub, tx, cost=cost, alone=verdict is Verdict.ALONE)
+    job_rows.accept(tx, [chosen.accepted_row(job, why=why, verdict=verdict, cost=cost, held_until_ms=held)])
     artifact_rows.refer(tx, chosen.references(job))
     results.conclude(
         tx,
@@ -370,6 +285,7 @@ def conclude(
                 "attempt": run.attempt_id,
                 "new_state": ends[run.attempt_id][0].value,
                 "cost": ends[run.attempt_id][1],
+                "billed": run.bill.billed_ms,
             }
             for run in runs
             if run.waited
@@ -386,14 +302,14 @@ def _wrong_state(run: Run) -> AttemptState:
 
 
 def _whole_first(
-    tx: Tx, runs: Sequence[Run], counting: Sequence[int], *, unstored: Mapping[str, str] | None
+    tx: Tx, runs: Sequence[Run], counting: Sequence[int], *, arrivals: Arrivals | None
 ) -> list[int]:
     """First those of whose output the hub has the very text that was compared: else a node could vouch for one text
     and deliver another. Output that was too long, or lost on its way, does not make a result wrong."""
 
     def text_differs(place: int) -> bool:
         run = runs[place]
-        return run.printed is not None and printed_text(tx, run, unstored or {}) is None
+        return run.printed is not None and printed_text(tx, run, arrivals) is None
 
     return sorted(counting, key=text_differs) if len(counting) > 1 else list(counting)
 
@@ -411,9 +327,11 @@ def say_succeeded(tx: Tx, job: AnyRow, chosen: Run, *, actor: str, why: Reason) 
         lifecycle.job_event(tx, job, JobState.RUNNING, reason=Reason.STARTED, **said)
         before = JobState.RUNNING
     lifecycle.job_event(tx, job, JobState.SUCCEEDED, reason=why, before=before, **said)
+    if job.node_faults:
+        lifecycle.blame_unable(tx, job)
 
 
-def _say(tx: Tx, job: AnyRow, run: Run, *, action: str) -> None:
+def say(tx: Tx, job: AnyRow, run: Run, *, action: str, data: str | None = None) -> None:
     tx.emit(
         actor="hub",
         action=action,
@@ -423,6 +341,7 @@ def _say(tx: Tx, job: AnyRow, run: Run, *, action: str) -> None:
         node_id=run.node_id,
         before=AttemptState.SUCCEEDED.value,
         after=(AttemptState.REFUTED if action == REFUTED_ACTION else AttemptState.SUCCEEDED).value,
+        data=data,
     )
 
 
@@ -443,24 +362,23 @@ def give_up(hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[Run], actor: str, e
 # when nobody comes
 
 
-async def accept_unconfirmed(hub: Hub) -> Effects:
-    """A result that could have been checked and was not, because no other owner's node took it, is believed after a while."""
-    before_ms = hub.now_ms() - round(hub.settings.verify_wait_s * 1000)
-    found = await hub.store.read(
-        lambda connection: results.unconfirmed(connection, before_ms=before_ms, limit=_BATCH)
-    )
-    if not found:
-        return Effects()
-    return await hub.store.write(lambda tx: _accept_alone(hub, tx, found, before_ms=before_ms))
+def is_tied(hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[Run]) -> bool:
+    """Results differ, and no further owner could tell which is right: there is nothing to wait for."""
+    if len(runs) < CHECK_QUORUM or parse(job.verify).strict:
+        return False
+    return not checkers.could_check(hub, tx, job, owners=_all_owners(runs))
 
 
-def _accept_alone(hub: Hub, tx: Tx, job_ids: list[str], *, before_ms: int) -> Effects:
-    effects = Effects()
-    for job in job_rows.lock_jobs(tx, job_ids).values():
-        if job.state != JobState.QUEUED or job.queued_at_ms > before_ms:
-            continue  # somebody took it meanwhile
-        believe_first(hub, tx, job, effects=effects)
-    return effects
+def _all_owners(runs: Sequence[Run]) -> frozenset[str]:
+    return frozenset(owner for run in runs for owner in run.owners)
+
+
+def end_tie(hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[Run]) -> Decision:
+    """The first result is given out, and its pay held. Who spoke already is not asked again."""
+    owners = sorted(_all_owners(runs))
+    results.count(tx, job.id, results=len(runs), avoid_owners=",".join(owners))
+    checkers.note_tie(hub, job, owners)
+    return _FIRST_ALONE
 
 
 def believe_first(hub: Hub, tx: Tx, job: AnyRow, *, effects: Effects) -> bool:
@@ -468,8 +386,7 @@ def believe_first(hub: Hub, tx: Tx, job: AnyRow, *, effects: Effects) -> bool:
     runs = waiting(tx, job)
     if not runs or parse(job.verify).strict:
         return False
-    alone = Decision(ruling=Ruling.ACCEPT, agreeing=(0,))
-    conclude(hub, tx, job, runs=runs, decision=alone, actor="hub", effects=effects)
+    conclude(hub, tx, job, runs=runs, decision=_FIRST_ALONE, actor="hub", effects=effects)
     return True
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from computepool.core.jobs import TERMINAL, JobKind, JobState, Reason
+from computepool.core.jobs import CALLED, TERMINAL, JobKind, JobState, Reason
 from computepool.core.money import format_credits
 from computepool.hub.services import access, comparison
 from computepool.hub.services.access import Principal, may_manage
@@ -36,16 +36,19 @@ _SENTENCES: dict[Reason, str] = {
     Reason.EXIT_NONZERO: "it exited with {ended}",
     Reason.EXCEPTION: "it raised an exception",
     Reason.SIGNAL: "it was killed by a signal",
-    Reason.TIMEOUT: "it ran longer than its time limit; raise it with --timeout",
+    Reason.TIMEOUT: "it ran longer than its time limit; raise it with --timeout (timeout= in Python)",
     Reason.BUDGET_SPENT: "it was stopped where its budget ends; nothing was charged. Raise it with --budget",
-    Reason.OUT_OF_MEMORY: "it needed more memory than it asked for; raise it with --ram",
+    Reason.OUT_OF_MEMORY: "it needed more memory than its limit; raise it with --ram (ram= in Python)",
     Reason.OUTPUT_LIMIT: "it printed or wrote more than the limit",
     Reason.BAD_JOB: "it cannot be started on any node",
     Reason.FAILED_EVERYWHERE: "it failed on nodes of several owners",
+    Reason.UNRUNNABLE: "nodes of different owners could not run it",
     Reason.LEASE_LOST: "its node went silent",
     Reason.NODE_ERROR: "its node could not run it",
     Reason.STAGING_FAILED: "its node could not fetch the inputs",
+    Reason.OUTPUT_MISMATCH: "its node sent another output than it reported",
     Reason.NODE_RESTARTED: "its node restarted",
+    Reason.FALSE_REPORT: "its node reported what is not so",
     Reason.NODES_KEPT_FAILING: "too many nodes were lost under it",
     Reason.GIVEN_BACK: "given back by a busy node",
     Reason.NODE_DRAINING: "given back by a node that is going away",
@@ -54,6 +57,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.HOST_NOT_REACHED: "it could not go on at the host that it named",
     Reason.CANCELLED_BY_USER: "cancelled",
     Reason.DEPENDENCY_FAILED: "a job it comes after did not succeed",
+    Reason.PARENT_ENDED: "the job that submitted it did not succeed",
     Reason.VERIFYING: "a result is there, and waits for another owner's node to confirm it",
     Reason.RESULTS_DIFFER: (
         "nodes of several owners came to different results; if it is meant to, use --verify none, or --compare"
@@ -83,9 +87,16 @@ def wrong_sentence(back: int) -> str:
     return f"done, but the result was wrong: two other owners' nodes came to another one; {money}"
 
 
+_ALONE = "done, but not confirmed: no other owner's node could check the result yet"
+_TIED = "done, but not confirmed: another owner's node came to another result, and no further one could decide yet"
+_HELD = "; it is checked when one can, and its pay is held until then"
+
+
 def _status(row: AnyRow, state: JobState, reason: Reason, *, node: str | None) -> str:
     if row.verdict == "refuted":
         return wrong_sentence(row.taken_back or 0)
+    if row.verdict == "alone" and state is JobState.SUCCEEDED:
+        return (_TIED if row.results > 1 else _ALONE) + (_HELD if row.charge else "")
     if row.comparing is not None and state is JobState.QUEUED:
         return COMPARING
     if row.pinned and state is JobState.QUEUED and reason is Reason.MOVED:
@@ -169,6 +180,7 @@ def job_detail(
         outputs=output_files(outputs),
         corrected=None if corrected is None else _corrected(*corrected),
         checkpoint=checkpoint,
+        dropped_at_ms=row.dropped_at_ms,
         pinned=row.pinned,
         moves=row.moves,
     )
@@ -205,6 +217,12 @@ def output_files(rows: Sequence[AnyRow]) -> list[OutputFile]:
     return [OutputFile(name=row.name, digest=row.digest, size=row.size) for row in rows]
 
 
+def is_dropped(row: AnyRow) -> bool:
+    """Whether its result is no longer kept. Only functions come to one; a file has a time of its own."""
+    had_one = row.state == JobState.SUCCEEDED and JobKind(row.kind) in CALLED
+    return bool(had_one and row.dropped_at_ms is not None and row.result_artifact is None)
+
+
 def job_result(row: AnyRow, *, seq: int, outputs: Mapping[str, Sequence[AnyRow]]) -> JobResult:
     return JobResult(
         seq=seq,
@@ -217,6 +235,7 @@ def job_result(row: AnyRow, *, seq: int, outputs: Mapping[str, Sequence[AnyRow]]
         error=row.error,
         result=row.result,
         result_artifact=row.result_artifact,
+        dropped=is_dropped(row),
         outputs=output_files(outputs.get(row.id, ())),
         bundled=row.bundled,
         carried=row.carried,

@@ -8,9 +8,10 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, or_, select, update
 
 from computepool.hub.store import dialect
+from computepool.hub.store.detached_tables import idempotency
 from computepool.hub.store.prepared import Prepared
 from computepool.hub.store.session import AnyRow, Tx
-from computepool.hub.store.tables import accounts, api_keys, codes, hubs, idempotency, secrets
+from computepool.hub.store.tables import accounts, api_keys, codes, hubs, secrets
 
 
 def insert_account(tx: Tx, *, account_id: str, name: str, roles: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Connection, Select, bindparam, func, select, update
 
 from computepool.core.errors import InvariantViolation
-from computepool.core.jobs import AttemptState, JobState, Reason
+from computepool.core.jobs import CONTESTED, AttemptState, JobState, Reason
 from computepool.hub.store import dialect
 from computepool.hub.store.jobs import SHOWN_ACCOUNT, lock_jobs
 from computepool.hub.store.prepared import Prepared
@@ -52,6 +52,18 @@ def owners_failed(connection: Connection, job_id: str, reasons: Sequence[str]) -
     return set(connection.execute(statement).scalars())
 
 
+def unable(connection: Connection, job_id: str) -> Sequence[AnyRow]:
+    """Attempts of the job whose nodes said that they could not run it."""
+    statement = select(
+        attempts.c.id, attempts.c.number, attempts.c.node_id, attempts.c.owner_id, attempts.c.reason
+    ).where(
+        attempts.c.job_id == job_id,
+        attempts.c.state == AttemptState.FAILED.value,
+        attempts.c.reason.in_(sorted(CONTESTED)),
+    )
+    return connection.execute(statement.order_by(attempts.c.node_id, attempts.c.id)).all()
+
+
 def lock_attempts(tx: Tx, attempt_ids: Iterable[str]) -> dict[str, AnyRow]:
     statement = _lock_attempts(tx.connection.dialect.name)
     rows = tx.connection.execute(statement, dialect.ids(tx.connection, set(attempt_ids)))
@@ -60,7 +72,12 @@ def lock_attempts(tx: Tx, attempt_ids: Iterable[str]) -> dict[str, AnyRow]:
 
 @cache
 def _lock_attempts(name: str) -> Select[Any]:
-    wanted = select(attempts).where(dialect.among_ids(name, attempts.c.id)).order_by(attempts.c.id)
+    account = select(jobs.c.account_id).where(jobs.c.id == attempts.c.job_id).scalar_subquery()
+    wanted = (
+        select(attempts, account.label("account_id"))
+        .where(dialect.among_ids(name, attempts.c.id))
+        .order_by(attempts.c.id)
+    )
     return dialect.for_update(name, wanted)
 
 
@@ -118,6 +135,7 @@ _REPORT = Prepared(
         result_artifact=bindparam("artifact"),
         outputs=bindparam("files"),
         printed=bindparam("shown"),
+        printed_chars=bindparam("shown_chars"),
         items_failed=bindparam("raised"),
     )
 )

@@ -13,7 +13,8 @@ from computepool.core import conduct
 from computepool.core.conduct import UNKNOWN, Conduct, Run
 from computepool.hub.store import dialect
 from computepool.hub.store.prepared import Prepared
-from computepool.hub.store.tables import conducts, events, nodes
+from computepool.hub.store.reputation_tables import conducts
+from computepool.hub.store.tables import events, nodes
 
 _FIELDS = tuple(field.name for field in fields(Conduct))
 _SAID = (

@@ -397,19 +397,26 @@ def _taken_back() -> Subquery:
 def matured_unearned(connection: Connection) -> list[str]:
     """What has matured is all that was earned up to the transfer that the newest maturing names, and nothing else.
 
-    What was taken back never matures.
+    What was taken back never matures, and what was held until it was checked does so job by job.
     """
     columns = (*_PARTIES, transfers.c.seq, transfers.c.amount, transfers.c.ref, transfers.c.job_id)
     left: Counter[str] = Counter()
     taken_back = select(*_PARTIES, transfers.c.job_id).where(transfers.c.kind == Kind.TAKE_BACK.value)
     gone = {(row.job_id, row.debit) for row in stream(connection, taken_back)}
+    held = set(connection.execute(select(jobs.c.id).where(jobs.c.held_until_ms.is_not(None))).scalars())
     up_to: dict[str, int] = {}
+    let_go: set[tuple[str, str]] = set()
     of_kind = select(*columns).order_by(transfers.c.seq)
     for row in stream(connection, of_kind.where(transfers.c.kind == Kind.MATURE.value)):
         left[row.debit] += row.amount
-        up_to[row.debit] = int(row.ref) if row.ref and row.ref.isdecimal() else 0
+        if row.job_id is not None:
+            let_go.add((row.job_id, row.debit))
+        else:
+            up_to[row.debit] = int(row.ref) if row.ref and row.ref.isdecimal() else 0
     for row in stream(connection, of_kind.where(transfers.c.kind == Kind.PAY.value)):
-        if row.seq <= up_to.get(row.credit, 0) and (row.job_id, row.credit) not in gone:
+        paid = (row.job_id, row.credit)
+        matured = paid in let_go if row.job_id in held else row.seq <= up_to.get(row.credit, 0)
+        if matured and paid not in gone:
             left[row.credit] -= row.amount
     return sorted(account for account, amount in left.items() if amount)
 

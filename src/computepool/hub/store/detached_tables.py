@@ -7,7 +7,18 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, In
 from computepool.hub.store.money_tables import metadata
 from computepool.hub.store.tables import FreeText
 
-__all__ = ["checkpoints", "deliveries", "expected_jobs", "metadata", "webhooks"]
+__all__ = [
+    "checkpoints",
+    "child_groups",
+    "child_jobs",
+    "deliveries",
+    "expected_jobs",
+    "idempotency",
+    "inline_storage",
+    "messages",
+    "metadata",
+    "webhooks",
+]
 
 #: Keys that a group waits for. One that has a job waits for that one; the others are reported from outside.
 expected_jobs = Table(
@@ -51,6 +62,39 @@ checkpoints = Table(
     Column("last", Boolean, nullable=False),  # made because the node stopped, or the job moves
     Column("failures", Integer, nullable=False),  # of attempts that went on from it
 )
+
+#: Jobs that a running job submitted. The *root* is the job a person submitted: number and budget are counted for all of its tree.
+child_jobs = Table(
+    "child_jobs",
+    metadata,
+    Column("job_id", Text, primary_key=True),  # written before the job itself, in the same transaction
+    Column("parent_id", ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("root_id", ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("depth", Integer, nullable=False),  # 1: submitted by the root itself
+    Column("detached", Boolean, nullable=False),  # it goes on if its parent does not succeed
+)
+
+#: Groups that running jobs made.
+child_groups = Table(
+    "child_groups",
+    metadata,
+    Column("group_id", ForeignKey("groups.id"), primary_key=True),
+    Column("root_id", ForeignKey("jobs.id"), nullable=False, index=True),
+)
+
+#: What running jobs tell their group's collector, numbered in the order in which it came.
+messages = Table(
+    "messages",
+    metadata,
+    Column("group_id", ForeignKey("groups.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False),
+    Column("attempt_no", Integer, nullable=False),
+    Column("seq", Integer, nullable=False),  # of that attempt: the same one twice is one
+    Column("at_ms", BigInteger, nullable=False),
+    Column("value", FreeText, nullable=False),
+)
+Index("ux_messages_attempt", messages.c.job_id, messages.c.attempt_no, messages.c.seq, unique=True)
 
 #: Where an account wants to be told. The events are the outbox: each webhook has its own place in them.
 webhooks = Table(
@@ -97,3 +141,22 @@ Index(
     postgresql_where=text(_PENDING),
 )
 IS_UNDELIVERED = text(f"deliveries.{_PENDING}")
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("account_id", Text, primary_key=True),
+    Column("route", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("request_hash", Text, nullable=False),
+    Column("reply", Text, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False, index=True),
+)
+
+#: How many bytes of specs, arguments, results and output each account keeps here (store/inline.py).
+inline_storage = Table(
+    "inline_storage",
+    metadata,
+    Column("account_id", Text, primary_key=True),
+    Column("bytes", BigInteger, nullable=False),
+)

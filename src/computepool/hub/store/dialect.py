@@ -16,10 +16,12 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    LargeBinary,
     Select,
     Text,
     any_,
     bindparam,
+    cast,
     create_engine,
     event,
     func,
@@ -313,9 +315,18 @@ def insert_ignore(connection: Connection, table: Any) -> postgresql.Insert | sql
 
 
 def upsert(
-    connection: Connection, table: Any, *, key: Sequence[str], update: Sequence[str]
+    connection: Connection, table: Any, *, key: Sequence[str], update: Sequence[str], add: Sequence[str] = ()
 ) -> postgresql.Insert | sqlite.Insert:
-    """INSERT that brings the named columns of an existing row up to date."""
+    """INSERT that brings the named columns of an existing row up to date, or adds to them."""
     statement = postgresql.insert(table) if _is_postgres(connection) else sqlite.insert(table)
     changes = {name: statement.excluded[name] for name in update}
+    changes |= {name: table.c[name] + statement.excluded[name] for name in add}
     return statement.on_conflict_do_update(index_elements=list(key), set_=changes)
+
+
+def octets(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[int]:
+    """How many bytes a text has. SQLite counts characters, unless it is told that these are bytes."""
+    counted = (
+        func.octet_length(column) if _is_postgres(connection) else func.length(cast(column, LargeBinary))
+    )
+    return func.coalesce(counted, 0)

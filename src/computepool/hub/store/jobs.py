@@ -22,7 +22,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from computepool.core.errors import InvariantViolation
 from computepool.core.jobs import AttemptState, JobState, Reason
-from computepool.hub.store import dialect
+from computepool.hub.store import dialect, inline
 from computepool.hub.store.prepared import Prepared
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import (
@@ -55,9 +55,11 @@ _QUEUED = select(
 _WITHOUT_BLOBS = [column for column in jobs.columns if column.name not in ("payload", "result")]
 
 
-def insert_spec(tx: Tx, *, digest: str, body: str) -> None:
-    row = {"digest": digest, "body": body, "created_at_ms": tx.now_ms}
-    _INSERT_SPEC.execute(tx.connection, [row])
+def insert_spec(tx: Tx, *, digest: str, body: str, account_id: str) -> None:
+    """Kept once, whoever sends it, and counted for who sent it first."""
+    row = {"digest": digest, "body": body, "created_at_ms": tx.now_ms, "account_id": account_id}
+    if _INSERT_SPEC.execute(tx.connection, [row]):
+        tx.count_inline(account_id, inline.size_of(body))
 
 
 def get_specs(connection: Connection, digests: Iterable[str]) -> dict[str, str]:
@@ -72,6 +74,9 @@ _INSERT_SPEC = Prepared(lambda connection: dialect.insert_ignore(connection, spe
 
 def insert_jobs(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
     _INSERT.execute(tx.connection, rows)
+    for row in rows:
+        if row.get("payload"):
+            tx.count_inline(row["account_id"], inline.size_of(row["payload"]))
 
 
 def count_open(connection: Connection, account_id: str) -> int:
@@ -335,7 +340,13 @@ def finish(tx: Tx, job_id: str, *, state: JobState, reason: Reason, **changes: A
 
 _ACCEPT = Prepared(
     update(jobs)
-    .where(jobs.c.id == bindparam("job"), jobs.c.accepted_attempt.is_(None), IS_OPEN)
+    .where(
+        jobs.c.id == bindparam("job"),
+        jobs.c.account_id == bindparam("account"),
+        jobs.c.accepted_attempt.is_(None),
+        jobs.c.hold >= bindparam("cost"),
+        IS_OPEN,
+    )
     .values(
         state=JobState.SUCCEEDED.value,
         reason=bindparam("why"),
@@ -348,6 +359,7 @@ _ACCEPT = Prepared(
         result_artifact=bindparam("artifact"),
         charge=bindparam("cost"),
         verdict=bindparam("believed"),
+        held_until_ms=bindparam("held"),
         items_failed=bindparam("raised"),
         progress=1.0,
     )
@@ -357,7 +369,10 @@ _ACCEPT = Prepared(
 def accept(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
     """The jobs' one accepted result. The caller holds the locks, so a row that no longer fits is a broken rule."""
     if rows and _ACCEPT.execute(tx.connection, rows) != len(rows):
-        raise InvariantViolation("a job would have been accepted twice")
+        raise InvariantViolation("a job would have been accepted twice, or charged more than is set aside")
+    for row in rows:
+        if row["value"]:
+            tx.count_inline(row["account"], inline.size_of(row["value"]))
 
 
 _PROGRESS = (

@@ -33,7 +33,7 @@ from computepool.core.ledger import Kind
 from computepool.hub.store import dialect
 from computepool.hub.store.money_tables import balances, transfers
 from computepool.hub.store.session import AnyRow
-from computepool.hub.store.tables import accounts, attempts, jobs
+from computepool.hub.store.tables import IS_HELD, accounts, attempts, jobs
 
 _COLUMNS = tuple(transfers.columns)
 _MATURE, _PAY, _FEE, _TAKE_BACK = (kind.value for kind in (Kind.MATURE, Kind.PAY, Kind.FEE, Kind.TAKE_BACK))
@@ -189,7 +189,11 @@ def matured_up_to(connection: Connection, account_id: str) -> int:
     """The last transfer that is covered by what has matured; 0: none."""
     matured = (
         select(transfers.c.ref)
-        .where(transfers.c.debit == ledger.earn(account_id), transfers.c.kind == _MATURE)
+        .where(
+            transfers.c.debit == ledger.earn(account_id),
+            transfers.c.kind == _MATURE,
+            transfers.c.job_id.is_(None),  # what was held matures by itself
+        )
         .order_by(transfers.c.seq.desc())
         .limit(1)
     )
@@ -211,9 +215,22 @@ def next_earned(connection: Connection, account_id: str, *, after: int) -> AnyRo
     return connection.execute(pays.order_by(transfers.c.seq).limit(1)).first()
 
 
+def unconfirmed(connection: Connection, account_id: str) -> int:
+    """How much of what was earned is held until it is checked."""
+    paid = (transfers.c.tx_key == literal("settle:") + jobs.c.id) & (transfers.c.kind == _PAY)
+    statement = (
+        select(func.sum(transfers.c.amount, type_=BigInteger))
+        .select_from(jobs.join(transfers, paid))
+        .where(IS_HELD, transfers.c.credit == ledger.earn(account_id))
+    )
+    return int(connection.execute(statement).scalar() or 0)
+
+
 def _pays(account_id: str) -> Select[Any]:
-    """Without those that were taken back. The job says so before the transfer does, in the same transaction."""
-    taken_back = exists().where(jobs.c.id == transfers.c.job_id, jobs.c.taken_back.is_not(None))
+    """Without those that were taken back, and those that are, or were, held. The job says so before the transfer does, in
+    the same transaction."""
+    apart = or_(jobs.c.taken_back.is_not(None), jobs.c.held_until_ms.is_not(None))
+    taken_back = exists().where(jobs.c.id == transfers.c.job_id, apart)
     return select(transfers.c.seq, transfers.c.amount, transfers.c.at_ms).where(
         transfers.c.credit == ledger.earn(account_id), transfers.c.kind == _PAY, ~taken_back
     )

@@ -10,8 +10,9 @@ from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.ledger import Kind
 from computepool.hub.store import ledger
 from computepool.hub.store.money_tables import transfers
+from computepool.hub.store.reputation_tables import reputations
 from computepool.hub.store.session import AnyRow
-from computepool.hub.store.tables import attempts, events, jobs, nodes
+from computepool.hub.store.tables import accounts, attempts, events, jobs, nodes
 
 MINUTE_MS = 60_000
 _COSTS = (Kind.PAY.value, Kind.FEE.value)
@@ -21,14 +22,22 @@ _ARRIVALS = ("node.online", "node.offline")
 
 
 def heard_elsewhere(connection: Connection, *, since_ms: int, limit: int) -> Sequence[AnyRow]:
-    """Nodes that some hub heard since then, with how much they run."""
+    """Nodes that some hub heard since then, with how much they run and what their status follows from."""
     running = (
         select(func.count())
         .where(attempts.c.node_id == nodes.c.id, attempts.c.state == AttemptState.RUNNING.value)
         .scalar_subquery()
     )
     statement = (
-        select(nodes.c.id, nodes.c.account_id, nodes.c.state, nodes.c.profile, running.label("running"))
+        select(
+            *(nodes.c.id, nodes.c.account_id, nodes.c.state, nodes.c.profile, nodes.c.floor),
+            *(nodes.c.last_seen_ms, nodes.c.cool_off_until_ms),
+            accounts.c.floor.label("owner_floor"),
+            (func.coalesce(reputations.c.banned_at_ms, 0) > 0).label("banned"),
+            running.label("running"),
+        )
+        .join(accounts, accounts.c.id == nodes.c.account_id)
+        .outerjoin(reputations, reputations.c.node_id == nodes.c.id)
         .where(nodes.c.last_seen_ms >= since_ms, nodes.c.state != "revoked")
         .order_by(nodes.c.id)
         .limit(limit)

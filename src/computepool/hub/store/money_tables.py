@@ -16,7 +16,8 @@ from sqlalchemy import (
     text,
 )
 
-from computepool.hub.store.tables import FreeText, metadata
+from computepool.hub.store.reputation_tables import metadata
+from computepool.hub.store.tables import FreeText
 
 __all__ = ["balances", "market_counts", "metadata", "payouts", "price_tables", "spots", "transfers"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, or_, select, update
+from sqlalchemy import Connection, bindparam, case, func, or_, select, update
 
 from computepool.core.resources import NodeState
 from computepool.hub.store import dialect
@@ -93,11 +93,23 @@ def lately_seen(connection: Connection, *, limit: int) -> Sequence[AnyRow]:
     return connection.execute(statement.limit(limit)).all()
 
 
-def called(connection: Connection, host: str) -> Sequence[AnyRow]:
-    """The nodes with this id or name, newest first."""
-    statement = select(nodes.c.id, nodes.c.name, nodes.c.account_id).where(
-        or_(nodes.c.id == host, nodes.c.name == host), nodes.c.state != "revoked"
+def seen_since(connection: Connection, *, since_ms: int) -> list[str]:
+    """Ids of the nodes that were heard since then, the last ones first, whether they are paused or not."""
+    statement = select(nodes.c.id).where(nodes.c.last_seen_ms >= since_ms, nodes.c.state != "revoked")
+    return list(connection.execute(statement.order_by(nodes.c.last_seen_ms.desc())).scalars())
+
+
+def get_nodes(connection: Connection, node_ids: Iterable[str]) -> Sequence[AnyRow]:
+    return connection.execute(_WITH_OWNER.where(dialect.among(connection, nodes.c.id, node_ids))).all()
+
+
+def called(connection: Connection, word: str, *, revoked: bool = False) -> Sequence[AnyRow]:
+    """The nodes with this id, or with this name in any case, newest first; with `revoked`, those that were, too."""
+    statement = _WITH_OWNER.where(
+        or_(nodes.c.id == word, nodes.c.name == word, func.lower(nodes.c.name) == word.lower())
     )
+    if not revoked:
+        statement = statement.where(nodes.c.state != NodeState.REVOKED.value)
     return connection.execute(statement.order_by(nodes.c.id.desc())).all()
 
 
@@ -152,6 +164,13 @@ def set_health(tx: Tx, *, node_id: str, consecutive_faults: int, cool_off_until_
         .values(consecutive_faults=consecutive_faults, cool_off_until_ms=cool_off_until_ms)
     )
     tx.connection.execute(statement)
+
+
+def excuse(tx: Tx, node_id: str) -> None:
+    """One fault in a row less, and no more rest for it."""
+    fewer = case((nodes.c.consecutive_faults > 0, nodes.c.consecutive_faults - 1), else_=0)
+    statement = update(nodes).where(nodes.c.id == node_id)
+    tx.connection.execute(statement.values(consecutive_faults=fewer, cool_off_until_ms=0))
 
 
 #: Never back in time: a node that changed hubs was seen by both.

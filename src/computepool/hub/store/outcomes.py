@@ -25,12 +25,12 @@ def of_node(connection: Connection, node_id: str, *, before: int | None, limit: 
 
 
 def verified_at_once(connection: Connection, job_ids: Sequence[str]) -> set[str]:
-    """Attempts at these jobs whose result was compared before it was accepted."""
+    """Attempts at these jobs that were counted before their job's success was told."""
     if not job_ids:
         return set()
     statement = select(events.c.attempt_id).where(
         dialect.among(connection, events.c.job_id, sorted(set(job_ids))),
-        events.c.action == reputation.VERIFIED_ACTION,
+        events.c.action.in_(reputation.COUNTED_AT_ONCE),
         func.coalesce(events.c.reason, "") != reputation.RECHECKED,
     )
     return set(connection.execute(statement).scalars())

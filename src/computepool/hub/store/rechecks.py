@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, exists, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, Connection, exists, func, literal, or_, select, update
 
 from computepool.core.jobs import AttemptState
 from computepool.core.verification import Mode
+from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
-from computepool.hub.store.tables import attempts, jobs, varying_specs
+from computepool.hub.store.tables import IS_HELD, attempts, jobs, varying_specs
 
 #: Of a node's results, so many are looked at, the newest: most of them may have been checked already.
 _LOOKED_AT_MAX = 5_000
@@ -49,28 +50,79 @@ def unchecked(
         .limit(_LOOKED_AT_MAX)
         .subquery()
     )
-    other = jobs.alias("other")
-    asked = exists().where(other.c.errand == literal(f"{kind}:") + jobs.c.id + literal(":1"))
-    varies = exists().where(
-        varying_specs.c.account_id == jobs.c.account_id, varying_specs.c.spec_digest == jobs.c.spec_digest
-    )
     accepted = (recent.c.job_id == jobs.c.id) & (recent.c.number == jobs.c.accepted_attempt)
     statement = (
         select(jobs.c.id, recent.c.owner_id, recent.c.charge)
         .select_from(jobs.join(recent, accepted))
         .where(
             jobs.c.verdict.in_(verdicts),
-            jobs.c.verify != Mode.NONE.value,
-            or_(jobs.c["compare"].is_(None), jobs.c["compare"].like('{"tolerance"%')),
-            jobs.c.errand.is_(None),
             jobs.c.account_id != recent.c.owner_id,
-            ~varies,
-            ~asked,
+            *_may_be_checked(kind),
         )
         .order_by(recent.c.finished_at_ms.desc(), jobs.c.id)
         .limit(limit)
     )
     return connection.execute(statement).all()
+
+
+def _may_be_checked(kind: str) -> list[ColumnElement[bool]]:
+    return [
+        jobs.c.verify != Mode.NONE.value,
+        or_(jobs.c["compare"].is_(None), jobs.c["compare"].like('{"tolerance"%')),
+        jobs.c.errand.is_(None),
+        ~varies(),
+        ~has_errand(kind),
+    ]
+
+
+def varies() -> ColumnElement[bool]:
+    """Whether the job's program came to another result each time, once."""
+    return exists().where(
+        varying_specs.c.account_id == jobs.c.account_id, varying_specs.c.spec_digest == jobs.c.spec_digest
+    )
+
+
+def has_errand(kind: str) -> ColumnElement[bool]:
+    other = jobs.alias("other")
+    return exists().where(other.c.errand == literal(f"{kind}:") + jobs.c.id + literal(":1"))
+
+
+def held(connection: Connection, *, kind: str, verdict: str, after: str, limit: int) -> Sequence[AnyRow]:
+    """Jobs after that one whose pay is held, and that could be checked; with whose node ran them, and for how much."""
+    accepted = (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.accepted_attempt)
+    columns = (jobs.c.id, jobs.c.account_id, jobs.c.spec_digest, jobs.c.ceiling, jobs.c.avoid_owners)
+    statement = (
+        select(*columns, attempts.c.owner_id, attempts.c.charge)
+        .select_from(jobs.join(attempts, accepted))
+        .where(
+            IS_HELD,
+            jobs.c.id > after,
+            jobs.c.verdict == verdict,
+            attempts.c.resumed_no.is_(None),
+            *_may_be_checked(kind),
+        )
+        .order_by(jobs.c.id)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+def without_errand(connection: Connection, job_ids: Sequence[str], *, kind: str) -> list[str]:
+    wanted = dialect.among(connection, jobs.c.id, job_ids)
+    statement = select(jobs.c.id).where(wanted, ~has_errand(kind)).order_by(jobs.c.id)
+    return list(connection.execute(statement).scalars())
+
+
+def hold_until(tx: Tx, job_id: str, until_ms: int) -> None:
+    """Of a job whose pay is held. 0: it is over, and the pay has matured or went back."""
+    statement = update(jobs).where(jobs.c.id == job_id, IS_HELD).values(held_until_ms=until_ms)
+    tx.connection.execute(statement)
+
+
+def held_until(connection: Connection, *, now_ms: int, limit: int) -> list[str]:
+    """Jobs whose pay was held for long enough, or whose results were confirmed since."""
+    statement = select(jobs.c.id).where(IS_HELD, jobs.c.held_until_ms <= now_ms)
+    return list(connection.execute(statement.order_by(jobs.c.id).limit(limit)).scalars())
 
 
 def spent_on(connection: Connection, owner_id: str, *, payer: str, since_id: str) -> int:

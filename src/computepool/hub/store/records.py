@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
+from computepool.hub.store.prepared import Prepared
 from computepool.hub.store.session import AnyRow, Tx
 from computepool.hub.store.tables import attempts, events, log_chunks
 
@@ -51,15 +53,16 @@ def insert_logs(tx: Tx, rows: Sequence[dict[str, str]]) -> None:
     tx.connection.execute(log_chunks.insert(), list(rows))
 
 
-def grow_log(tx: Tx, attempt_id: str, *, node_id: str, size: int) -> AnyRow | None:
-    """Count the bytes before they are kept. None when this node never had such an attempt."""
-    statement = (
-        update(attempts)
-        .where(attempts.c.id == attempt_id, attempts.c.node_id == node_id)
-        .values(log_bytes=attempts.c.log_bytes + size)
-        .returning(attempts.c.job_id, attempts.c.log_bytes)
-    )
-    return tx.connection.execute(statement).first()
+def grow_logs(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    """What attempts have sent so far, also of what is not kept; the rows are locked."""
+    _GROW.execute(tx.connection, rows)
+
+
+_GROW = Prepared(
+    update(attempts)
+    .where(attempts.c.id == bindparam("attempt"))
+    .values(log_bytes=bindparam("size"), log_next=bindparam("next"), stdout_chars=bindparam("chars"))
+)
 
 
 def list_logs(
@@ -77,15 +80,15 @@ def list_logs(
     return connection.execute(statement).all()
 
 
-def stdout_of(connection: Connection, *, job_id: str, attempt_id: str, chars_max: int) -> str:
-    """What is kept of an attempt's standard output; nothing where that is longer."""
-    own = (
-        log_chunks.c.job_id == job_id,
-        log_chunks.c.attempt_id == attempt_id,
-        log_chunks.c.stream == "stdout",
+def stdout_of(connection: Connection, *, job_id: str, attempt_id: str) -> Iterator[str]:
+    """What is kept of an attempt's standard output, piece by piece."""
+    statement = (
+        select(log_chunks.c.text)
+        .where(
+            log_chunks.c.job_id == job_id,
+            log_chunks.c.attempt_id == attempt_id,
+            log_chunks.c.stream == "stdout",
+        )
+        .order_by(log_chunks.c.seq)
     )
-    size = connection.execute(select(func.sum(func.length(log_chunks.c.text))).where(*own)).scalar_one()
-    if size is None or size > chars_max:
-        return ""
-    texts = connection.execute(select(log_chunks.c.text).where(*own).order_by(log_chunks.c.seq))
-    return "".join(texts.scalars())
+    yield from connection.execute(statement).scalars()

@@ -17,7 +17,8 @@ from computepool.core import reputation
 from computepool.core.reputation import NEWCOMER, Reputation
 from computepool.hub.store import dialect
 from computepool.hub.store.prepared import Prepared
-from computepool.hub.store.tables import events, nodes, reputations
+from computepool.hub.store.reputation_tables import reputations
+from computepool.hub.store.tables import events, nodes
 
 _FIELDS = tuple(field.name for field in fields(Reputation))
 #: What of an event is read.

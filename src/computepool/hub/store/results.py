@@ -32,7 +32,13 @@ def waiting(connection: Connection, job_id: str) -> Sequence[AnyRow]:
 _CONCLUDE = (
     update(attempts)
     .where(attempts.c.id == bindparam("attempt"))
-    .values(state=bindparam("new_state"), charge=bindparam("cost"), result=None, outputs=None)
+    .values(
+        state=bindparam("new_state"),
+        charge=bindparam("cost"),
+        billed_ms=bindparam("billed"),
+        result=None,
+        outputs=None,
+    )
 )
 
 

@@ -28,7 +28,7 @@ from computepool.core.errors import Unavailable
 from computepool.core.ledger import Leg
 from computepool.core.reputation import Reputation
 from computepool.hub.clock import Clock
-from computepool.hub.store import booking, conducts, dialect, failures, reputations
+from computepool.hub.store import booking, conducts, dialect, failures, inline, reputations
 from computepool.hub.store.crashpoints import crash_point
 from computepool.hub.store.prepared import Prepared
 from computepool.hub.store.tables import events
@@ -60,6 +60,8 @@ class Tx:
     changes: dict[str, int] = field(default_factory=dict)  #: of balances, by this unit
     changed_before: dict[str, int] = field(default_factory=dict)  #: by units before it in the transaction
     posted_before: Sequence[dict[str, Any]] = ()  #: transfers of theirs, not written yet
+    inline: dict[str, int] = field(default_factory=dict)  #: bytes more that accounts keep, by this unit
+    inline_before: dict[str, int] = field(default_factory=dict)  #: by units before it
     closing: set[str] = field(
         default_factory=set
     )  #: watched groups of which something ended, see Store.on_closing
@@ -83,6 +85,15 @@ class Tx:
         """With what this transaction has moved so far. Another hub may be faster: the database has the last word."""
         stored = booking.balance_of(self.connection, account)
         return stored + self.changed_before.get(account, 0) + self.changes.get(account, 0)
+
+    def count_inline(self, account_id: str, delta: int) -> None:
+        """The account keeps so many bytes more, or less, in the database. Written when the transaction ends."""
+        self.inline[account_id] = self.inline.get(account_id, 0) + delta
+
+    def inline_bytes(self, account_id: str) -> int:
+        """With what this transaction has changed so far."""
+        changed = self.inline_before.get(account_id, 0) + self.inline.get(account_id, 0)
+        return inline.stored(self.connection, account_id) + changed
 
     def touch(self, *topics: str) -> None:
         """After the commit, wake whoever waits for these topics, here and on the other hubs."""
@@ -235,18 +246,22 @@ class Store:
         try:
             with self._writer.begin() as connection:
                 changes: dict[str, int] = {}
+                kept: dict[str, int] = {}
                 posted: list[dict[str, Any]] = []
                 for job in batch:
                     job.result = job.error = None
-                    tx = Tx(connection, now_ms, changed_before=changes, posted_before=posted)
+                    tx = Tx(
+                        connection, now_ms, changed_before=changes, posted_before=posted, inline_before=kept
+                    )
                     if isolated and not self._run_isolated(job, tx):
                         continue
                     if not isolated:
                         job.result = job.unit(tx)
                     done.append(tx)
                     posted += tx.transfers
-                    for account, delta in tx.changes.items():
-                        changes[account] = changes.get(account, 0) + delta
+                    _add_up(changes, tx.changes)
+                    _add_up(kept, tx.inline)
+                inline.write(connection, kept)
                 done += self._close(connection, done, now_ms)
                 topics = topics.union(*(tx.topics for tx in done))
                 notice = _payload(self.hub_id, topics)
@@ -309,6 +324,11 @@ class _Changed:
 
     nodes: dict[str, Reputation] = field(default_factory=dict)
     submitters: dict[str, Conduct] = field(default_factory=dict)
+
+
+def _add_up(total: dict[str, int], more: dict[str, int]) -> None:
+    for name, delta in more.items():
+        total[name] = total.get(name, 0) + delta
 
 
 def _flush(

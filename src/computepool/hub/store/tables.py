@@ -34,6 +34,7 @@ metadata = MetaData(
 
 _QUEUED = "state = 'queued'"
 _OPEN = "state IN ('queued', 'leased', 'running')"
+_HELD_PAY = "held_until_ms > 0"
 _LIVE = "state IN ('leased', 'running')"
 _OF_NODE = "role = 'node'"
 # Conditions that only a query which repeats them fulfils: SQLite would take these indexes, or others, by mistake.
@@ -190,6 +191,7 @@ specs = Table(
     Column("digest", Text, primary_key=True),
     Column("body", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
+    Column("account_id", Text),  # who sent it first, and is counted for it
 )
 
 #: Programs of an account whose results are never the same twice.
@@ -225,47 +227,6 @@ groups = Table(
     Column("home_arrival", FreeText),  # JSON: what arrived
 )
 Index("ix_groups_home", groups.c.home, **_where("home_state = 'waiting'"))
-
-#: What the events say of each node (see core/reputation.py). Whole numbers, so that counting again gives the same.
-#: Without a foreign key: nothing that is written here may ever keep a job from being settled.
-reputations = Table(
-    "reputations",
-    metadata,
-    Column("node_id", Text, primary_key=True),
-    Column("success", BigInteger, nullable=False),  # in parts of an outcome
-    Column("failure", BigInteger, nullable=False),
-    Column("changed_at_ms", BigInteger, nullable=False),
-    Column("lost_at_ms", BigInteger, nullable=False),
-    Column("successes", BigInteger, nullable=False),
-    Column("failures", BigInteger, nullable=False),
-    Column("dues", BigInteger, nullable=False),
-    Column("tenure_days", Integer, nullable=False),
-    Column("tenure_day", Integer, nullable=False),
-    Column("verified", BigInteger, nullable=False),
-    Column("verified_days", Integer, nullable=False),
-    Column("verified_day", Integer, nullable=False),
-    Column("streak", BigInteger, nullable=False),
-    Column("strikes", BigInteger, nullable=False),
-    Column("struck_at_ms", BigInteger, nullable=False),
-    Column("struck_before_ms", BigInteger, nullable=False),
-    Column("struck_by", BigInteger, nullable=False),
-    Column("struck_other_ms", BigInteger, nullable=False),
-    Column("banned_at_ms", BigInteger, nullable=False),
-)
-
-#: The same of each submitter, about what their jobs did on nodes of others (see core/conduct.py).
-conducts = Table(
-    "conducts",
-    metadata,
-    Column("account_id", Text, primary_key=True),
-    Column("success", BigInteger, nullable=False),
-    Column("failure", BigInteger, nullable=False),
-    Column("changed_at_ms", BigInteger, nullable=False, index=True),
-    Column("completed", BigInteger, nullable=False),
-    Column("failed", BigInteger, nullable=False),
-    Column("harmful", BigInteger, nullable=False),
-    Column("cancelled", BigInteger, nullable=False),
-)
 
 jobs = Table(
     "jobs",
@@ -303,6 +264,7 @@ jobs = Table(
     Column("result_artifact", Text),
     Column("payload", Text),
     Column("payload_artifact", Text),
+    Column("dropped_at_ms", BigInteger),  # when payload, result and output ceased to be kept
     Column("ceiling", BigInteger, nullable=False, server_default="0"),  # microcredits per hour
     Column("hold", BigInteger, nullable=False, server_default="0"),  # set aside at submission
     Column("hold_earned", BigInteger, nullable=False, server_default="0"),  # of it, from earnings
@@ -328,6 +290,9 @@ jobs = Table(
     Column("bundled", Integer, nullable=False, server_default="1"),  # items of its group that count here
     Column("carried", Integer),  # answers in its result, of each item one; empty: by a hub that kept no count
     Column("items_failed", Integer, nullable=False, server_default="0"),  # of them, where it succeeded
+    # Its result was due for a check that nobody could do: until when its pay is held; 0: it has matured since. Empty: it
+    # matures with the owner's other earnings.
+    Column("held_until_ms", BigInteger),
     Column("ttl_ms", BigInteger),  # empty: as long as from created to expires; it has not waited anew yet
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
@@ -338,9 +303,11 @@ Index("ix_jobs_open", jobs.c.state, jobs.c.queued_at_ms, jobs.c.id, **_where(_OP
 Index("ix_jobs_ttl", jobs.c.expires_at_ms, **_where(_QUEUED))
 Index("ix_jobs_watched", jobs.c.group_id, **_where(f"watched AND {_OPEN}"))
 Index("ix_jobs_errand", jobs.c.errand, unique=True, **_where("errand IS NOT NULL"))
+Index("ix_jobs_held", jobs.c.held_until_ms, **_where(_HELD_PAY))
 #: SQLite uses a partial index only for a query that repeats its condition word by word, not as a parameter.
 IS_OPEN = text(f"jobs.{_OPEN}")
 IS_QUEUED = text(f"jobs.{_QUEUED}")
+IS_HELD = text(f"jobs.{_HELD_PAY}")
 IS_WATCHED = text(f"jobs.watched AND jobs.{_OPEN}")
 IS_COMING_HOME = text("groups.home_state = 'waiting'")
 
@@ -372,6 +339,8 @@ attempts = Table(
     Column("error", FreeText),
     Column("usage", FreeText),
     Column("log_bytes", BigInteger, nullable=False, server_default="0"),
+    Column("log_next", BigInteger, nullable=False, server_default="0"),  # number of the next piece of its log
+    Column("stdout_chars", BigInteger, nullable=False, server_default="0"),  # that are kept
     # the price it was leased at, which never changes: spot × units, by this version of the price table
     Column("price", BigInteger, nullable=False, server_default="0"),  # microcredits per hour, whole job
     Column("spot", BigInteger, nullable=False, server_default="0"),  # per unit-hour
@@ -389,6 +358,7 @@ attempts = Table(
     Column("items_failed", Integer, nullable=False, server_default="0"),  # of the items it carried
     Column("outputs", FreeText),  # JSON: name to digest
     Column("printed", Text),  # digest
+    Column("printed_chars", BigInteger),
     # A lane runs its attempts one after the other: when it was opened, and what all of it has been paid for so far.
     Column("lane_since_ms", BigInteger, nullable=False, server_default="0"),
     Column("lane_billed_ms", BigInteger),
@@ -399,6 +369,7 @@ attempts = Table(
     Column("covered_ms", BigInteger),
     Column("spent", BigInteger),
     Column("checkpoint_ms", BigInteger),
+    Column("narrow", Boolean, nullable=False, server_default=text("false")),  # its place was no choice
     UniqueConstraint("job_id", "number"),
 )
 Index("ix_attempts_live", attempts.c.node_id, **_where(_LIVE))
@@ -480,14 +451,3 @@ Index("ix_events_deeds", events.c.action, events.c.seq, **_where(_NO_JOB))
 IS_IN_GROUP = text(_IN_GROUP.replace("group_id", "events.group_id"))
 HAS_NO_JOB = text(_NO_JOB.replace("job_id", "events.job_id"))
 IS_FINAL = text("events.final AND events.group_id IS NOT NULL")
-
-idempotency = Table(
-    "idempotency",
-    metadata,
-    Column("account_id", Text, primary_key=True),
-    Column("route", Text, primary_key=True),
-    Column("key", Text, primary_key=True),
-    Column("request_hash", Text, nullable=False),
-    Column("reply", Text, nullable=False),
-    Column("created_at_ms", BigInteger, nullable=False, index=True),
-)

@@ -1,0 +1,55 @@
+"""The node's cache, part by part: what is in it, how much it takes, and emptying it while no agent runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from computepool.agent.sandbox.scratch import remove_tree
+
+#: Folders that fill with jobs, and are made again when one needs them.
+CLEARED = {"artifacts": "inputs of jobs", "environments": "packages of jobs"}
+_REST = "jobs' Python and sandboxes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    name: str
+    files: int
+    size: int  #: bytes on the disk
+    cleared: bool  #: by `clear`; the rest is what every job needs
+
+
+def parts(cache_dir: Path) -> list[Part]:
+    """Those that are cleared first; the rest is one."""
+    found = [_part(what, [cache_dir / folder], cleared=True) for folder, what in CLEARED.items()]
+    rest = [path for path in _entries(cache_dir) if path.name not in CLEARED]
+    return [*found, _part(_REST, rest, cleared=False)]
+
+
+def clear(cache_dir: Path) -> None:
+    """Only while no agent runs; one that does clears its own."""
+    for folder in CLEARED:
+        for path in _entries(cache_dir / folder):
+            remove_tree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _part(name: str, folders: list[Path], *, cleared: bool) -> Part:
+    sizes = [size for folder in folders for size in _sizes(folder)]
+    return Part(name=name, files=len(sizes), size=sum(sizes), cleared=cleared)
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    """Of every file, while others may write and remove there."""
+    for where, _, names in os.walk(folder):
+        for name in names:
+            try:
+                yield os.lstat(os.path.join(where, name)).st_blocks * 512
+            except OSError:
+                continue

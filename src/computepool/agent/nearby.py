@@ -1,0 +1,119 @@
+"""Networks near this node: what a job must not reach, although its addresses look public.
+
+Its interfaces, its routes (a VPN leads into a company's public addresses), and the address from which the hub sees it: behind
+NAT that one belongs to the owner's router, which often answers its own network there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+from computepool.core.network import Address, Network, unwrapped
+
+_log = logging.getLogger(__name__)
+
+_REFRESH_S = 30.0
+#: A wider one (a point-to-point link may say /0, a tunnel 0.0.0.0/1) would close the whole internet.
+_BITS_MIN = 8
+#: A node has few addresses at a time; a hub that is broken into must not fill the memory.
+_PUBLIC_MAX = 64
+
+
+class Nearby:
+    def __init__(self, *, ipv6_site_bits: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._site_bits = ipv6_site_bits
+        self._clock = clock
+        self._public: OrderedDict[Network, None] = OrderedDict()
+        self._local: tuple[Network, ...] = ()
+        self._local_at = float("-inf")
+
+    def note_public_address(self, text: str) -> None:
+        """The hub sees this node at this address."""
+        try:
+            address = unwrapped(ipaddress.ip_address(text.partition("%")[0]))
+        except ValueError:
+            _log.warning("the hub sees this node at %r, which is no address", text)
+            return
+        network = site_of(address, self._site_bits)
+        if network not in self._public:
+            _log.info("the hub sees this node at %s: jobs do not reach %s", address, network)
+        self._public[network] = None
+        self._public.move_to_end(network)
+        if len(self._public) > _PUBLIC_MAX:
+            self._public.popitem(last=False)
+
+    def networks(self) -> tuple[Network, ...]:
+        now = self._clock()
+        if now - self._local_at > _REFRESH_S:
+            self._local = tuple(
+                {widened(network, self._site_bits) for network in (*interface_networks(), *route_networks())}
+            )
+            self._local_at = now
+        return (*self._local, *self._public)
+
+
+def site_of(address: Address, ipv6_bits: int) -> Network:
+    """The customer's part of the internet: an IPv4 address, or the block of IPv6 networks that providers hand out."""
+    bits = ipv6_bits if address.version == 6 else 32
+    return ipaddress.ip_network((address, bits), strict=False)
+
+
+def widened(network: Network, ipv6_bits: int) -> Network:
+    """A second network in the same house is near, too."""
+    if network.version == 6 and network.prefixlen > ipv6_bits and network.is_global:
+        return network.supernet(new_prefix=ipv6_bits)
+    return network
+
+
+def interface_networks() -> Iterator[Network]:
+    """This machine itself and its neighbours, whatever their addresses look like."""
+    for addresses in psutil.net_if_addrs().values():
+        for entry in addresses:
+            if entry.family not in (socket.AF_INET, socket.AF_INET6):
+                continue
+            with contextlib.suppress(ValueError):
+                yield _interface(entry.address.partition("%")[0], entry.netmask)
+                if entry.ptp:
+                    yield ipaddress.ip_network(entry.ptp.partition("%")[0])
+
+
+def _interface(address: str, mask: str | None) -> Network:
+    own = ipaddress.ip_address(address)
+    bits: int = own.max_prefixlen
+    if mask:
+        bits = int(ipaddress.ip_address(mask)).bit_count()
+    if bits < _BITS_MIN:
+        bits = own.max_prefixlen
+    return ipaddress.ip_network(f"{own}/{bits}", strict=False)
+
+
+def route_networks(proc: Path = Path("/proc/net")) -> Iterator[Network]:
+    """Where this machine has a way of its own to; not the default one. Nothing where the system does not tell."""
+    for name, parse in (("route", _route_v4), ("ipv6_route", _route_v6)):
+        try:
+            lines = (proc / name).read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            with contextlib.suppress(ValueError, IndexError):
+                network = parse(line.split())
+                if network.prefixlen >= _BITS_MIN:
+                    yield network
+
+
+def _route_v4(fields: list[str]) -> Network:
+    target, mask = (int.from_bytes(bytes.fromhex(fields[at]), "little") for at in (1, 7))
+    return ipaddress.ip_network((target, mask.bit_count()))
+
+
+def _route_v6(fields: list[str]) -> Network:
+    return ipaddress.ip_network((bytes.fromhex(fields[0]), int(fields[1], 16)))

@@ -1,0 +1,111 @@
+"""Where packages come from: the index that the owner chose, or uv's own, and the hosts that its files are at.
+
+An installation reaches these hosts and no other. Which they are is asked of uv and of the index, not written here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import subprocess
+from collections.abc import Sequence
+
+import httpx2
+
+from computepool.core.network import Target, parse_targets, target_of
+
+_log = logging.getLogger(__name__)
+
+_DEFAULT = re.compile(r"--default-index.*?by\s+default:\s+<?(https?://[^\s>)]+)", re.DOTALL)
+#: A project that public indexes have; its page says where the files of an index are.
+_EXAMPLE = "pip"
+_ADDRESS = re.compile(r"""https?://[^\s"'<>#\\]+""")
+_PAGE_BYTES_MAX = 16 * 1024 * 1024
+_ASK_S = 20.0
+_HOSTS_MAX = 8
+
+
+class PackageIndex:
+    def __init__(
+        self,
+        uv: str | None,
+        *,
+        url: str = "",
+        hosts: Sequence[str] = (),
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._uv = uv
+        self._url = url.rstrip("/")
+        self._given = parse_targets(hosts)
+        self._hosts: tuple[Target, ...] = ()
+        self._transport = transport
+        self._asking = asyncio.Lock()
+
+    async def url(self) -> str:
+        """Raises OSError where uv does not say."""
+        if not self._url:
+            self._url = (await asyncio.to_thread(_default_of, self._uv or "uv")).rstrip("/")
+        return self._url
+
+    async def hosts(self) -> tuple[Target, ...]:
+        """Of the index itself, and of its files: those that the owner named, or those that the index names."""
+        async with self._asking:
+            if not self._hosts:
+                url = await self.url()
+                named = self._given or await self._named_by(url)
+                self._hosts = tuple(dict.fromkeys([target_of(url), *named]))[:_HOSTS_MAX]
+                _log.info("packages come from %s", ", ".join(map(str, self._hosts)))
+            return self._hosts
+
+    async def _named_by(self, url: str) -> list[Target]:
+        """Raises OSError where the index does not answer: it is asked again for the next installation."""
+        headers = {"accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.5"}
+        try:
+            async with (
+                httpx2.AsyncClient(
+                    timeout=_ASK_S, transport=self._transport, follow_redirects=True
+                ) as client,
+                client.stream("GET", f"{url}/{_EXAMPLE}/", headers=headers) as reply,
+            ):
+                page = b""
+                if reply.is_success:
+                    async for part in reply.aiter_bytes():
+                        page += part
+                        if len(page) > _PAGE_BYTES_MAX:
+                            break
+        except httpx2.HTTPError as error:
+            raise OSError(f"the package index does not answer: {error}") from error
+        found = dict.fromkeys(_plain(address) for address in _ADDRESS.findall(page.decode(errors="replace")))
+        return [target for address in found if (target := _target_or_none(address)) is not None]
+
+
+def _target_or_none(url: str) -> Target | None:
+    try:
+        return target_of(url)
+    except ValueError:
+        return None
+
+
+def _plain(address: str) -> str:
+    scheme, _, rest = address.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
+
+
+def _default_of(uv: str) -> str:
+    """As uv itself describes it."""
+    try:
+        said = subprocess.run(
+            [uv, "pip", "install", "--help"],
+            capture_output=True,
+            text=True,
+            timeout=_ASK_S,
+            env={},
+            check=True,
+        )
+    except subprocess.SubprocessError as error:
+        raise OSError(f"uv does not run: {error}") from error
+    found = _DEFAULT.search(said.stdout)
+    if found is None:
+        raise OSError("uv does not say which index it uses; name one with --package-index")
+    return found[1]

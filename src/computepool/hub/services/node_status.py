@@ -1,0 +1,36 @@
+"""The state of a node as this hub knows it: from memory for those that poll here, by the store's word for the others."""
+
+from __future__ import annotations
+
+from computepool.core.node_status import Contact, NodeStatus, node_status, rest_reason
+from computepool.core.resources import NodeProfile, NodeState
+from computepool.hub.services import floors
+from computepool.hub.services.context import Hub
+from computepool.hub.store import accounts as account_rows
+from computepool.hub.store import dialect
+from computepool.hub.store.session import AnyRow, Connection
+
+_HUB_FRESH_MS = 30_000
+
+
+def of_node(
+    hub: Hub, row: AnyRow, profile: NodeProfile, *, banned: bool, shared: bool, jobs: int = 0
+) -> NodeStatus:
+    """`shared`: other hubs serve this database, so that a node may well poll one of them; `jobs`: it has there."""
+    now_ms = hub.now_ms()
+    session = hub.registry.get(row.id)
+    if session is not None:
+        return hub.registry.status(session, now_ms, banned=banned)
+    lease_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+    contact = Contact(heard=(row.last_seen_ms or 0) + lease_ms > now_ms, polls=shared)
+    rest = rest_reason(NodeState(row.state), contact, cooling=(row.cool_off_until_ms or 0) > now_ms)
+    floor_met = floors.is_met(hub, profile, floors.holding(row))
+    return node_status(rest, banned=banned, floor_met=floor_met, jobs=jobs)
+
+
+def other_hubs_serve(hub: Hub, connection: Connection) -> bool:
+    """Whether another hub was alive a moment ago; of one SQLite file there is only one."""
+    if dialect.is_sqlite(hub.settings.url):
+        return False
+    since_ms = hub.now_ms() - _HUB_FRESH_MS
+    return account_rows.other_hubs(connection, hub_id=hub.hub_id, since_ms=since_ms) > 0

@@ -1,0 +1,76 @@
+"""Jobs that a node on probation can be tested with, and its tests so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, exists, or_, select
+
+from computepool.core.jobs import AttemptState
+from computepool.core.verification import Mode
+from computepool.hub.store import dialect
+from computepool.hub.store.rechecks import has_errand, varies
+from computepool.hub.store.session import AnyRow
+from computepool.hub.store.tables import IS_OPEN, accounts, attempts, jobs
+
+
+def is_open(connection: Connection, node_id: str, *, kind: str) -> bool:
+    """Whether a test waits for the node, or is with it."""
+    statement = select(jobs.c.id).where(IS_OPEN, jobs.c.pinned == node_id, jobs.c.errand.like(f"{kind}:%"))
+    return connection.execute(statement.limit(1)).first() is not None
+
+
+def submitters(connection: Connection, node_id: str, *, kind: str, since_ms: int) -> set[str]:
+    """Whose jobs the node was tested with since then."""
+    statement = select(jobs.c.behalf).where(
+        jobs.c.errand.like(f"{kind}:%"), jobs.c.pinned == node_id, jobs.c.created_at_ms >= since_ms
+    )
+    return set(connection.execute(statement).scalars())
+
+
+def confirmed(
+    connection: Connection,
+    *,
+    kind: str,
+    verdict: str,
+    owner_id: str,
+    created_before_ms: int,
+    since_id: str,
+    cost_max: int,
+    limit: int,
+) -> Sequence[AnyRow]:
+    """Jobs since then that several owners' nodes did alike, none of this owner's among them; the newest first.
+
+    Of submitters with an account from before that time, who are not this owner, and of programs that did not vary since.
+    """
+    ran = exists().where(attempts.c.job_id == jobs.c.id, attempts.c.owner_id == owner_id)
+    statement = (
+        select(jobs.c.id, jobs.c.account_id, jobs.c.spec_digest, jobs.c.ceiling)
+        .join(accounts, accounts.c.id == jobs.c.account_id)
+        .where(
+            jobs.c.id >= since_id,
+            jobs.c.verdict == verdict,
+            jobs.c.verify != Mode.NONE.value,
+            or_(jobs.c["compare"].is_(None), jobs.c["compare"].like('{"tolerance"%')),
+            jobs.c.errand.is_(None),
+            jobs.c.account_id != owner_id,
+            jobs.c.hold <= cost_max * jobs.c.runs,
+            accounts.c.created_at_ms <= created_before_ms,
+            ~ran,
+            ~varies(),
+            ~has_errand(kind),
+        )
+        .order_by(jobs.c.id.desc())
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+def owners_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, set[str]]:
+    """By job, whose nodes came to its result."""
+    wanted = dialect.among(connection, attempts.c.job_id, job_ids)
+    done = attempts.c.state == AttemptState.SUCCEEDED.value
+    found: dict[str, set[str]] = {}
+    for row in connection.execute(select(attempts.c.job_id, attempts.c.owner_id).where(wanted, done)):
+        found.setdefault(row.job_id, set()).add(row.owner_id)
+    return found

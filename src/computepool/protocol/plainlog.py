@@ -1,0 +1,46 @@
+"""Logs of hub and agent: whatever strangers call their jobs, a line stays a line and no terminal obeys it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import sys
+
+from computepool.core.plaintext import escaped
+
+
+class PlainFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        plain = copy.copy(record)
+        plain.msg, plain.args = record.getMessage().replace("\n", "\\n"), None
+        return escaped(super().format(plain))  # with the traceback, which has lines of its own
+
+
+class JsonFormatter(logging.Formatter):
+    """One document for each line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = {
+            "at_ms": round(record.created * 1000),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            said["traceback"] = self.formatException(record.exc_info)
+        return escaped(json.dumps(said, ensure_ascii=False))
+
+
+def configure_json(level: str | int) -> None:
+    """For programs that read it: on standard output. What is configured later changes nothing."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def configure(level: str | int, *, format: str) -> None:
+    """The root logger, on standard error, unless it has a handler already."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(PlainFormatter(format))
+    logging.basicConfig(level=level, handlers=[handler])

@@ -1,0 +1,88 @@
+"""The submitter's own modules, as opposed to Python's, an installed package's, or ours.
+
+Own is what lies beside the script, in an editable project, or anywhere else on `sys.path`, unless an installer put it
+there: into one of Python's own folders, or into any folder with a `*.dist-info` that lists it (an installer's `--target`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import site
+import sys
+import sysconfig
+import types
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+
+#: Names that no job brings along: a node has them, or they are the program itself.
+_NEVER = frozenset({"computepool", "cloudpickle", "__main__", "__mp_main__"})
+_INSTALLERS_FOLDERS = ("site-packages", "dist-packages")
+_scanned: tuple[tuple[int, str, int], list[types.ModuleType]] = ((0, "", 0), [])
+
+
+def loaded() -> list[types.ModuleType]:
+    global _scanned  # noqa: PLW0603 - a cache: the scan takes a millisecond
+    newest = next(reversed(sys.modules))
+    state = len(sys.modules), newest, id(sys.modules.get(newest))
+    if _scanned[0] != state:
+        found = [
+            module
+            for name, module in list(sys.modules.items())
+            if getattr(module, "__name__", None) == name and is_own(module)
+        ]
+        _scanned = (state, found)
+    return [module for module in _scanned[1] if sys.modules.get(module.__name__) is module]
+
+
+def is_own(module: types.ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and _is_own_file(module.__name__, file)
+
+
+def find(name: str) -> Path | None:
+    """The file or folder of an own module or package that could be imported by this name. Imports nothing."""
+    if not name or name in _NEVER or name in sys.stdlib_module_names:
+        return None
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):  # a module without a spec, or a broken finder
+        return None
+    if spec is None:
+        return None
+    places = list(spec.submodule_search_locations or ())
+    file = spec.origin or (os.path.join(places[0], "__init__.py") if places else "")
+    if not _is_own_file(name, file):
+        return None
+    return Path(file).parent if places else Path(file)
+
+
+def _is_own_file(name: str, file: str) -> bool:
+    parts = name.split(".")
+    if parts[0] in _NEVER or not file.endswith(".py") or file.startswith(_INSTALLED):
+        return False
+    up = len(parts) + (os.path.basename(file) == "__init__.py")
+    root = file
+    for _ in range(up):
+        root = os.path.dirname(root)
+    return os.path.basename(root) not in _INSTALLERS_FOLDERS and parts[0] not in _installed_names(root)
+
+
+@lru_cache(maxsize=1024)
+def _installed_names(folder: str) -> frozenset[str]:
+    """Modules and packages that distributions installed into this very folder."""
+    names: set[str] = set()
+    for record in Path(folder or ".").glob("*.dist-info"):
+        files = metadata.Distribution.at(record).files or []
+        names |= {file.parts[0].removesuffix(".py") for file in files}
+    return frozenset(names)
+
+
+def _installed_folders() -> tuple[str, ...]:
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    paths |= {site.getusersitepackages(), *site.getsitepackages()}
+    return tuple(path.rstrip(os.sep) + os.sep for path in paths if path)
+
+
+_INSTALLED = _installed_folders()

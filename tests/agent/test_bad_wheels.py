@@ -1,0 +1,136 @@
+"""Whose fault it is that packages cannot be installed, by what the real uv says of an index with bad wheels."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.server
+import io
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from computepool.agent.endings import BadJob, StagingFailed
+from computepool.agent.environments import _failure, find_uv
+
+WHEEL = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+def wheel(name: str, *, requires: str = "", called: str = "", tag: str = WHEEL, **files: str) -> bytes:
+    data = io.BytesIO()
+    info = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(data, "w") as archive:
+        metadata = f"Metadata-Version: 2.1\nName: {called or name}\nVersion: 1.0\n{requires}"
+        for path, text in {f"{info}/METADATA": metadata, f"{info}/WHEEL": tag, f"{info}/RECORD": ""}.items():
+            archive.writestr(path, files.pop(path.rpartition("/")[2].lower(), text))
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return data.getvalue()
+
+
+BAD = {
+    "nozip": b"no archive at all" * 50,
+    "empty": b"",
+    "cut": wheel("cut")[:150] + wheel("cut")[200:],
+    "other": wheel("other", called="another"),
+    "nothing": wheel("nothing", metadata="words"),
+    "badrequires": wheel("badrequires", requires="Requires-Dist: numpy<=>1\n"),
+    "needsmissing": wheel("needsmissing", requires="Requires-Dist: nosuchpackage\n"),
+    "newwheel": wheel("newwheel", tag="Wheel-Version: 9.0\n"),
+    "badtag": wheel("badtag", tag="words"),
+    "badrecord": wheel("badrecord", record='"open,\n,,'),
+    "longname": wheel("longname", **{"a" * 300: "x"}),
+    "twice": wheel("twice", **{"a": "x", "a/b": "y"}),
+    "forged": b"",  # its hash is not what the index says
+}
+REQUIRED = [*BAD, "nosuchpackage", "fine>2", "gone"]
+NODES = ["busy", "away", "forbidden", "file500"]
+STATUS = {"busy": 429, "away": 500, "forbidden": 403}
+
+
+class Index(http.server.BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        kind, name, *_ = self.path.strip("/").split("/")
+        status, body = self._page(name) if kind == "simple" else self._file(name)
+        self.send_response(status)
+        self.send_header("Content-Type", "text/html" if kind == "simple" else "application/octet-stream")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(body)
+
+    def _page(self, name: str) -> tuple[int, bytes]:
+        if name in STATUS:
+            return STATUS[name], b""
+        if name not in (*BAD, "fine", "gone", "file500"):
+            return 404, b""
+        digest = "0" * 64 if name == "forged" else hashlib.sha256(self._file(name)[1]).hexdigest()
+        file = f"{name}-1.0-py3-none-any.whl"
+        return 200, f'<a href="/files/{name}/{file}#sha256={digest}">{file}</a>'.encode()
+
+    def _file(self, name: str) -> tuple[int, bytes]:
+        if name in ("gone", "file500"):
+            return (404 if name == "gone" else 500), b""
+        return 200, BAD.get(name) or (b"" if name == "empty" else wheel(name))
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Index)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/simple"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def fails(required: str, tmp_path: Path, *, index: str, cache: str = "cache") -> Exception:
+    uv = find_uv()
+    assert uv is not None
+    command = [uv, "pip", "install", "--quiet", "--target", "target", "--python", sys.executable]
+    ran = subprocess.run(
+        [*command, "--only-binary", ":all:", "-r", "-"],
+        input=required,
+        env={"UV_INDEX_URL": index, "UV_CACHE_DIR": cache, "UV_HTTP_RETRIES": "0", "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode != 0
+    return _failure(ran.returncode, ran.stderr)
+
+
+@pytest.mark.parametrize("required", REQUIRED)
+def test_what_the_index_or_a_wheel_says_is_the_jobs_fault(index: str, tmp_path: Path, required: str) -> None:
+    error = fails(required, tmp_path, index=index)
+    assert isinstance(error, BadJob), error
+
+
+@pytest.mark.parametrize("required", NODES)
+def test_an_index_that_does_not_serve_is_not(index: str, tmp_path: Path, required: str) -> None:
+    error = fails(required, tmp_path, index=index)
+    assert isinstance(error, StagingFailed), error
+
+
+def test_neither_is_a_network_or_a_disk(index: str, tmp_path: Path) -> None:
+    nowhere = fails("six", tmp_path, index="http://127.0.0.1:1/simple")
+    unwritable = fails("fine", tmp_path, index=index, cache="/proc/nowhere")
+    full = _failure(
+        1, "error: Failed to download `a==1`\n  cause: failed to write: No space left (os error 28)"
+    )
+    killed = _failure(-9, "")
+    for error in (nowhere, unwritable, full, killed):
+        assert isinstance(error, StagingFailed), error

@@ -1,0 +1,90 @@
+"""What a job asks the hub for, on a node: only below its own attempt, and nothing that it leaves leads the agent anywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from computepool.agent.config import AgentLimits
+from computepool.agent.hub_client import CONNECTIONS_MAX
+from computepool.core.jobs import Outcome
+from tests.agent.conftest import QUICK, StartNode
+from tests.agent.fake_hub import FakeHub, command, until
+
+ASKS = """
+mkdir -p "$COMPUTEPOOL_CALLS"; cd "$COMPUTEPOOL_CALLS"
+printf '%s' '{REQUEST}' > one; echo before; echo ::call one
+until [ -f one.reply ]; do sleep 0.05; done; cat one.reply
+"""
+#: What is left under the name of a call, and what the agent makes of it.
+HOSTILE = {
+    "another path": ('printf \'{"method":"GET","path":"../../keys"}\' > one', "A job cannot ask for"),
+    "another method": ('printf \'{"method":"DELETE","path":"jobs"}\' > one', "A job cannot ask for"),
+    "no JSON": ("echo x > one", "A call is a JSON object"),
+    "too much": ("head -c 5000 /dev/zero > one", "A call may have 4000 bytes"),
+}
+PLAIN = {
+    "nothing there": "true",
+    "a link": "ln -s /etc/passwd one",
+    "a pipe": "mkfifo one",
+    "a link in the place of its folder": 'cd ..; rmdir "$COMPUTEPOOL_CALLS"; ln -s /etc "$COMPUTEPOOL_CALLS"',
+}
+
+
+def asking(request: dict[str, Any]) -> str:
+    return ASKS.replace("{REQUEST}", json.dumps(request))
+
+
+async def test_a_call_is_relayed_and_is_no_part_of_the_output(hub: FakeHub, start_node: StartNode) -> None:
+    await start_node(level="namespace")
+    body = {"seq": 1, "value": "2"}
+    [id_] = hub.submit(command("sh", "-c", asking({"method": "POST", "path": "messages", "body": body})))
+    await until(lambda: id_ in hub.reports, timeout_s=30)
+    assert hub.reports[id_].outcome is Outcome.SUCCEEDED
+    assert hub.calls == [(f"/attempts/{id_}/messages", body)]
+    assert hub.log_texts[id_]["stdout"] == 'before\n{"body": {"number": 1}}'
+
+
+async def test_what_a_job_leaves_leads_nowhere(hub: FakeHub, start_node: StartNode, ground: Path) -> None:
+    await start_node(level="namespace", limits=dataclasses.replace(QUICK, call_bytes_max=4_000))
+    make = 'mkdir -p "$COMPUTEPOOL_CALLS"; cd "$COMPUTEPOOL_CALLS"; '
+    answered = {
+        words: hub.submit(
+            command("sh", "-c", f"{make}{line}; echo ::call one; until cat one.reply; do sleep 0.05; done")
+        )[0]
+        for line, words in HOSTILE.values()
+    }
+    plain = [hub.submit(command("sh", "-c", f"{make}{line}; echo ::call one"))[0] for line in PLAIN.values()]
+    await until(lambda: hub.reports.keys() >= {*answered.values(), *plain}, timeout_s=60)
+    for words, id_ in answered.items():
+        assert words in hub.log_texts[id_]["stdout"]
+    assert [hub.log_texts[id_]["stdout"] for id_ in plain] == ["::call one\n"] * len(plain)
+    assert hub.calls == []
+
+
+MANY = """
+mkdir -p "$COMPUTEPOOL_CALLS"; cd "$COMPUTEPOOL_CALLS"
+for n in 1 2 3 4 5 6; do printf '%s' '{"method":"POST","path":"messages","body":{}}' > c$n; echo ::call c$n; done
+for n in 1 2 3 4 5 6; do until [ -f c$n.reply ]; do sleep 0.05; done; done
+"""
+
+
+async def test_jobs_that_wait_for_the_hub_leave_the_agent_its_own_requests(
+    hub: FakeHub, start_node: StartNode
+) -> None:
+    """Jobs with the most calls that they may have, of which none is answered: leases are renewed all the same."""
+    limits = dataclasses.replace(QUICK, calls_relayed_max=2)
+    await start_node(level="namespace", limits=limits)
+    hub.calls_answered.clear()
+    ids = [hub.submit(command("sh", "-c", MANY))[0] for _ in range(2)]
+    await until(lambda: len(hub.calls) == 2, timeout_s=30)
+    before = len(hub.beats)
+    await until(lambda: len(hub.beats) > before + 1, timeout_s=30)
+    assert len(hub.calls) == 2, "the others wait on the node"
+    hub.calls_answered.set()
+    await until(lambda: hub.reports.keys() >= {*ids}, timeout_s=60)
+    assert {hub.reports[id_].outcome for id_ in ids} == {Outcome.SUCCEEDED}
+    assert len(hub.calls) == 12
+    assert AgentLimits().calls_relayed_max <= CONNECTIONS_MAX // 2

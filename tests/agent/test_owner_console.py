@@ -1,0 +1,104 @@
+"""What the owner of a node sees in a terminal, with a real agent: few lines for many jobs, and a cache that can be emptied."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import io
+import logging
+import re
+
+import pytest
+
+from computepool.agent import control
+from computepool.agent.clock import SystemClock
+from computepool.agent.owner_console import OwnerConsole, log_to_file
+from computepool.core.jobs import Outcome
+from computepool.protocol.jobs import InputFile
+from tests.agent.conftest import QUICK, StartNode
+from tests.agent.fake_hub import FakeHub, command, function, payload, script, until
+
+pytestmark = pytest.mark.anyio
+LINES = dataclasses.replace(QUICK, console_lines_max=5, console_window_s=0.5)
+
+
+async def test_many_jobs_are_few_lines(hub: FakeHub, start_node: StartNode) -> None:
+    node = await start_node()
+    out = io.StringIO()
+    node.agent.loop.watcher = OwnerConsole(clock=SystemClock(), limits=LINES, stream=out)
+    attempts = hub.submit(function(abs), [payload(-1)] * 200)
+    await until(lambda: all(attempt in hub.reports for attempt in attempts))
+    await until(lambda: "more succeeded" in out.getvalue())
+
+    def told(word: str) -> int:
+        lines = len(re.findall(rf"\) {word}", out.getvalue()))
+        return lines + sum(map(int, re.findall(rf"(\d+) more {word}", out.getvalue())))
+
+    await until(lambda: (told("started"), told("succeeded")) == (200, 200))
+    assert len(out.getvalue().splitlines()) < 100
+
+
+async def test_how_a_job_ended_is_said_in_one_plain_line(hub: FakeHub, start_node: StartNode) -> None:
+    node = await start_node(trusted=("*",))
+    out = io.StringIO()
+    node.agent.loop.watcher = OwnerConsole(clock=SystemClock(), limits=QUICK, stream=out)
+    (attempt,) = hub.submit(command("sh", "-c", "exit 3"), account="acc_stranger")
+    await until(lambda: attempt in hub.reports)
+    await until(lambda: " failed" in out.getvalue())
+    started, ended = out.getvalue().splitlines()
+    assert "of acc_stranger) started: " in started
+    assert "3" in ended
+    node.agent.command("pause")
+    assert out.getvalue().splitlines()[-1].endswith("Take them again: pool node resume")
+
+
+async def test_a_terminal_that_was_closed_costs_no_job(hub: FakeHub, start_node: StartNode) -> None:
+    node = await start_node()
+    out = io.StringIO()
+    out.close()
+    node.agent.loop.watcher = OwnerConsole(clock=SystemClock(), limits=QUICK, stream=out)
+    (attempt,) = hub.submit(command("true"))
+    await until(lambda: attempt in hub.reports)
+    assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
+
+
+async def test_a_warning_that_repeats_is_one_line(start_node: StartNode) -> None:
+    node = await start_node()
+    out = io.StringIO()
+    console = OwnerConsole(clock=SystemClock(), limits=QUICK, stream=out)
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    root.handlers[:] = []
+    try:
+        log_to_file(node.config.data_dir, console, limits=QUICK, format="%(message)s")
+        for delay in range(3):
+            logging.getLogger("test").warning("asking the hub again in %d s: \x1b[31mgone", delay)
+        logging.getLogger("test").info("a detail")
+    finally:
+        for handler in root.handlers:
+            handler.close()
+        root.handlers[:] = before
+        root.setLevel(level)
+    [line] = out.getvalue().splitlines()
+    assert "Warning: asking the hub again in 0 s" in line
+    assert "\x1b" not in line
+    logged = (node.config.data_dir / "agent.log").read_text().splitlines()
+    assert (len([line for line in logged if "again" in line]), logged[-1]) == (3, "a detail")
+
+
+async def test_the_cache_of_a_running_agent_is_cleared(hub: FakeHub, start_node: StartNode) -> None:
+    node = await start_node()
+    digest = hub.add_artifact(b"an input")
+    (attempt,) = hub.submit(
+        script("print(open('a').read())", inputs=[InputFile(name="a", digest=digest, size=8)])
+    )
+    await until(lambda: attempt in hub.reports)
+    files = node.config.cache_dir / "artifacts"
+    assert [path.name for path in files.iterdir()] == [digest]
+    assert await asyncio.to_thread(control.call, node.config.data_dir, "clear_cache") == {"cleared": True}
+    assert list(files.iterdir()) == []
+    (again,) = hub.submit(
+        script("print(open('a').read())", inputs=[InputFile(name="a", digest=digest, size=8)])
+    )
+    await until(lambda: again in hub.reports)
+    assert hub.log_texts[again]["stdout"] == "an input\n"

@@ -1,0 +1,123 @@
+"""A machine that sleeps, or an agent that is stopped, in the moment in which a job ends; and what time asleep counts for."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from computepool.agent.attempts import Stop
+from computepool.agent.clock import SystemClock
+from computepool.protocol.jobs import RESULT_INLINE_MAX
+from computepool.testing.processes import wait_until
+from tests.agent.conftest import Node, StartNode
+from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, until
+
+pytestmark = pytest.mark.anyio
+
+WAITING = 'echo one > outputs/one; until test -e "$0"; do sleep 0.01; done; echo two > outputs/two'
+
+
+@pytest.fixture
+def go(data_dir: Path) -> Path:
+    """A file that jobs wait for, where they can see it."""
+    return data_dir / "go"
+
+
+async def started(node: Node, attempt: str) -> None:
+    await until(lambda: (held := node.agent._executor.attempts.get(attempt)) and held.started_at is not None)
+
+
+@pytest.mark.parametrize("why", list(Stop))
+async def test_a_job_that_ended_before_it_was_stopped_brings_all_it_made(
+    hub: FakeHub, start_node: StartNode, go: Path, why: Stop
+) -> None:
+    """It ends while the agent does nothing, and the first thing that the agent does then is to stop it."""
+    node = await start_node()
+    (attempt,) = hub.submit(command("/bin/sh", "-c", WAITING, str(go)))
+    await started(node, attempt)
+    held = node.agent._executor.attempts[attempt]
+    assert held.process is not None
+    launcher = psutil.Process(held.process.pid)
+    await until(launcher.children)
+    go.touch()
+    wait_until(
+        lambda: not launcher.children(), 30, "the job has ended"
+    )  # Nothing else runs in this thread meanwhile.
+    node.agent._executor.stop(held, why)
+    await until(lambda: attempt in hub.reports)
+    report = hub.reports[attempt]
+    assert report.outcome is Outcome.SUCCEEDED
+    assert sorted(output.name for output in report.outputs) == ["one", "two"]
+    assert {output.digest for output in report.outputs} <= hub.artifacts.keys()
+
+
+def make(size: int) -> str:
+    import computepool
+
+    (computepool.outputs() / "made").write_text("made")
+    return "x" * size
+
+
+make.__module__ = "__main__"  # pickled by value, as a function of a script would be
+
+
+@pytest.mark.parametrize("refusal", [400, 404])
+async def test_no_success_is_reported_without_what_the_hub_did_not_take(
+    hub: FakeHub, start_node: StartNode, refusal: int
+) -> None:
+    """Whatever the reason: the job runs again, here or elsewhere."""
+    await start_node()
+    hub.fault = lambda path: refusal if path.startswith("/artifacts/") else None
+    attempts = [
+        *hub.submit(command("/bin/sh", "-c", "echo one > outputs/one")),
+        *hub.submit(function(make), [payload(1), payload(2 * RESULT_INLINE_MAX)]),
+    ]
+    await until(lambda: all(attempt in hub.reports for attempt in attempts))
+    assert {hub.reports[attempt].reason for attempt in attempts} == {Reason.STAGING_FAILED}
+
+
+def wait(go: str) -> None:
+    import os
+    import time
+
+    while not os.path.exists(go):
+        time.sleep(0.01)
+
+
+wait.__module__ = "__main__"  # pickled by value, as a function of a script would be
+
+
+async def test_time_asleep_counts_for_the_lease_and_for_nothing_else(
+    hub: FakeHub, start_node: StartNode, go: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept_s = 0.0
+    monkeypatch.setattr(SystemClock, "boot_time", lambda _: time.clock_gettime(time.CLOCK_BOOTTIME) + slept_s)
+    node = await start_node()
+
+    def wake_after(time_s: float) -> None:
+        nonlocal slept_s
+        slept_s += time_s
+        node.agent.loop._fence()
+        node.agent._executor.tick()
+
+    attempts = [
+        *hub.submit(command("/bin/sh", "-c", WAITING, str(go), timeout_s=25)),
+        *hub.submit(function(wait, timeout_s=25), [payload(str(go))]),
+    ]
+    for attempt in attempts:
+        await started(node, attempt)
+    wake_after(30)
+    go.touch()
+    await until(lambda: all(attempt in hub.reports for attempt in attempts))
+    for attempt in attempts:
+        assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
+        assert hub.reports[attempt].ran_ms < 30_000
+
+    (attempt,) = hub.submit(command("/bin/sleep", "300", timeout_s=600))
+    await started(node, attempt)
+    wake_after(3600)
+    await until(lambda: attempt in hub.reports)
+    assert hub.reports[attempt].reason is Reason.LEASE_LOST

@@ -1,0 +1,94 @@
+"""Foreign words in the logs of hub and agent, and in the errors of the SDK: a line stays a line, and nothing is obeyed."""
+
+from __future__ import annotations
+
+import io
+import logging
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from computepool.agent.manifest import Manifest
+from computepool.core.jobs import JobState, Reason
+from computepool.core.plaintext import is_plain
+from computepool.protocol.accounts import Problem
+from computepool.protocol.groups import GroupRequest
+from computepool.protocol.jobs import Item, JobResult
+from computepool.protocol.nodes import NextRequest
+from computepool.protocol.plainlog import PlainFormatter
+from computepool.sdk.errors import hub_error, job_error, raised_error
+
+HOSTILE = [
+    "\x1b[2J\x1b[1;1H", "\x1b]0;title\x07", "\x1b]52;c;aGk=\x1b\\", "\x9b2J", "\x08\x08\x08", "\r99 jobs done", "\u202egpj.exe",
+    "\u2066a\u2069", "\u200f", "\u061c", "\x7f", "\x85", "\u2028new line", "name\n2026-01-01 ERROR forged line",
+]  # fmt: skip
+
+
+def logged(text: str) -> str:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(PlainFormatter("%(levelname)s %(message)s"))
+    record = logging.LogRecord("agent", logging.INFO, __file__, 1, "running %s", (text,), None)
+    handler.handle(record)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_a_line_of_the_log_stays_one_and_commands_nothing(text: str) -> None:
+    manifest = Manifest(
+        submitter=text, job_id="job_1", name=text, labels=(text,), network=(text,), gpus=(), cores=1, ram_mb=1, disk_mb=1,
+        minutes=1,
+    )  # fmt: skip
+    for said in (text, manifest.sentence):
+        line = logged(said)
+        assert line.endswith("\n")
+        assert is_plain(line[:-1]), ascii(line)
+
+
+def test_the_agents_own_log_is_made_so() -> None:
+    """With tracebacks, whose lines are their own."""
+    program = (
+        "import logging\n"
+        "from computepool.protocol import plainlog\n"
+        "plainlog.configure(logging.INFO, format='%(levelname)s %(message)s')\n"
+        "try:\n    raise ValueError('\\x1b[2J\\u202e')\n"
+        "except ValueError:\n    logging.exception('job %s failed', 'a\\nb\\x9b')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    first, *rest = ran.stderr.splitlines()
+    assert first == r"ERROR job a\nb\u009b failed"
+    assert rest[-1] == r"ValueError: \u001b[2J\u202e"
+    assert all(map(is_plain, rest))
+
+
+@pytest.mark.parametrize("text", [text for text in HOSTILE if "\n" not in text], ids=ascii)
+def test_errors_of_the_sdk_command_no_terminal(text: str) -> None:
+    result = JobResult(seq=1, job_id="job_1", state=JobState.FAILED, reason=Reason.NODE_ERROR, error=text)
+    failed = job_error(result)
+    problem = Problem(title="t", status=422, code="bad_request", detail=f"said: {text}")
+    for error in (failed, raised_error("job_1", text), hub_error(problem)):
+        assert all(map(is_plain, str(error).split("\n"))), ascii(str(error))
+
+
+PROFILE = {"name": "n", "cores": 1, "ram_mb": 1, "disk_mb": 1, "python": "3.11"}
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_no_new_name_has_any_of_it(text: str) -> None:
+    """Of jobs see tests/hub/poison.py."""
+    poll = {"boot_id": "b", "profile": PROFILE}
+    assert NextRequest.model_validate(poll).profile is not None
+    made: list[tuple[type[BaseModel], dict[str, Any]]] = [
+        (GroupRequest, {"name": text}),
+        (Item, {"key": text}),
+        (NextRequest, poll | {"profile": PROFILE | {"name": text}}),
+        (NextRequest, poll | {"profile": PROFILE | {"platform": text}}),
+        (NextRequest, poll | {"profile": PROFILE | {"properties": {"a": text}}}),
+        (NextRequest, poll | {"profile": PROFILE | {"gpus": [{"name": text, "tier": "t4", "vram_mb": 1}]}}),
+    ]
+    for model, fields in made:
+        with pytest.raises(ValidationError):
+            model.model_validate(fields)

@@ -1,0 +1,236 @@
+"""The owner of a machine, with a real hub and `pool node …` as it is typed: what is kept, said and left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from computepool.agent import control, saved_options
+from computepool.cli.folders import data_folder, node_folder
+from computepool.core.errors import ComputePoolError
+from computepool.sdk import Pool
+from computepool.sdk.config import Config, save_config
+from computepool.testing.processes import RealPool, free_port, shared_cache, wait_until
+from tests.cli.conftest import Ran, Run
+
+pytestmark = pytest.mark.process
+SOON_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[RealPool]:
+    with RealPool() as pool:
+        pool.start_hub()
+        yield pool
+        assert pool.broken_rules() == []
+
+
+@pytest.fixture
+def pool(real: RealPool) -> Pool:
+    save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
+    return real.client()
+
+
+class Lent:
+    """`pool node start` in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: object, terminal: bool = False) -> str:
+        """Gives what it wrote until the hub answered it."""
+        out = self.folder / "node.out"
+        arguments = [sys.executable, "-m", "computepool.cli", "node", "start", *map(str, options)]
+        if terminal:
+            arguments = [
+                "script",
+                "--quiet",
+                "--return",
+                "--flush",
+                "--command",
+                shlex.join(arguments),
+                "/dev/null",
+            ]
+        with out.open("wb") as sink:
+            self._process = subprocess.Popen(arguments, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL)
+        wait_until(self._connected, SOON_S, "the node is connected")
+        return self.said()
+
+    def said(self) -> str:
+        return (self.folder / "node.out").read_text()
+
+    def _connected(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self.folder / "node.out").read_text()
+        try:
+            return bool(control.call(node_folder(data_folder()), "status")["connected"])
+        except ComputePoolError:
+            return False
+
+    def stop(self) -> str:
+        if self._process is None:
+            return ""
+        with contextlib.suppress(ComputePoolError):
+            os.kill(control.call(node_folder(data_folder()), "status")["pid"], signal.SIGTERM)
+        self._process.wait(SOON_S)
+        return self.said()
+
+    def wait(self) -> int:
+        assert self._process is not None
+        return self._process.wait(SOON_S)
+
+
+@pytest.fixture
+def node(pool: Pool, real: RealPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lent]:
+    """In a folder that the jobs' own users may walk through."""
+    monkeypatch.setenv("COMPUTEPOOL_DATA", str(real.folder / tmp_path.name))
+    folder = node_folder(data_folder())
+    folder.mkdir(parents=True)
+    (folder / "cache").symlink_to(shared_cache())  # making the jobs' Python takes seconds
+    lent = Lent(tmp_path)
+    yield lent
+    lent.stop()
+
+
+def first_start(node: Lent, pool: Pool, *options: object) -> str:
+    return node.start("--code", pool.nodes.code().code, "--sandbox", "process", *options)
+
+
+def reply(ran: Ran) -> Any:
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+def test_options_and_a_pause_hold_for_the_next_start(node: Lent, pool: Pool, run: Run) -> None:
+    said = first_start(node, pool, "--name", "laptop", "--cores", 1, "--ram", "1GB", "--tag", "old", "--net")
+    assert "Kept from before" not in said
+    assert run("node", "pause").code == 0
+    node.stop()
+
+    said = node.start("--tag", "older", "--no-net")
+    assert "Kept from before: --name laptop --cores 1 --ram 1000MB --sandbox process (" in said
+    profile = pool.nodes.find("laptop").profile
+    assert (profile.cores, profile.ram_mb, profile.tags, profile.network) == (1, 1_000, ["older"], False)
+    assert reply(run("node", "status", "--json"))["state"] == "paused"
+    status = dict(line.split("\t") for line in run("node", "status").out.splitlines())
+    assert status["state"].startswith("paused: takes no new jobs")
+    assert status["network"] == "none for jobs"
+    assert status["sandbox"].startswith("process: A plain process")
+    assert "answered" in status["hub"]
+    assert not [line for line in status.items() if {"True", "False", "None"} & set(line)]
+    assert run("node", "resume").code == 0
+    node.stop()
+
+    node.start("--reset", "cores", "--reset", "tag")
+    wait_until(lambda: pool.nodes.find("laptop").profile.tags == [], SOON_S)
+    profile = pool.nodes.find("laptop").profile
+    assert (profile.cores, profile.ram_mb) == (float(len(os.sched_getaffinity(0))), 1_000)
+    assert reply(run("node", "status", "--json"))["state"] == "ready"
+
+
+def test_a_start_that_is_refused_changes_nothing(node: Lent, pool: Pool, run: Run) -> None:
+    first_start(node, pool, "--name", "kept", "--cores", 1)
+    before = saved_options.load(node_folder(data_folder()))
+    refused: list[tuple[tuple[str, ...], str]] = [
+        (("--cores", "2"), "Another agent runs"),
+        (("--cores", "-1"), "cores must be more than 0"),
+        (("--reset", "corse"), "'corse' is no option that is kept: hub, name, tag"),
+    ]
+    for options, why in refused:
+        done = run("node", "start", *options)
+        assert (done.code, why in done.err) == (2, True), done.err
+    assert saved_options.load(node_folder(data_folder())) == before
+
+
+def test_in_a_terminal_it_greets_and_says_what_runs(node: Lent, pool: Pool) -> None:
+    said = node.start(
+        "--code", pool.nodes.code().code, "--sandbox", "process", "--name", "hello", terminal=True
+    )
+    node_id = pool.nodes.find("hello").id
+    assert f"hello ({node_id}) lends itself to" in said
+    assert ", for admin" in said
+    for name in (
+        "Offers",
+        "Price",
+        "Sandbox",
+        "Network",
+        "Logs",
+        "pool node pause",
+        "pool node leave",
+        "Ctrl-C",
+    ):
+        assert name in said
+    assert "INFO" not in said
+    future = pool.submit(abs, -3, host="hello")
+    assert future.result(timeout=SOON_S) == 3
+    job_id = future.job_id
+    wait_until(lambda: f"abs ({job_id}, your own) succeeded" in node.said(), SOON_S, "the job is told")
+    assert f"abs ({job_id}, your own) started: 1 core" in node.said()
+    assert "running job_" in (node_folder(data_folder()) / "agent.log").read_text(), "the log is kept"
+    assert "Stopping" in node.stop()
+
+
+def test_a_machine_leaves_when_its_last_job_is_over(node: Lent, pool: Pool, run: Run) -> None:
+    first_start(node, pool, "--name", "goodbye", "--cores", 1)
+    node_id, folder = pool.nodes.find("goodbye").id, node_folder(data_folder())
+    future = pool.submit(time.sleep, 2, host="goodbye")
+    wait_until(lambda: reply(run("node", "status", "--json"))["running"], SOON_S, "the job runs")
+    asked = run("node", "leave")
+    assert (asked.code, "add --yes" in asked.err) == (2, True)
+    assert "1 job end first; --now gives them back instead" in asked.err
+    done = run("node", "leave", "--yes")
+    assert done.code == 0, done.err + node.said()
+    assert done.out.startswith("goodbye has left http")
+    assert future.result(timeout=SOON_S) is None, "it was finished before"
+    assert node.wait() == 0
+    assert pool.nodes.get(node_id).state == "revoked"
+    left = {path.name for path in folder.iterdir()}
+    assert left.isdisjoint({"identity.json", "options.json", "outbox", "node.key"})
+    assert "not enrolled" in run("node", "leave", "--yes").err
+    first_start(node, pool, "--name", "hello-again")
+    assert pool.nodes.find("hello-again").id != node_id
+
+
+def test_leaving_while_it_is_stopped_or_its_hub_away(node: Lent, pool: Pool, run: Run) -> None:
+    first_start(node, pool, "--name", "away")
+    node_id, folder = pool.nodes.find("away").id, node_folder(data_folder())
+    node.stop()
+    options = folder / saved_options.FILE
+    hub = json.loads(options.read_text())["hub_url"]
+    options.write_text(json.dumps({"hub_url": f"http://127.0.0.1:{free_port()}"}))
+    done = run("node", "leave", "--yes")
+    assert (done.code, "stays enrolled" in done.err) == (3, True), done.err
+    assert (folder / "identity.json").exists(), "nothing is deleted before the hub has answered"
+    options.write_text(json.dumps({"hub_url": hub}))
+    assert reply(run("node", "leave", "--yes", "--json"))["node_id"] == node_id
+    assert pool.nodes.get(node_id).state == "revoked"
+
+
+def test_the_cache_is_shown_and_cleared(run: Run) -> None:
+    """Also where nothing was ever kept, and while no agent runs."""
+    assert run("node", "cache", "clear").out == "Freed 0 B.\n"
+    cache = node_folder(data_folder()) / "cache"
+    for name in ("artifacts", "environments/one/pkg", "runtimes"):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "file").write_bytes(b"x" * 100_000)
+    (cache / "environments" / "link").symlink_to(cache / "runtimes")
+    shown = {part["name"]: part for part in reply(run("node", "cache", "--json"))}
+    assert {name: part["files"] for name, part in shown.items()} == {
+        "inputs of jobs": 1, "packages of jobs": 1, "jobs' Python and sandboxes": 1,
+    }  # fmt: skip
+    assert reply(run("node", "cache", "clear", "--json"))["freed_bytes"] >= 200_000
+    assert [path.name for path in sorted(cache.rglob("file"))] == ["file"]
+    assert (cache / "runtimes" / "file").exists()
+    assert len(run("node", "cache").out.splitlines()) == 3

@@ -1,0 +1,58 @@
+"""A node's state follows from all facts together, and every state has its words."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from computepool.core.node_status import Contact, NodeStatus, node_status, rest_reason, status_sentence
+from computepool.core.resources import NodeState
+
+HERE = Contact(heard=True)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "contact", "cooling", "expected"),
+    [
+        (NodeState.ACTIVE, HERE, False, None),
+        (NodeState.ACTIVE, HERE, True, NodeStatus.COOLING_OFF),
+        (NodeState.ACTIVE, Contact(heard=True, claims=False), False, NodeStatus.PAUSED),
+        (NodeState.ACTIVE, Contact(heard=True, polls=False), False, NodeStatus.NOT_POLLING),
+        (NodeState.ACTIVE, Contact(heard=True, prompt=False), True, NodeStatus.UNRESPONSIVE),
+        (NodeState.PAUSED, HERE, True, NodeStatus.PAUSED),
+        (NodeState.DRAINING, Contact(heard=True, claims=False), False, NodeStatus.DRAINING),
+        (NodeState.PAUSED, Contact(heard=False), False, NodeStatus.OFFLINE),
+        (NodeState.REVOKED, HERE, False, NodeStatus.REVOKED),
+        (NodeState.REVOKED, Contact(heard=False), False, NodeStatus.REVOKED),
+    ],
+)
+def test_why_a_node_rests(
+    wanted: NodeState, contact: Contact, cooling: bool, expected: NodeStatus | None
+) -> None:
+    assert rest_reason(wanted, contact, cooling=cooling) is expected
+
+
+def test_a_node_takes_jobs_only_where_nothing_speaks_against_it() -> None:
+    for wanted, heard, prompt, polls, claims, cooling, banned, met, jobs in product(
+        NodeState, *[(False, True)] * 7, (0, 2)
+    ):
+        contact = Contact(heard=heard, prompt=prompt, polls=polls, claims=claims)
+        rest = rest_reason(wanted, contact, cooling=cooling)
+        status = node_status(rest, banned=banned, floor_met=met, jobs=jobs)
+        free = wanted is NodeState.ACTIVE and heard and prompt and polls and claims and not cooling
+        assert (rest is None) == free
+        assert status.takes_jobs == (free and met and not banned)
+        if status.is_online:
+            assert heard
+            assert wanted is not NodeState.REVOKED
+
+
+def test_every_state_has_words() -> None:
+    for status in NodeStatus:
+        assert "_" not in status.label
+        sentence = status_sentence(status, jobs=2, rest_s=30, faults=3)
+        assert sentence.endswith(".")
+        assert "_" not in sentence
+    assert "rests for 30 s" in status_sentence(NodeStatus.COOLING_OFF, rest_s=30, faults=3)
+    assert "still has 1 job." in status_sentence(NodeStatus.PAUSED, jobs=1)

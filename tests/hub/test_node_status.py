@@ -1,0 +1,124 @@
+"""One word for what a node does, the same wherever it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from computepool.core.money import CREDIT
+from computepool.hub.services import upkeep
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.node import NodeDouble
+from tests.hub.submitting import submit
+from tests.hub.working import got
+
+POLL_MS = 10_000
+SUSPECT_MS = 2 * POLL_MS + 10_000
+LEASE_MS = 60_000
+
+
+@pytest.fixture
+async def pool(tmp_path: Path) -> AsyncIterator[HubDouble]:
+    async with running_hub(tmp_path, clock=FakeClock(), tick_s=1_000) as hub:
+        yield hub
+
+
+def pass_time(hub: HubDouble, ms: int) -> None:
+    assert isinstance(hub.hub.clock, FakeClock)
+    hub.hub.clock.advance(ms)
+    hub.hub.registry.doubt_quiet(hub.hub.now_ms())
+
+
+async def status(hub: HubDouble, client: httpx2.AsyncClient, node: NodeDouble) -> str:
+    """What it is called in every view that has it, which must agree with each other and with placing."""
+    pass_time(hub, 3_000)  # the map is answered from memory for a moment
+    [listed] = [one for one in (await got(client, "/nodes"))["nodes"] if one["id"] == node.node_id]
+    whole = await got(client, f"/nodes/{node.node_id}")
+    lines = [
+        *[one for one in (await got(client, "/mesh/nodes"))["nodes"] if one["id"] == node.node_id],
+        *[one for one in (await got(client, "/queue"))["nodes"] if one["node_id"] == node.node_id],
+    ]
+    found = {one["status"] for one in (listed, whole, *lines)}
+    assert len(found) == 1, found
+    [word] = found
+    online = word not in ("offline", "revoked")
+    assert {listed["online"], whole["online"], bool(lines)} == {online}
+    takes = word in ("ready", "working")
+    assert [one["takes_work"] for one in lines if "takes_work" in one] == [takes] * online
+    placed = word in ("ready", "working", "floor_above_price", "owner_only")
+    assert hub.hub.registry.fleet.is_available(node.node_id) == placed
+    return str(word)
+
+
+async def test_every_view_says_the_same(pool: HubDouble) -> None:
+    pia, sam = await pool.account("pia", "provider"), await pool.account("sam", "submitter")
+    node = await pool.node(pia, name="attic", region="in")
+    path = f"/nodes/{node.node_id}"
+    assert await status(pool, sam, node) == "ready"
+
+    await pia.post(f"{path}/state", json={"state": "paused"})
+    assert await status(pool, sam, node) == "paused"
+    await node.poll(wait_ms=0, claim=False)  # as an agent does that was told so
+    await pia.post(f"{path}/state", json={"state": "draining"})
+    assert await status(pool, sam, node) == "draining"
+    resumed = await pia.post(f"{path}/state", json={"state": "active"})
+    assert resumed.json()["status"] == await status(pool, sam, node) == "ready", (
+        "not only after its next poll"
+    )
+
+    await node.poll(wait_ms=0, claim=False)
+    assert await status(pool, sam, node) == "paused", "its owner paused it on the machine itself"
+    assert (await node.poll(wait_ms=0)).status == "ready"
+
+    await pia.put(f"{path}/floor", json={"floor": 1_000 * CREDIT})
+    assert await status(pool, sam, node) == "floor_above_price"
+    assert (await node.poll(wait_ms=0)).status == "floor_above_price"
+    mine, others = (await got(pia, path))["sentence"], (await got(sam, path))["sentence"]
+    assert "1,000.00" in mine
+    assert "1,000" not in others
+    assert "takes jobs" not in f"{mine} {others}"
+    await pia.put(f"{path}/floor", json={"floor": None})
+
+    await submit(sam)
+    await node.take()
+    assert await status(pool, sam, node) == "working"
+
+    await pia.post(f"{path}/revoke")
+    assert await status(pool, sam, node) == "revoked"
+
+
+async def test_heartbeats_alone_bring_no_jobs(pool: HubDouble) -> None:
+    """A node that never polls, and one that no longer does, are online and take nothing."""
+    pia = await pool.account("pia", "provider")
+    never = NodeDouble(pool.client(), pool.hub.clock)
+    await never.register((await pia.post("/nodes/codes")).json()["code"], name="never")
+    await never.poll(wait_ms=0, path="/heartbeat")
+    once = await pool.node(pia, name="once")
+    for _ in range(SUSPECT_MS // POLL_MS + 1):
+        pass_time(pool, POLL_MS)
+        for node in (never, once):
+            await node.poll(wait_ms=0, path="/heartbeat")
+    for node in (never, once):
+        assert await status(pool, pia, node) == "not_polling"
+        why = await got(pia, f"/nodes/{node.node_id}/why")
+        assert why["sentence"] == "The node is online and does not ask this hub for jobs."
+    await once.poll(wait_ms=0)
+    assert await status(pool, pia, once) == "ready"
+
+
+async def test_a_killed_node_is_not_called_well_for_long(pool: HubDouble) -> None:
+    pia = await pool.account("pia", "provider")
+    node = await pool.node(pia)
+    seen_ms = (await got(pia, f"/nodes/{node.node_id}"))["last_seen_ms"]
+    pass_time(pool, SUSPECT_MS)
+    assert await status(pool, pia, node) == "unresponsive"
+    pass_time(pool, LEASE_MS - SUSPECT_MS)
+    await upkeep.drop_silent(pool.hub)
+    assert await status(pool, pia, node) == "offline"
+    assert (await got(pia, f"/nodes/{node.node_id}"))["last_seen_ms"] == seen_ms
+    await pia.post(f"/nodes/{node.node_id}/revoke")
+    assert await status(pool, pia, node) == "revoked"

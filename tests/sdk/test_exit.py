@@ -1,0 +1,77 @@
+"""The end of a program that left something open: it comes at once, and the terminal is as it was."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from tests.sdk.fake_hub import FakeHub
+
+pytestmark = pytest.mark.process
+
+#: Each leaves something open in a different place; `pool` is connected, and the hub keeps all jobs waiting.
+ENDINGS = {
+    "a map of which nothing was taken": "run = pool.map(abs, range(50), progress=False); pool.flush()",
+    "a map in a session that others use": "run = pool.options().map(abs, range(50), progress=False, session=pool.session())",
+    "an executor's map": """
+executor = pool.executor()
+results = executor.map(abs, range(50))
+import threading
+threading.Thread(target=next, args=(results,), daemon=True).start()
+pool.flush()
+""",
+    "a map in a cycle": "run = pool.map(abs, range(50), progress=False); run.itself = run; pool.flush()",
+    "a task that was cancelled": """
+import asyncio
+async def main():
+    task = asyncio.ensure_future(wait(pool.submit(abs, 1)))
+    await asyncio.sleep(0)
+    task.cancel()
+async def wait(future):
+    await future
+asyncio.run(main())
+""",
+}
+
+
+def start(hub: FakeHub, code: str, **streams: int) -> subprocess.Popen[bytes]:
+    program = f"import computepool\npool = computepool.connect({hub.url!r}, 'cp_test')\n{code}\n"
+    return subprocess.Popen([sys.executable, "-c", program], **streams)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.parametrize("what", ENDINGS)
+def test_a_program_ends_whatever_it_left_open(hub: FakeHub, what: str) -> None:
+    hub.hold = True
+    program = start(hub, ENDINGS[what])
+    try:
+        assert program.wait(60) == 0
+    finally:
+        program.kill()
+
+
+def test_a_program_that_ends_gives_the_terminal_its_cursor_back(hub: FakeHub) -> None:
+    hub.hold = True
+    terminal, inside = pty.openpty()
+    program = start(hub, "run = pool.map(abs, range(50)); pool.flush()", stdin=inside, stderr=inside)
+    os.close(inside)
+    seen = b""
+    try:
+        while chunk := _read(terminal):
+            seen += chunk
+        assert program.wait(60) == 0
+    finally:
+        program.kill()
+        os.close(terminal)
+    assert b"\x1b[?25l" in seen
+    assert seen.rindex(b"\x1b[?25h") > seen.rindex(b"\x1b[?25l")
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # the other end is closed
+        return b""

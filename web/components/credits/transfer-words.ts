@@ -1,0 +1,20 @@
+import { plain } from "@/lib/words";
+
+// What moved credits, as the statement names it.
+const TRANSFERS: Record<string, string> = {
+  hold: "set aside",
+  pay: "paid for jobs",
+  fee: "hub's fee",
+  refund: "came back",
+  take_back: "taken back",
+  mature: "earnings matured",
+  grant: "first credits",
+  top_up: "top-up",
+  payout_reserve: "payout under way",
+  payout_paid: "paid out",
+  payout_return: "payout returned",
+};
+
+export function transferWords(kind: string): string {
+  return TRANSFERS[kind] ?? plain(kind);
+}

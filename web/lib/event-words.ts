@@ -1,0 +1,34 @@
+// Events in words, apart from the others: only the pages that list events need them.
+
+// Names of events that are no sentence when their dot is taken away.
+const EVENTS: Record<string, string> = {
+  "account.floor": "default floor changed",
+  "account.link_issued": "sign-in link made",
+  "account.quotas": "quotas changed",
+  "account.roles": "roles changed",
+  "account.signed_in": "signed in",
+  "approval.asked": "approval requested",
+  "attempt.narrow": "attempt without a choice of nodes",
+  "checkpoint.kept": "checkpoint saved",
+  "group.home": "results at home",
+  "group.home_trouble": "results did not reach home",
+  "group.registered": "keys registered",
+  "hub.checked": "invariants checked",
+  "hub.key_retired": "hub key retired",
+  "hub.key_rotated": "hub key rotated",
+  "node.active": "node resumed",
+  "node.code_ended": "enrolment code ended",
+  "node.code_issued": "enrolment code made",
+  "node.draining": "node draining",
+  "node.floor": "floor changed",
+  "node.probation": "node on probation",
+  "node.rekeyed": "node has a new key",
+  "node.rules": "rules changed",
+  "node.struck": "wrong result proven",
+  "payout.approved_once": "payout approved by the first of two",
+};
+
+/** What happened: "job.failed" → "job failed". */
+export function eventWords(action: string): string {
+  return EVENTS[action] ?? action.replace(/[._]/g, " ");
+}
