@@ -101,7 +101,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
       role="table"
       aria-label={label}
       aria-rowcount={(total ?? rows.length) + 1}
-      className="@container relative overflow-auto"
+      className="@container relative overflow-auto [overflow-anchor:none]"
       style={{ maxHeight: height }}
     >
       <div role="rowgroup" className="sticky top-0 z-10 border-line border-b bg-surface">
@@ -223,24 +223,28 @@ interface Anchored<Row> {
   order: string;
 }
 
-/** Who has scrolled down goes on seeing the same rows when others come above them: a click must not hit another one. */
-function useAnchor<Row>(scroller: RefObject<HTMLDivElement | null>, { rows, rowKey, rowHeight, order }: Anchored<Row>): void {
-  const kept = useRef({ key: "", index: 0, order });
+/**
+ * Keeps the same rows in view when others come above them: a click must not hit another one. Each change of the rows is
+ * made up for once, from where the table is scrolled to at that moment; the browser's own anchoring is off.
+ */
+function useAnchor<Row>(scroller: RefObject<HTMLDivElement | null>, list: Anchored<Row>): void {
+  const shown = useRef(list);
   // biome-ignore lint/correctness/useExhaustiveDependencies: only other rows move what is seen
   useLayoutEffect(() => {
-    const { key, index, order: before } = kept.current;
+    const before = shown.current;
+    shown.current = list;
+    const { rows, rowKey, rowHeight, order } = list;
     const table = scroller.current;
-    const there = rows[index];
-    if (!table || table.scrollTop <= 0 || before !== order || (there !== undefined && rowKey(there) === key)) return;
+    if (!table || table.scrollTop <= 0 || before.order !== order) return;
+    const index = Math.floor(table.scrollTop / rowHeight);
+    const first = before.rows[index];
+    if (first === undefined) return;
+    const key = before.rowKey(first);
+    const same = rows[index];
+    if (same !== undefined && rowKey(same) === key) return;
     const now = rows.findIndex((row) => rowKey(row) === key);
     if (now >= 0) table.scrollTop += (now - index) * rowHeight;
-  }, [rows]);
-  // After every look: scrolling shows it anew.
-  useEffect(() => {
-    const index = Math.floor((scroller.current?.scrollTop ?? 0) / rowHeight);
-    const first = rows[index];
-    kept.current = { key: first === undefined ? "" : rowKey(first), index, order };
-  });
+  }, [list.rows, list.order]);
 }
 
 /** The grid's columns at this width of the table, as one custom property for every row. */
