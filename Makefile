@@ -30,7 +30,7 @@ export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 export NEXT_TELEMETRY_DISABLED := 1
 unexport VIRTUAL_ENV PYTHONHOME
 
-.PHONY: help up dashboard web setup packages browser test check lint types imports web-check fuzz bench simulation fmt lock \
+.PHONY: help up dashboard web setup packages browser test soak check lint types imports web-check fuzz bench simulation fmt lock \
 	lock-peers wheel dev-web screenshots clean
 
 help: ## print this list
@@ -55,9 +55,16 @@ packages:
 browser:
 	@scripts/install-debian.sh $(BROWSER)
 
-test: packages browser .venv/.dev check web ## install what is missing, then lint, types, import rules and every test
-	.venv/bin/pytest -q -n $(WORKERS) -m 'not process' $(ARGS)
-	.venv/bin/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m process $(ARGS)
+PYTEST := .venv/bin/pytest -q -n $(WORKERS)
+BY_FILE := --dist loadfile --no-loadscope-reorder
+
+test: packages browser .venv/.dev check web ## install what is missing, then lint, types, import rules and the tests
+	$(PYTEST) -m 'not process and not soak' $(ARGS)
+	$(PYTEST) $(BY_FILE) -m 'process and not soak' $(ARGS)
+
+soak: packages browser .venv/.dev web ## the long tests: every browser case, sandbox level, fault and fuzz
+	$(PYTEST) -m 'not process and soak' $(ARGS)
+	$(PYTEST) $(BY_FILE) -m 'process and soak' $(ARGS)
 
 check: lint types imports web-check ## lint, types and import rules, of Python and of the dashboard
 

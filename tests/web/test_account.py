@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import httpx2
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.web.browsing import axe, settled
@@ -13,6 +14,7 @@ def status_with(web: Web, key: str, path: str = "/me") -> int:
     return httpx2.get(f"{web.url}/api/v1{path}", headers={"Authorization": f"Bearer {key}"}).status_code
 
 
+@pytest.mark.soak
 def test_a_key_works_until_it_is_revoked(web: Web, provider_page: Page) -> None:
     provider_page.goto(f"{web.url}/account/?tab=keys")
     settled(provider_page)
@@ -48,6 +50,7 @@ def test_a_key_works_until_it_is_revoked(web: Web, provider_page: Page) -> None:
     assert status_with(web, newer) == 401
 
 
+@pytest.mark.soak
 def test_webhooks_are_made_tested_and_removed(web: Web, submitter_page: Page) -> None:
     submitter_page.goto(f"{web.url}/account/?tab=webhooks")
     settled(submitter_page)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.web.browsing import axe, settled
@@ -57,6 +58,7 @@ def test_an_account_is_made_and_let_in_by_a_link(
     expect(visitor_page.get_by_role("heading", name="Sign in to")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_prices_change_by_versions_and_nobody_overwrites_another(
     web: Web, admin_page: Page, open_page: OpenPage, allow: Allow
 ) -> None:
@@ -96,6 +98,7 @@ def test_prices_change_by_versions_and_nobody_overwrites_another(
     expect(other.get_by_role("dialog").get_by_role("row", name="tier cpu 0.80 0.81")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_the_hub_says_how_it_is(web: Web, admin_page: Page, submitter_page: Page) -> None:
     admin_page.goto(f"{web.url}/admin/?tab=health")
     settled(admin_page)

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.web.browsing import axe, settled
@@ -51,6 +52,7 @@ def test_events_are_found_heard_and_exported(web: Web, admin_page: Page, tmp_pat
     expect(admin_page.get_by_text("No event fits these filters")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_a_paused_trail_stands_still(web: Web, admin_page: Page) -> None:
     """Also when it was asking already."""
     page = admin_page
@@ -78,6 +80,7 @@ def test_a_paused_trail_stands_still(web: Web, admin_page: Page) -> None:
     expect(table.get_by_role("row", name="while-it-asked")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_people_find_their_own_events_alone(web: Web, submitter_page: Page) -> None:
     submitter_page.goto(f"{web.url}/audit/?action=account.created")
     settled(submitter_page)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
 from tests.web.browsing import axe, settled
@@ -51,6 +52,7 @@ def test_a_payout_is_asked_for_approved_and_paid(web: Web, provider_page: Page, 
             expect(page.get_by_role("button", name=action)).to_be_visible()
 
 
+@pytest.mark.soak
 def test_a_statement_says_why(web: Web, submitter_page: Page, tmp_path: Path) -> None:
     job = web.submitter.command(["sh", "-c", "echo paid-for"], name="paid for")
     submitter_page.goto(f"{web.url}/credits/?job={job.job_id}")
@@ -86,6 +88,7 @@ def test_a_statement_says_why(web: Web, submitter_page: Page, tmp_path: Path) ->
     axe(submitter_page)
 
 
+@pytest.mark.soak
 def test_an_administrator_gives_credits_once(web: Web, admin_page: Page, allow: Allow) -> None:
     account = web.admin.accounts.create("gets-a-gift")
     before = web.admin.credits(account_id=account.id).available

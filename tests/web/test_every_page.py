@@ -54,6 +54,7 @@ def test_every_page_loads_clean_and_still(web: Web, open_page: OpenPage, *, widt
     assert len(titles) == len(PAGES), titles
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["job", "group", "node"])
 def test_what_does_not_exist_is_called_so(web: Web, submitter_page: Page, allow: Allow, kind: str) -> None:
     allow(submitter_page, "status of 404")
@@ -65,6 +66,7 @@ def test_what_does_not_exist_is_called_so(web: Web, submitter_page: Page, allow:
     expect(submitter_page.get_by_role("link", name=f"All {kind}s")).to_be_visible()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["job", "node"])
 def test_a_refusal_stays_while_it_is_asked_again(
     web: Web, submitter_page: Page, allow: Allow, kind: str
@@ -79,6 +81,7 @@ def test_a_refusal_stays_while_it_is_asked_again(
     assert submitter_page.evaluate("[...window.headings]") in ([], [f"No such {kind}"])
 
 
+@pytest.mark.soak
 def test_a_page_that_loads_is_clean_too(web: Web, submitter_page: Page) -> None:
     page = submitter_page
     node = "**/api/v1/nodes/node_*"
@@ -127,6 +130,7 @@ def test_the_first_page_is_small(web: Web, visitor_page: Page, submitter_page: P
         print(path, total)
 
 
+@pytest.mark.soak
 def test_what_does_not_exist_says_so(web: Web, submitter_page: Page, allow: Allow) -> None:
     allow(submitter_page, "status of 404.*no/such/page")
     answer = submitter_page.goto(f"{web.url}/no/such/page")
@@ -136,6 +140,7 @@ def test_what_does_not_exist_says_so(web: Web, submitter_page: Page, allow: Allo
     axe(submitter_page)
 
 
+@pytest.mark.soak
 def test_the_drawer_of_a_narrow_screen(web: Web, open_page: OpenPage) -> None:
     page = open_page("submitter", width=390)
     page.goto(f"{web.url}/jobs/")

@@ -86,6 +86,7 @@ def test_a_group_fills_while_one_looks_and_comes_as_files(
     page.wait_for_url(re.compile("/jobs/?[?]id=job_"))
 
 
+@pytest.mark.soak
 def test_ten_thousand_items_are_seen_at_once_and_cancelled_with_a_question(
     web: Web, open_page: OpenPage
 ) -> None:
@@ -122,6 +123,7 @@ def test_ten_thousand_items_are_seen_at_once_and_cancelled_with_a_question(
     assert pool.groups.get(group.id).failed == MANY - 1
 
 
+@pytest.mark.soak
 def test_results_go_home_when_one_asks_for_it(web: Web, open_page: OpenPage) -> None:
     pool = web.admin
     node = web.real.start_agent(owner=pool, name="desk of the admin")

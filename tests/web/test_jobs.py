@@ -138,6 +138,7 @@ def test_output_arrives_live_until_the_job_is_cancelled(
     assert "tab=timeline" in page.url
 
 
+@pytest.mark.soak
 def test_outputs_are_shown_and_come_as_they_are(
     web: Web, submitter_page: Page, submitter: Submitter, tmp_path: Path
 ) -> None:
@@ -187,6 +188,7 @@ def test_outputs_are_shown_and_come_as_they_are(
     expect(page.get_by_text(f"pool verify receipt-{job_id}.json")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_a_long_log_is_drawn_in_part_only(
     web: Web, submitter_page: Page, submitter: Submitter, tmp_path: Path
 ) -> None:
@@ -249,6 +251,7 @@ def test_a_waiting_job_tells_why(web: Web, open_page: OpenPage, submitter: Submi
     axe(page)
 
 
+@pytest.mark.soak
 def test_several_are_cancelled_with_one_answer_and_one_runs_again(
     web: Web, submitter_page: Page, submitter: Submitter
 ) -> None:
@@ -273,6 +276,7 @@ def test_several_are_cancelled_with_one_answer_and_one_runs_again(
     expect(page.get_by_role("heading", name="Why it waits")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_what_a_function_returned_is_written_as_in_python(web: Web, submitter_page: Page) -> None:
     def answer() -> object:
         return {"big": 2**70, "pair": (1, "a'b"), "raw": b"\x00ok", "not a number": float("nan")}

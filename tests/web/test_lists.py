@@ -48,6 +48,7 @@ def to_the_end(page: Page, expected: int) -> None:
     )
 
 
+@pytest.mark.soak
 def test_a_burst_leaves_no_hole_in_a_list_that_was_scrolled(
     web: Web, submitter_page: Page, crowd: str
 ) -> None:
@@ -97,6 +98,7 @@ def test_rows_stay_where_they_are_while_others_come(web: Web, submitter_page: Pa
     assert table.evaluate(top) == before
 
 
+@pytest.mark.soak
 def test_what_could_not_be_cancelled_is_said(
     web: Web, submitter_page: Page, crowd: str, allow: Allow
 ) -> None:

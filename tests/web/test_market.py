@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from computepool.protocol.market import MarketView
@@ -38,6 +39,7 @@ def test_prices_are_seen_over_time_and_in_depth(web: Web, provider_page: Page) -
     axe(page)
 
 
+@pytest.mark.soak
 def test_a_floor_stands_in_the_depth_without_reloading(web: Web, provider_page: Page) -> None:
     page = provider_page
     page.goto(f"{web.url}/market/")
@@ -53,6 +55,7 @@ def test_a_floor_stands_in_the_depth_without_reloading(web: Web, provider_page: 
     expect(page).to_have_url(re.compile(r"/nodes/"))
 
 
+@pytest.mark.soak
 def test_the_page_stays_with_its_zone(web: Web, submitter_page: Page) -> None:
     """Another one becomes the busiest while somebody reads."""
     page = submitter_page
@@ -75,6 +78,7 @@ def test_the_page_stays_with_its_zone(web: Web, submitter_page: Page) -> None:
     expect(page.get_by_label("Tier")).to_have_value("cpu")
 
 
+@pytest.mark.soak
 def test_another_economy_says_what_holds_instead(web: Web, submitter_page: Page) -> None:
     page = submitter_page
     said = "Nothing has a price in this pool: jobs cost nothing, and lending earns nothing."

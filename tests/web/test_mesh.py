@@ -7,6 +7,7 @@ import re
 from statistics import mean
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from computepool.core.node_status import NodeStatus
@@ -162,6 +163,7 @@ def test_the_mesh_is_seen_as_it_lives(web: Web, submitter_page: Page) -> None:
     expect(page).to_have_url(re.compile(r"/nodes/\?id=node_"))
 
 
+@pytest.mark.soak
 def test_five_thousand_nodes_are_drawn_in_fifty_milliseconds(web: Web, open_page: OpenPage) -> None:
     """From places to pixels, by Chromium without a GPU. Others use this machine, too: the best of a few is what it costs.
 
@@ -193,6 +195,7 @@ def test_five_thousand_nodes_are_drawn_in_fifty_milliseconds(web: Web, open_page
     assert all(best_ms(drawings, quiet) <= DRAW_MAX_MS for drawings in again.values()), again
 
 
+@pytest.mark.soak
 def test_the_map_and_the_table_show_the_same(web: Web, open_page: OpenPage, allow: Allow) -> None:
     nodes = nodes_of_the_world(600)
     page = open_page("submitter")
@@ -226,6 +229,7 @@ def test_the_map_and_the_table_show_the_same(web: Web, open_page: OpenPage, allo
     expect(page).to_have_url(re.compile(rf"/nodes/\?id={cards[0].id}"))
 
 
+@pytest.mark.soak
 def test_a_cluster_opens_as_one_comes_closer(web: Web, open_page: OpenPage) -> None:
     page = open_page("submitter")
     page.add_init_script(_PIXELS)
@@ -268,6 +272,7 @@ def test_a_cluster_opens_as_one_comes_closer(web: Web, open_page: OpenPage) -> N
     page.wait_for_function(f"before => ({_PICTURE})() !== before", arg=before)
 
 
+@pytest.mark.soak
 def test_two_fingers_come_closer_and_one_moves(web: Web, open_page: OpenPage) -> None:
     page = open_page("submitter", width=390, height=844, touch=True)
     page.add_init_script(_PIXELS)

@@ -147,6 +147,7 @@ def test_its_owner_pauses_it_and_sets_a_floor(web: Web, workshop: str, provider_
     wait_until(lambda: web.provider.nodes.get(node_id).floor is None, 10, "the floor is gone")
 
 
+@pytest.mark.soak
 def test_evidence_stays_where_it_is_while_more_comes(web: Web, workshop: str, provider_page: Page) -> None:
     page = provider_page
     row = EvidenceRow(
@@ -174,6 +175,7 @@ def test_evidence_stays_where_it_is_while_more_comes(web: Web, workshop: str, pr
     assert seen.evaluate(down) == before
 
 
+@pytest.mark.soak
 def test_help_with_joining_is_clean(web: Web, provider_page: Page) -> None:
     """Every step at once, as if each had a trouble."""
     page = provider_page
@@ -192,6 +194,7 @@ def test_help_with_joining_is_clean(web: Web, provider_page: Page) -> None:
     page.unroute_all(behavior="ignoreErrors")  # it asks again and again, also while the page closes
 
 
+@pytest.mark.soak
 def test_its_rules_refuse_a_job(web: Web, workshop: str, provider_page: Page, allow: Allow) -> None:
     page, node_id = provider_page, workshop
     allow(page, "status of 4(22|04).*/rules")
@@ -228,6 +231,7 @@ def test_its_rules_refuse_a_job(web: Web, workshop: str, provider_page: Page, al
     axe(page)
 
 
+@pytest.mark.soak
 def test_of_two_quick_choices_the_last_one_holds(web: Web, workshop: str, provider_page: Page) -> None:
     provider_page.goto(f"{web.url}/nodes/?id={workshop}&tab=rules")
     rules = provider_page.get_by_role("tab", name="Rules")
@@ -248,6 +252,7 @@ def test_of_two_quick_choices_the_last_one_holds(web: Web, workshop: str, provid
     expect(rules).to_have_attribute("aria-selected", "true")
 
 
+@pytest.mark.soak
 def test_anothers_node_shows_no_controls(web: Web, submitter_page: Page, admin_page: Page) -> None:
     for page in (submitter_page, admin_page):
         page.goto(f"{web.url}/nodes/?show=all")

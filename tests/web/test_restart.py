@@ -86,6 +86,7 @@ def test_a_page_that_was_never_visited_opens_while_the_hub_is_away(
     assert page.evaluate("window.same") is True, "it never left the app"
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(120)
 def test_a_click_waits_for_a_page_that_does_not_come(web: Web, submitter_page: Page, allow: Allow) -> None:
     page = submitter_page
@@ -101,6 +102,7 @@ def test_a_click_waits_for_a_page_that_does_not_come(web: Web, submitter_page: P
     assert page.evaluate("window.same") is True, "it never left the app"
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(120)
 def test_what_is_loaded_late_comes_when_the_hub_is_back(web: Web, submitter_page: Page, allow: Allow) -> None:
     """The map is asked for once there are nodes to draw. Here the hub dies between the two."""
@@ -131,6 +133,7 @@ def test_what_is_loaded_late_comes_when_the_hub_is_back(web: Web, submitter_page
     assert page.evaluate("window.same") is True, "it was not loaded anew"
 
 
+@pytest.mark.soak
 def test_what_happened_while_nobody_listened_is_shown(web: Web, submitter_page: Page, allow: Allow) -> None:
     """Nothing happens afterwards that would say so."""
     page = submitter_page
@@ -154,6 +157,7 @@ def test_what_happened_while_nobody_listened_is_shown(web: Web, submitter_page: 
     expect(page.locator("p[aria-live=polite]", has_text="succeeded")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_what_happened_before_the_page_listened_is_shown(web: Web, submitter_page: Page) -> None:
     page = submitter_page
     group = web.submitter.groups.create("early birds")
@@ -174,6 +178,7 @@ def test_what_happened_before_the_page_listened_is_shown(web: Web, submitter_pag
     expect(page.get_by_role("row", name="only")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_a_page_whose_program_did_not_come_can_be_asked_for_again(
     web: Web, submitter_page: Page, allow: Allow
 ) -> None:
@@ -188,6 +193,7 @@ def test_a_page_whose_program_did_not_come_can_be_asked_for_again(
     expect(page.get_by_role("heading", name="Leaderboard", level=1)).to_be_visible()
 
 
+@pytest.mark.soak
 def test_what_fails_again_and_again_says_so_and_comes_by_itself(
     web: Web, submitter_page: Page, allow: Allow
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_gift_waits_for_a_second_administrator(two: Two, asker: Page, second: 
     assert two.admin.credits(account_id=two.sam_id).available == before + 12_500_000
 
 
+@pytest.mark.soak
 def test_a_gift_is_refused_with_a_reason(two: Two, asker: Page, second: Page) -> None:
     before = two.admin.credits(account_id=two.sam_id).available
     _ask(asker, two, amount="900.00", note="too much")
@@ -104,6 +105,7 @@ def test_a_gift_is_refused_with_a_reason(two: Two, asker: Page, second: Page) ->
     expect(asker.get_by_role("button", name="approval rejected")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_a_banned_node_is_pardoned(two: Two, asker: Page) -> None:
     node_id = two.real.start_agent(name="wrong-thrice").node_id
     _strike(two, node_id)

@@ -83,6 +83,7 @@ def test_nobody_is_sent_elsewhere(web: Web, provider_page: Page, visitor_page: P
     expect(visitor_page).to_have_url(f"{web.url}/")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("path", ["/jobs/?state=failed", "/audit/"])
 def test_whoever_is_not_signed_in_comes_back_to_where_they_wanted(
     web: Web, visitor_page: Page, *, path: str
@@ -98,6 +99,7 @@ def test_whoever_is_not_signed_in_comes_back_to_where_they_wanted(
     expect(visitor_page).to_have_url(f"{web.url}{path}")
 
 
+@pytest.mark.soak
 def test_the_first_run_teaches_how_to_get_in(open_page: OpenPage) -> None:
     with RealPool() as fresh:
         hub = fresh.start_hub()

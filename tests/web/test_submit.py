@@ -59,6 +59,7 @@ def ended(pool: Pool, job_id: str, timeout_s: float = 90) -> JobDetail:
         pytest.fail(f"{pool.jobs.get(job_id).status} {pool.jobs.why(job_id).sentence}")
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_every_template_runs_and_the_one_for_a_card_says_what_it_waits_for(
     web: Web, submitter_page: Page
@@ -184,6 +185,7 @@ def test_the_command_line_and_the_python_submit_exactly_what_the_form_does(
         program.kill()
 
 
+@pytest.mark.soak
 def test_a_draft_survives_and_the_editor_lets_one_out(web: Web, submitter_page: Page, allow: Allow) -> None:
     page = submitter_page
     allow(page, "status of 422")
@@ -251,6 +253,7 @@ def test_a_lost_answer_and_a_double_click_make_one_job(web: Web, submitter_page:
     assert len([job for job in pool.jobs.list(limit=50) if job.name == "only-once.py"]) == 1
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_files_go_up_in_parts_and_an_earlier_job_fills_the_form(
     web: Web, open_page: OpenPage, allow: Allow, tmp_path: Path
@@ -291,6 +294,7 @@ def test_files_go_up_in_parts_and_an_earlier_job_fills_the_form(
     assert [file.name for file in again.inputs] == ["large.bin"]
 
 
+@pytest.mark.soak
 def test_what_was_written_is_asked_about_and_stays_with_its_author(web: Web, open_page: OpenPage) -> None:
     page = open_page("submitter")
     to_submit(web, page)
@@ -309,6 +313,7 @@ def test_what_was_written_is_asked_about_and_stays_with_its_author(web: Web, ope
     assert "secret" not in page.content()
 
 
+@pytest.mark.soak
 def test_a_template_takes_the_place_of_an_earlier_job(web: Web, submitter_page: Page) -> None:
     page = submitter_page
     job = web.submitter.command(["echo", "once more"], name="filled from", wait=False)
@@ -320,6 +325,7 @@ def test_a_template_takes_the_place_of_an_earlier_job(web: Web, submitter_page: 
     expect(page.get_by_text("Filled in from")).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_more_runs_than_the_hub_takes_make_no_group(web: Web, submitter_page: Page) -> None:
     page = submitter_page
     before = len(web.submitter.groups.list(limit=100))

@@ -17,6 +17,7 @@ Object.defineProperty(navigator, 'clipboard', {value: undefined});
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("path", ["nodes/?tab=all", "groups/", "jobs/", "mesh"])
 def test_a_search_goes_when_the_filters_are_taken_away(web: Web, submitter_page: Page, path: str) -> None:
     page = submitter_page
@@ -33,6 +34,7 @@ def test_a_search_goes_when_the_filters_are_taken_away(web: Web, submitter_page:
     expect(page).to_have_url(re.compile("q=yyy"))
 
 
+@pytest.mark.soak
 def test_quick_choices_are_all_kept(web: Web, submitter_page: Page) -> None:
     """Faster than React draws them: two states in one moment, and a choice that is looked at in the same one."""
     page = submitter_page
@@ -56,6 +58,7 @@ def test_quick_choices_are_all_kept(web: Web, submitter_page: Page) -> None:
     expect(choice).to_have_value("")
 
 
+@pytest.mark.soak
 def test_words_may_be_typed_slowly(web: Web, admin_page: Page) -> None:
     admin_page.goto(f"{web.url}/audit/")
     settled(admin_page)
@@ -67,6 +70,7 @@ def test_words_may_be_typed_slowly(web: Web, admin_page: Page) -> None:
     expect(admin_page).to_have_url(re.compile(r"q=disk(\+|%20)full"))
 
 
+@pytest.mark.soak
 def test_a_year_is_typed_digit_by_digit(web: Web, admin_page: Page) -> None:
     admin_page.goto(f"{web.url}/audit/?time=between&from=1714557600000")
     settled(admin_page)
@@ -80,6 +84,7 @@ def test_a_year_is_typed_digit_by_digit(web: Web, admin_page: Page) -> None:
     expect(admin_page).to_have_url(re.compile(r"from=17776\d{8}"))
 
 
+@pytest.mark.soak
 def test_events_are_heard_after_a_filter_came_and_went(web: Web, admin_page: Page) -> None:
     page = admin_page
     page.goto(f"{web.url}/audit/")
@@ -95,6 +100,7 @@ def test_events_are_heard_after_a_filter_came_and_went(web: Web, admin_page: Pag
     expect(table.get_by_role("row", name="heard-afterwards").first).to_be_visible()
 
 
+@pytest.mark.soak
 def test_a_secret_is_copied_from_its_dialog_without_the_clipboard_of_secure_pages(
     web: Web, open_page: OpenPage
 ) -> None:
