@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from computepool.agent import checkpoints
-from computepool.core.errors import OutOfSpace
+from computepool.core.errors import OutOfSpace, QuotaExceeded
 from computepool.core.jobs import Outcome, Reason
 from computepool.protocol import bundles, sealing
 from computepool.protocol.checkpoints import CheckpointReport
@@ -134,6 +134,22 @@ async def test_a_move_that_cannot_be_recorded_is_no_move(hub: FakeHub, start_nod
     report = hub.reports[first]
     assert (report.outcome, report.reason, report.move_to) == (Outcome.FAILED, Reason.OUTPUT_LIMIT, None)
     assert "did not move to the other host: A checkpoint may have 10 bytes" in (report.error or "")
+
+
+async def test_a_move_beyond_the_submitters_quota_is_not_the_nodes_fault(
+    hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await start_node(limits=SOON)
+
+    def answer(_node_id: str, _report: CheckpointReport) -> bytes:
+        raise QuotaExceeded("There is no room for 2 MB.")
+
+    monkeypatch.setattr(hub, "_checkpoint", answer)
+    first = hub.submit(function(test_function, moves=True), [payload(3)])[0]
+    await until(lambda: first in hub.reports)
+    report = hub.reports[first]
+    assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.OUTPUT_LIMIT)
+    assert "There is no room for 2 MB." in (report.error or "")
 
 
 async def test_a_hub_whose_disk_is_full_is_waited_for(

@@ -90,7 +90,7 @@ def test_a_block_ends_at_the_last_closing_line_of_its_comment() -> None:
         "git+https://evil.example/x", "six\n--index-url http://evil.example", "six==${HOME}",
         "six; python_version < '${HOME}'", "six # comment", "six==1 \\\n-r x", "$HOME", "six --hash=sha256:0",
         "numpy<=>1", "six===whatever", "six\x1b]0;title\x07", "six\u202e", "six\u2066==1", f"six{'=' * 300}", "a" * 201,
-        "six;" + "(" * 190,
+        "six;" + "(" * 190, f"six=={'9' * 30}", f"six==1.dev{'9' * 19}", f"six>=1.{'1' * 20},<2",
     ],
 )  # fmt: skip
 def test_anything_else_is_refused(text: str) -> None:

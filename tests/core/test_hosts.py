@@ -58,7 +58,7 @@ def test_of_ones_own_hosts_of_a_name_those_that_are_there_count() -> None:
     "name",
     [
         ID, ID.upper(), f" {ID}", "laptop ", "lap\u200btop", "lap\u202etop", "lap\x7ftop", "ｌａｐｔｏｐ", "ﬁle", "\u2066a\u2069",
-        "a\ud800", "lap\u00adtop",
+        "a\ud800", "lap\u00adtop", "http://laptop:8765", "Last", "node_",
     ],
 )  # fmt: skip
 def test_names_that_pretend_are_refused(name: str) -> None:

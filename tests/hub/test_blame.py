@@ -57,10 +57,11 @@ async def pool(any_hub: HubDouble) -> Pool:
     any_hub.hub.settings.backoff_base_s = 0
     any_hub.hub.settings.dues_successes = 0
     any_hub.hub.settings.breaker_faults = 1
-    sam = await any_hub.account("sam", "submitter")
+    sam = await any_hub.account("sam", "submitter", "provider")
     pia, per = await any_hub.account("pia", "provider"), await any_hub.account("per", "provider")
     lent = {"pia1": await any_hub.node(pia, name="pia1"), "pia2": await any_hub.node(pia, name="pia2")}
-    pool = Pool(any_hub, sam, lent | {"per": await any_hub.node(per, name="per")})
+    lent |= {"per": await any_hub.node(per, name="per"), "sam": await any_hub.node(sam, name="sam")}
+    pool = Pool(any_hub, sam, lent)
     for name in pool.nodes:
         await pool.set_state(name, "paused")
     return pool
@@ -69,12 +70,12 @@ async def pool(any_hub: HubDouble) -> Pool:
 async def test_two_owners_nodes_that_cannot_run_it_blame_the_job(pool: Pool) -> None:
     [job_id] = await submit(pool.sam)
     await pool.tried(job_id, "pia1", **UNABLE)
-    assert await pool.faults("pia1") == (0, NEW[1], 1, True), "it rests, and is not blamed yet"
+    assert await pool.faults("pia1") == NEW, "nobody has done the job, so nobody is to blame"
     await pool.tried(job_id, "per", **NOT_STAGED)
     ended = await job(pool.sam, job_id)
     assert (ended["state"], ended["reason"]) == ("failed", "unrunnable")
     assert "different owners" in ended["status"]
-    assert [await pool.faults(name) for name in pool.nodes] == [NEW, NEW, NEW]
+    assert [await pool.faults(name) for name in pool.nodes] == [NEW] * 4
     assert (await pool.conduct())["failed"] == 1
     await _consistent(pool)
     [again] = await submit(pool.sam)
@@ -82,10 +83,11 @@ async def test_two_owners_nodes_that_cannot_run_it_blame_the_job(pool: Pool) -> 
     assert (await job(pool.sam, again))["state"] == "succeeded", "nobody rests for it"
 
 
-async def test_a_node_is_at_fault_once_another_has_done_the_job(pool: Pool) -> None:
-    [job_id] = await submit(pool.sam)
+async def test_a_node_is_at_fault_once_others_have_done_the_job(pool: Pool) -> None:
+    [job_id] = await submit(pool.sam, verify="quorum:2")
     await pool.tried(job_id, "pia1", **UNABLE)
     await pool.tried(job_id, "per")
+    await pool.tried(job_id, "pia2")
     assert (await job(pool.sam, job_id))["state"] == "succeeded"
     failures, score, _, resting = await pool.faults("pia1")
     assert (failures, resting) == (1, True)
@@ -98,13 +100,48 @@ async def test_a_node_is_at_fault_once_another_has_done_the_job(pool: Pool) -> N
     await _consistent(pool)
 
 
+async def test_a_run_on_the_submitters_own_node_blames_nobody(pool: Pool) -> None:
+    """Its submitter may say of it what it likes."""
+    for _ in range(3):
+        [job_id] = await submit(pool.sam)
+        await pool.tried(job_id, "pia1", **NOT_STAGED)
+        await pool.tried(job_id, "sam")
+        assert (await job(pool.sam, job_id))["state"] == "succeeded"
+    assert await pool.faults("pia1") == NEW
+    await _consistent(pool)
+
+
+async def test_a_job_for_one_node_alone_does_not_make_it_rest(pool: Pool) -> None:
+    node_id = pool.nodes["pia1"].node_id
+    [job_id] = await submit(pool.sam, needs={"host": node_id})
+    for _ in range(3):  # the same job comes back, as no other node may have it
+        await pool.tried(job_id, "pia1", **NOT_STAGED)
+        assert await pool.faults("pia1") == NEW
+    await _consistent(pool)
+
+
+async def test_the_owners_own_jobs_count_at_once(pool: Pool) -> None:
+    [job_id] = await submit(pool.sam)
+    await pool.tried(job_id, "sam", **UNABLE)
+    assert (await pool.faults("sam"))[2:] == (1, True)
+
+
+async def test_without_checks_a_node_rests_and_keeps_its_record(pool: Pool) -> None:
+    """A friend's node may have claimed it."""
+    [job_id] = await submit(pool.sam, verify="none")
+    await pool.tried(job_id, "pia1", **UNABLE)
+    await pool.tried(job_id, "per")
+    failures, score, faults, resting = await pool.faults("pia1")
+    assert (failures, score, faults, resting) == (0, NEW[1], 1, True)
+
+
 async def test_one_owner_has_one_word(pool: Pool) -> None:
     [job_id] = await submit(pool.sam)
     await pool.tried(job_id, "pia1", **UNABLE)
     await pool.tried(job_id, "pia2", **UNABLE)
     assert (await job(pool.sam, job_id))["state"] == "queued"
     await pool.tried(job_id, "per")
-    assert [(await pool.faults(name))[0] for name in pool.nodes] == [1, 1, 0]
+    assert [(await pool.faults(name))[2] for name in pool.nodes] == [1, 1, 0, 0]
     await _consistent(pool)
 
 

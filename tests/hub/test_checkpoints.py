@@ -382,6 +382,8 @@ async def test_a_node_cannot_move_a_job_that_does_not_move(hub: HubDouble) -> No
         False,
         "This job did not declare that it saves checkpoints.",
     )
+    for _ in range(3):  # saying it again writes nothing more
+        assert not (await saved(node, grant.attempt_id, b"junk", progress=1.0, ran_ms=MINUTE))["kept"]
     moved = {"outcome": "moved", "reason": "moved", "exit_code": None, "move_to": evil.node_id}
     assert await node.report(grant.attempt_id, **moved) == "accepted"
     seen = await job(sam, job_id)

@@ -191,3 +191,14 @@ async def test_no_node_is_called_like_an_id_or_pretends(hub: HubDouble, name: st
     await node.poll(wait_ms=0)
     with pytest.raises(httpx2.HTTPStatusError, match="422"):
         await rename(node, name)
+
+
+async def test_the_beginning_of_an_id_does_not_reach_a_node_that_is_called_so(any_hub: HubDouble) -> None:
+    sam = await any_hub.account("sam", "submitter", "provider")
+    own = await any_hub.node(sam, name="studio")
+    cut = own.node_id[:24]
+    await impostor(any_hub, cut)
+    refused = await refusal(sam, host=cut)
+    assert refused["status"] == 409
+    assert own.node_id in refused["detail"]
+    assert await pinned(sam, own.node_id) == own.node_id

@@ -30,6 +30,7 @@ from computepool.core.errors import (
     BadRequest,
     ComputePoolError,
     OutOfSpace,
+    QuotaExceeded,
     RateLimited,
     Unauthenticated,
     Unavailable,
@@ -197,6 +198,8 @@ class CheckpointKeeper:
                 reply = await self._tell(attempt, saving, files, asked=asked, ran_ms=ran_ms, last=last)
         except TimeoutError:
             raise NotKept("sending it took too long", Reason.STAGING_FAILED) from None
+        except QuotaExceeded as error:  # the submitter's own limit, on any node
+            raise NotKept(error.detail) from error
         except ComputePoolError as error:
             raise NotKept(error.detail, Reason.STAGING_FAILED) from error
         except OSError as error:

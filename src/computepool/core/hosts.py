@@ -10,6 +10,8 @@ from itertools import islice
 
 from computepool.core.ids import is_node_id
 
+#: What stands for a node without being the name of one.
+_OTHER_MEANINGS = frozenset({"last", "node_"})
 _CLOSEST_MAX = 3
 #: Comparing two names takes the square of their lengths, or more, and other people choose them: so few, and so short ones.
 _COMPARED_MAX = 50
@@ -51,6 +53,8 @@ def name_problem(name: str) -> str:
     """Why no node may have this name; empty if it may."""
     if is_node_id(name.strip().lower()):
         return "a name cannot be an id"
+    if "://" in name or name.strip().casefold() in _OTHER_MEANINGS:
+        return "a name cannot be an address, `last` or the beginning of an id"
     if name != name.strip() or unicodedata.normalize("NFKC", name) != name:
         return "write the name in plain characters, without spaces around it"
     # Invisible ones, and those that change the direction in which a name is read.

@@ -6,6 +6,7 @@ a hub may be older, or hostile. The limits are constants and no settings: both e
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Iterable
 from typing import Final
@@ -17,6 +18,9 @@ REQUIREMENTS_MAX: Final = 100
 #: What a name, extras, versions and a marker are written with. Without `@ / : # $ { } \\` there is no address, path,
 #: comment, variable or continued line, and without control characters nothing that a terminal obeys.
 _CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + " ._-,[]()<>=!~;'\"*+")
+#: uv reads each number of a version into 64 bits, and fails on a longer one as if the machine were at fault.
+_DIGITS_MAX: Final = 18
+_NUMBERS: Final = re.compile(r"[0-9]+")
 
 
 def check_requirements(texts: Iterable[str]) -> tuple[str, ...]:
@@ -45,6 +49,8 @@ def check_requirement(text: str) -> str:
         raise _bad(text) from error
     if any(specifier.operator == "===" for specifier in found.specifier):
         raise _bad(text)  # it compares text, whatever that is
+    if any(len(number) > _DIGITS_MAX for number in _NUMBERS.findall(text)):
+        raise _bad(text)
     return str(found)
 
 

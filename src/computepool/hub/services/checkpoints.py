@@ -26,6 +26,7 @@ from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import checkpoints as checkpoint_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store import nodes as node_rows
+from computepool.hub.store import records as record_rows
 from computepool.hub.store.session import AnyRow, Connection, Tx
 from computepool.protocol.checkpoints import CheckpointDetail, CheckpointReply, CheckpointReport
 from computepool.protocol.jobs import CheckpointView, JobSpec, OutputFile
@@ -104,13 +105,17 @@ def destination(hub: Hub, tx: Tx, job: AnyRow, *, host: str) -> str | None:
     """The id of the node that is meant. One of another owner must be the one that the job's own rules name, if any."""
     found = {row.id: row for row in hosts.called(tx.connection, job.account_id, host)}
     meant = hosts.meant_by(hub, job.account_id, host, rows=found.values())
+    if len(meant) == 1 and hosts.begun_ids(tx.connection, host, but=meant[0]):
+        return None
     if len(meant) != 1 or found[meant[0]].account_id == job.account_id:
         return meant[0] if len(meant) == 1 else None
     return meant[0] if spec_of(hub, tx, job).needs.host in (None, meant[0]) else None
 
 
 def _blame(tx: Tx, job: AnyRow, attempt: AnyRow) -> None:
-    """No job asked for it, so it was the node's own idea: that counts as its fault."""
+    """No job asked for it, so it was the node's own idea: that counts as its fault, once an attempt."""
+    if record_rows.has_event(tx.connection, job_id=job.id, attempt_id=attempt.id, action=FAULT_ACTION):
+        return
     tx.emit(
         actor=attempt.node_id,
         action=FAULT_ACTION,

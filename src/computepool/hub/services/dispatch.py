@@ -135,8 +135,8 @@ class Dispatcher:
             self.forget(job_id)
         for node_id, attempt_id in effects.ended:
             self._hub.registry.cancel(node_id, attempt_id)
-        for node_id in effects.woken:
-            self._hub.registry.rest(node_id, 0, now_ms=self._hub.now_ms())
+        for node_id, until_ms in effects.resting.items():
+            self._hub.registry.rest(node_id, until_ms, now_ms=self._hub.now_ms())
         if effects.requeued:
             rows = await self._hub.store.read(
                 lambda connection: job_rows.get_queued(connection, effects.requeued)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from computepool.core import hosts
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.core.hosts import Host, name_key
-from computepool.core.ids import is_node_id
+from computepool.core.ids import id_range, is_node_id
 from computepool.core.resources import NodeState
 from computepool.hub.services import homes
 from computepool.hub.services.context import Hub
@@ -54,6 +54,10 @@ async def _pinned(hub: Hub, account_id: str, word: str, *, field: str) -> str:
     rows = await hub.store.read(lambda connection: called(connection, account_id, plain))
     meant = meant_by(hub, account_id, word, rows=rows)
     if len(meant) == 1:
+        if begun := await hub.store.read(lambda connection: begun_ids(connection, word, but=meant[0])):
+            raise Conflict(
+                f"{word!r} is a node's name and the beginning of {begun[0]}; give a whole id.", field=field
+            )
         return meant[0]
     if not meant:
         raise await _unknown(hub, account_id, word, field=field)
@@ -91,6 +95,14 @@ def called(connection: Connection, account_id: str, word: str, *, revoked: bool 
     listed = node_rows.list_nodes(connection, after="", limit=_OWN_MAX, account_id=account_id)
     own = [row for row in reversed(listed) if key in map(name_key, _spellings(row))]
     return [*(row for row in own if revoked or row.state != NodeState.REVOKED), *rows]
+
+
+def begun_ids(connection: Connection, word: str, *, but: str) -> Sequence[str]:
+    """Other nodes whose ids begin with the word: whoever cut an id short must not reach a node that is called so."""
+    bounds = id_range("node", word)
+    if bounds is None or is_node_id(word):
+        return ()
+    return [id_ for id_ in node_rows.ids_between(connection, *bounds, limit=2) if id_ != but]
 
 
 def meant_by(hub: Hub, account_id: str, word: str, *, rows: Iterable[AnyRow]) -> list[str]:

@@ -17,13 +17,11 @@ from computepool.core.jobs import (
     RetryLimits,
     after_failure,
 )
-from computepool.core.reputation import FAULT_ACTION
 from computepool.hub.services import checkpoints, holds
 from computepool.hub.store import attempts as attempt_rows
 from computepool.hub.store import children as child_rows
 from computepool.hub.store import dependencies
 from computepool.hub.store import jobs as job_rows
-from computepool.hub.store import nodes as node_rows
 from computepool.hub.store.session import AnyRow, Tx
 
 
@@ -40,8 +38,7 @@ class Effects:
     ended_parents: list[str] = field(
         default_factory=list
     )  #: jobs that ran, may have submitted others, and did not succeed
-    excused: set[str] = field(default_factory=set)  #: attempts that failed, and not by their node's fault
-    woken: list[str] = field(default_factory=list)  #: nodes that need not rest for such a one
+    resting: dict[str, int] = field(default_factory=dict)  #: nodes that cool off, with until when (ms)
 
 
 def job_event(
@@ -91,8 +88,6 @@ def finish(
         effects.errands.append(job.id)
     _end_attempts(tx, job, effects)
     _end_comparison(tx, job, effects)
-    if reason is Reason.UNRUNNABLE or (reason is Reason.CANCELLED_BY_USER and job.node_faults):
-        _excuse(tx, job, effects)
     fail_dependents(tx, [job.id], effects)
     if job.attempt_no:
         effects.ended_parents.append(job.id)
@@ -105,33 +100,6 @@ def end_children(tx: Tx, parent_ids: Sequence[str], effects: Effects) -> None:
     for child in job_rows.lock_jobs(tx, found).values() if found else ():
         if JobState(child.state) not in TERMINAL:
             finish(tx, child, JobState.CANCELLED, actor="hub", reason=Reason.PARENT_ENDED, effects=effects)
-
-
-def _excuse(tx: Tx, job: AnyRow, effects: Effects) -> None:
-    """Nobody has run it, so no node is to blame: those that could not need not rest."""
-    for attempt in attempt_rows.unable(tx.connection, job.id):
-        # The one that is being reported is not among its node's faults yet.
-        reported = job.state != JobState.QUEUED and attempt.number == job.attempt_no
-        effects.excused.add(attempt.id)
-        if not reported:
-            node_rows.excuse(tx, attempt.node_id)
-            effects.woken.append(attempt.node_id)
-            tx.touch(f"node:{attempt.node_id}")
-
-
-def blame_unable(tx: Tx, job: AnyRow) -> None:
-    """The job was done, so the nodes that could not run it are at fault. Each one's event counts (core/reputation.py)."""
-    for attempt in attempt_rows.unable(tx.connection, job.id):
-        tx.emit(
-            actor="hub",
-            action=FAULT_ACTION,
-            account_id=job.account_id,
-            job_id=job.id,
-            attempt_id=attempt.id,
-            node_id=attempt.node_id,
-            after=AttemptState.FAILED.value,
-            reason=attempt.reason,
-        )
 
 
 def _end_comparison(tx: Tx, job: AnyRow, effects: Effects) -> None:

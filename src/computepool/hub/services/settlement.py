@@ -19,7 +19,7 @@ from computepool.core.jobs import (
     Verdict,
     judge_report,
 )
-from computepool.core.reputation import FAULT_ACTION, NARROW_ACTION, REFUTED_ACTION, cool_off_ms
+from computepool.core.reputation import FAULT_ACTION, NARROW_ACTION, REFUTED_ACTION
 from computepool.core.verification import Ruling, parse
 from computepool.hub.services import (
     aftermath,
@@ -30,6 +30,7 @@ from computepool.hub.services import (
     lane_time,
     lifecycle,
     moving,
+    node_faults,
     odd_reports,
     printed,
     report_checks,
@@ -264,11 +265,11 @@ class _Settling:
 
     def _blame_node(self, report: Report, attempt: AnyRow, job: AnyRow) -> None:
         """The job's own event tells what becomes of the job; this one is about the node. Where the fault may be the job's
-        it is told when another node has done it (lifecycle.blame_unable); until then the node only rests.
+        it is told when another node has done it (node_faults.blame_unable).
 
         Output that is not what it reported is a wrong result like any other, proven by the node's own words.
         """
-        self.bad += 1
+        self.bad += node_faults.counts_at_once(report.reason, attempt, job)
         if report.reason in CONTESTED:
             return
         action, after = FAULT_ACTION, AttemptState.FAILED
@@ -323,7 +324,16 @@ class _Settling:
         why = Reason.ACCEPTED_LATE if late else Reason.COMPLETED
         if run.narrow:
             verification.say(self.tx, job, run, action=NARROW_ACTION)
-        verification.say_succeeded(self.tx, job, run, actor=self.node.node_id, why=why)
+        verification.say_succeeded(
+            self.hub,
+            self.tx,
+            job,
+            run,
+            actor=self.node.node_id,
+            why=why,
+            verdict=believed,
+            effects=self.settled.effects,
+        )
         holds.settle(self.hub, self.tx, job, bills=run.bills, ref=run.attempt_id)
         verification.pay_parts(self.tx, job, [run])
         self.reported[-1]["cost"] = run.bill.charge
@@ -443,26 +453,14 @@ class _Settling:
 
     def _update_health(self) -> None:
         """Three node faults in a row and the node rests for a while; any success clears the count."""
-        self.bad -= sum(attempt.id in self.settled.effects.excused for _, attempt, _ in self.unsuccessful)
         if not self.good and not self.bad:
             return
         row = node_rows.get_node(self.tx.connection, self.node.node_id)
         if row is None or (self.good and row.consecutive_faults == 0):
             return
         faults = 0 if self.good else row.consecutive_faults + self.bad
-        until_ms = cool_off_until(self.hub, faults, self.tx.now_ms)
+        until_ms = node_faults.cool_off_until(self.hub, faults, self.tx.now_ms)
         node_rows.set_health(
             self.tx, node_id=self.node.node_id, consecutive_faults=faults, cool_off_until_ms=until_ms
         )
         self.settled.cool_off = (faults, until_ms)
-
-
-def cool_off_until(hub: Hub, faults: int, now_ms: int) -> int:
-    settings = hub.settings
-    rest_ms = cool_off_ms(
-        faults,
-        limit=settings.breaker_faults,
-        base_ms=round(settings.breaker_base_s * 1000),
-        max_ms=round(settings.breaker_max_s * 1000),
-    )
-    return now_ms + rest_ms if rest_ms else 0

@@ -17,8 +17,8 @@ from computepool.core import verification
 from computepool.core.jobs import AttemptState, JobState, Reason
 from computepool.core.pricing import charge_of
 from computepool.core.reputation import NARROW_ACTION, PADDED_ACTION, REFUTED_ACTION, VERIFIED_ACTION
-from computepool.core.verification import CHECK_QUORUM, Decision, Policy, Ruling, parse
-from computepool.hub.services import checkers, checkpoints, fair_time, holds, lifecycle, strikes
+from computepool.core.verification import CHECK_QUORUM, Decision, Mode, Policy, Ruling, parse
+from computepool.hub.services import checkers, checkpoints, fair_time, holds, lifecycle, node_faults, strikes
 from computepool.hub.services.checkpoints import Contribution
 from computepool.hub.services.context import Hub
 from computepool.hub.services.holds import Bill
@@ -272,7 +272,7 @@ def conclude(
             effects.struck.append(runs[place].node_id)
     if verdict is Verdict.VARIES:
         _mark_varying(hub, tx, job)
-    say_succeeded(tx, job, chosen, actor=actor, why=why)
+    say_succeeded(hub, tx, job, chosen, actor=actor, why=why, verdict=verdict, effects=effects)
     holds.settle(hub, tx, job, bills=[bill for run in paid for bill in run.bills], ref=chosen.attempt_id)
     pay_parts(tx, job, paid)
     held = holds.held_until_ms(hub, tx, cost=cost, alone=verdict is Verdict.ALONE)
@@ -320,7 +320,17 @@ def _verdict_of(decision: Decision) -> Verdict:
     return Verdict.CONFIRMED if len(decision.agreeing) > 1 else Verdict.ALONE
 
 
-def say_succeeded(tx: Tx, job: AnyRow, chosen: Run, *, actor: str, why: Reason) -> None:
+def say_succeeded(
+    hub: Hub,
+    tx: Tx,
+    job: AnyRow,
+    chosen: Run,
+    *,
+    actor: str,
+    why: Reason,
+    verdict: Verdict,
+    effects: Effects,
+) -> None:
     said: dict[str, Any] = {"actor": actor, "attempt": chosen.attempt_id, "node": chosen.node_id}
     before = JobState(job.state)
     if before is JobState.LEASED:
@@ -328,7 +338,18 @@ def say_succeeded(tx: Tx, job: AnyRow, chosen: Run, *, actor: str, why: Reason) 
         before = JobState.RUNNING
     lifecycle.job_event(tx, job, JobState.SUCCEEDED, reason=why, before=before, **said)
     if job.node_faults:
-        lifecycle.blame_unable(tx, job)
+        checked = (
+            verdict in {Verdict.UNCHECKED, Verdict.CONFIRMED} and parse(job.verify).mode is not Mode.NONE
+        )
+        node_faults.blame_unable(
+            hub,
+            tx,
+            job,
+            owners=chosen.owners,
+            chosen_by_pool=not chosen.narrow,
+            trusted=checked,
+            effects=effects,
+        )
 
 
 def say(tx: Tx, job: AnyRow, run: Run, *, action: str, data: str | None = None) -> None:

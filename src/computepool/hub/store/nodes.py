@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, func, or_, select, update
+from sqlalchemy import Connection, bindparam, func, or_, select, update
 
 from computepool.core.resources import NodeState
 from computepool.hub.store import dialect
@@ -113,6 +113,11 @@ def called(connection: Connection, word: str, *, revoked: bool = False) -> Seque
     return connection.execute(statement.order_by(nodes.c.id.desc())).all()
 
 
+def ids_between(connection: Connection, least: str, most: str, *, limit: int) -> Sequence[str]:
+    statement = select(nodes.c.id).where(nodes.c.id.between(least, most))
+    return connection.execute(statement.order_by(nodes.c.id.desc()).limit(limit)).scalars().all()
+
+
 def owners(connection: Connection, node_ids: Iterable[str]) -> dict[str, str]:
     """By node, its account: that never changes."""
     wanted = dialect.among(connection, nodes.c.id, node_ids)
@@ -166,11 +171,16 @@ def set_health(tx: Tx, *, node_id: str, consecutive_faults: int, cool_off_until_
     tx.connection.execute(statement)
 
 
-def excuse(tx: Tx, node_id: str) -> None:
-    """One fault in a row less, and no more rest for it."""
-    fewer = case((nodes.c.consecutive_faults > 0, nodes.c.consecutive_faults - 1), else_=0)
-    statement = update(nodes).where(nodes.c.id == node_id)
-    tx.connection.execute(statement.values(consecutive_faults=fewer, cool_off_until_ms=0))
+def count_fault(tx: Tx, node_id: str) -> int:
+    """One fault in a row more; how many there are now."""
+    statement = (
+        update(nodes).where(nodes.c.id == node_id).values(consecutive_faults=nodes.c.consecutive_faults + 1)
+    )
+    return tx.connection.execute(statement.returning(nodes.c.consecutive_faults)).scalar() or 0
+
+
+def cool_off(tx: Tx, node_id: str, until_ms: int) -> None:
+    tx.connection.execute(update(nodes).where(nodes.c.id == node_id).values(cool_off_until_ms=until_ms))
 
 
 #: Never back in time: a node that changed hubs was seen by both.

@@ -14,6 +14,13 @@ from computepool.hub.store.tables import attempts, events, log_chunks
 # events
 
 
+def has_event(connection: Connection, *, job_id: str, attempt_id: str, action: str) -> bool:
+    statement = select(events.c.seq).where(
+        events.c.job_id == job_id, events.c.attempt_id == attempt_id, events.c.action == action
+    )
+    return connection.execute(statement.limit(1)).first() is not None
+
+
 def list_events(connection: Connection, *, after: int, limit: int, **filters: str | None) -> Sequence[AnyRow]:
     statement = select(events).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
     for column, value in filters.items():
