@@ -21,13 +21,15 @@ from computepool.agent.agent import Agent, Machine
 from computepool.agent.clock import SystemClock
 from computepool.agent.config import AgentConfig, AgentLimits, prepare_data_dir
 from computepool.agent.hub_client import HubClient
+from computepool.agent.interpreters import PYTHON
 from computepool.agent.main import enrol
+from computepool.agent.pythons import fetchable
 from computepool.agent.sandbox import runsc
 from computepool.agent.sandbox.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.agent.sandbox.volumes import sweep
-from computepool.agent.surroundings import PYTHON, prepare_runtime
+from computepool.agent.surroundings import prepare_runtime
 from computepool.core.isolation import Level
 from tests.agent.fake_hub import CODE, FakeHub, until
 
@@ -138,6 +140,8 @@ def make_machine(config: AgentConfig, runtime: Runtime, ground: Path) -> Machine
     config.work_dir.mkdir(mode=0o711, exist_ok=True)
     config.cache_dir.mkdir(mode=0o755, exist_ok=True)
     hardware = probe.Hardware(cores=2, ram_mb=4096, disk_mb=4096, cards=())
-    profile = probe.profile(config, hardware, level=level, python=PYTHON, version="test")
+    profile = probe.profile(
+        config, hardware, level=level, python=PYTHON, fetches_python=fetchable(config), version="test"
+    )
     sandbox = levels.make(level, SandboxConfig(cache_dir=ground / "cache", runtime=runtime))
     return Machine(sandbox=sandbox, runtime=runtime, cards=(), profile=profile)

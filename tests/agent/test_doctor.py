@@ -83,3 +83,11 @@ def test_no_uv(config: AgentConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_uv", lambda: None)
     (check,) = doctor._uv(config)
     assert check.health is Health.WARN
+
+
+def test_other_pythons(config: AgentConfig) -> None:
+    assert not list(doctor._other_pythons(config)), "only where the owner allows it"
+    (check,) = doctor._other_pythons(dataclasses.replace(config, fetch_python=True))
+    assert check.health is Health.OK
+    (check,) = doctor._other_pythons(dataclasses.replace(config, fetch_python=True, uv="/nonexistent/uv"))
+    assert (check.health, "--python-mirror" in check.fix) == (Health.WARN, True)

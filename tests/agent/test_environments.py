@@ -186,7 +186,7 @@ async def test_it_is_out_of_reach_before_any_of_it_is_removed(
         go_on.wait(20)
         remove_tree(path)
 
-    monkeypatch.setattr("computepool.agent.environments.remove_tree", slowly)
+    monkeypatch.setattr("computepool.agent.kept.remove_tree", slowly)
     other = asyncio.create_task(environments.acquire(("second",)))
     await until(begun.is_set)
     again = asyncio.create_task(environments.acquire(("first",)))

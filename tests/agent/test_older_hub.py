@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 #: By the paths of the version before, numbers of lists left out.
 UNKNOWN = {
-    *("profile.place", "reports.loads", "running.earlier", "move_to"),
+    *("profile.place", "profile.fetches_python", "reports.loads", "running.earlier", "move_to"),
     *("reports.printed_chars", "logs.seq", "chunks.seq"),
     *(f"running.load.{name}" for name in ("ago_ms", "gpu_percent", "vram_mb")),
 }
@@ -130,7 +130,14 @@ async def test_reports_places_and_polls_are_sent_again_without_what_is_not_known
     key = Ed25519PrivateKey.generate()
     place = StatedPlace(lat=48.1, lon=11.6)
     profile = Profile(
-        name="n", cores=1, ram_mb=1, disk_mb=1, python="3.12", place=place, properties={"place": "attic"}
+        name="n",
+        cores=1,
+        ram_mb=1,
+        disk_mb=1,
+        python="3.12",
+        fetches_python=["3.13"],
+        place=place,
+        properties={"place": "attic"},
     )
     proof = b64(key.sign(CODE.encode()))
     request = RegisterRequest(

@@ -32,6 +32,8 @@ CHOSEN = {
     "net_private": ("192.168.7.0/24",),
     "package_index": "https://index.example/simple",
     "package_index_hosts": ("files.example:443",),
+    "fetch_python": True,
+    "python_mirror": "https://mirror.example/pythons",
 }
 
 

@@ -155,6 +155,17 @@ def test_the_smallest_change(wanted: dict[str, object], change: str | None) -> N
     assert place(fleet, Shape(why.changes[0].requirements, "ann"))
 
 
+def test_another_python_is_the_one_that_most_nodes_have_or_fetch() -> None:
+    fleet = fleet_of(
+        node("a", python="3.11", fetches_python=frozenset({"3.12", "3.13"})),
+        node("b", python="3.12"),
+        node("c", python="3.11"),
+    )
+    assert [placement.node_id for placement in place(fleet, shape(python="3.13"))] == ["a"]
+    why = explain(fleet, shape(python="3.10"))
+    assert [change.change for change in why.changes] == ["python 3.10 → 3.12"], "the newest of two"
+
+
 def test_what_the_submitter_cannot_change_is_not_suggested() -> None:
     why = explain(fleet_of(node("n", level=Level.PROCESS)), shape())
     assert why.changes == ()

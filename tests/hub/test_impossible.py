@@ -76,10 +76,11 @@ async def test_a_quote_says_why_and_which_python_is_needed(hub: HubDouble) -> No
     ann = await hub.account("ann", "submitter")
     await hub.node(name="one", python="3.11")
     await hub.node(name="two", python="3.12")
+    await hub.node(name="three", python="3.11", fetches_python=["3.12", "3.13"])
     quote = (await ann.post("/quotes", json={"needs": {"python": "3.12"}})).json()
-    assert (quote["nodes_python"], quote["reason"]) == (1, "")
-    assert "1 of 2 nodes has Python 3.12, which it needs." in quote["sentences"]
+    assert (quote["nodes_python"], quote["reason"]) == (2, "")
+    assert "2 of 3 nodes have Python 3.12, which it needs." in quote["sentences"]
     quote = (await ann.post("/quotes", json={"needs": {"python": "3.9"}})).json()
     assert quote["sentences"][0] == quote["reason"]
-    assert quote["reason"].startswith("No node can run this: all 2 nodes do not have Python 3.9")
+    assert quote["reason"].startswith("No node can run this: all 3 nodes do not have Python 3.9")
     assert (await ann.post("/quotes", json={"needs": {}})).json()["nodes_python"] is None

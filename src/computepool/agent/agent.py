@@ -39,6 +39,8 @@ from computepool.agent.outbox import Outbox
 from computepool.agent.owner_rules import OwnerRules
 from computepool.agent.package_index import PackageIndex
 from computepool.agent.processes import ProcessRunner
+from computepool.agent.provisions import Provisions
+from computepool.agent.pythons import Pythons
 from computepool.agent.reporter import Reporter
 from computepool.agent.sandbox import volumes
 from computepool.agent.sandbox.base import Sandbox
@@ -145,10 +147,10 @@ class Agent:
         )
         uploader = Uploader(self._client, clock=clock, limits=limits)
         surroundings = self._surroundings = self._make_surroundings()
-        environments = self._environments = self._make_environments()
+        provisions = self._provisions = self._make_provisions()
         self._pool = WorkerPool(
             surroundings,
-            environments,
+            provisions,
             cache,
             sweeper=self._sweeper,
             folders=self._folders,
@@ -169,7 +171,7 @@ class Agent:
         )
         processes = ProcessRunner(
             surroundings,
-            environments,
+            provisions,
             cache,
             uploader=uploader,
             keeper=self._keeper,
@@ -206,13 +208,15 @@ class Agent:
             fence=self._fence,
         )
 
-    def _make_environments(self) -> Environments:
-        config = self._config
+    def _make_provisions(self) -> Provisions:
+        config, machine = self._config, self._machine
         uv = config.uv or find_uv()
         builder = Builder(self._surroundings, self._folders, self._egress)
         index = PackageIndex(uv, url=config.package_index, hosts=config.package_index_hosts)
         folder = config.cache_dir / "environments"
-        return Environments(folder, builder, index, uv=uv, limits=config.limits)
+        environments = Environments(folder, builder, index, uv=uv, limits=config.limits)
+        offered = machine.profile.fetches_python
+        return Provisions(Pythons(config, builder, offered=offered, runtime=machine.runtime), environments)
 
     def _make_keeper(self, cache: ArtifactCache, uploader: Uploader, sink: OutputSink) -> CheckpointKeeper:
         return CheckpointKeeper(
@@ -305,7 +309,7 @@ class Agent:
 
     async def _clear_cache(self) -> dict[str, Any]:
         await self._artifacts.clear()
-        await self._environments.clear()
+        await self._provisions.clear()
         return {"cleared": True}
 
     async def _rekey(self) -> dict[str, Any]:

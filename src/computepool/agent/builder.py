@@ -17,6 +17,7 @@ from pathlib import Path
 
 from computepool.agent.egress import Egress, EgressProxy
 from computepool.agent.folders import WorkFolders
+from computepool.agent.interpreters import Interpreter
 from computepool.agent.sandbox.asyncwait import finish
 from computepool.agent.sandbox.base import Exit, Limits, Policy
 from computepool.agent.staging import place_bytes
@@ -38,6 +39,7 @@ class Build:
     mounts: Mapping[Path, str] = field(default_factory=dict)  #: read-only, as in Policy
     files: Mapping[str, bytes] = field(default_factory=dict)  #: in the work folder when it begins
     hosts: Sequence[Target] = ()  #: that it may reach; the owner trusts them, whatever their addresses
+    interpreter: Interpreter | None = None  #: of argv[0], or what it asks; None: the agent's own Python
     label: str = "a build"
 
 
@@ -94,7 +96,9 @@ class Builder:
         # All goes through the proxy: what the owner named may be this machine.
         direct = {} if proxy is None else {"no_proxy": "", "NO_PROXY": ""}
         env = {**direct, **build.env}
-        plain = self._surroundings.policy(folder, limits=build.limits, env=env, proxy=proxy, saves=False)
+        plain = self._surroundings.policy(
+            folder, limits=build.limits, env=env, interpreter=build.interpreter, proxy=proxy, saves=False
+        )
         return dataclasses.replace(plain, mounts={**plain.mounts, **build.mounts})
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from computepool.agent.sandbox.scratch import remove_tree
 
 #: Folders that fill with jobs, and are made again when one needs them.
-CLEARED = {"artifacts": "inputs of jobs", "environments": "packages of jobs"}
+CLEARED = {"artifacts": "inputs of jobs", "environments": "packages of jobs", "pythons": "other Pythons"}
 _REST = "jobs' Python and sandboxes"
 
 

@@ -116,6 +116,13 @@ class AgentLimits:
     environment_cpus: float = 2.0
     environment_pids: int = 256
     environment_installs_max: int = 2  #: at once
+    # other Pythons
+    pythons_max: int = 8
+    pythons_bytes_max: int = 4 * GIB  #: of all together; those that were not used for the longest time go
+    python_bytes_max: int = 1 * GIB  #: of one, and of its download
+    python_fetch_s: float = 600.0  #: to download one
+    python_fit_s: float = 300.0  #: to make what jobs get of it
+    python_fit_memory_mb: int = 1_024  #: for that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +150,10 @@ class AgentConfig:
     uv: str | None = None  #: path of the uv program; None: found on PATH or next to the interpreter
     package_index: str = ""  #: address of the index that jobs' packages come from; empty: uv's own
     package_index_hosts: tuple[str, ...] = ()  #: host:port of its files; none: those that the index names
+    fetch_python: bool = False  #: run jobs with other minor versions of Python, which uv downloads
+    python_mirror: str = (
+        ""  #: where uv gets them: an address, or a list of downloads (.json); empty: uv's own
+    )
     kept: tuple[str, ...] = ()  #: fields whose values are those of an earlier start (saved_options.py)
     limits: AgentLimits = AgentLimits()
 
@@ -163,6 +174,15 @@ class AgentConfig:
         except ValueError as error:
             raise BadRequest(f"{error}.", field="net_private") from error
         self._check_package_index()
+        if self.python_mirror and "://" not in self.python_mirror and not self._is_list(self.python_mirror):
+            raise BadRequest(
+                "The mirror of Pythons is an address, or the full path of a list of downloads (.json).",
+                field="python_mirror",
+            )
+
+    @staticmethod
+    def _is_list(mirror: str) -> bool:
+        return mirror.startswith("/") and mirror.endswith(".json")
 
     def _check_package_index(self) -> None:
         try:

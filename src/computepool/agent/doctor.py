@@ -16,6 +16,7 @@ from computepool.agent.config import MIB, AgentConfig, prepare_data_dir
 from computepool.agent.environments import find_uv
 from computepool.agent.gpus import find_cards, run_tool
 from computepool.agent.hub_client import HubClient
+from computepool.agent.pythons import fetchable
 from computepool.agent.sandbox import runsc, selftest
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.scratch import unreachable
@@ -50,7 +51,7 @@ def check_all(config: AgentConfig, clock: Clock | None = None) -> list[Check]:
     """Every check, worst surprises first. Takes a few seconds: the sandboxes are really attacked."""
     checks = asyncio.run(_hub(config, clock or SystemClock()))
     checks += [*_folder(config), *_sandboxes(config), *_cards(config), *_gvisor_cards(config)]
-    checks += [*_speed(config), *_uv(config)]
+    checks += [*_speed(config), *_uv(config), *_other_pythons(config)]
     return checks
 
 
@@ -219,3 +220,14 @@ def _uv(config: AgentConfig) -> Iterator[Check]:
         yield Check(name="uv", health=Health.WARN, detail="jobs with dependencies cannot run here", fix=fix)
     else:
         yield Check(name="uv", health=Health.OK, detail=found)
+
+
+def _other_pythons(config: AgentConfig) -> Iterator[Check]:
+    if not config.fetch_python:
+        return
+    if found := fetchable(config):
+        listed = f"jobs may have {', '.join(found)}, fetched when one needs it"
+        yield Check(name="other Pythons", health=Health.OK, detail=listed)
+    else:
+        fix = "name a source of them: pool node start --python-mirror URL"
+        yield Check(name="other Pythons", health=Health.WARN, detail="uv offers none", fix=fix)

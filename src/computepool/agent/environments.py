@@ -8,7 +8,6 @@ folder read-only.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import hashlib
 import json
@@ -19,17 +18,16 @@ import shutil
 import ssl
 import sys
 import uuid
-from collections import Counter
-from collections.abc import Coroutine, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from computepool.agent.builder import Build, Builder, Built, TooMuch, take_tree
 from computepool.agent.config import AgentLimits
 from computepool.agent.endings import BadJob, StagingFailed, sentence_of
+from computepool.agent.interpreters import PYTHON, Interpreter
+from computepool.agent.kept import KeptFolders, to_its_end
 from computepool.agent.package_index import PackageIndex
 from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
-from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.specs import check_requirements
 
 _log = logging.getLogger(__name__)
@@ -60,7 +58,6 @@ _BY_NAMES = frozenset(
         errno.ELOOP,
     }
 )
-_GONE = ".gone-"
 _PACKAGES, _CACHE, _WANTED, _CERTIFICATES = "packages", ".cache", "requirements.txt", "certificates.pem"
 #: Where the installation finds uv, where the level has mounts.
 _TOOLS = "/opt/tools"
@@ -77,74 +74,51 @@ class Environments:
         self._index = index
         self._uv = uv or find_uv()
         self._limits = limits
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._kept = KeptFolders(
+            folder, count_max=limits.environments_max, bytes_max=limits.environments_bytes_max
+        )
         self._installing = asyncio.Semaphore(limits.environment_installs_max)
-        self._in_use: Counter[str] = Counter()
-        self._sizes: dict[str, int] = {}
-        self._evicting = asyncio.Lock()
-        self._removing: set[str] = set()  #: by a thread, also after who began it was cancelled
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
 
-    async def acquire(self, requirements: tuple[str, ...]) -> Path | None:
-        """The folder with these packages, kept until `release`; None where nothing is required."""
+    async def acquire(
+        self, requirements: tuple[str, ...], interpreter: Interpreter | None = None
+    ) -> Path | None:
+        """The folder with these packages, kept until `release`; None where nothing is required.
+
+        `interpreter`: which Python they are for, where it is not the agent's own.
+        """
         wanted = check_requirements(requirements)
         if not wanted:
             return None
-        key = _key(wanted)
-        self._in_use[key] += 1
-        try:
-            return await self._get(key, wanted)
-        except BaseException:
-            self._in_use[key] -= 1
-            raise
+        key = _key(wanted, PYTHON if interpreter is None else interpreter.minor)
+        return await self._kept.acquire(key, partial(self._install, wanted, interpreter))
 
     def release(self, path: Path | None) -> None:
-        if path is not None:
-            self._in_use[path.name] -= 1
+        self._kept.release(path)
 
-    async def _get(self, key: str, wanted: tuple[str, ...]) -> Path:
-        path = self._folder / key
-        async with self._locks.setdefault(key, asyncio.Lock()):
-            if not path.is_dir():
-                await self._install(path, wanted)
-            with contextlib.suppress(OSError):
-                os.utime(path)
-        await self._make_room()
-        return path
+    async def clear(self) -> None:
+        """Everything but what jobs and warm workers use now."""
+        await self._kept.clear()
 
-    async def _install(self, path: Path, wanted: tuple[str, ...]) -> None:
-        building = self._folder / f".building-{uuid.uuid4().hex}"
+    async def _install(self, wanted: tuple[str, ...], interpreter: Interpreter | None, building: Path) -> int:
         async with self._installing:
-            with self._used(building.name):
-                try:
-                    await self._build(building, wanted)
-                    # Another agent on this folder may have been quicker; its content is the same.
-                    with contextlib.suppress(OSError):
-                        building.rename(path)
-                finally:
-                    if building.exists():
-                        await asyncio.to_thread(remove_tree, building)
+            return await self._build(building, wanted, interpreter)
 
-    async def _build(self, target: Path, wanted: tuple[str, ...]) -> None:
+    async def _build(self, target: Path, wanted: tuple[str, ...], interpreter: Interpreter | None) -> int:
         """Packages are a stranger's choice: uv unpacks them in the sandbox of jobs, and what it made is copied from there."""
         _log.info("installing %s", ", ".join(wanted))
         room = min(self._limits.environment_bytes_max, shutil.disk_usage(self._folder).free // 2)
         try:
-            build = await self._plan(wanted, room)
+            build = await self._plan(wanted, room, interpreter)
             async with self._builder.run(build) as built:
                 if not built.exit.ok:
                     raise self._failed(built, room)
-                await _finish(asyncio.to_thread(self._take, built.folder / _PACKAGES, target, room))
+                return await to_its_end(asyncio.to_thread(_take, built.folder / _PACKAGES, target, room))
         except TooMuch:
             raise self._too_large(room) from None
         except (OSError, SandboxError) as error:
             raise StagingFailed(f"the dependencies could not be installed here: {error}") from error
 
-    def _take(self, made: Path, target: Path, room: int) -> None:
-        made.mkdir(exist_ok=True)  # There may be nothing to install: all markers said no.
-        self._sizes[target.name] = take_tree(made, target, bytes_max=room)
-
-    async def _plan(self, wanted: tuple[str, ...], room: int) -> Build:
+    async def _plan(self, wanted: tuple[str, ...], room: int, interpreter: Interpreter | None) -> Build:
         tool = await asyncio.to_thread(self._tool)
         hosts = await self._index.hosts()
         limits = Limits(
@@ -169,12 +143,14 @@ class Environments:
         return Build(
             argv=(
                 *(tool, "pip", "install", "--quiet", "--no-progress", "--target", _PACKAGES),
-                *("--python", "python3", "--only-binary", ":all:", "--link-mode", "hardlink"),
+                *("--python", "python3" if interpreter is None else interpreter.path),
+                *("--only-binary", ":all:", "--link-mode", "hardlink"),
                 *("--compile-bytecode", "-r", _WANTED),
             ),
             limits=limits,
             env=env,
             mounts={tool.parent: _TOOLS},
+            interpreter=interpreter,
             files={
                 _WANTED: "\n".join(wanted).encode(),
                 **({_CERTIFICATES: certificates} if certificates else {}),
@@ -219,90 +195,10 @@ class Environments:
         most = self._limits.environment_bytes_max // MIB
         return BadJob(f"the dependencies take more than {most} MB, the most that a job may have installed")
 
-    @contextlib.contextmanager
-    def _used(self, name: str) -> Iterator[None]:
-        self._in_use[name] += 1
-        try:
-            yield
-        finally:
-            self._in_use[name] -= 1
 
-    async def clear(self) -> None:
-        """Everything but what jobs and warm workers use now."""
-        await self._make_room(everything=True)
-
-    async def _make_room(self, *, everything: bool = False) -> None:
-        """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
-        async with self._evicting:
-            found = await asyncio.to_thread(self._listed)
-            complete = [name for name in found if not name.startswith(".")]
-            surplus = complete if everything else await asyncio.to_thread(self._surplus, complete)
-            # Besides those, what an earlier start or an installation that failed left.
-            left = [name for name in found if name.startswith(".")]
-            gone = []
-            for name in (*surplus, *left):
-                if not self._in_use[name] and name not in self._removing:
-                    hidden = f"{_GONE}{uuid.uuid4().hex}"
-                    with contextlib.suppress(OSError):
-                        (self._folder / name).rename(self._folder / hidden)
-                        gone.append(hidden)
-            self._removing.update(gone)
-        if gone:
-            await asyncio.to_thread(self._remove, gone)
-
-    def _surplus(self, names: list[str]) -> list[str]:
-        """Of these, oldest first, what is beyond the number and the bytes that are kept."""
-        sizes = {}
-        for name in names:
-            if name not in self._sizes:
-                self._sizes[name] = _bytes_in(self._folder / name)
-            sizes[name] = self._sizes[name]
-        total, count, surplus = sum(sizes.values()), len(names), []
-        for name in names[:-1]:  # the newest is what somebody waits for
-            if count <= self._limits.environments_max and total <= self._limits.environments_bytes_max:
-                break
-            surplus.append(name)
-            total, count = total - sizes[name], count - 1
-        return surplus
-
-    def _remove(self, names: list[str]) -> None:
-        for name in names:
-            try:
-                remove_tree(self._folder / name)
-            except OSError as error:
-                _log.warning("cannot remove %s: %s", self._folder / name, error)
-            finally:
-                self._removing.discard(name)
-
-    def _listed(self) -> list[str]:
-        """The folders, those first that were not used for the longest time."""
-        found = []
-        with os.scandir(self._folder) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
-                    if entry.is_dir(follow_symlinks=False):
-                        found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
-        return [name for _, name in sorted(found)]
-
-
-def _bytes_in(folder: Path) -> int:
-    """On the disk, while others write there; 0 where there is none."""
-    total = 0
-    for where, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(where, name)).st_blocks * 512
-    return total
-
-
-async def _finish(work: Coroutine[Any, Any, None]) -> None:
-    """To its end, also where nobody waits for it any more: a thread cannot be broken off."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
+def _take(made: Path, target: Path, room: int) -> int:
+    made.mkdir(exist_ok=True)  # There may be nothing to install: all markers said no.
+    return take_tree(made, target, bytes_max=room)
 
 
 def _certificates() -> bytes:
@@ -320,10 +216,10 @@ def find_uv() -> str | None:
     return str(beside) if beside.is_file() else shutil.which("uv")
 
 
-def _key(wanted: tuple[str, ...]) -> str:
+def _key(wanted: tuple[str, ...], python: str) -> str:
     where = [
-        sys.version_info[:2],
-        sys.implementation.cache_tag,
+        [int(number) for number in python.split(".")],
+        f"{sys.implementation.name}-{python.replace('.', '')}",
         sys.platform,
         platform.machine(),
         platform.libc_ver(),

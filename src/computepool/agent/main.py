@@ -14,17 +14,18 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from computepool.agent import cardtest, levels, owner_console, probe, saved_options
+from computepool.agent import cardtest, levels, owner_console, probe, pythons, saved_options
 from computepool.agent import identity as identities
 from computepool.agent.agent import Agent, Machine
 from computepool.agent.clock import Clock, SystemClock
 from computepool.agent.config import AgentConfig, prepare_data_dir
 from computepool.agent.hub_client import Backoff, HubClient
 from computepool.agent.identity import Identity
+from computepool.agent.interpreters import PYTHON
 from computepool.agent.owner_console import OwnerConsole, Watcher
 from computepool.agent.sandbox import selftest, volumes
 from computepool.agent.sandbox.slots import SandboxConfig
-from computepool.agent.surroundings import PYTHON, prepare_runtime
+from computepool.agent.surroundings import prepare_runtime
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, RateLimited, Unavailable
 from computepool.protocol import plainlog
 from computepool.protocol.nodes import Profile
@@ -89,7 +90,13 @@ def inspect(config: AgentConfig) -> Machine:
         _log.warning("graphics cards are not lent at the level %s: %s", chosen.level.label, reason)
         hardware = dataclasses.replace(hardware, cards=())
     profile = probe.profile(
-        config, hardware, level=chosen.level, python=PYTHON, version=version(), runtime=runtime.short
+        config,
+        hardware,
+        level=chosen.level,
+        python=PYTHON,
+        fetches_python=pythons.fetchable(config),
+        version=version(),
+        runtime=runtime.short,
     )
     _log.info(
         "%s: %g cores, %d MB RAM, %d MB disk, %s; isolation %s, runtime %s",

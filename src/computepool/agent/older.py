@@ -18,7 +18,19 @@ from computepool.protocol.nodes import (
 )
 
 #: What was added since; a hub can do without it, and it is no part of what a node signs.
-_ADDED = frozenset({"ago_ms", "earlier", "gpu_percent", "loads", "place", "printed_chars", "seq", "vram_mb"})
+_ADDED = frozenset(
+    {
+        "ago_ms",
+        "earlier",
+        "fetches_python",
+        "gpu_percent",
+        "loads",
+        "place",
+        "printed_chars",
+        "seq",
+        "vram_mb",
+    }
+)
 
 
 def is_unknown(error: BadRequest) -> bool:
@@ -33,7 +45,7 @@ def poll(request: NextRequest) -> NextRequest:
 
 
 def profile(said: Profile) -> Profile:
-    return said.model_copy(update={"place": None})
+    return said.model_copy(update={"place": None, "fetches_python": []})
 
 
 def reports(body: bytes) -> bytes:

@@ -150,7 +150,7 @@ def greeting(
     memory = f"{profile.ram_mb / 1000:.3g} GB RAM, {profile.disk_mb / 1000:.3g} GB disk"
     network = "for jobs that list hosts to reach" if config.network else "none for jobs (--net)"
     facts = {
-        "Offers": f"{counted_cores(profile.cores)}, {memory}, {cards}, Python {profile.python}",
+        "Offers": f"{counted_cores(profile.cores)}, {memory}, {cards}, Python {profile.python_words}",
         "Price": _price(known),
         "Sandbox": f"{profile.isolation}: {Level.parse(profile.isolation).meaning}",
         "Network": network,

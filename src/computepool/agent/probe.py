@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +45,14 @@ def probe(config: AgentConfig) -> Hardware:
 
 
 def profile(
-    config: AgentConfig, hardware: Hardware, *, level: Level, python: str, version: str, runtime: str = ""
+    config: AgentConfig,
+    hardware: Hardware,
+    *,
+    level: Level,
+    python: str,
+    version: str,
+    fetches_python: Sequence[str] = (),
+    runtime: str = "",
 ) -> Profile:
     """The node as the hub hears of it."""
     stated = config.stated_place()
@@ -61,6 +69,7 @@ def profile(
         properties=dict(config.properties),
         mesh_version=config.mesh_version,
         python=python,
+        fetches_python=list(fetches_python),
         runtime=runtime,
         isolation=level.label,
         trusted=list(config.trusted),

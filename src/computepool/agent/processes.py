@@ -14,9 +14,9 @@ from computepool.agent.checkpoints import CheckpointKeeper
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.endings import Ending, of_exit
-from computepool.agent.environments import Environments
 from computepool.agent.folders import WorkFolders
 from computepool.agent.logs import NOTHING_PRINTED, STDERR, STDOUT
+from computepool.agent.provisions import NOTHING, Provision, Provisions
 from computepool.agent.sandbox.base import OUTPUTS, Exit, Process, Status
 from computepool.agent.sandbox.collect import is_empty
 from computepool.agent.specs import read_script
@@ -37,7 +37,7 @@ class ProcessRunner:
     def __init__(
         self,
         surroundings: Surroundings,
-        environments: Environments,
+        provisions: Provisions,
         cache: ArtifactCache,
         *,
         uploader: Uploader,
@@ -48,7 +48,7 @@ class ProcessRunner:
         limits: AgentLimits,
     ) -> None:
         self._surroundings = surroundings
-        self._environments = environments
+        self._provisions = provisions
         self._cache = cache
         self._uploader = uploader
         self._keeper = keeper
@@ -90,9 +90,11 @@ class ProcessRunner:
     async def _run_in(self, attempt: Attempt, workdir: Path) -> Exit:
         spec = attempt.spec.spec
         argv, requirements = self._command(attempt, workdir)
-        packages = None
-        if requirements:
-            packages = await attempt.prepare(self._environments.acquire(requirements))
+        provision, python = NOTHING, attempt.spec.python
+        if requirements or python:
+            if note := self._provisions.note(python):
+                self._sink(attempt, STDERR, note.encode())
+            provision = await attempt.prepare(self._provisions.acquire(python, requirements))
         try:
             if spec.inputs:
                 await attempt.prepare(place_inputs(self._cache, attempt.spec.inputs, workdir))
@@ -101,7 +103,7 @@ class ProcessRunner:
             attempt.proxy = await self._surroundings.open_network(
                 attempt.spec.net, label=attempt.grant.job_id
             )
-            run = self._start(attempt, argv, workdir, packages=packages)
+            run = self._start(attempt, argv, workdir, provision=provision)
             self._running.add(run)
             try:
                 return await run.ended
@@ -111,7 +113,7 @@ class ProcessRunner:
         finally:
             if attempt.proxy is not None:
                 attempt.proxy.close()
-            self._environments.release(packages)
+            self._provisions.release(provision)
 
     def _command(self, attempt: Attempt, workdir: Path) -> tuple[list[str], tuple[str, ...]]:
         spec = attempt.spec.spec
@@ -125,7 +127,7 @@ class ProcessRunner:
         place_bytes(source.encode(), workdir, name=name, executable=True)
         return [*interpreter, name, *spec.argv], (*spec.dependencies, *dependencies)
 
-    def _start(self, attempt: Attempt, argv: list[str], workdir: Path, *, packages: Path | None) -> Run:
+    def _start(self, attempt: Attempt, argv: list[str], workdir: Path, *, provision: Provision) -> Run:
         grant, spec = attempt.grant, attempt.spec
         env = {
             **spec.spec.env,
@@ -139,7 +141,8 @@ class ProcessRunner:
             workdir,
             limits=spec.limits,
             env=env,
-            packages=packages,
+            packages=provision.packages,
+            interpreter=provision.interpreter,
             cards=grant.gpus,
             proxy=attempt.proxy,
             cpu_ids=attempt.cpu_ids,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from computepool.agent.config import MIB
 from computepool.agent.endings import BadJob
+from computepool.agent.interpreters import PYTHON
 from computepool.agent.sandbox.base import Limits
 from computepool.core.isolation import Level
 from computepool.core.jobs import JobKind
@@ -35,6 +36,7 @@ class WorkerKey:
     inputs: tuple[tuple[str, str], ...]
     cards: tuple[int, ...]
     net: tuple[Target, ...] = ()
+    python: str = ""  #: another minor version than the agent's own
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -58,6 +60,12 @@ class PreparedSpec:
     def inputs(self) -> tuple[tuple[str, str], ...]:
         return tuple((file.name, file.digest) for file in self.spec.inputs)
 
+    @property
+    def python(self) -> str:
+        """The minor version that it needs, where that is not the agent's own; else nothing."""
+        wanted = self.spec.needs.python
+        return "" if wanted is None or wanted == PYTHON else wanted
+
     def worker_key(self, account: str, cards: tuple[int, ...]) -> WorkerKey:
         """The same object for the same arguments, so that the usual comparison is one of identity."""
         key = self.worker_keys.get((account, cards))
@@ -71,6 +79,7 @@ class PreparedSpec:
                 inputs=self.inputs,
                 cards=cards,
                 net=tuple(sorted(self.net)),
+                python=self.python,
             )
             self.worker_keys[account, cards] = key
         return key

@@ -6,7 +6,6 @@ import hashlib
 import importlib.util
 import math
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from computepool.agent import driver, egress_shim, gpus, jobside, worker
 from computepool.agent.calls import CALLS
 from computepool.agent.checkpoints import CHECKPOINT, RESTORED
 from computepool.agent.egress import SOCKET, VARIABLES, Egress, EgressProxy
+from computepool.agent.interpreters import Interpreter
 from computepool.agent.sandbox.base import OUTPUTS, Limits, Network, Policy, Sandbox, SandboxError
 from computepool.agent.sandbox.fence import Fence
 from computepool.agent.sandbox.process import HOST_PATH
@@ -31,8 +31,6 @@ NETWORK = "/run/computepool"
 THREADS = ("OMP_NUM_THREADS", "PYTHON_CPU_COUNT")
 _WORKER = "computepool_worker.py"
 _SHIM = "computepool_egress_shim.py"
-
-PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def prepare_runtime(cache_dir: Path, *, add: Sequence[str] = ()) -> Runtime:
@@ -73,14 +71,17 @@ class Surroundings:
         self._egress = egress
         self._fence = fence
 
-    @property
-    def worker_script(self) -> Path:
+    def worker_script(self, interpreter: Interpreter | None) -> Path:
+        if interpreter is not None:
+            return interpreter.site / _WORKER
         if self._runtime is None:
             return Path(worker.__file__)
         return self._runtime.path / SITE / _WORKER
 
-    def python(self, *, workdir: Path, policy: Policy) -> str:
+    def python(self, *, workdir: Path, policy: Policy, interpreter: Interpreter | None = None) -> str:
         """For the agent's own programs in the sandbox: by its full path, whatever PATH the job wants."""
+        if interpreter is not None:
+            return self.sandbox.inside(interpreter.path, workdir=workdir, policy=policy)
         if self._runtime is None:
             return shutil.which("python3", path=HOST_PATH) or "python3"
         return self.sandbox.inside(self._runtime.python, workdir=workdir, policy=policy)
@@ -115,6 +116,7 @@ class Surroundings:
         limits: Limits,
         env: Mapping[str, str],
         packages: Path | None = None,
+        interpreter: Interpreter | None = None,
         cards: Sequence[int] = (),
         fds: Mapping[int, int] | None = None,
         proxy: EgressProxy | None = None,
@@ -125,6 +127,8 @@ class Surroundings:
         """`saves`: it may leave checkpoints. `leased`: it may run only while the node's lease lasts."""
         used = [self.cards[index] for index in cards]
         mounts = {} if packages is None else {packages: PACKAGES}
+        if interpreter is not None:
+            mounts[interpreter.home] = interpreter.inside
         if proxy is not None:
             mounts[proxy.folder] = NETWORK
         plain = Policy(mounts=mounts)
@@ -141,13 +145,16 @@ class Surroundings:
             "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
             # Libraries that count the machine's processors would start a thread for each, and get in their own way.
             **dict.fromkeys(THREADS, str(max(1, math.ceil(limits.cpus)))),
+            **self._python_env(interpreter, workdir, plain),
             **env,
         }
         if packages is not None:
             inside = self.sandbox.inside(packages, workdir=workdir, policy=plain)
             variables["PYTHONPATH"] = ":".join(filter(None, (inside, env.get("PYTHONPATH"))))
         if used and self.sandbox.level is not Level.PROCESS:
-            own = None if self._runtime is None else self._runtime.env(INSIDE).get("LD_LIBRARY_PATH")
+            own = self._python_env(interpreter, workdir, plain).get("LD_LIBRARY_PATH")
+            if own is None and self._runtime is not None:
+                own = self._runtime.env(INSIDE).get("LD_LIBRARY_PATH")
             variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
         nodes = dict.fromkeys(node for card in used for node in card.nodes)
         network = Network.NONE if proxy is None else Network.PROXY
@@ -160,6 +167,14 @@ class Surroundings:
             cpu_ids=cpu_ids,
             fence=self._fence.fd if leased and self._fence is not None else None,
         )
+
+    def _python_env(self, interpreter: Interpreter | None, workdir: Path, policy: Policy) -> dict[str, str]:
+        """What a job finds another Python with, beside the agent's own; nothing where it runs with that."""
+        if interpreter is None or self._runtime is None:
+            return {}
+        own = self.sandbox.inside(self._runtime.path, workdir=workdir, policy=policy)
+        home = self.sandbox.inside(interpreter.home, workdir=workdir, policy=policy)
+        return interpreter.env(home, self._runtime.env(own))
 
     def _places(self, workdir: Path, policy: Policy) -> dict[str, str]:
         """Where a job saves where it is, and finds where it goes on from."""

@@ -11,8 +11,8 @@ from computepool.agent.artifacts import ArtifactCache
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.egress import EgressProxy
-from computepool.agent.environments import Environments
 from computepool.agent.folders import WorkFolders
+from computepool.agent.provisions import Provision, Provisions
 from computepool.agent.sandbox.base import Status
 from computepool.agent.specs import WorkerKey
 from computepool.agent.staging import place_inputs
@@ -29,7 +29,7 @@ class WorkerPool:
     def __init__(
         self,
         surroundings: Surroundings,
-        environments: Environments,
+        provisions: Provisions,
         cache: ArtifactCache,
         *,
         sweeper: Sweeper,
@@ -38,14 +38,14 @@ class WorkerPool:
         limits: AgentLimits,
     ) -> None:
         self._surroundings = surroundings
-        self._environments = environments
+        self._provisions = provisions
         self._cache = cache
         self._sweeper = sweeper
         self._folders = folders
         self._clock = clock
         self._limits = limits
         self._idle: dict[WorkerKey, list[Worker]] = {}
-        self._all: dict[Worker, Path | None] = {}  #: with the packages they hold
+        self._all: dict[Worker, Provision] = {}  #: with what they hold
         self._in_use: set[Worker] = set()
 
     def __len__(self) -> int:
@@ -59,6 +59,10 @@ class WorkerPool:
         if worker.proxy is not None:
             worker.proxy.resume()
         return worker
+
+    def note(self, key: WorkerKey) -> str:
+        """For the log of a job whose worker takes long to make; empty where there is nothing to say."""
+        return "" if self._idle.get(key) else self._provisions.note(key.python)
 
     def warm_ids(self, key: WorkerKey) -> tuple[int, ...]:
         """The CPUs of the worker that `take` would give."""
@@ -101,21 +105,21 @@ class WorkerPool:
 
     async def _start(self, key: WorkerKey, cpu_ids: tuple[int, ...]) -> Worker:
         self._make_room()
-        packages = await self._environments.acquire(key.packages)
+        provision = await self._provisions.acquire(key.python, key.packages)
         workdir = self._folders.make("worker", key.limits.disk_mb)
         proxy = None
         try:
             await place_inputs(self._cache, key.inputs, workdir)
             proxy = await self._surroundings.open_network(key.net, label=f"a worker of {key.account}")
-            worker = self._spawn(key, workdir, packages, proxy=proxy, cpu_ids=cpu_ids)
+            worker = self._spawn(key, workdir, provision, proxy=proxy, cpu_ids=cpu_ids)
             worker.proxy = proxy
         except BaseException:
             if proxy is not None:
                 proxy.close()
-            self._environments.release(packages)
+            self._provisions.release(provision)
             self._sweeper.remove(workdir)
             raise
-        self._all[worker] = packages
+        self._all[worker] = provision
         worker.on_closed = lambda: self._on_closed(worker)
         return worker
 
@@ -123,28 +127,31 @@ class WorkerPool:
         self,
         key: WorkerKey,
         workdir: Path,
-        packages: Path | None,
+        provision: Provision,
         *,
         proxy: EgressProxy | None,
         cpu_ids: tuple[int, ...],
     ) -> Worker:
         channel, theirs = channel_pair()
         files = output_file(self._folders.parent), output_file(self._folders.parent)
-        surroundings = self._surroundings
+        surroundings, interpreter = self._surroundings, provision.interpreter
         try:
             policy = surroundings.policy(
                 workdir,
                 limits=key.limits,
                 env=dict(key.env),
-                packages=packages,
+                packages=provision.packages,
+                interpreter=interpreter,
                 cards=key.cards,
                 fds={_CHANNEL_FD: theirs.fileno()},
                 proxy=proxy,
                 cpu_ids=cpu_ids,
                 leased=True,
             )
-            script = surroundings.sandbox.inside(surroundings.worker_script, workdir=workdir, policy=policy)
-            python = surroundings.python(workdir=workdir, policy=policy)
+            script = surroundings.sandbox.inside(
+                surroundings.worker_script(interpreter), workdir=workdir, policy=policy
+            )
+            python = surroundings.python(workdir=workdir, policy=policy, interpreter=interpreter)
             argv = [python, "-s", script, str(_CHANNEL_FD)]
             process = surroundings.sandbox.spawn(
                 surroundings.command(argv, workdir=workdir, policy=policy, proxy=proxy),
@@ -193,6 +200,6 @@ class WorkerPool:
     def _clean_up(self, worker: Worker) -> None:
         if worker not in self._all:
             return
-        self._environments.release(self._all.pop(worker))
+        self._provisions.release(self._all.pop(worker))
         self._idle = {key: workers for key, workers in self._idle.items() if workers}
         self._sweeper.remove(worker.workdir)

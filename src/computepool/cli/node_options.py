@@ -122,6 +122,8 @@ def lending(
     net_allow_private: _Private = None,
     package_index: runtimes.Index = None,
     package_index_host: runtimes.IndexHosts = None,
+    fetch_python: runtimes.FetchPython = None,
+    python_mirror: runtimes.PythonMirror = None,
 ) -> dict[str, Any]:
     """The fields of AgentConfig that were given; what was not is kept as it was."""
     from computepool.sdk.sizes import megabytes
@@ -146,6 +148,8 @@ def lending(
         "net_private": tuple(net_allow_private or ()) or None,
         "package_index": package_index,
         "package_index_hosts": tuple(package_index_host or ()) or None,
+        "fetch_python": fetch_python,
+        "python_mirror": python_mirror,
     }
     return {field: value for field, value in given.items() if value is not None}
 

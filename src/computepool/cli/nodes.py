@@ -269,6 +269,7 @@ def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
         ("ram", output.memory(profile.ram_mb)),
         ("isolation", f"{profile.isolation}: {view.sandbox}" if view.sandbox else profile.isolation),
         ("runtime", profile.runtime),
+        ("python", profile.python_words),
         ("network", "for jobs that list hosts" if profile.network else "none for jobs"),
         ("running", view.running),
         ("faults in a row", view.consecutive_faults),

@@ -43,6 +43,23 @@ IndexHosts = Annotated[
         help="Where that index has its files; default: the hosts that it names.",
     ),
 ]
+FetchPython = Annotated[
+    bool | None,
+    typer.Option(
+        "--fetch-python/--no-fetch-python",
+        help="Run functions of other Python versions, too: uv downloads CPython builds, some 30 MB each and 100 MB "
+        "on the disk, into the node's folder when a job needs one. Default: no.",
+        show_default=False,
+    ),
+]
+PythonMirror = Annotated[
+    str | None,
+    typer.Option(
+        "--python-mirror",
+        metavar="URL",
+        help="Where uv gets them: a mirror's address, or a list of downloads (.json). Default: uv's own source.",
+    ),
+]
 File = Annotated[Path, typer.Argument(metavar="FILE.tar")]
 
 

@@ -22,6 +22,7 @@ from computepool.core.gates import GATES, Verdicts, cheapest, ram_wanted
 from computepool.core.isolation import Level
 from computepool.core.money import format_credits
 from computepool.core.noderecord import cards_needed
+from computepool.core.pythons import commonest
 from computepool.core.resources import Requirements, Shape
 
 #: More advice than this is not read.
@@ -216,7 +217,8 @@ def _other_mesh_version(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[
 
 
 def _other_python(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
-    version = _commonest(fleet, fleet.table.python[rows])
+    masks, counts = np.unique(fleet.table.python[rows], return_counts=True)
+    version = commonest(dict(zip(masks.tolist(), counts.tolist(), strict=True)))
     change = f"python {wanted.python} → {version or 'any'}"
     other = replace(wanted, python=version)
     return [

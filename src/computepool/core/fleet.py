@@ -23,6 +23,7 @@ from computepool.core.node_status import NodeStatus
 from computepool.core.noderecord import Free, NodeRecord, Reservation, cards_needed, cards_of
 from computepool.core.owners import Owners
 from computepool.core.pricing import MILLI, PriceTable, Zone, units_of
+from computepool.core.pythons import mask_of
 from computepool.core.reputation import NEWCOMER_SCORE
 from computepool.core.resources import NodeProfile, Requirements
 from computepool.core.rowprices import RowPrices
@@ -32,7 +33,7 @@ from computepool.core.rules import Rules
 from computepool.core.table import INT32_MAX, Interner, Table, write_ranked
 from computepool.core.tiers import region_of, speed_of
 
-__all__ = ["EVERYONE", "Fleet", "Free", "NodeRecord", "Ranking", "Reservation", "minor_version"]
+__all__ = ["EVERYONE", "Fleet", "Free", "NodeRecord", "Ranking", "Reservation"]
 
 #: Reliability is kept in steps: a smaller change could not move a node in the ranking, yet would cost every
 #: cached ranking a repair after every single job.
@@ -412,7 +413,7 @@ class Fleet:
         table.speed[row] = speed_of(capacity.tier) / 100
         table.region[row] = self.words.number(region_of(profile.region))
         table.mesh_version[row] = self.words.number(profile.mesh_version)
-        table.python[row] = self.words.number(minor_version(profile.python))
+        table.python[row] = mask_of(profile.pythons())
         table.owner[row] = self.accounts.number(profile.owner)
         table.level[row] = profile.level
         table.trusts_everyone[row] = EVERYONE in profile.trusted
@@ -473,11 +474,6 @@ class Fleet:
         self._journal.append(row)
         if len(self._journal) > 2 * JOURNAL_MAX:
             del self._journal[:-JOURNAL_MAX]
-
-
-def minor_version(python: str) -> str:
-    """`3.11.7` → `3.11`: what two interpreters must share to run the same function."""
-    return ".".join(python.split(".")[:2])
 
 
 def _stepped(reliability: float) -> np.float32:

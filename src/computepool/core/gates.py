@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from computepool.core import rulegates
 from computepool.core.features import Mask, Rows
-from computepool.core.fleet import Fleet, minor_version
+from computepool.core.fleet import Fleet
 from computepool.core.isolation import Level
 from computepool.core.market import Offer
 from computepool.core.noderecord import NodeRecord, cards_needed
+from computepool.core.pythons import bit_of
 from computepool.core.resources import Requirements, Shape
 from computepool.core.tiers import region_of
 
@@ -157,8 +158,9 @@ def _mesh_version(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
 
 
 def _python(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    wanted = minor_version(shape.requirements.python)
-    return fleet.table.python[rows] == fleet.words.find(wanted) if wanted else None
+    """Of its own, or one that it fetches."""
+    wanted = shape.requirements.python
+    return (fleet.table.python[rows] & np.uint32(bit_of(wanted))) != 0 if wanted else None
 
 
 def _isolation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:

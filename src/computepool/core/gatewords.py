@@ -15,6 +15,7 @@ from computepool.core.market import Market, Offer
 from computepool.core.money import format_credits, round_up
 from computepool.core.node_status import NodeStatus
 from computepool.core.noderecord import NodeRecord, cards_needed
+from computepool.core.pythons import newest_last
 from computepool.core.resources import Requirements, Shape
 from computepool.core.rulegates import demand_of
 from computepool.core.rules import ASPECTS
@@ -369,7 +370,7 @@ WORDS: dict[str, GateWords] = {
     ),
     "python": GateWords(
         lambda s: f"Python {s.requirements.python}",
-        lambda _f, n, _s: f"Python {n.profile.python or 'unknown'}",
+        lambda _f, n, _s: f"Python {', '.join(newest_last(n.profile.pythons())) or 'unknown'}",
         lambda s, _: f"do not have Python {s.requirements.python}",
     ),
     "isolation": GateWords(

@@ -64,6 +64,7 @@ class NodeProfile:
     properties: tuple[tuple[str, str], ...] = ()
     mesh_version: str = ""
     python: str = ""  #: "3.11"; functions run only where the minor version matches
+    fetches_python: frozenset[str] = frozenset()  #: minor versions that it gets where a job needs one
     level: Level = Level.PROCESS  #: the best isolation level its self-test passed
     trusted: frozenset[str] = (
         frozenset()
@@ -77,6 +78,10 @@ class NodeProfile:
     def names(self) -> set[str]:
         """What jobs may call it by: its id, its name, its URL, and the URL with its name in place of the address."""
         return {self.node_id, *spellings(self.name, self.url)}
+
+    def pythons(self) -> set[str]:
+        """What its jobs may run with: the Python that it has, and those that it fetches."""
+        return {self.python, *self.fetches_python} - {""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ class Table:
         self.speed = np.zeros(rows, np.float32)
         self.region = np.zeros(rows, np.int32)
         self.mesh_version = np.zeros(rows, np.int32)
-        self.python = np.zeros(rows, np.int32)
+        self.python = np.zeros(rows, np.uint32)  # a bit for each minor version, see pythons.py
         self.owner = np.zeros(rows, np.int32)
         self.level = np.zeros(rows, np.int8)
         self.trusts_everyone = np.zeros(rows, np.bool_)

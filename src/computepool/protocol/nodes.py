@@ -38,10 +38,12 @@ LOG_CHUNK_MAX = 64 * 1024
 LOG_SENT_MIN = 1_000_000
 OUTPUTS_MAX = 1_000
 LOADS_MAX = 16  #: looks at an attempt's processes, in one word about it
+PYTHONS_MAX = 32  #: minor versions that a node may fetch
 MESH_FIELD = "profile.mesh_version"  #: named by the error that refuses a node of another mesh
 
 #: Of a run: all the money there is, at the lowest price, lasts longer than a Count holds.
 Lasts = Annotated[int, Field(ge=0, le=10**30)]
+PythonMinor = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
 Stream = Annotated[str, StringConstraints(pattern=r"^(stdout|stderr)$")]
 
 
@@ -82,7 +84,10 @@ class Profile(Request):
     tags: list[Tag] = Field(default=[], max_length=64)
     properties: dict[Tag, Name] = Field(default={}, max_length=64)
     mesh_version: Annotated[str, StringConstraints(max_length=64)] = ""
-    python: Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
+    python: PythonMinor
+    fetches_python: list[PythonMinor] = Field(
+        default=[], max_length=PYTHONS_MAX
+    )  #: besides it, those that the agent gets where a job needs one; its owner allows it
     runtime: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{0,64}$")] = (
         ""  #: digest of what jobs see as /usr
     )
@@ -105,6 +110,11 @@ class Profile(Request):
         """Of its cards, as claimed."""
         return tuple(gpu.claim for gpu in self.gpus)
 
+    @property
+    def python_words(self) -> str:
+        others = ", ".join(self.fetches_python)
+        return f"{self.python} (fetches {others} where a job needs it)" if others else self.python
+
     def capacity(self) -> Capacity:
         return Capacity(
             cpu_milli=round(self.cores * 1000),
@@ -124,6 +134,7 @@ class Profile(Request):
             properties=tuple(sorted(self.properties.items())),
             mesh_version=self.mesh_version,
             python=self.python,
+            fetches_python=frozenset(self.fetches_python),
             level=Level.parse(self.isolation),
             trusted=frozenset(self.trusted),
             url=self.url,

@@ -113,6 +113,9 @@ function About({ node }: { node: NodeView }) {
         <Fact name="Agent">
           {profile.version || "unknown"} <span className="text-muted">· Python {profile.python}</span>
         </Fact>
+        {!!profile.fetches_python?.length && (
+          <Fact name="Other Pythons">{profile.fetches_python.join(", ")}, fetched when a job needs one</Fact>
+        )}
         <Fact name="System">{profile.platform || "not said"}</Fact>
         {profile.runtime && (
           <Fact name="Runtime of jobs">

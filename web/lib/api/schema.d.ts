@@ -5731,6 +5731,11 @@ export interface components {
             /** Python */
             python: string;
             /**
+             * Fetches Python
+             * @default []
+             */
+            fetches_python: string[];
+            /**
              * Runtime
              * @default
              */

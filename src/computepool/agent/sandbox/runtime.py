@@ -50,6 +50,8 @@ class Runtime:
     size: int
     #: The interpreter was built against libraries of its own that came along.
     own_libraries: bool = False
+    #: Digest of what is in site-packages.
+    packages: str = ""
 
     @property
     def path(self) -> Path:
@@ -278,6 +280,7 @@ def _runtime(root: Path, summary: manifest.Summary, facts: Mapping[str, Any]) ->
         files=summary.files,
         size=summary.size,
         own_libraries=bool(facts["own_libraries"]),
+        packages=str(facts["packages"]),
     )
 
 

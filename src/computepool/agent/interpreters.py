@@ -1,0 +1,35 @@
+"""A Python that jobs run with in place of the agent's own: where it is, on the host and inside, and what it needs around it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+#: The minor version of the agent's own.
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    minor: str  #: "3.12"
+    home: Path  #: on the host, with `bin` and `lib`
+
+    @property
+    def path(self) -> Path:
+        return self.home / "bin" / f"python{self.minor}"
+
+    @property
+    def site(self) -> Path:
+        return self.home / "lib" / f"python{self.minor}" / "site-packages"
+
+    @property
+    def inside(self) -> str:
+        """Its home, where the level has mounts."""
+        return f"/opt/python{self.minor}"
+
+    def env(self, home: str, own: Mapping[str, str]) -> dict[str, str]:
+        """`home`: where the job sees it. `own`: what the agent's own Python needs, which starts some jobs."""
+        libraries = filter(None, (f"{home}/lib", own.get("LD_LIBRARY_PATH")))
+        return {"PATH": f"{home}/bin:{own['PATH']}", "LD_LIBRARY_PATH": ":".join(libraries)}

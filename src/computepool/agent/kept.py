@@ -1,0 +1,158 @@
+"""Folders that are made once, kept for the jobs that come after, and removed when there are too many of them.
+
+Owns which of them are in use: nobody gets one that is being removed. What is in them is the maker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from computepool.agent.sandbox.scratch import remove_tree
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_GONE = ".gone-"
+#: Makes the folder, which is not there yet, and says how many bytes it takes.
+Make = Callable[[Path], Awaitable[int]]
+
+
+class KeptFolders:
+    def __init__(self, folder: Path, *, count_max: int, bytes_max: int) -> None:
+        self.folder = folder
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._in_use: Counter[str] = Counter()
+        self._sizes: dict[str, int] = {}
+        self._evicting = asyncio.Lock()
+        self._removing: set[str] = set()  #: by a thread, also after who began it was cancelled
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+    def has(self, key: str) -> bool:
+        return (self.folder / key).is_dir()
+
+    async def acquire(self, key: str, make: Make) -> Path:
+        """The folder of this name, made where there is none, and kept until `release`."""
+        self._in_use[key] += 1
+        try:
+            path = self.folder / key
+            async with self._locks.setdefault(key, asyncio.Lock()):
+                if not path.is_dir():
+                    await self._make(path, make)
+                with contextlib.suppress(OSError):
+                    os.utime(path)
+            await self._make_room()
+        except BaseException:
+            self._in_use[key] -= 1
+            raise
+        return path
+
+    def release(self, path: Path | None) -> None:
+        if path is not None:
+            self._in_use[path.name] -= 1
+
+    async def clear(self) -> None:
+        """Everything but what jobs and warm workers use now."""
+        await self._make_room(everything=True)
+
+    async def _make(self, path: Path, make: Make) -> None:
+        building = self.folder / f".building-{uuid.uuid4().hex}"
+        with self._used(building.name):
+            try:
+                self._sizes[path.name] = await make(building)
+                # Another agent on this folder may have been quicker; its content is the same.
+                with contextlib.suppress(OSError):
+                    building.rename(path)
+            finally:
+                if building.exists():
+                    await asyncio.to_thread(remove_tree, building)
+
+    @contextlib.contextmanager
+    def _used(self, name: str) -> Iterator[None]:
+        self._in_use[name] += 1
+        try:
+            yield
+        finally:
+            self._in_use[name] -= 1
+
+    async def _make_room(self, *, everything: bool = False) -> None:
+        """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
+        async with self._evicting:
+            found = await asyncio.to_thread(self._listed)
+            complete = [name for name in found if not name.startswith(".")]
+            surplus = complete if everything else await asyncio.to_thread(self._surplus, complete)
+            # Besides those, what an earlier start or a maker that failed left.
+            left = [name for name in found if name.startswith(".")]
+            gone = []
+            for name in (*surplus, *left):
+                if not self._in_use[name] and name not in self._removing:
+                    hidden = f"{_GONE}{uuid.uuid4().hex}"
+                    with contextlib.suppress(OSError):
+                        (self.folder / name).rename(self.folder / hidden)
+                        gone.append(hidden)
+            self._removing.update(gone)
+        if gone:
+            await asyncio.to_thread(self._remove, gone)
+
+    def _surplus(self, names: list[str]) -> list[str]:
+        """Of these, oldest first, what is beyond the number and the bytes that are kept."""
+        sizes = {}
+        for name in names:
+            if name not in self._sizes:
+                self._sizes[name] = bytes_in(self.folder / name)
+            sizes[name] = self._sizes[name]
+        total, count, surplus = sum(sizes.values()), len(names), []
+        for name in names[:-1]:  # the newest is what somebody waits for
+            if count <= self._count_max and total <= self._bytes_max:
+                break
+            surplus.append(name)
+            total, count = total - sizes[name], count - 1
+        return surplus
+
+    def _remove(self, names: list[str]) -> None:
+        for name in names:
+            try:
+                remove_tree(self.folder / name)
+            except OSError as error:
+                _log.warning("cannot remove %s: %s", self.folder / name, error)
+            finally:
+                self._removing.discard(name)
+
+    def _listed(self) -> list[str]:
+        """The folders, those first that were not used for the longest time."""
+        found = []
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.is_dir(follow_symlinks=False):
+                        found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+        return [name for _, name in sorted(found)]
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Also where nobody waits for it any more: a thread cannot be broken off."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def bytes_in(folder: Path) -> int:
+    """On the disk, while others write there; 0 where there is none."""
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(where, name)).st_blocks * 512
+    return total

@@ -1,0 +1,41 @@
+"""Run by a Python that was fetched for jobs, in their sandbox: makes the copy of itself that jobs get.
+
+That it runs here shows that it will run there. The copy has what the worker needs, byte code for all of it, because
+jobs cannot write any, and nothing that only takes space. Standard library only, of every version that is fetched.
+
+    python3.12 -I pythonfit.py EXTRAS TARGET [NAME_LEFT_OUT …]
+"""
+
+from __future__ import annotations
+
+import compileall
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+_NEEDED = "import ctypes, hashlib, json, socket, zlib, cloudpickle, computepool, computepool_worker"
+
+
+def main(extras: Path, target: Path, left_out: set[str]) -> None:
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    home = Path(sys.executable).parents[1]
+    library = target / "lib" / name
+    (target / "bin").mkdir(parents=True)
+    shutil.copy2(home / "bin" / name, target / "bin" / name)
+
+    def ignored(_: str, names: list[str]) -> set[str]:
+        return {entry for entry in names if entry in left_out or entry.startswith("config-")}
+
+    shutil.copytree(home / "lib" / name, library, ignore=ignored)
+    for path in (home / "lib").glob("*.so*"):
+        if not path.is_symlink():
+            shutil.copy2(path, target / "lib" / path.name)
+    shutil.copytree(extras, library / "site-packages", ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(library, quiet=2)
+    subprocess.run([target / "bin" / name, "-I", "-c", _NEEDED], check=True, env=os.environ)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), set(sys.argv[3:]))

@@ -1,0 +1,62 @@
+"""A function of another Python than the nodes', through a real hub and a real agent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from computepool.agent.interpreters import PYTHON
+from computepool.core.jobs import JobKind
+from computepool.protocol.jobs import JobSpec, Needs
+from computepool.testing.processes import RealPool, wait_until
+from tests.agent.python_mirror import Mirror, make_mirror
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+VERSION = "import sys\n\ndef function():\n    return list(sys.version_info[:2])"
+
+
+@pytest.fixture
+def real() -> Iterator[RealPool]:
+    with RealPool() as pool:
+        pool.start_hub()
+        yield pool
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Mirror:
+    return make_mirror(tmp_path)
+
+
+def test_a_function_of_another_python_waits_until_an_owner_lets_its_node_fetch_it(
+    real: RealPool, mirror: Mirror, tmp_path: Path
+) -> None:
+    minor, client = mirror.other.minor, real.client()
+    agent = real.start_agent(sandbox="namespace")
+    spec = JobSpec(
+        kind=JobKind.FUNCTION,
+        name="version",
+        function=mirror.other.pickled(VERSION, tmp_path / "pickling"),
+        needs=Needs(python=minor),
+        timeout_s=60,
+    )
+    made = client.jobs.submit(spec)
+    assert f"Python {minor}" in (made.warning or "")
+    [job_id] = made.job_ids
+    why = client.jobs.why(job_id)
+    assert f"does not have Python {minor}; with Python {PYTHON} it would start now" in why.sentence
+    agent.kill()
+    agent.start(fetch_python=True, python_mirror=mirror.listed(tmp_path / "list.json"))
+    result = client.jobs.result(job_id, timeout_s=200)
+    assert result.result is not None, result.error
+    assert json.loads(result.result) == [int(part) for part in minor.split(".")]
+    assert client.nodes.get(agent.node_id).profile.fetches_python == [minor]
+    said = f"Fetching Python {minor}\n"
+    wait_until(lambda: said in client.jobs.log_text(job_id), 60, "its log says what it waited for")
+    assert client.submit(lambda: list(__import__("sys").version_info[:2])).result(60) == [
+        int(part) for part in PYTHON.split(".")
+    ]
+    assert real.broken_rules() == []
