@@ -119,6 +119,12 @@ def test_what_the_index_or_a_wheel_says_is_the_jobs_fault(index: str, tmp_path: 
     assert isinstance(error, BadJob), error
 
 
+def test_a_number_that_uv_cannot_read_is_the_jobs_fault(index: str, tmp_path: Path) -> None:
+    """Refused at submission, but a hub may be older."""
+    error = fails(f"fine=={'9' * 30}", tmp_path, index=index)
+    assert isinstance(error, BadJob), error
+
+
 @pytest.mark.parametrize("required", NODES)
 def test_an_index_that_does_not_serve_is_not(index: str, tmp_path: Path, required: str) -> None:
     error = fails(required, tmp_path, index=index)

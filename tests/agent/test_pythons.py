@@ -28,7 +28,10 @@ from tests.agent.test_installs import Index, indexing, wheel
 #: Fetching one takes ten seconds, and more where others work beside.
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
-LEVELS = sorted(backend.level.label for backend in BACKENDS)
+LEVELS = [
+    pytest.param(backend.level.label, marks=() if backend.level is Level.NAMESPACE else pytest.mark.soak)
+    for backend in BACKENDS
+]
 BOXED = sorted(backend.level.label for backend in BACKENDS if backend.level >= Level.NAMESPACE)
 #: Also of what it starts itself, by name.
 VERSIONS = """
@@ -114,7 +117,7 @@ async def no_job_changes_it(node: Node, hub: FakeHub, minor: str) -> None:
 
 
 @pytest.mark.usefixtures("fetched")
-@pytest.mark.parametrize("level", ["process", BOXED[-1]])
+@pytest.mark.parametrize("level", [pytest.param("process", marks=pytest.mark.soak), BOXED[-1]])
 async def test_packages_are_those_of_that_python(
     hub: FakeHub, start_node: StartNode, mirror: Mirror, index: Index, tmp_path: Path, level: str
 ) -> None:

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 #: uv exits with 1 for what the requirements, the index or a wheel say, and with 2 for what it did not expect, invalid wheels
 #: among them. Either may have a cause in this machine or on the way to the index: then another node may fare better.
 _REFUSED = 1
-_INVALID_WHEEL = "The wheel is invalid"
+_BAD_ON_ANY_MACHINE = ("The wheel is invalid", "Couldn't parse requirement")
 _ON_THE_WAY = (
     "error sending request",
     "HTTP status server error",
@@ -230,7 +230,7 @@ def _key(wanted: tuple[str, ...], python: str) -> str:
 def _failure(code: int | None, stderr: str) -> Exception:
     """Whose fault it is that uv failed. What cannot be told stays open: a second owner's node decides it (core/jobs.py)."""
     text = stderr.strip()[-1500:]
-    expected = bool(text) and (code == _REFUSED or _INVALID_WHEEL in text)
+    expected = bool(text) and (code == _REFUSED or any(sign in text for sign in _BAD_ON_ANY_MACHINE))
     if expected and not any(sign in text for sign in _ON_THE_WAY) and _os_errors(text) <= _BY_NAMES:
         return BadJob(f"the dependencies cannot be installed from wheels: {text}")
     return StagingFailed(f"the dependencies could not be installed here: {text}")
