@@ -258,7 +258,7 @@ class Agent:
                 _log.info("stopping: giving back what has not started")
                 self.loop.watcher.say("Stopping: what runs is given back, and runs elsewhere.")
                 main.cancel()
-                await self.loop.wind_down()
+            await self.loop.wind_down()
             if self._leaving:
                 await departure.leave(self._client, self._config)
                 self.loop.watcher.say("Left the pool.")

@@ -18,7 +18,9 @@ from computepool.protocol.nodes import (
 )
 
 #: What was added since; a hub can do without it, and it is no part of what a node signs.
-_ADDED = frozenset({"ago_ms", "earlier", "gpu_percent", "loads", "place", "printed_chars", "seq", "vram_mb"})
+_ADDED = frozenset(
+    {"ago_ms", "earlier", "gpu_percent", "loads", "place", "printed_chars", "seq", "stopping", "vram_mb"}
+)
 
 
 def is_unknown(error: BadRequest) -> bool:
@@ -29,7 +31,7 @@ def is_unknown(error: BadRequest) -> bool:
 def poll(request: NextRequest) -> NextRequest:
     running = [_running(attempt) for attempt in request.running]
     said = None if request.profile is None else profile(request.profile)
-    return request.model_copy(update={"running": running, "profile": said})
+    return request.model_copy(update={"running": running, "profile": said, "stopping": False})
 
 
 def profile(said: Profile) -> Profile:

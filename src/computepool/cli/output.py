@@ -35,6 +35,7 @@ _STATE_STYLES = {
     "paused": "yellow",
     "draining": "yellow",
     "revoked": "red",
+    "left": "magenta",
     "online": "green",
     "offline": "red",
     "ok": "green",

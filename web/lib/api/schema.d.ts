@@ -5039,6 +5039,11 @@ export interface components {
              */
             claim: boolean;
             /**
+             * Stopping
+             * @default false
+             */
+            stopping: boolean;
+            /**
              * Rules
              * @default
              */
@@ -5193,7 +5198,7 @@ export interface components {
          * NodeStatus
          * @enum {string}
          */
-        NodeStatus: "revoked" | "offline" | "paused" | "draining" | "unresponsive" | "not_polling" | "cooling_off" | "owner_only" | "floor_above_price" | "working" | "ready";
+        NodeStatus: "revoked" | "left" | "offline" | "paused" | "draining" | "unresponsive" | "not_polling" | "cooling_off" | "owner_only" | "floor_above_price" | "working" | "ready";
         /** NodeVerdictView */
         NodeVerdictView: {
             /** Node Id */
