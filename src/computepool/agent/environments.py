@@ -15,12 +15,13 @@ import json
 import logging
 import os
 import platform
+import re
 import shutil
 import ssl
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,13 @@ _TOOLS = "/opt/tools"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
+#: Names of packages that one sentence lists.
+_NAMED_MAX = 5
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+Note = Callable[[str], object]
+
+
 class Environments:
     def __init__(
         self, folder: Path, builder: Builder, index: PackageIndex, *, uv: str | None, limits: AgentLimits
@@ -85,14 +93,19 @@ class Environments:
         self._removing: set[str] = set()  #: by a thread, also after who began it was cancelled
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
 
-    async def acquire(self, requirements: tuple[str, ...]) -> Path | None:
-        """The folder with these packages, kept until `release`; None where nothing is required."""
+    async def acquire(self, requirements: tuple[str, ...], *, note: Note | None = None) -> Path | None:
+        """The folder with these packages, kept until `release`; None where nothing is required.
+
+        `note`: told in a sentence what takes its time.
+        """
         wanted = check_requirements(requirements)
         if not wanted:
             return None
         key = _key(wanted)
         self._in_use[key] += 1
         try:
+            if note is not None and not (self._folder / key).is_dir():
+                note(_installing(wanted))
             return await self._get(key, wanted)
         except BaseException:
             self._in_use[key] -= 1
@@ -312,6 +325,13 @@ def _certificates() -> bytes:
         return Path(found).read_bytes() if found else b""
     except OSError:
         return b""
+
+
+def _installing(wanted: tuple[str, ...]) -> str:
+    names = [found[0] for text in wanted if (found := _NAME.match(text))]
+    listed = ", ".join(names[:_NAMED_MAX])
+    more = len(names) - _NAMED_MAX
+    return f"Installing packages ({listed}{f' and {more} more' if more > 0 else ''})"
 
 
 def find_uv() -> str | None:

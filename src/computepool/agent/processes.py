@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 from computepool.agent import sealing
@@ -92,7 +93,8 @@ class ProcessRunner:
         argv, requirements = self._command(attempt, workdir)
         packages = None
         if requirements:
-            packages = await attempt.prepare(self._environments.acquire(requirements))
+            note = partial(self._sink.note, attempt)
+            packages = await attempt.prepare(self._environments.acquire(requirements, note=note))
         try:
             if spec.inputs:
                 await attempt.prepare(place_inputs(self._cache, attempt.spec.inputs, workdir))

@@ -32,12 +32,14 @@ def print_logs(pool: Pool, job_id: str, *, follow: bool, json: bool) -> None:
 def wait_for_start(pool: Pool, job_id: str) -> None:
     """Until the job is no longer queued. Says why it waits, and where it started."""
     job = pool.jobs.get(job_id)
-    if job.state is not JobState.QUEUED:
+    waits = job.state is JobState.QUEUED
+    if not waits:
         return
     notice = WaitNotice(partial(_why_queued, pool, job), say=output.note)
     notice.tell(_why_queued(pool, job))
-    while job.state is JobState.QUEUED:
+    while waits:
         job = pool.jobs.get(job_id, seen=JobState.QUEUED, wait_ms=notice.left_ms(WAIT_MS))
+        waits = job.state is JobState.QUEUED
         notice.look()
     output.note(f"{job.id} {job.state}{_where(job)}.")
 
