@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Awaitable
@@ -55,6 +56,8 @@ from computepool.core.resources import NodeState
 from computepool.protocol.nodes import Profile
 
 _log = logging.getLogger(__name__)
+#: The owner of the machine waits for it at a terminal.
+_NAME_TIMEOUT_S = 2.0
 _HUB_KNOWS = (NodeStatus.COOLING_OFF, NodeStatus.OWNER_ONLY, NodeStatus.FLOOR_ABOVE_PRICE)
 
 
@@ -73,6 +76,7 @@ class Machine:
 
 
 class Agent:
+    _owner_name = ""
     _leaving = False  #: the owner said so: when it ends, it leaves the pool
 
     def __init__(
@@ -277,6 +281,8 @@ class Agent:
 
     # ------------------------------------------------------------ control
     def command(self, word: str) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+        if word == "status":
+            return self._status_with_name()
         if word == "rekey":
             return self._rekey()
         if word == "clear_cache":
@@ -317,6 +323,14 @@ class Agent:
             return {"error": f"A new key cannot be kept here: {error}."}
         return {"node_id": self._identity.node_id, "old_accepted_until_ms": until_ms}
 
+    async def _status_with_name(self) -> dict[str, Any]:
+        """With the name of its owner, which only the hub knows; asked for once, and not for long."""
+        if not self._owner_name and self._connected():
+            with contextlib.suppress(ComputePoolError, TimeoutError):
+                async with asyncio.timeout(_NAME_TIMEOUT_S):
+                    self._owner_name = (await self._client.own_node()).owner_name
+        return self.status()
+
     def status(self) -> dict[str, Any]:
         now = self._clock.steady()
         loop = self.loop
@@ -325,6 +339,7 @@ class Agent:
             "node_id": self._identity.node_id,
             "name": self._config.name,
             "owner": self._identity.owner,
+            "owner_name": self._owner_name,
             "hub": self._client.url,
             "pid": os.getpid(),
             "state": self._status().label,

@@ -28,7 +28,7 @@ from computepool.core.jobs import Outcome
 from computepool.core.money import format_credits, round_down
 from computepool.core.plaintext import printable
 from computepool.core.resources import NodeState
-from computepool.core.words import counted
+from computepool.core.words import counted, short_account
 from computepool.protocol.market import OwnNodeView
 from computepool.protocol.nodes import Profile
 from computepool.protocol.plainlog import PlainFormatter
@@ -118,7 +118,7 @@ class OwnerConsole(Watcher):
 
     def _called(self, attempt: Attempt) -> str:
         grant = attempt.grant
-        whose = "your own" if grant.account_id == self._owner else f"of {grant.account_id}"
+        whose = "your own" if grant.account_id == self._owner else f"of {short_account(grant.account_id)}"
         return f"{attempt.spec.spec.name or 'a job'} ({grant.job_id}, {whose})"
 
     # ------------------------------------------------------------ thousands of jobs a second are not lines
