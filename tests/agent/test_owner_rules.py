@@ -131,7 +131,7 @@ def test_a_manifest_is_what_the_sandbox_is_given() -> None:
     assert prepared.worker_key(STRANGER, (3,)).net == tuple(sorted(prepared.net))
     assert shown.gpus == (3,)
     assert shown.sentence == (
-        f"job_1 (train) of {STRANGER}, labelled ml: 2 cores, 2048 MB RAM, 501 MB disk, 91 minutes, GPU 3, "
+        f"job_1 (train) of {STRANGER}, labelled ml: 2 cores, 2 GB RAM, 501 MB disk, 91 minutes, GPU 3, "
         "network to b.test:443, *.a.test:80"
     )
 

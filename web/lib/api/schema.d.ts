@@ -7458,7 +7458,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -8339,7 +8339,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -11125,7 +11125,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -11881,7 +11881,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -15712,7 +15712,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
