@@ -55,6 +55,35 @@ async def test_scripts_and_functions_with_packages(hub: FakeHub, start_node: Sta
     assert hub.reports[second].result == '"1.17.0"', hub.reports[second].error
 
 
+async def test_the_log_says_that_packages_are_installed(hub: FakeHub, start_node: StartNode) -> None:
+    """On standard error, which is not compared between nodes; and only where something is installed."""
+    await start_node()
+    said = "[Installing packages (six)]\n"
+    (first,) = hub.submit(script(PEP_723))
+    await until(lambda: first in hub.reports, timeout_s=60)
+    (warm,) = hub.submit(script(PEP_723))
+    await until(lambda: warm in hub.reports, timeout_s=60)
+    assert hub.log_texts[first] == {"stdout": "1.17.0\n", "stderr": said}
+    assert hub.log_texts[warm] == {"stdout": "1.17.0\n", "stderr": ""}
+    assert hub.reports[first].printed == hub.reports[warm].printed
+    (called,) = hub.submit(function(len, dependencies=["six==1.16.0"]), [payload([])])
+    await until(lambda: called in hub.reports, timeout_s=60)
+    assert hub.log_texts[called]["stderr"] == said
+
+
+async def test_the_log_says_so_before_they_are(hub: FakeHub, start_node: StartNode, ground: Path) -> None:
+    go, uv = ground / "go-installing", ground / "slow-uv"
+    uv.write_text(f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.1; done\nexit 1\n")
+    uv.chmod(0o755)
+    node = await start_node()
+    node.agent._environments._uv = str(uv)
+    (attempt,) = hub.submit(script(PEP_723))
+    await until(lambda: hub.log_texts[attempt]["stderr"], timeout_s=60)
+    assert attempt not in hub.reports
+    go.touch()
+    await until(lambda: attempt in hub.reports, timeout_s=60)
+
+
 async def test_what_cannot_be_installed(hub: FakeHub, start_node: StartNode) -> None:
     await start_node()
     source = '# /// script\n# dependencies = ["{}"]\n# ///\nprint(1)'

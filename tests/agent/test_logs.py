@@ -11,7 +11,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.logs import LogBuffer, Printed
+from computepool.agent.logs import STDERR, STDOUT, LogBuffer, Printed
 from computepool.protocol.nodes import LogText
 from tests.agent.conftest import QUICK
 
@@ -35,6 +35,21 @@ def chunks(data: bytes, cuts: list[int]) -> list[bytes]:
 
 def text_of(buffer: LogBuffer, stream: str = "stdout") -> str:
     return "".join(chunk.text for chunk in buffer.take_rest() if chunk.stream == stream)
+
+
+def test_a_note_is_no_output_of_the_job() -> None:
+    plain, noted = LogBuffer("att_1", QUICK), LogBuffer("att_1", QUICK)
+    noted.note("Installing packages (six)")
+    noted.follow_on(b"before\n")
+    noted.follow_on(b"not again\n")
+    plain.follow_on(b"before\n")
+    for buffer in (plain, noted):
+        buffer.feed(STDOUT, b"out\n")
+        buffer.feed(STDERR, b"err\n")
+    assert plain.printed() == noted.printed()
+    assert (plain.stderr_tail, plain.seen_bytes) == (noted.stderr_tail, noted.seen_bytes)
+    texts = [(chunk.stream, chunk.text, chunk.seq) for chunk in noted.take_rest()]
+    assert texts[0] == ("stderr", "[Installing packages (six)]\n", 0)
 
 
 @given(LINES, st.lists(st.integers(0, 10_000), max_size=20), st.booleans())

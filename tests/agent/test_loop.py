@@ -108,6 +108,26 @@ class TestLeases:
         assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
 
 
+class TestGoodbye:
+    async def test_the_last_word_of_a_stopped_agent_is_that_it_stops(
+        self, hub: FakeHub, start_node: StartNode
+    ) -> None:
+        node = await start_node()
+        (attempt,) = hub.submit(command("sleep", "60"))
+        await until(lambda: node.agent.status()["running"])
+        await node.finish()
+        assert attempt in hub.reports, "what runs is reported first"
+        *before, last = [poll.stopping for poll in hub.polls]
+        assert last
+        assert not any(before)
+
+    async def test_so_it_is_of_a_drained_one(self, hub: FakeHub, start_node: StartNode) -> None:
+        node = await start_node()
+        node.agent.command("drain")
+        await node.task
+        assert hub.polls[-1].stopping
+
+
 class TestRefusals:
     async def test_a_removed_node_stops_with_a_sentence(self, hub: FakeHub, start_node: StartNode) -> None:
         node = await start_node()

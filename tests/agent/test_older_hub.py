@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 #: By the paths of the version before, numbers of lists left out.
 UNKNOWN = {
-    *("profile.place", "profile.fetches_python", "reports.loads", "running.earlier", "move_to"),
+    *("profile.place", "profile.fetches_python", "reports.loads", "running.earlier", "move_to", "stopping"),
     *("reports.printed_chars", "logs.seq", "chunks.seq"),
     *(f"running.load.{name}" for name in ("ago_ms", "gpu_percent", "vram_mb")),
 }

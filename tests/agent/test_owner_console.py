@@ -42,11 +42,12 @@ async def test_how_a_job_ended_is_said_in_one_plain_line(hub: FakeHub, start_nod
     node = await start_node(trusted=("*",))
     out = io.StringIO()
     node.agent.loop.watcher = OwnerConsole(clock=SystemClock(), limits=QUICK, stream=out)
-    (attempt,) = hub.submit(command("sh", "-c", "exit 3"), account="acc_stranger")
+    (attempt,) = hub.submit(command("sh", "-c", "exit 3"), account="acc_01h_stranger")
     await until(lambda: attempt in hub.reports)
     await until(lambda: " failed" in out.getvalue())
     started, ended = out.getvalue().splitlines()
-    assert "of acc_stranger) started: " in started
+    assert "of account ranger) started: " in started
+    assert "acc_01h" not in out.getvalue()
     assert "3" in ended
     node.agent.command("pause")
     assert out.getvalue().splitlines()[-1].endswith("Take them again: pool node resume")

@@ -13,6 +13,7 @@ from computepool.agent.manifest import manifest
 from computepool.agent.owner_rules import FILE, OwnerRules
 from computepool.agent.specs import prepare
 from computepool.core.rules import Demand
+from computepool.core.words import memory_size
 from computepool.protocol.jobs import JobSpec, Needs
 from computepool.protocol.nodes import Grant, NextReply
 from computepool.protocol.rules import NO_RULES, NodeRules, rules_digest
@@ -131,7 +132,7 @@ def test_a_manifest_is_what_the_sandbox_is_given() -> None:
     assert prepared.worker_key(STRANGER, (3,)).net == tuple(sorted(prepared.net))
     assert shown.gpus == (3,)
     assert shown.sentence == (
-        f"job_1 (train) of {STRANGER}, labelled ml: 2 cores, 2048 MB RAM, 501 MB disk, 91 minutes, GPU 3, "
+        f"job_1 (train) of {STRANGER}, labelled ml: 2 cores, 2 GB RAM, 501 MB disk, 91 minutes, GPU 3, "
         "network to b.test:443, *.a.test:80"
     )
 
@@ -152,7 +153,7 @@ async def test_the_owner_sees_whose_job_runs_and_what_it_may_do(
     lines = [record.message for record in caplog.records if record.message.startswith("running ")]
     assert len(lines) == 1, "one line for all that are alike"
     share = command("true").requirements().ram_on(node.machine.profile.capacity())
-    assert f"of acc_stranger: 1 cores, {share} MB RAM" in lines[0]
+    assert f"of acc_stranger: 1 cores, {memory_size(share)} RAM" in lines[0]
     assert lines[0].endswith("no GPU, no network")
     for grant in list(node.agent._executor.attempts):
         hub.stop_attempt(grant)

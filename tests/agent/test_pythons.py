@@ -94,7 +94,7 @@ async def test_a_function_runs_in_the_python_that_it_was_pickled_with(
     report = hub.reports[first]
     assert report.outcome is Outcome.SUCCEEDED, report.error
     assert json.loads(report.result or "") == [minor, minor]
-    await until(lambda: "".join(hub.log_texts[first].values()) == f"Fetching Python {minor}\n")
+    await until(lambda: "".join(hub.log_texts[first].values()) == f"[Fetching Python {minor}]\n")
     told = script("import sys; print('%d.%d' % sys.version_info[:2])", needs=Needs(python=minor))
     second = await run(hub, told)
     assert "".join(hub.log_texts[second].values()) == f"{minor}\n", "it is fetched once"

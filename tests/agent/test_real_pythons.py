@@ -54,7 +54,7 @@ def test_a_function_of_another_python_waits_until_an_owner_lets_its_node_fetch_i
     assert result.result is not None, result.error
     assert json.loads(result.result) == [int(part) for part in minor.split(".")]
     assert client.nodes.get(agent.node_id).profile.fetches_python == [minor]
-    said = f"Fetching Python {minor}\n"
+    said = f"[Fetching Python {minor}]\n"
     wait_until(lambda: said in client.jobs.log_text(job_id), 60, "its log says what it waited for")
     assert client.submit(lambda: list(__import__("sys").version_info[:2])).result(60) == [
         int(part) for part in PYTHON.split(".")

@@ -36,7 +36,7 @@ def test_the_queue_s_headers_stand_over_their_cells() -> None:
     assert len(rows) == 2
     assert {len(row) for row in rows} == {len(queues._LEASES)}
     assert len(queues._node(node)) == len(queues._NODES)
-    assert dict(zip(queues._NODES, queues._node(node), strict=True))["LOAD"] == "100 %, 20 MiB, 3"
+    assert dict(zip(queues._NODES, queues._node(node), strict=True))["LOAD"] == "100 %, 20 MB, 3"
     assert dict(zip(queues._LEASES, rows[0], strict=True))["STATE"] == "running"
 
 

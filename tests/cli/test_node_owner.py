@@ -125,6 +125,7 @@ def test_options_and_a_pause_hold_for_the_next_start(node: Lent, pool: Pool, run
     assert (profile.cores, profile.ram_mb, profile.tags, profile.network) == (1, 1_000, ["older"], False)
     assert reply(run("node", "status", "--json"))["state"] == "paused"
     status = dict(line.split("\t") for line in run("node", "status").out.splitlines())
+    assert status["owner"] == "admin", "by name, not by id"
     assert status["state"].startswith("paused: takes no new jobs")
     assert status["network"] == "none for jobs"
     assert status["sandbox"].startswith("process: A plain process")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from computepool.core.words import short_account
 from computepool.sdk import connect
 from computepool.sdk.config import Config, save_config
 from computepool.testing.processes import RealPool, wait_until
@@ -99,7 +100,7 @@ def test_a_job_reaches_its_host_and_owners_have_the_last_word(run: Run, tmp_path
         work = client.options(timeout="5m", net=host, labels="ml")
         slow = work.start(work.program(["sleep", "60"]), wait=False)
         here = ("node", "jobs", "--data", real.folder)
-        wait_until(lambda: sam.id in run(*here).out, SOON_S, "the owner sees it")
+        wait_until(lambda: short_account(sam.id) in run(*here).out, SOON_S, "the owner sees it")
         [seen] = json.loads(run(*here, "--json").out)
         assert (seen["submitter"], seen["network"], seen["labels"], seen["minutes"]) == (
             sam.id,

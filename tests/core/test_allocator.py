@@ -14,7 +14,7 @@ from computepool.core.fleet import Fleet
 from computepool.core.isolation import Level
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 
-TERMS = {"fit_vram", "fit_cores", "reliability", "tier_speed", "preferred_tags"}
+TERMS = {"fit_vram", "fit_cores", "reliability", "tier_speed", "own_node", "preferred_tags"}
 
 
 def gpu(vram_gb: int = 24, tier: str = "rtx-4090") -> Gpu:
@@ -81,6 +81,47 @@ def test_a_preferred_tag_outranks_a_better_fit() -> None:
 
 def test_a_preferred_tag_never_excludes() -> None:
     assert chosen(fleet_of(node("plain")), shape(prefer_tags=frozenset({"nobody-has-it"}))) == ["plain"]
+
+
+BETTER = {
+    "fits": node("fits", cores=1),
+    "fast": node("fast", gpu(24, "b200"), cores=4),
+    "proven": node("proven", gpu(24), cores=4),
+}
+
+
+@pytest.mark.parametrize("better", BETTER)
+@pytest.mark.parametrize("vram_mb", [0, 8_000])
+def test_the_submitters_own_node_goes_before_a_strangers(better: str, vram_mb: int) -> None:
+    own = node("own", gpu(80, "gtx-1080"), cores=64, owner="ann")
+    for order in ((own, BETTER[better]), (BETTER[better], own)):
+        fleet = fleet_of(*order)
+        fleet.set_reliability("own", 0.1)
+        fleet.set_reliability("proven", 1.0)
+        (placement,) = place(fleet, shape(vram_mb=vram_mb))
+        assert placement.node_id == "own"
+        assert placement.terms["own_node"] == allocator.OWN_NODE_WEIGHT
+
+
+def test_jobs_go_to_others_once_the_own_node_is_full() -> None:
+    fleet = fleet_of(node("stranger", cores=8), node("own", cores=2, owner="ann"))
+    assert chosen(fleet, shape(), 3) == ["own", "own", "stranger"]
+
+
+def test_several_own_nodes_are_ranked_as_any_others_are() -> None:
+    fleet = fleet_of(node("large", cores=64, owner="ann"), node("small", cores=2, owner="ann"))
+    assert chosen(fleet, shape(cpu_milli=2_000)) == ["small"]
+
+
+@pytest.mark.parametrize("tags", [{"lab"}, {"lab", "nobody-has-it"}])
+def test_a_preferred_tag_outranks_the_own_node(tags: set[str]) -> None:
+    fleet = fleet_of(node("own", cores=1, owner="ann"), node("lab", gpu(), cores=64, tags=frozenset({"lab"})))
+    assert chosen(fleet, shape(prefer_tags=frozenset(tags))) == ["lab"]
+
+
+def test_a_check_still_goes_to_another_owner() -> None:
+    fleet = fleet_of(node("own", owner="ann"), node("stranger"))
+    assert chosen(fleet, replace(shape(), avoid_owners=frozenset({"ann"}))) == ["stranger"]
 
 
 def test_no_score_outweighs_a_gate() -> None:
@@ -225,7 +266,9 @@ def test_the_longest_unused_go_first_in_a_large_fleet() -> None:
 
 
 def test_terms_are_named_and_add_up() -> None:
-    fleet = fleet_of(node("n", gpu(80), tags=frozenset({"lab"})))  # 40 GB idle: twice what is no waste
+    fleet = fleet_of(
+        node("n", gpu(80), tags=frozenset({"lab"}), owner="ann")
+    )  # 40 GB idle: twice what is no waste
     (placement,) = place(fleet, shape(vram_mb=40_000, prefer_tags=frozenset({"lab", "fast"})))
     assert placement.terms.keys() == TERMS
     assert sum(placement.terms.values()) == pytest.approx(placement.score)
@@ -249,7 +292,7 @@ def test_absurd_amounts_overflow_nothing() -> None:
     assert chosen(fleet, shape(vram_mb=1_000))
     assert not chosen(fleet, shape(cpu_milli=huge))
     assert not chosen(fleet, shape(ram_mb=huge, vram_mb=huge, gpus=40))
-    assert score(fleet, Requirements(cpu_milli=huge, vram_mb=huge), slice(0, 1))
+    assert score(fleet, shape(cpu_milli=huge, vram_mb=huge), slice(0, 1))
 
 
 def test_remembered_shapes_are_bounded() -> None:

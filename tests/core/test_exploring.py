@@ -73,6 +73,16 @@ def test_hard_gates_hold_for_chance_too() -> None:
     assert {placement.node_id for _, placement in taken} == {BEST}
 
 
+def test_chance_takes_no_job_away_from_the_submitters_own_node() -> None:
+    fleet = pool()
+    capacity = Capacity(cpu_milli=2_000, ram_mb=10**6, disk_mb=10**6)
+    fleet.upsert(NodeProfile(node_id="own", name="own", owner="sam", capacity=capacity))
+    search = Search(fleet, Shape(Requirements(), "sam"), 3, explorer=Explorer(Random(5), 1.0))
+    placed = [placement.node_id for _ in range(3) if (placement := search.place()) is not None]
+    assert placed[:2] == ["own", "own"]
+    assert placed[2] != "own"
+
+
 def test_a_large_fleet_is_sampled_and_an_empty_one_gives_nobody() -> None:
     fleet = fleet_of(**{f"n{number}": (0.7, (0.0, 0.0)) for number in range(3 * SAMPLE)})
     wanted = Shape(Requirements(), "sam")

@@ -33,6 +33,13 @@ def test_why_a_node_rests(
     assert rest_reason(wanted, contact, cooling=cooling) is expected
 
 
+def test_a_node_that_left_was_not_thrown_out() -> None:
+    away = Contact(heard=False)
+    assert rest_reason(NodeState.REVOKED, away, cooling=False, left=True) is NodeStatus.LEFT
+    assert not NodeStatus.LEFT.is_online
+    assert "left the pool" in status_sentence(NodeStatus.LEFT)
+
+
 def test_a_node_takes_jobs_only_where_nothing_speaks_against_it() -> None:
     for wanted, heard, prompt, polls, claims, cooling, banned, met, jobs in product(
         NodeState, *[(False, True)] * 7, (0, 2)

@@ -56,11 +56,12 @@ def test_the_faster_tier_wins_unless_the_waste_is_large(
         assert chosen(fleet_of(*nodes), wanted) == [winner]
 
 
-def test_a_stated_wish_outranks_every_term_of_our_own() -> None:
+def test_a_stated_wish_outranks_the_own_node_and_that_every_other_term() -> None:
     ours = (
         allocator.FIT_VRAM_WEIGHT
         + allocator.FIT_CORES_WEIGHT
         + allocator.RELIABILITY_WEIGHT
         + allocator.TIER_SPEED_WEIGHT * max(TIER_SPEED.values()) / 100
     )
-    assert ours < allocator.PREFERRED_TAGS_WEIGHT
+    assert ours < allocator.OWN_NODE_WEIGHT
+    assert ours + allocator.OWN_NODE_WEIGHT < allocator.PREFERRED_TAGS_WEIGHT / 2

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from computepool.core.money import CREDIT
-from computepool.hub.services import upkeep
+from computepool.hub.services import own_node, upkeep
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -45,7 +45,7 @@ async def status(hub: HubDouble, client: httpx2.AsyncClient, node: NodeDouble) -
     found = {one["status"] for one in (listed, whole, *lines)}
     assert len(found) == 1, found
     [word] = found
-    online = word not in ("offline", "revoked")
+    online = word not in ("offline", "revoked", "left")
     assert {listed["online"], whole["online"], bool(lines)} == {online}
     takes = word in ("ready", "working")
     assert [one["takes_work"] for one in lines if "takes_work" in one] == [takes] * online
@@ -108,6 +108,41 @@ async def test_heartbeats_alone_bring_no_jobs(pool: HubDouble) -> None:
         assert why["sentence"] == "The node is online and does not ask this hub for jobs."
     await once.poll(wait_ms=0)
     assert await status(pool, pia, once) == "ready"
+
+
+@pytest.mark.parametrize("wanted", ["active", "paused", "draining"])
+async def test_a_stopped_node_is_offline_at_once(pool: HubDouble, wanted: str) -> None:
+    pia = await pool.account("pia", "provider")
+    node = await pool.node(pia)
+    await pia.post(f"/nodes/{node.node_id}/state", json={"state": wanted})
+    await node.poll(wait_ms=0, claim=False)
+    await node.poll(wait_ms=0, claim=False, stopping=True)
+    assert await status(pool, pia, node) == "offline"
+    *_, newest = (await got(pia, "/events", node_id=node.node_id))["events"]
+    assert (newest["action"], newest["reason"]) == ("node.offline", "stopped")
+    await node.poll(wait_ms=0, path="/heartbeat")  # one that was on its way
+    assert await status(pool, pia, node) == "offline"
+    node.restart()
+    await node.poll(wait_ms=0)
+    assert await status(pool, pia, node) == {"active": "ready"}.get(wanted, wanted)
+
+
+async def test_a_goodbye_that_comes_late_does_not_end_the_next_start(pool: HubDouble) -> None:
+    pia = await pool.account("pia", "provider")
+    node = await pool.node(pia)
+    session = pool.hub.registry.get(node.node_id)
+    assert session is not None
+    node.restart()
+    await node.poll(wait_ms=0)
+    await own_node.stop(pool.hub, session)
+    assert await status(pool, pia, node) == "ready"
+
+
+async def test_a_node_that_left_says_so_everywhere(pool: HubDouble) -> None:
+    pia = await pool.account("pia", "provider")
+    node = await pool.node(pia)
+    await node.client.post("/nodes/leave")
+    assert await status(pool, pia, node) == "left"
 
 
 async def test_a_killed_node_is_not_called_well_for_long(pool: HubDouble) -> None:

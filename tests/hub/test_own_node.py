@@ -32,7 +32,8 @@ async def test_a_node_leaves(any_hub: HubDouble) -> None:
     assert (await node.client.get("/nodes/self")).status_code == 401
     assert (await node.client.post("/nodes/leave")).status_code == 401
     view = await got(pia, f"/nodes/{node.node_id}")
-    assert (view["state"], view["status"]) == ("revoked", "revoked")
+    assert (view["state"], view["status"]) == ("revoked", "left")
+    assert view["online"] is False
     assert (await got(any_hub.admin, f"/jobs/{job_id}"))["state"] == "queued", "what it held runs elsewhere"
     events = [one for one in (await got(pia, "/events"))["events"] if one["action"] == "node.left"]
     assert [(event["node_id"], event["actor"]) for event in events] == [(node.node_id, node.node_id)]

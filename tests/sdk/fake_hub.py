@@ -43,6 +43,7 @@ from computepool.protocol.jobs import (
     LogPage,
     SubmitReply,
     SubmitRequest,
+    WhyView,
 )
 from computepool.protocol.references import Reference, ReferenceKind
 
@@ -169,6 +170,11 @@ class FakeHub:
             case "GET", ["logs"]:
                 after, ended = int(query.get("after", 0)), job["state"] in TERMINAL
                 return LogPage(chunks=job["logs"][after:], cursor=len(job["logs"]), ended=ended)
+            case "GET", ["why"]:
+                sentence = "Waiting: no node is connected."
+                return WhyView(
+                    state=job["state"], reason=job["reason"], sentence=sentence, nodes=0, eligible_now=0
+                )
             case "POST", ["cancel"]:
                 if job["state"] not in TERMINAL:
                     self.finish(job_id, JobState.CANCELLED, Reason.CANCELLED_BY_USER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -92,6 +93,52 @@ def test_closing_the_pool_right_after_leaving_still_cancels(hub: FakeHub) -> Non
         run.close()
     assert hub.count("POST", "/groups/grp_1/cancel") == 1
     assert all(job["state"] is JobState.CANCELLED for job in hub.jobs.values())
+
+
+LEFT = """
+import sys, computepool
+pool = computepool.connect({url!r}, "cp_test")
+run = pool.map(abs, range(50), progress=False)
+assert pool.flush()
+print("open", flush=True)
+sys.stdin.readline()
+{how}
+"""
+
+
+@pytest.mark.parametrize("how", ["raise KeyboardInterrupt", "pool.close()", ""])
+def test_a_map_that_is_left_open_says_once_that_its_jobs_go_on(hub: FakeHub, how: str) -> None:
+    hub.hold = True
+    program = [sys.executable, "-c", LEFT.format(url=hub.url, how=how)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(program, text=True, **pipes) as process:  # type: ignore[call-overload]
+        assert process.stdout.readline() == "open\n"
+        with hub.lock:
+            hub.run("job_000002")
+            open_ = sum(job["state"] is JobState.QUEUED for job in hub.jobs.values())
+        _, err = process.communicate("\n", timeout=60)
+    said = [line for line in err.splitlines() if "pool group cancel" in line]
+    assert said in (
+        [f"{open_} jobs of a map go on. Cancel them: pool group cancel grp_1"],
+        [f"{open_ + 1} jobs of a map go on. Cancel them: pool group cancel grp_1"],  # it had not heard of one
+    )
+    assert sum(job["state"] is JobState.QUEUED for job in hub.jobs.values()) == open_
+
+
+def test_a_map_that_was_taken_whole_or_cancelled_says_nothing(
+    hub: FakeHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connect(hub.url, "cp_test") as pool:
+        assert list(pool.map(inverse, [1, 2])) == [1, 0.5]
+        pool.submit(inverse, 1).result()
+    hub.hold = True
+    with connect(hub.url, "cp_test") as pool:
+        run = pool.map(inverse, range(1, 50))
+        assert pool.flush()
+        run.close()
+        pool.submit(inverse, 1)  # submitted and left on purpose
+        assert pool.flush()
+    assert "go on" not in caplog.text
 
 
 def test_a_bar_is_drawn_on_a_terminal_only(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

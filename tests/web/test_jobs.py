@@ -59,9 +59,9 @@ class Submitter:
         )
         self.made: list[str] = []
 
-    def run(self, source: str, name: str, *, done: bool = False, **more: Any) -> str:
+    def run(self, source: str, name: str, *, done: bool = False, retries: int = 0, **more: Any) -> str:
         spec = {"kind": "script", "name": name, "source": source, "timeout_s": 120, **more}
-        reply = self.api.post("/jobs", json={"spec": spec, "verify": "none"})
+        reply = self.api.post("/jobs", json={"spec": spec, "verify": "none", "retries": retries})
         assert reply.status_code == 201, reply.text
         job_id: str = reply.json()["job_ids"][0]
         self.made.append(job_id)
@@ -249,6 +249,17 @@ def test_a_waiting_job_tells_why(web: Web, open_page: OpenPage, submitter: Submi
     expect(page.get_by_role("region", name="Conditions")).to_contain_text("64 whole GPUs")
     settled(page)
     axe(page)
+
+
+@pytest.mark.soak
+def test_attempts_are_counted_beside_the_node_that_had_the_last(
+    web: Web, submitter_page: Page, submitter: Submitter
+) -> None:
+    job_id = submitter.run("raise SystemExit(3)", "fails", retries=1)
+    assert submitter.ended(job_id) == "failed"
+    page = submitter_page
+    page.goto(f"{web.url}/jobs/?id={job_id}")
+    expect(page.get_by_text(re.compile(r" · 2 attempts$"))).to_be_visible()
 
 
 @pytest.mark.soak

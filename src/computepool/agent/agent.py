@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Awaitable
@@ -57,6 +58,8 @@ from computepool.core.resources import NodeState
 from computepool.protocol.nodes import Profile
 
 _log = logging.getLogger(__name__)
+#: The owner of the machine waits for it at a terminal.
+_NAME_TIMEOUT_S = 2.0
 _HUB_KNOWS = (NodeStatus.COOLING_OFF, NodeStatus.OWNER_ONLY, NodeStatus.FLOOR_ABOVE_PRICE)
 
 
@@ -75,6 +78,7 @@ class Machine:
 
 
 class Agent:
+    _owner_name = ""
     _leaving = False  #: the owner said so: when it ends, it leaves the pool
 
     def __init__(
@@ -262,7 +266,7 @@ class Agent:
                 _log.info("stopping: giving back what has not started")
                 self.loop.watcher.say("Stopping: what runs is given back, and runs elsewhere.")
                 main.cancel()
-                await self.loop.wind_down()
+            await self.loop.wind_down()
             if self._leaving:
                 await departure.leave(self._client, self._config)
                 self.loop.watcher.say("Left the pool.")
@@ -281,6 +285,8 @@ class Agent:
 
     # ------------------------------------------------------------ control
     def command(self, word: str) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+        if word == "status":
+            return self._status_with_name()
         if word == "rekey":
             return self._rekey()
         if word == "clear_cache":
@@ -321,6 +327,14 @@ class Agent:
             return {"error": f"A new key cannot be kept here: {error}."}
         return {"node_id": self._identity.node_id, "old_accepted_until_ms": until_ms}
 
+    async def _status_with_name(self) -> dict[str, Any]:
+        """With the name of its owner, which only the hub knows; asked for once, and not for long."""
+        if not self._owner_name and self._connected():
+            with contextlib.suppress(ComputePoolError, TimeoutError):
+                async with asyncio.timeout(_NAME_TIMEOUT_S):
+                    self._owner_name = (await self._client.own_node()).owner_name
+        return self.status()
+
     def status(self) -> dict[str, Any]:
         now = self._clock.steady()
         loop = self.loop
@@ -329,6 +343,7 @@ class Agent:
             "node_id": self._identity.node_id,
             "name": self._config.name,
             "owner": self._identity.owner,
+            "owner_name": self._owner_name,
             "hub": self._client.url,
             "pid": os.getpid(),
             "state": self._status().label,

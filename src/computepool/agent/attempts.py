@@ -146,10 +146,19 @@ class OutputSink:
             None  #: whether a line names one that is there
         )
 
+    def note(self, attempt: Attempt, text: str) -> None:
+        """Tell the submitter what the node does, in the job's log."""
+        log = self.log_of(attempt)
+        log.note(text)
+        self._shipper.touched(log)
+
+    def log_of(self, attempt: Attempt) -> LogBuffer:
+        if attempt.log is None:
+            attempt.log = self._new_log(attempt)
+        return attempt.log
+
     def __call__(self, attempt: Attempt, stream: str, data: bytes, *, skipped: int = 0) -> None:
-        log = attempt.log
-        if log is None:
-            log = attempt.log = self.new_log(attempt)
+        log = self.log_of(attempt)
         log.feed(stream, data, skipped=skipped)
         self._shipper.touched(log)
         if log.asked:
@@ -163,12 +172,9 @@ class OutputSink:
         if log.over_limit:
             attempt.end(Status.OUTPUT_LIMIT)
 
-    def new_log(self, attempt: Attempt, printed: bytes | None = b"") -> LogBuffer:
-        """`printed`: by the attempts before it."""
+    def _new_log(self, attempt: Attempt) -> LogBuffer:
         spec = attempt.spec.spec
         is_mark = partial(self.is_mark, attempt) if self.is_mark is not None and spec.saves else None
         is_call = None if self.is_call is None else partial(self.is_call, attempt)
         seal = seal_of(spec, attempt.grant.job_id)
-        return LogBuffer(
-            attempt.id, self._limits, printed=printed, seal=seal, is_mark=is_mark, is_call=is_call
-        )
+        return LogBuffer(attempt.id, self._limits, seal=seal, is_mark=is_mark, is_call=is_call)

@@ -114,8 +114,7 @@ class CheckpointKeeper:
             OSError,
         ) as error:  # An artifact is gone, or a name is taken: the job is not to blame.
             raise StagingFailed(f"cannot go on from the checkpoint: {error}") from error
-        if attempt.log is None:
-            attempt.log = self._sink.new_log(attempt, printed)
+        self._sink.log_of(attempt).follow_on(printed)
 
     async def _place(self, files: Sequence[OutputRef], workdir: Path, *, folder: str) -> bytes | None:
         """Returns what earlier attempts printed; None where that was too much to keep."""

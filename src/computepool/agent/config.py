@@ -64,6 +64,7 @@ class AgentLimits:
     batch_reports_max: int = 500
     batch_bytes_max: int = 4 * MIB
     stop_flush_s: float = 5.0
+    goodbye_s: float = 2.0
     remembered_attempts_max: int = 100_000  #: finished attempts that are recognised when granted again
     # talking to the hub
     retry_base_s: float = 1.0

@@ -26,6 +26,7 @@ from computepool.agent.surroundings import prepare_runtime
 from computepool.core.errors import ComputePoolError
 from computepool.core.isolation import Level
 from computepool.core.tiers import REFERENCE, REFERENCE_SCORE, TIER_GFLOPS
+from computepool.core.words import byte_size, memory_size
 
 DISK_FREE_MIN_MB = 2048
 CLOCK_SKEW_MAX_MS = 5 * 60 * 1000
@@ -95,7 +96,7 @@ def _folder(config: AgentConfig) -> Iterator[Check]:
     yield Check(
         name="disk",
         health=Health.WARN if low else Health.OK,
-        detail=f"{free_mb} MB free in {config.data_dir}",
+        detail=f"{memory_size(free_mb)} free in {config.data_dir}",
         fix="free some space, or move the folder to a larger disk" if low else "",
     )
     try:
@@ -119,7 +120,7 @@ def _sandboxes(config: AgentConfig) -> Iterator[Check]:
     except (OSError, SandboxError) as error:
         yield Check(name="sandbox", health=Health.FAIL, detail=str(error))
         return
-    told = f"{runtime.short}, {runtime.files} files, {runtime.size // MIB} MB, read again and unchanged"
+    told = f"{runtime.short}, {runtime.files} files, {byte_size(runtime.size)}, read again and unchanged"
     yield Check(name="runtime", health=Health.OK, detail=told)
     yield _quota(config)
     strong = any(report.ok and report.level >= Level.NAMESPACE for report in reports)
@@ -159,7 +160,9 @@ def _cards(config: AgentConfig) -> Iterator[Check]:
         return
     cards = find_cards()
     for card in cards:
-        yield Check(name="gpu", health=Health.OK, detail=f"{card.name}, {card.vram_mb} MB, tier {card.tier}")
+        yield Check(
+            name="gpu", health=Health.OK, detail=f"{card.name}, {memory_size(card.vram_mb)}, tier {card.tier}"
+        )
     if cards:
         yield _card_loan(config)
         return

@@ -14,10 +14,12 @@ import json
 import logging
 import os
 import platform
+import re
 import shutil
 import ssl
 import sys
 import uuid
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -65,6 +67,13 @@ _TOOLS = "/opt/tools"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
+#: Names of packages that one sentence lists.
+_NAMED_MAX = 5
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+Note = Callable[[str], object]
+
+
 class Environments:
     def __init__(
         self, folder: Path, builder: Builder, index: PackageIndex, *, uv: str | None, limits: AgentLimits
@@ -80,16 +89,22 @@ class Environments:
         self._installing = asyncio.Semaphore(limits.environment_installs_max)
 
     async def acquire(
-        self, requirements: tuple[str, ...], interpreter: Interpreter | None = None
+        self,
+        requirements: tuple[str, ...],
+        interpreter: Interpreter | None = None,
+        *,
+        note: Note | None = None,
     ) -> Path | None:
         """The folder with these packages, kept until `release`; None where nothing is required.
 
-        `interpreter`: which Python they are for, where it is not the agent's own.
+        `interpreter`: which Python they are for, where it is not the agent's own. `note`: told in a sentence what takes its time.
         """
         wanted = check_requirements(requirements)
         if not wanted:
             return None
         key = _key(wanted, PYTHON if interpreter is None else interpreter.minor)
+        if note is not None and not self._kept.has(key):
+            note(_installing(wanted))
         return await self._kept.acquire(key, partial(self._install, wanted, interpreter))
 
     def release(self, path: Path | None) -> None:
@@ -208,6 +223,13 @@ def _certificates() -> bytes:
         return Path(found).read_bytes() if found else b""
     except OSError:
         return b""
+
+
+def _installing(wanted: tuple[str, ...]) -> str:
+    names = [found[0] for text in wanted if (found := _NAME.match(text))]
+    listed = ", ".join(names[:_NAMED_MAX])
+    more = len(names) - _NAMED_MAX
+    return f"Installing packages ({listed}{f' and {more} more' if more > 0 else ''})"
 
 
 def find_uv() -> str | None:

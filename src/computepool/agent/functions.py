@@ -112,9 +112,9 @@ class FunctionRunner:
             worker = lane.worker
             if worker is None or not worker.willing or worker.key != key or self._pool.worn(worker):
                 self.release(lane)
-                if note := self._pool.note(key):
-                    self._sink(attempt, STDERR, note.encode())
-                worker = lane.worker = await attempt.prepare(self._pool.take(key, lane.cpu_ids))
+                worker = lane.worker = await attempt.prepare(
+                    self._pool.take(key, lane.cpu_ids, note=partial(self._sink.note, attempt))
+                )
                 worker.pin(lane.cpu_ids, lane.cores)
             call = await self._offered(attempt, worker)
             if call is not None:

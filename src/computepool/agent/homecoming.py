@@ -32,6 +32,7 @@ from computepool.core.errors import (
     Unauthenticated,
     Unavailable,
 )
+from computepool.core.words import byte_size
 from computepool.protocol import homefolder
 from computepool.protocol.base import TEXT_MAX
 from computepool.protocol.groups import (
@@ -265,8 +266,8 @@ class _Pull:
         free = shutil.disk_usage(self.folder).free - self._limits.home_spare_bytes
         if size > free:
             raise NoRoom(
-                f"it needs {_size(size)} more, and {_size(max(0, free))} are free in {self.folder.parent.parent} "
-                f"({_size(self._limits.home_spare_bytes)} are kept free for the node's jobs)"
+                f"it needs {byte_size(size)} more, and {byte_size(max(0, free))} are free in {self.folder.parent.parent} "
+                f"({byte_size(self._limits.home_spare_bytes)} are kept free for the node's jobs)"
             )
 
     async def _pages(self, group_id: str) -> None:
@@ -448,10 +449,3 @@ def _size_of(path: Path) -> int:
 
 def _bytes_in(folder: Path) -> int:
     return sum(_size_of(Path(parent, name)) for parent, _, names in os.walk(folder) for name in names)
-
-
-def _size(count: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"

@@ -101,14 +101,29 @@ class LogBuffer:
         self._returned: deque[LogText] = deque()  #: taken and not delivered; they keep their numbers
         self._next_seq = 0
         self.pending_chars = 0
-        self._known = printed is not None
         self._sha = hashlib.sha256()
         self._chars = 0
-        self._count(self._decoded(STDOUT, printed or b""))
-        self._said: bytearray | None = None if printed is None else bytearray(printed)
+        self._known = True
+        self._said: bytearray | None = bytearray()
+        self._follows = False
+        if printed != b"":
+            self.follow_on(printed)
         self.asked: list[Asked] = []  #: checkpoints that were made; who sees to them takes them out
         self.called: list[str] = []  #: calls to the hub that were left; the same
         self.stderr_tail = ""  #: the last words, for the sentence that says how it ended
+
+    def follow_on(self, printed: bytes | None) -> None:
+        """What earlier attempts printed stands before all of this one's. Once: a call may have to be made again."""
+        if self._follows:
+            return
+        self._follows = True
+        self._known = printed is not None
+        self._count(self._decoded(STDOUT, printed or b""))
+        self._said = None if printed is None else bytearray(printed)
+
+    def note(self, text: str) -> None:
+        """A line of the agent's own: not among what was printed, which is counted and compared, nor the job's last words."""
+        self._keep(STDERR, f"[{text}]\n")
 
     @property
     def over_limit(self) -> bool:

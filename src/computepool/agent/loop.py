@@ -186,6 +186,7 @@ class NodeLoop:
                 await self._executor.emptied()
                 await self._reporter.flushed()
         self._reporter.spill()
+        await self._say_goodbye()
 
     async def _let_save(self) -> None:
         """Jobs that use checkpoints make one more, within the time they are given."""
@@ -201,6 +202,12 @@ class NodeLoop:
         asked_at = self._clock.boot_time()
         with contextlib.suppress(ComputePoolError):
             self._handle(await self._client.next(self._request(wait_ms=0, claim=False)), asked_at)
+
+    async def _say_goodbye(self) -> None:
+        """The node is offline from now on: nobody should wait for its lease to end, nor read that it is paused."""
+        with contextlib.suppress(TimeoutError, ComputePoolError):
+            async with asyncio.timeout(self._limits.goodbye_s):
+                await self._client.next(self._request(wait_ms=0, claim=False, stopping=True))
 
     async def _drain_watch(self) -> None:
         while True:
@@ -276,13 +283,14 @@ class NodeLoop:
         if early and not (reply.grants or reply.cancel or reply.reregister):
             await asyncio.sleep(self._limits.idle_pause_s)
 
-    def _request(self, *, wait_ms: int, claim: bool) -> NextRequest:
+    def _request(self, *, wait_ms: int, claim: bool, stopping: bool = False) -> NextRequest:
         return NextRequest(
             boot_id=self._boot_id,
             holding=list(self._held)[:HOLDING_MAX],
             running=self._executor.running(),
             wait_ms=wait_ms,
             claim=claim,
+            stopping=stopping,
             rules=self._gatekeeper.rules_digest,
             profile=self._profile if self._profile_due else None,
         )

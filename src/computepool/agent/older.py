@@ -28,6 +28,7 @@ _ADDED = frozenset(
         "place",
         "printed_chars",
         "seq",
+        "stopping",
         "vram_mb",
     }
 )
@@ -41,7 +42,7 @@ def is_unknown(error: BadRequest) -> bool:
 def poll(request: NextRequest) -> NextRequest:
     running = [_running(attempt) for attempt in request.running]
     said = None if request.profile is None else profile(request.profile)
-    return request.model_copy(update={"running": running, "profile": said})
+    return request.model_copy(update={"running": running, "profile": said, "stopping": False})
 
 
 def profile(said: Profile) -> Profile:

@@ -28,7 +28,7 @@ from computepool.core.jobs import Outcome
 from computepool.core.money import format_credits, round_down
 from computepool.core.plaintext import printable
 from computepool.core.resources import NodeState
-from computepool.core.words import counted
+from computepool.core.words import counted, memory_size, short_account
 from computepool.protocol.market import OwnNodeView
 from computepool.protocol.nodes import Profile
 from computepool.protocol.plainlog import PlainFormatter
@@ -104,7 +104,7 @@ class OwnerConsole(Watcher):
             network = f", network to {', '.join(job.network)}" if job.network else ""
             cores = counted_cores(job.cores)
             self.say(
-                f"{self._called(attempt)} started: {cores}, {job.ram_mb} MB RAM{cards}{network}, "
+                f"{self._called(attempt)} started: {cores}, {memory_size(job.ram_mb)} RAM{cards}{network}, "
                 f"at most {counted(job.minutes, 'minute')}"
             )
 
@@ -118,7 +118,7 @@ class OwnerConsole(Watcher):
 
     def _called(self, attempt: Attempt) -> str:
         grant = attempt.grant
-        whose = "your own" if grant.account_id == self._owner else f"of {grant.account_id}"
+        whose = "your own" if grant.account_id == self._owner else f"of {short_account(grant.account_id)}"
         return f"{attempt.spec.spec.name or 'a job'} ({grant.job_id}, {whose})"
 
     # ------------------------------------------------------------ thousands of jobs a second are not lines
@@ -147,7 +147,7 @@ def greeting(
     """Who this node is, what it offers, at which price, and how to stop it. `known`: what the hub says of it, if it does."""
     owner = f", for {known.owner_name}" if known is not None else ""
     cards = ", ".join(card.name for card in profile.gpus) or "no GPU"
-    memory = f"{profile.ram_mb / 1000:.3g} GB RAM, {profile.disk_mb / 1000:.3g} GB disk"
+    memory = f"{memory_size(profile.ram_mb)} RAM, {memory_size(profile.disk_mb)} disk"
     network = "for jobs that list hosts to reach" if config.network else "none for jobs (--net)"
     facts = {
         "Offers": f"{counted_cores(profile.cores)}, {memory}, {cards}, Python {profile.python_words}",

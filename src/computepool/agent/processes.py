@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 from computepool.agent import sealing
@@ -92,9 +93,8 @@ class ProcessRunner:
         argv, requirements = self._command(attempt, workdir)
         provision, python = NOTHING, attempt.spec.python
         if requirements or python:
-            if note := self._provisions.note(python):
-                self._sink(attempt, STDERR, note.encode())
-            provision = await attempt.prepare(self._provisions.acquire(python, requirements))
+            note = partial(self._sink.note, attempt)
+            provision = await attempt.prepare(self._provisions.acquire(python, requirements, note=note))
         try:
             if spec.inputs:
                 await attempt.prepare(place_inputs(self._cache, attempt.spec.inputs, workdir))

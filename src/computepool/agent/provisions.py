@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from computepool.agent.environments import Environments
+from computepool.agent.environments import Environments, Note
 from computepool.agent.interpreters import Interpreter
 from computepool.agent.pythons import Pythons
 
@@ -24,15 +24,13 @@ class Provisions:
         self._pythons = pythons
         self._environments = environments
 
-    def note(self, python: str) -> str:
-        """For the log of a job that has to wait for it; empty where nothing is fetched."""
-        return f"Fetching Python {python}\n" if self._pythons.is_missing(python) else ""
-
-    async def acquire(self, python: str, packages: tuple[str, ...]) -> Provision:
-        """Kept until `release`. `python`: another minor version than the agent's own, or nothing."""
-        interpreter = await self._pythons.acquire(python)
+    async def acquire(self, python: str, packages: tuple[str, ...], *, note: Note | None = None) -> Provision:
+        """Kept until `release`. `python`: another minor version than the agent's own, or nothing. `note`: told in a sentence
+        what takes its time.
+        """
+        interpreter = await self._pythons.acquire(python, note=note)
         try:
-            return Provision(interpreter, await self._environments.acquire(packages, interpreter))
+            return Provision(interpreter, await self._environments.acquire(packages, interpreter, note=note))
         except BaseException:
             self._pythons.release(interpreter)
             raise

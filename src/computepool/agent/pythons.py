@@ -24,7 +24,7 @@ from computepool.agent import pythonfit
 from computepool.agent.builder import Build, Builder, TooMuch, take_tree
 from computepool.agent.config import AgentConfig
 from computepool.agent.endings import StagingFailed, sentence_of
-from computepool.agent.environments import find_uv
+from computepool.agent.environments import Note, find_uv
 from computepool.agent.interpreters import PYTHON, Interpreter
 from computepool.agent.kept import KeptFolders, bytes_in, to_its_end
 from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
@@ -72,16 +72,14 @@ class Pythons:
             config.cache_dir / "pythons", count_max=limits.pythons_max, bytes_max=limits.pythons_bytes_max
         )
 
-    def is_missing(self, minor: str) -> bool:
-        """Whether it would have to be fetched."""
-        return bool(minor) and minor in self._offered and not self._kept.has(self._key(minor))
-
-    async def acquire(self, minor: str) -> Interpreter | None:
+    async def acquire(self, minor: str, *, note: Note | None = None) -> Interpreter | None:
         """Kept until `release`; None for the agent's own, which is the empty word."""
         if not minor:
             return None
         if minor not in self._offered:
             raise StagingFailed(f"this node has Python {PYTHON}, and does not fetch Python {minor}")
+        if note is not None and not self._kept.has(self._key(minor)):
+            note(f"Fetching Python {minor}")
         folder = await self._kept.acquire(self._key(minor), partial(self._fetch, minor))
         return Interpreter(minor, folder / _HOME)
 

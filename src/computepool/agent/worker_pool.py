@@ -11,6 +11,7 @@ from computepool.agent.artifacts import ArtifactCache
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentLimits
 from computepool.agent.egress import EgressProxy
+from computepool.agent.environments import Note
 from computepool.agent.folders import WorkFolders
 from computepool.agent.provisions import Provision, Provisions
 from computepool.agent.sandbox.base import Status
@@ -51,18 +52,19 @@ class WorkerPool:
     def __len__(self) -> int:
         return len(self._all)
 
-    async def take(self, key: WorkerKey, cpu_ids: tuple[int, ...] = ()) -> Worker:
-        """A worker for `key`, warm if there is one. It is the caller's until `give_back`."""
+    async def take(
+        self, key: WorkerKey, cpu_ids: tuple[int, ...] = (), *, note: Note | None = None
+    ) -> Worker:
+        """A worker for `key`, warm if there is one. It is the caller's until `give_back`.
+
+        `note`: told in a sentence what takes its time.
+        """
         idle = self._idle.get(key, [])
-        worker = idle.pop() if idle else await self._start(key, cpu_ids)
+        worker = idle.pop() if idle else await self._start(key, cpu_ids, note=note)
         self._in_use.add(worker)
         if worker.proxy is not None:
             worker.proxy.resume()
         return worker
-
-    def note(self, key: WorkerKey) -> str:
-        """For the log of a job whose worker takes long to make; empty where there is nothing to say."""
-        return "" if self._idle.get(key) else self._provisions.note(key.python)
 
     def warm_ids(self, key: WorkerKey) -> tuple[int, ...]:
         """The CPUs of the worker that `take` would give."""
@@ -103,9 +105,9 @@ class WorkerPool:
             worker.close()
             self._clean_up(worker)
 
-    async def _start(self, key: WorkerKey, cpu_ids: tuple[int, ...]) -> Worker:
+    async def _start(self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None) -> Worker:
         self._make_room()
-        provision = await self._provisions.acquire(key.python, key.packages)
+        provision = await self._provisions.acquire(key.python, key.packages, note=note)
         workdir = self._folders.make("worker", key.limits.disk_mb)
         proxy = None
         try:

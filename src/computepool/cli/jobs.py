@@ -239,24 +239,19 @@ def logs(
 ) -> None:
     """Print what a job printed; with -f as it comes. With --json each line is a JSON document of its own.
 
+    Where there is nothing to print yet, standard error says why: a queued job says what it waits for.
+
     \b
     Examples:
       pool logs last
       pool jobs logs -f job_01h…
       pool jobs logs job_01h… 2>/dev/null
     """
-    from computepool.sdk.jobs import incomplete_output
+    from computepool.cli.job_logs import print_logs
 
     pool = open_pool(patience_s=300 if follow else 3)
     with goes_on(f"The job goes on. Stop it: pool jobs cancel {job_id}") if follow else nullcontext():
-        for page in pool.jobs.log_pages(job_id, follow=follow):
-            for chunk in page.chunks:
-                if json:
-                    output.say(chunk.model_dump_json())
-                else:
-                    output.write_log(chunk.text, stderr=chunk.stream == "stderr")
-            if page.ended and page.complete is False:
-                output.note(incomplete_output(job_id))
+        print_logs(pool, job_id, follow=follow, json=json)
 
 
 @app.command()

@@ -6,7 +6,7 @@ from typing import Any
 
 from computepool.cli import output
 from computepool.core.isolation import Level
-from computepool.core.words import counted
+from computepool.core.words import counted, short_account
 
 _NOTES = {
     "paused": "takes no new jobs, also after a restart",
@@ -22,7 +22,7 @@ def fields_of(status: dict[str, Any]) -> list[tuple[str, output.Cell]]:
     unreported = status["unreported"]
     return [
         ("node", f"{status['name']} ({status['node_id']})"),
-        ("owner", status["owner"]),
+        ("owner", status.get("owner_name") or short_account(status["owner"])),
         ("state", ": ".join(filter(None, (status["state"], _NOTES.get(status["state"]))))),
         ("now", _doing(status, running)),
         ("hub", _hub(status)),

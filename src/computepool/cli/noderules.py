@@ -11,6 +11,7 @@ from computepool.cli.folders import data_folder, node_folder
 from computepool.cli.node_options import Data
 from computepool.cli.nodes import Node, this_node
 from computepool.cli.options import Json, accepts, open_pool
+from computepool.core.words import short_account
 
 _LISTS = ("allow_submitters", "deny_submitters", "allow_labels", "deny_labels")
 _Names = list[str] | None
@@ -146,6 +147,11 @@ def _load(load: dict[str, Any] | None) -> tuple[str, str]:
     return ("", "") if load is None else (f"{load['cpu_percent']} %", output.memory(load["rss_mb"]))
 
 
+def _submitter(job: dict[str, Any], status: dict[str, Any]) -> str:
+    own = job["submitter"] == status["owner"]
+    return (status.get("owner_name") or "you") if own else short_account(job["submitter"])
+
+
 def jobs(*, data: Data = None, json: Json = False) -> None:
     """Show what runs on this machine now: whose job it is, and what it may do.
 
@@ -156,7 +162,8 @@ def jobs(*, data: Data = None, json: Json = False) -> None:
     """
     from computepool.agent import control
 
-    running = control.call(node_folder(data_folder(data)), "status")["running"]
+    status = control.call(node_folder(data_folder(data)), "status")
+    running = status["running"]
     if json:
         output.print_json(running)
         return
@@ -178,7 +185,7 @@ def jobs(*, data: Data = None, json: Json = False) -> None:
     )
     rows = [
         (
-            job["job_id"], job["name"], job["submitter"], " ".join(job["labels"]), output.span(job["ran_s"] * 1000),
+            job["job_id"], job["name"], _submitter(job, status), " ".join(job["labels"]), output.span(job["ran_s"] * 1000),
             job["minutes"], f"{job['cores']:g}", output.ranges(job["cpu_ids"]), *_load(job["load"]),
             output.memory(job["ram_mb"]), output.memory(job["disk_mb"]),
             " ".join(map(str, job["gpus"])) or "none", " ".join(job["network"]) or "none",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from computepool.cli.clock import now_ms
 from computepool.core.plaintext import escaped, printable
+from computepool.core.words import byte_size, memory_size
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -35,6 +36,7 @@ _STATE_STYLES = {
     "paused": "yellow",
     "draining": "yellow",
     "revoked": "red",
+    "left": "magenta",
     "online": "green",
     "offline": "red",
     "ok": "green",
@@ -168,16 +170,11 @@ def span(ms: float | None) -> str:
     return f"{_short(ms / 3_600_000)} h" if ms < 172_800_000 else f"{_short(ms / 86_400_000)} d"
 
 
-def size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{_short(count)} {unit}"
-        count /= 1000
-    return f"{_short(count)} TB"
+size = byte_size
 
 
 def memory(mb: float | None) -> str:
-    return "" if mb is None else f"{_short(mb / 1024)} GiB" if mb >= 1024 else f"{_short(mb)} MiB"
+    return "" if mb is None else memory_size(mb)
 
 
 def _short(number: float) -> str:

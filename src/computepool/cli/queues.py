@@ -86,8 +86,8 @@ def _load(load: LoadView | None) -> str:
 def hosts(*, limit: Limit = 30, json: Json = False, needs: JobOptions) -> None:
     """Preview: which nodes would take a job with these needs, in which order, and why the others would not.
 
-    The first one listed gets it. A score is the sum of what stands behind it; tags that are preferred count in it,
-    tags that are asked for or excluded decide before it.
+    The first one listed gets it. A score is the sum of what stands behind it; your own nodes and tags that are preferred
+    count most in it, tags that are asked for or excluded decide before it.
 
     \b
     Examples:

@@ -37,8 +37,10 @@ IDLE_VRAM_MB = 20_000
 TIER_SPEED_WEIGHT = 6.0
 #: A node that fails half its jobs loses 3 points: half a step of speed.
 RELIABILITY_WEIGHT = 6.0
-#: A stated wish outranks everything above together, so that `--prefer-tag` visibly works.
-PREFERRED_TAGS_WEIGHT = 100.0
+#: The submitter's own nodes cost nothing, and the submitter was told so: they outrank everything above together.
+OWN_NODE_WEIGHT = 100.0
+#: A stated wish outranks everything above together, so that `--prefer-tag` visibly works, also one of two tags.
+PREFERRED_TAGS_WEIGHT = 400.0
 
 #: Scores this close are equal, and the least recently used node goes first. Without bands a difference in the
 #: third decimal of a reliability would send every job to one node.
@@ -71,13 +73,15 @@ def eligible(fleet: Fleet, shape: Shape) -> Mask:
     return mask
 
 
-def score(fleet: Fleet, wanted: Requirements, rows: Rows) -> dict[str, Floats]:
+def score(fleet: Fleet, shape: Shape, rows: Rows) -> dict[str, Floats]:
     """The weighted terms of each row's score, which is their sum. For rows that passed the static gates."""
+    wanted = shape.requirements
     fit_vram = _fit_vram(fleet, wanted, rows)
     terms = {
         "fit_vram": _weighted(FIT_VRAM_WEIGHT, fit_vram),
         "fit_cores": _weighted(FIT_CORES_WEIGHT, _fit_cores(fleet, wanted, rows)),
         "reliability": _weighted(RELIABILITY_WEIGHT, fleet.table.reliability[rows]),
+        "own_node": _is_own(fleet, shape, rows) * np.float32(OWN_NODE_WEIGHT),
     }
     if cards_needed(wanted):  # the speed of a card means nothing to a job that uses none
         used = fit_vram if wanted.vram_mb else np.float32(1)  # the speed of an idle part is of no use either
@@ -117,7 +121,7 @@ class Search:
     def place(self) -> Placement | None:
         """The next job's place, or None: nothing more fits."""
         if self._explorer is not None and self._explorer.wants(self._shape):
-            row = self._explorer.choose(self._fleet, np.flatnonzero(self._bands >= 0))
+            row = self._explorer.choose(self._fleet, self._explorable())
             if row is not None and (placement := self._place_at(row)) is not None:
                 return placement
         while self._candidates or self._next_candidates():
@@ -129,6 +133,11 @@ class Search:
                 self._candidates.append(row)
             return placement
         return None
+
+    def _explorable(self) -> NDArray[np.intp]:
+        """The rows that chance may choose from: none while the submitter's own nodes have room, whose runs teach nothing."""
+        rows = np.flatnonzero(self._bands >= 0)
+        return rows[:0] if _is_own(self._fleet, self._shape, rows).any() else rows
 
     def _place_at(self, row: int) -> Placement | None:
         node_id, shape = self._fleet.node_at(row).profile.node_id, self._shape
@@ -179,12 +188,12 @@ class Search:
             scores.clear()
             missing = rows
         if missing:
-            scores.update(zip(missing, scored(self._fleet, self._shape.requirements, missing), strict=True))
+            scores.update(zip(missing, scored(self._fleet, self._shape, missing), strict=True))
 
 
-def scored(fleet: Fleet, wanted: Requirements, rows: list[int]) -> list[tuple[float, dict[str, float]]]:
+def scored(fleet: Fleet, shape: Shape, rows: list[int]) -> list[tuple[float, dict[str, float]]]:
     """The score of each of these rows, and its terms, as plain numbers for people."""
-    terms = score(fleet, wanted, np.array(rows, np.intp))
+    terms = score(fleet, shape, np.array(rows, np.intp))
     columns = [column.astype(np.float64).round(3).tolist() for column in terms.values()]
     return [
         (round(sum(values), 3), dict(zip(terms, values, strict=True)))
@@ -239,9 +248,9 @@ def score_bands(fleet: Fleet, shape: Shape, rows: Rows) -> NDArray[np.int16]:
     able = could_run(fleet, shape, rows)
     if isinstance(rows, slice) and (some := np.flatnonzero(able)).size < able.size // 2:
         bands = np.full(able.shape, -1, np.int16)  # gathering the few that passed is cheaper than scoring all
-        bands[some] = _band_of(score(fleet, shape.requirements, some))
+        bands[some] = _band_of(score(fleet, shape, some))
         return bands
-    return _banned(_band_of(score(fleet, shape.requirements, rows)), able)
+    return _banned(_band_of(score(fleet, shape, rows)), able)
 
 
 def _band_of(terms: dict[str, Floats]) -> NDArray[np.int16]:
@@ -304,6 +313,11 @@ def _fit_vram(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:
     np.maximum(idle, np.float32(IDLE_VRAM_MB), out=idle)
     np.divide(np.float32(IDLE_VRAM_MB), idle, out=idle)
     return idle
+
+
+def _is_own(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
+    own: Mask = fleet.table.owner[rows] == fleet.accounts.find(shape.account)
+    return own
 
 
 def _preferred(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:

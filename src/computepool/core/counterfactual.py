@@ -24,6 +24,7 @@ from computepool.core.money import format_credits
 from computepool.core.noderecord import cards_needed
 from computepool.core.pythons import commonest
 from computepool.core.resources import Requirements, Shape
+from computepool.core.words import memory_size
 
 #: More advice than this is not read.
 CHANGES_MAX = 5
@@ -148,17 +149,17 @@ def _fewer_cores(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
 def _less_ram(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
     before = int(np.max(ram_wanted(fleet, wanted, rows), initial=0))
     after = _most(fleet.table.ram_free, rows)
-    change = f"ram {gatewords.size(before, up=True)} → {gatewords.size(after)}"
+    change = f"ram {memory_size(before, up=True)} → {memory_size(after)}"
     less = replace(wanted, ram_mb=after, ram_by_cores=False)
-    step = _Step("ram", change, f"with {gatewords.size(after)} of RAM", less, _given_up(before, after))
+    step = _Step("ram", change, f"with {memory_size(after)} of RAM", less, _given_up(before, after))
     return [step] if 0 < after < before else []
 
 
 def _less_disk(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
     before, after = wanted.disk_mb, _most(fleet.table.disk_free, rows)
-    change = f"disk {gatewords.size(before, up=True)} → {gatewords.size(after)}"
+    change = f"disk {memory_size(before, up=True)} → {memory_size(after)}"
     less = replace(wanted, disk_mb=after)
-    step = _Step("disk", change, f"with {gatewords.size(after)} of disk", less, _given_up(before, after))
+    step = _Step("disk", change, f"with {memory_size(after)} of disk", less, _given_up(before, after))
     return [step] if 0 < after < before else []
 
 
@@ -169,8 +170,8 @@ def _smaller_gpu(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
     steps = []
     after = _most(ranked[count - 1], rows) if count <= len(ranked) else 0
     if 0 < after < before:
-        change = f"vram {gatewords.size(before, up=True)} → {gatewords.size(after)}"
-        clause = f"with {gatewords.size(after)} of VRAM"
+        change = f"vram {memory_size(before, up=True)} → {memory_size(after)}"
+        clause = f"with {memory_size(after)} of VRAM"
         less = replace(wanted, vram_mb=after)
         steps.append(_Step("gpu", change, clause, less, _given_up(before, after)))
     most = _cards_at_once(fleet, wanted, rows)
@@ -346,16 +347,16 @@ _RULED: dict[str, tuple[str, str, Callable[[int, int], tuple[str, str]]]] = {
         "ram_mb",
         "ram_mb_max",
         lambda before, after: (
-            f"ram {gatewords.size(before, up=True)} → {gatewords.size(after)}",
-            f"with {gatewords.size(after)} of RAM",
+            f"ram {memory_size(before, up=True)} → {memory_size(after)}",
+            f"with {memory_size(after)} of RAM",
         ),
     ),
     "rule_disk": (
         "disk_mb",
         "disk_mb_max",
         lambda before, after: (
-            f"disk {gatewords.size(before, up=True)} → {gatewords.size(after)}",
-            f"with {gatewords.size(after)} of disk",
+            f"disk {memory_size(before, up=True)} → {memory_size(after)}",
+            f"with {memory_size(after)} of disk",
         ),
     ),
 }

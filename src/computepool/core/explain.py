@@ -171,7 +171,7 @@ def preview(fleet: Fleet, shape: Shape, limit: int) -> list[NodeVerdict]:
     rows = verdicts.rows[order].tolist()
     failures = verdicts.failures()[order].tolist()
     passed = [row for row, failed in zip(rows, failures, strict=True) if not failed]
-    scores = dict(zip(passed, scored(fleet, shape.requirements, passed), strict=True))
+    scores = dict(zip(passed, scored(fleet, shape, passed), strict=True))
     result = []
     for position, row in zip(order.tolist(), rows, strict=True):
         profile = fleet.node_at(row).profile

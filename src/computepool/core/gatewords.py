@@ -5,7 +5,6 @@ Only wording, no decisions. Sizes are decimal as on a card's box: 24 GB is 24 00
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -19,8 +18,8 @@ from computepool.core.pythons import newest_last
 from computepool.core.resources import Requirements, Shape
 from computepool.core.rulegates import demand_of
 from computepool.core.rules import ASPECTS
+from computepool.core.words import memory_size
 
-_MB_PER_GB = 1_000
 _VERBS = {
     "lend": "lends",
     "have": "has",
@@ -30,14 +29,6 @@ _VERBS = {
     "carry": "carries",
     "do": "does",
 }
-
-
-def size(mb: int, *, up: bool = False) -> str:
-    """`24 GB`, `512 MB`. Needs are rounded up and the rest down, so that too little never looks like enough."""
-    if mb < _MB_PER_GB:
-        return f"{max(0, mb)} MB"
-    tenths = (math.ceil if up else math.floor)(mb * 10 / _MB_PER_GB)
-    return f"{tenths / 10:g} GB"
 
 
 def cores(milli: int) -> str:
@@ -118,14 +109,14 @@ def _fail_ram(shape: Shape, busy: bool) -> str:
     wanted = shape.requirements
     if busy and wanted.ram_by_cores:
         return f"have no share of RAM free for {cores(wanted.cpu_milli)}"
-    return f"have less than {size(wanted.ram_mb, up=True)} of {'free ' if busy else ''}RAM"
+    return f"have less than {memory_size(wanted.ram_mb, up=True)} of {'free ' if busy else ''}RAM"
 
 
 def describe(wanted: Requirements) -> str:
     """A job's requirements in one line."""
     parts = [cores(wanted.cpu_milli)]
     if not wanted.ram_by_cores:
-        parts.append(f"{size(wanted.ram_mb, up=True)} RAM")
+        parts.append(f"{memory_size(wanted.ram_mb, up=True)} RAM")
     shape = Shape(wanted, "")
     optional = {
         "gpu": cards_needed(wanted),
@@ -154,7 +145,7 @@ def _need_gpu(shape: Shape) -> str:
     wanted, count = shape.requirements, cards_needed(shape.requirements)
     if not wanted.vram_mb:
         return "a whole GPU" if count == 1 else f"{count} whole GPUs"
-    vram = f"{size(wanted.vram_mb, up=True)} of VRAM"
+    vram = f"{memory_size(wanted.vram_mb, up=True)} of VRAM"
     return vram if count == 1 else f"{count} GPUs with {vram} each"
 
 
@@ -164,7 +155,7 @@ def _have_gpu(_fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
     free = node.free()
     if not shape.requirements.vram_mb:
         return f"{free.cards_idle} of {len(node.cards)} GPUs unused"
-    return f"{' and '.join(size(mb) for mb in free.vram_mb)} of VRAM free"
+    return f"{' and '.join(memory_size(mb) for mb in free.vram_mb)} of VRAM free"
 
 
 def _fail_gpu(shape: Shape, busy: bool) -> str:
@@ -172,7 +163,7 @@ def _fail_gpu(shape: Shape, busy: bool) -> str:
     free = "free " if busy else ""
     if not wanted.vram_mb:
         return f"have no {free}GPU" if count == 1 else f"have fewer than {count} {free}GPUs"
-    vram = size(wanted.vram_mb, up=True)
+    vram = memory_size(wanted.vram_mb, up=True)
     if count == 1:
         return f"have less than {vram} of {free}VRAM"
     return f"have fewer than {count} GPUs with {vram} of {free}VRAM"
@@ -272,14 +263,14 @@ RULE_WORDS: dict[str, GateWords] = {
         lambda s, _: f"jobs of {s.requirements.minutes} minutes",
     ),
     "rule_ram": GateWords(
-        lambda s: f"an owner who takes jobs of {size(s.requirements.ram_mb, up=True)} RAM",
+        lambda s: f"an owner who takes jobs of {memory_size(s.requirements.ram_mb, up=True)} RAM",
         _rule("ram"),
-        lambda s, _: f"jobs of {size(s.requirements.ram_mb, up=True)} RAM",
+        lambda s, _: f"jobs of {memory_size(s.requirements.ram_mb, up=True)} RAM",
     ),
     "rule_disk": GateWords(
-        lambda s: f"an owner who takes jobs of {size(s.requirements.disk_mb, up=True)} disk",
+        lambda s: f"an owner who takes jobs of {memory_size(s.requirements.disk_mb, up=True)} disk",
         _rule("disk"),
-        lambda s, _: f"jobs of {size(s.requirements.disk_mb, up=True)} disk",
+        lambda s, _: f"jobs of {memory_size(s.requirements.disk_mb, up=True)} disk",
     ),
     "conduct": GateWords(
         lambda _: "an owner who takes submitters of this account's score",
@@ -314,15 +305,19 @@ WORDS: dict[str, GateWords] = {
         _fail_cores,
     ),
     "ram": GateWords(
-        lambda s: f"{size(s.requirements.ram_mb, up=True)} of RAM",
-        lambda _f, n, _s: f"{size(n.free().ram_mb)} of {size(n.profile.capacity.ram_mb)} RAM free",
+        lambda s: f"{memory_size(s.requirements.ram_mb, up=True)} of RAM",
+        lambda _f, n, _s: (
+            f"{memory_size(n.free().ram_mb)} of {memory_size(n.profile.capacity.ram_mb)} RAM free"
+        ),
         _fail_ram,
     ),
     "disk": GateWords(
-        lambda s: f"{size(s.requirements.disk_mb, up=True)} of disk",
-        lambda _f, n, _s: f"{size(n.free().disk_mb)} of {size(n.profile.capacity.disk_mb)} disk free",
+        lambda s: f"{memory_size(s.requirements.disk_mb, up=True)} of disk",
+        lambda _f, n, _s: (
+            f"{memory_size(n.free().disk_mb)} of {memory_size(n.profile.capacity.disk_mb)} disk free"
+        ),
         lambda s, busy: (
-            f"have less than {size(s.requirements.disk_mb, up=True)} of {'free ' if busy else ''}disk"
+            f"have less than {memory_size(s.requirements.disk_mb, up=True)} of {'free ' if busy else ''}disk"
         ),
     ),
     "gpu": GateWords(_need_gpu, _have_gpu, _fail_gpu),

@@ -15,7 +15,8 @@ from computepool.core.words import counted
 
 class NodeStatus(StrEnum):
     REVOKED = "revoked"  #: its key is refused for good
-    OFFLINE = "offline"  #: not heard of for a lease
+    LEFT = "left"  #: its owner took it out of the pool on the machine itself; its key is refused, too
+    OFFLINE = "offline"  #: its agent was stopped, or was not heard of for a lease
     PAUSED = "paused"  #: its owner wants no new jobs there
     DRAINING = "draining"  #: as paused, and the agent stops when the last job ends
     UNRESPONSIVE = "unresponsive"  #: it missed polls and heartbeats; soon it counts as offline
@@ -32,7 +33,7 @@ class NodeStatus(StrEnum):
 
     @property
     def is_online(self) -> bool:
-        return self not in (NodeStatus.REVOKED, NodeStatus.OFFLINE)
+        return self not in (NodeStatus.REVOKED, NodeStatus.LEFT, NodeStatus.OFFLINE)
 
     @property
     def takes_jobs(self) -> bool:
@@ -40,20 +41,29 @@ class NodeStatus(StrEnum):
         return self in (NodeStatus.WORKING, NodeStatus.READY)
 
 
+class Departure(StrEnum):
+    """How a node last said goodbye. One that is back has none."""
+
+    STOPPED = "stopped"  #: its agent ended
+    LEFT = "left"  #: it is no part of the pool any more
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contact:
     """How lately a node was heard, and whether it asks for jobs."""
 
-    heard: bool  #: within a lease
+    heard: bool  #: within a lease, and it did not say goodbye
     prompt: bool = True  #: and no word of it is overdue
     polls: bool = True  #: a poll of it is not overdue; heartbeats alone are none
     claims: bool = True  #: its last poll asked for jobs
 
 
-def rest_reason(wanted: NodeState, contact: Contact, *, cooling: bool) -> NodeStatus | None:
+def rest_reason(
+    wanted: NodeState, contact: Contact, *, cooling: bool, left: bool = False
+) -> NodeStatus | None:
     """Why no new job may go there; None if one may. What would have to change first comes first."""
     if wanted is NodeState.REVOKED:
-        return NodeStatus.REVOKED
+        return NodeStatus.LEFT if left else NodeStatus.REVOKED
     if not contact.heard:
         return NodeStatus.OFFLINE
     if wanted is not NodeState.ACTIVE:
@@ -79,7 +89,8 @@ def node_status(rest: NodeStatus | None, *, banned: bool, floor_met: bool, jobs:
 
 _SENTENCES = {
     NodeStatus.REVOKED: "The node was revoked: its key is refused for good.",
-    NodeStatus.OFFLINE: "The node is offline: the hub has not heard from it.",
+    NodeStatus.LEFT: "The node left the pool: it can join again with a new code.",
+    NodeStatus.OFFLINE: "The node is offline: its agent was stopped, or does not reach the hub.",
     NodeStatus.PAUSED: "The node is paused: it takes no new jobs until its owner resumes it.",
     NodeStatus.DRAINING: "The node is draining: it takes no new jobs, and stops when the last one ends.",
     NodeStatus.UNRESPONSIVE: "The node does not respond: nothing new goes there until it is heard again.",

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from computepool.core.words import memory_size
+
 #: Names in one list.
 NAMES_MAX = 1_000
 
@@ -101,10 +103,10 @@ ASPECTS: dict[str, Aspect] = {
     ),
     "ram": Aspect(
         lambda r, d: _within(r.ram_mb_max, d.ram_mb),
-        lambda r, _: f"its owner takes jobs of at most {r.ram_mb_max} MB of RAM",
+        lambda r, _: f"its owner takes jobs of at most {memory_size(r.ram_mb_max or 0)} of RAM",
     ),
     "disk": Aspect(
         lambda r, d: _within(r.disk_mb_max, d.disk_mb),
-        lambda r, _: f"its owner takes jobs of at most {r.disk_mb_max} MB of disk",
+        lambda r, _: f"its owner takes jobs of at most {memory_size(r.disk_mb_max or 0)} of disk",
     ),
 }

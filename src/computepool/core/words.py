@@ -2,7 +2,36 @@
 
 from __future__ import annotations
 
+import math
+
+#: As sizes are read where people type them (sdk/sizes.py): what is shown can be typed.
+_MB_PER_GB = 1_000
+_BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
+
 
 def counted(number: int, one: str, many: str = "") -> str:
     """`1 job`, `2 jobs`."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def short_account(account_id: str) -> str:
+    """An account whose name the reader may not know: enough of its id to tell it from others."""
+    return f"account {account_id[-6:]}"
+
+
+def memory_size(mb: float, *, up: bool = False) -> str:
+    """`24 GB`, `512 MB`, also of VRAM and disks. Needs are rounded up and the rest down, so that too little never looks
+    like enough."""
+    if mb < _MB_PER_GB:
+        return f"{max(0, mb):.0f} MB"
+    tenths = (math.ceil if up else math.floor)(mb * 10 / _MB_PER_GB)
+    return f"{tenths / 10:g} GB"
+
+
+def byte_size(count: float) -> str:
+    """Of files: `999 B`, `9.1 kB`, `1.5 TB`."""
+    for unit in _BYTE_UNITS:
+        if round(count, 1) < 1000 or unit == _BYTE_UNITS[-1]:
+            break
+        count /= 1000
+    return f"{round(count, 1):.0f} {unit}" if count >= 100 else f"{round(count, 1):g} {unit}"

@@ -208,6 +208,7 @@ class NextRequest(Request):
     running: list[RunningAttempt] = Field(default=[], max_length=HOLDING_MAX)
     wait_ms: int = Field(default=0, ge=0, le=60_000)  #: 0: answer at once
     claim: bool = True  #: false: renew only (paused, draining, or a heartbeat)
+    stopping: bool = False  #: the agent's last word: it ends, and the node is offline
     rules: Annotated[str, StringConstraints(max_length=64)] = (
         ""  #: digest of the owner's rules as it knows them
     )

@@ -27,7 +27,7 @@ from computepool.sdk.errors import ComputePoolError, Conflict, HubUnreachable
 from computepool.sdk.futures import JobFuture, Reader
 from computepool.sdk.sealing import with_error
 from computepool.sdk.transport import WAIT_MS, Transport
-from computepool.sdk.waiting import WaitWatch
+from computepool.sdk.waiting import WaitWatch, say_left
 
 if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
@@ -268,6 +268,8 @@ class Session:
             receivers = list(self._open.values())
             self._open.clear()
             self._state.notify_all()
+        if not self._abandoned and self._lost_by is None:
+            say_left(sum(not isinstance(one, JobFuture) for one in receivers), self._group_id)
         for receiver in receivers:
             if self._abandoned:
                 receiver.drop()

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from computepool.core.jobs import JobState
 from computepool.core.plaintext import printable
+from computepool.core.words import counted
 from computepool.protocol.jobs import JobPage, WhyView
 from computepool.sdk.errors import ComputePoolError
 from computepool.sdk.transport import Params, Transport
@@ -44,6 +45,13 @@ def notice_s() -> float:
 
 def warn(text: str) -> None:
     _log.warning("%s", printable(text))
+
+
+def say_left(jobs: int, group_id: str | None) -> None:
+    """Nobody takes the results of these jobs of a map any more, and nobody has cancelled them."""
+    if jobs and group_id:
+        go, them = ("goes", "it") if jobs == 1 else ("go", "them")
+        warn(f"{counted(jobs, 'job')} of a map {go} on. Cancel {them}: pool group cancel {group_id}")
 
 
 class WaitNotice:

@@ -92,7 +92,7 @@ async def test_a_full_disk_is_told_and_asking_again_verifies_what_is_there(
         while not (view := (await hub.admin.get(f"/groups/{group}")).json())["home"]["reason"]:
             await home.tell()
             await asyncio.sleep(0.02)
-    assert "it needs 10.0 kB more, and 0 bytes are free" in view["home"]["sentence"]
+    assert "it needs 10 kB more, and 0 B are free" in view["home"]["sentence"]
     assert home.folders() == []
     await home.kill()
     home.breaking.wrong = 1

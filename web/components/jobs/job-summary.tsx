@@ -89,7 +89,7 @@ function Where({ job }: { job: JobDetail }) {
       <Link href={`/nodes?id=${encodeURIComponent(job.node_id)}` as Route} className="link">
         <bdi>{job.node_name ?? job.node_id}</bdi>
       </Link>
-      {(job.attempts ?? 0) > 1 && <span className="text-muted"> · attempt {job.attempts}</span>}
+      {(job.attempts ?? 0) > 1 && <span className="text-muted"> · {counted(job.attempts ?? 0, "attempt")}</span>}
     </>
   );
 }

@@ -17,6 +17,7 @@ const STATUSES: Schemas["NodeStatus"][] = [
   "not_polling",
   "unresponsive",
   "offline",
+  "left",
   "revoked",
 ];
 

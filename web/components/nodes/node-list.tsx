@@ -78,8 +78,8 @@ function NodeTable({ mine }: { mine: boolean }) {
           q: params.get("q") ?? "",
           tier: params.get("tier") ?? "",
           region: params.get("region") ?? "",
-          // A node that was revoked is history: it is shown to who asks for it.
-          state: state === "revoked" ? ["revoked"] : [...ALIVE],
+          // A node that was revoked or left is history: it is shown to who asks for it.
+          state: state === "revoked" || state === "left" ? ["revoked"] : [...ALIVE],
           ...(state === "online" ? { online: true } : state && { status: [state as Schemas["NodeStatus"]] }),
         },
       },

@@ -59,6 +59,7 @@ const STATES: Record<string, Tone> = {
   good: "good",
   disabled: "bad",
   offline: "neutral",
+  left: "neutral",
   ready: "good",
   working: "info",
   unresponsive: "bad",

@@ -5039,6 +5039,11 @@ export interface components {
              */
             claim: boolean;
             /**
+             * Stopping
+             * @default false
+             */
+            stopping: boolean;
+            /**
              * Rules
              * @default
              */
@@ -5193,7 +5198,7 @@ export interface components {
          * NodeStatus
          * @enum {string}
          */
-        NodeStatus: "revoked" | "offline" | "paused" | "draining" | "unresponsive" | "not_polling" | "cooling_off" | "owner_only" | "floor_above_price" | "working" | "ready";
+        NodeStatus: "revoked" | "left" | "offline" | "paused" | "draining" | "unresponsive" | "not_polling" | "cooling_off" | "owner_only" | "floor_above_price" | "working" | "ready";
         /** NodeVerdictView */
         NodeVerdictView: {
             /** Node Id */
@@ -7458,7 +7463,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -8339,7 +8344,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -11125,7 +11130,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -11881,7 +11886,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -15712,7 +15717,7 @@ export interface operations {
                      *       "title": "Quota exceeded",
                      *       "status": 507,
                      *       "code": "quota_exceeded",
-                     *       "detail": "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit."
+                     *       "detail": "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

@@ -46,7 +46,7 @@ _MEANINGS: dict[int, tuple[str, str, str]] = {
     507: (
         "quota_exceeded",
         "The account keeps as much as it may (quota_exceeded), or the hub's disk is full (out_of_space)",
-        "Your account keeps 1.0 TiB of files and job data and may keep 1.0 TiB. 3.2 GiB more do not fit.",
+        "Your account keeps 1.1 TB of files and job data and may keep 1.1 TB. 3.2 GB more do not fit.",
     ),
 }
 

@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from computepool.core.errors import ComputePoolError
 from computepool.core.node_status import NodeStatus
-from computepool.core.words import counted
+from computepool.core.words import byte_size, counted
 from computepool.hub.beats import Beat
 from computepool.hub.blobs.base import place_of
 from computepool.hub.services.context import Hub
@@ -23,7 +23,7 @@ _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 _HEARD_MS = 2 * _MINUTE_MS
 _SLOW_MS = 500
 _SKEW_WARN_MS, _SKEW_FAIL_MS = 2_000, 30_000
-_GB = 1024**3
+_GB = 10**9
 _WORST: tuple[Health, ...] = ("ok", "note", "warn", "fail")
 
 
@@ -95,16 +95,12 @@ def _ago(ms: int) -> str:
     return f"{max(0, ms) // 1000} s"
 
 
-def _bytes(size: int) -> str:
-    return f"{size / _GB:.1f} GB" if size >= _GB else f"{size / 1024**2:.0f} MB"
-
-
 # the parts
 
 
 def _database(hub: Hub, known: Vitals, *, took_ms: int) -> HealthPart:
     kind = "SQLite" if dialect.is_sqlite(hub.settings.url) else "PostgreSQL"
-    words = f"{kind}, {_bytes(known.size_bytes)}; it answered all of this in {took_ms} ms."
+    words = f"{kind}, {byte_size(known.size_bytes)}; it answered all of this in {took_ms} ms."
     values = {"size_bytes": known.size_bytes, "latency_ms": took_ms}
     if took_ms > _SLOW_MS:
         todo = "Look at the load and the disk of the database's machine."
@@ -269,7 +265,7 @@ async def _disk(hub: Hub) -> HealthPart:
     except OSError as error:
         return _part("disk", "fail", f"{folder}: {error.strerror}.", todo="See that the folder is there.")
     percent = usage.free * 100 // max(1, usage.total)
-    words = f"{_bytes(usage.free)} of {_bytes(usage.total)} are free where the hub keeps its data."
+    words = f"{byte_size(usage.free)} of {byte_size(usage.total)} are free where the hub keeps its data."
     values = {"free_bytes": usage.free, "total_bytes": usage.total}
     if usage.free < _GB // 2 or percent < 2:
         todo = "Make room now: without it nothing more is taken. Old artifacts go with `pool artifacts rm`."

@@ -83,8 +83,8 @@ def offline_since(hub: Hub, node: AnyRow) -> int | None:
     """When it was last heard of; None while it is there. One that polls another hub is known by the store's word."""
     limit_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
     seen_ms = int(node.last_seen_ms or 0)
-    away = hub.registry.get(node.id) is None and seen_ms + limit_ms <= hub.now_ms()
-    return seen_ms if away else None
+    silent = node.departure is not None or seen_ms + limit_ms <= hub.now_ms()
+    return seen_ms if silent and hub.registry.get(node.id) is None else None
 
 
 def view(row: AnyRow, node: AnyRow | None, *, offline_ms: int | None = None) -> HomeView:

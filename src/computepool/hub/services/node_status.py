@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from computepool.core.node_status import Contact, NodeStatus, node_status, rest_reason
+from computepool.core.node_status import Contact, Departure, NodeStatus, node_status, rest_reason
 from computepool.core.resources import NodeProfile, NodeState
 from computepool.hub.services import floors
 from computepool.hub.services.context import Hub
@@ -22,8 +22,13 @@ def of_node(
     if session is not None:
         return hub.registry.status(session, now_ms, banned=banned)
     lease_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
-    contact = Contact(heard=(row.last_seen_ms or 0) + lease_ms > now_ms, polls=shared)
-    rest = rest_reason(NodeState(row.state), contact, cooling=(row.cool_off_until_ms or 0) > now_ms)
+    heard = row.departure is None and (row.last_seen_ms or 0) + lease_ms > now_ms
+    rest = rest_reason(
+        NodeState(row.state),
+        Contact(heard=heard, polls=shared),
+        cooling=(row.cool_off_until_ms or 0) > now_ms,
+        left=row.departure == Departure.LEFT,
+    )
     floor_met = floors.is_met(hub, profile, floors.holding(row))
     return node_status(rest, banned=banned, floor_met=floor_met, jobs=jobs)
 

@@ -11,7 +11,7 @@ from computepool.core.errors import Conflict, NotFound
 from computepool.core.hardware import Truth
 from computepool.core.isolation import Level
 from computepool.core.jobs import Reason
-from computepool.core.node_status import NodeStatus, status_sentence
+from computepool.core.node_status import Departure, NodeStatus, status_sentence
 from computepool.core.places import place_of
 from computepool.core.reputation import NEWCOMER, Reputation
 from computepool.core.resources import NodeState
@@ -192,7 +192,9 @@ async def revoke(hub: Hub, principal: Principal, node_id: str) -> tuple[NodeView
     return await get(hub, principal, node_id), effects
 
 
-def remove(hub: Hub, tx: Tx, node_id: str, *, actor: str, action: str) -> Effects:
+def remove(
+    hub: Hub, tx: Tx, node_id: str, *, actor: str, action: str, departure: Departure | None = None
+) -> Effects:
     """It takes no part any more; its history and what it earned stay."""
     node_rows.lock_node(tx, node_id)
     row = node_rows.get_node(tx.connection, node_id)
@@ -200,7 +202,7 @@ def remove(hub: Hub, tx: Tx, node_id: str, *, actor: str, action: str) -> Effect
         raise NotFound("There is no such node.")
     held = [attempt.id for attempt in attempt_rows.live_attempts(tx.connection, node_id=node_id)]
     effects = leases.end_attempts(hub, tx, held, reason=Reason.NODE_ERROR) if held else Effects()
-    if node_rows.revoke(tx, node_id):
+    if node_rows.revoke(tx, node_id, departure=departure):
         tx.emit(
             actor=actor,
             action=action,

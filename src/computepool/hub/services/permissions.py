@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from computepool.core import gatewords
 from computepool.core.errors import NotFound
+from computepool.core.words import memory_size
 from computepool.hub.registry import Session
 from computepool.hub.services import access
 from computepool.hub.services.access import Principal
@@ -130,8 +130,8 @@ def _sentences(rules: NodeRules) -> Iterable[str]:
     if rules.minutes_max is not None:
         yield f"Jobs of at most {rules.minutes_max} minutes."
     if rules.ram_mb_max is not None:
-        yield f"Jobs of at most {gatewords.size(rules.ram_mb_max)} RAM."
+        yield f"Jobs of at most {memory_size(rules.ram_mb_max)} RAM."
     if rules.disk_mb_max is not None:
-        yield f"Jobs of at most {gatewords.size(rules.disk_mb_max)} disk."
+        yield f"Jobs of at most {memory_size(rules.disk_mb_max)} disk."
     if rules.score_min:
         yield f"Submitters with a score of at least {rules.score_min:g}."

@@ -19,6 +19,7 @@ from computepool.hub.services import (
     leases,
     lifecycle,
     meshes,
+    own_node,
     permissions,
     reputation,
     uptime,
@@ -69,7 +70,10 @@ async def next_(
         await homes.load(hub, session)
     if poll and session.polls != mine:
         return _reply(hub, None), effects  # a newer poll of the same node came: nobody listens to this one
-    return permissions.told(_reply(hub, session, deliver=poll), session, request), effects
+    reply = permissions.told(_reply(hub, session, deliver=poll), session, request)
+    if poll and request.stopping:
+        await own_node.stop(hub, session)
+    return reply, effects
 
 
 def _hear(hub: Hub, session: Session, request: NextRequest, *, poll: bool) -> int:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from computepool.core.errors import Forbidden, QuotaExceeded
+from computepool.core.words import byte_size
 from computepool.hub.services.access import NodePrincipal, Principal
 from computepool.hub.services.context import Hub, Kept
 from computepool.hub.services.threads import in_thread
@@ -96,10 +97,10 @@ def _check(asker: Principal | NodePrincipal, known: Kept, more: int) -> None:
         return
     if isinstance(asker, NodePrincipal):
         raise QuotaExceeded(
-            f"This node has sent {_size(known.bytes)} that no report has named; it may send {_size(known.bytes_max)}."
+            f"This node has sent {byte_size(known.bytes)} that no report has named; it may send {byte_size(known.bytes_max)}."
         )
     raise QuotaExceeded(
-        f"{_of(known)} {_size(more)} more do not fit. `pool artifacts list` shows what there is, `pool artifacts rm` "
+        f"{_of(known)} {byte_size(more)} more do not fit. `pool artifacts list` shows what there is, `pool artifacts rm` "
         "gives it up.",
         field="size",
     )
@@ -142,7 +143,7 @@ def _weight(size: int) -> int:
 
 def _no_submission(kept: Kept, size: int) -> QuotaExceeded:
     return QuotaExceeded(
-        f"{_of(kept)} {_size(size)} of programs and arguments more do not fit. Give some up before you submit: "
+        f"{_of(kept)} {byte_size(size)} of programs and arguments more do not fit. Give some up before you submit: "
         "`pool artifacts list`, `pool artifacts rm`."
     )
 
@@ -162,7 +163,7 @@ def check_words(hub: Hub, connection: Connection, account_id: str, *, more: int)
     if known is None or 2 * (known.bytes + more) >= known.bytes_max:
         known = hub.kept[account_id] = _count(hub, connection, account_id, is_node=False)
     if known.bytes + more > known.bytes_max:
-        raise QuotaExceeded(f"{_of(known)} {_size(more)} of keys and results more do not fit.")
+        raise QuotaExceeded(f"{_of(known)} {byte_size(more)} of keys and results more do not fit.")
     count_in(hub, account_id, more)
 
 
@@ -308,20 +309,10 @@ def _has_reserve(hub: Hub, kept: Kept, more: int) -> bool:
 
 def _full(kept: Kept, more: int) -> str:
     return (
-        f"The submitter's account keeps {_size(kept.bytes)} of files and job data and may keep "
-        f"{_size(kept.bytes_max)}; there is no room for {_size(more)} of results."
+        f"The submitter's account keeps {byte_size(kept.bytes)} of files and job data and may keep "
+        f"{byte_size(kept.bytes_max)}; there is no room for {byte_size(more)} of results."
     )
 
 
 def _of(kept: Kept) -> str:
-    return (
-        f"Your account keeps {_size(kept.bytes)} of files and job data and may keep {_size(kept.bytes_max)}."
-    )
-
-
-def _size(size: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
+    return f"Your account keeps {byte_size(kept.bytes)} of files and job data and may keep {byte_size(kept.bytes_max)}."

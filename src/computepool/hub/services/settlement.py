@@ -328,7 +328,7 @@ class _Settling:
             self.hub,
             self.tx,
             job,
-            run,
+            chosen=run,
             actor=self.node.node_id,
             why=why,
             verdict=believed,

@@ -272,7 +272,7 @@ def conclude(
             effects.struck.append(runs[place].node_id)
     if verdict is Verdict.VARIES:
         _mark_varying(hub, tx, job)
-    say_succeeded(hub, tx, job, chosen, actor=actor, why=why, verdict=verdict, effects=effects)
+    say_succeeded(hub, tx, job, chosen=chosen, actor=actor, why=why, verdict=verdict, effects=effects)
     holds.settle(hub, tx, job, bills=[bill for run in paid for bill in run.bills], ref=chosen.attempt_id)
     pay_parts(tx, job, paid)
     held = holds.held_until_ms(hub, tx, cost=cost, alone=verdict is Verdict.ALONE)
@@ -324,8 +324,8 @@ def say_succeeded(
     hub: Hub,
     tx: Tx,
     job: AnyRow,
-    chosen: Run,
     *,
+    chosen: Run,
     actor: str,
     why: Reason,
     verdict: Verdict,

@@ -31,14 +31,14 @@ def heard_elsewhere(connection: Connection, *, since_ms: int, limit: int) -> Seq
     statement = (
         select(
             *(nodes.c.id, nodes.c.account_id, nodes.c.state, nodes.c.profile, nodes.c.floor),
-            *(nodes.c.last_seen_ms, nodes.c.cool_off_until_ms),
+            *(nodes.c.last_seen_ms, nodes.c.cool_off_until_ms, nodes.c.departure),
             accounts.c.floor.label("owner_floor"),
             (func.coalesce(reputations.c.banned_at_ms, 0) > 0).label("banned"),
             running.label("running"),
         )
         .join(accounts, accounts.c.id == nodes.c.account_id)
         .outerjoin(reputations, reputations.c.node_id == nodes.c.id)
-        .where(nodes.c.last_seen_ms >= since_ms, nodes.c.state != "revoked")
+        .where(nodes.c.last_seen_ms >= since_ms, nodes.c.state != "revoked", nodes.c.departure.is_(None))
         .order_by(nodes.c.id)
         .limit(limit)
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, or_, select, update
 
+from computepool.core.node_status import Departure
 from computepool.core.resources import NodeState
 from computepool.hub.store import dialect
 from computepool.hub.store.session import AnyRow, Tx
@@ -142,10 +143,17 @@ def set_state(tx: Tx, *, node_id: str, before: str, after: str) -> bool:
     return tx.connection.execute(statement).rowcount == 1
 
 
-def revoke(tx: Tx, node_id: str) -> bool:
+def revoke(tx: Tx, node_id: str, *, departure: Departure | None = None) -> bool:
     """Whatever its state was: somebody may just have changed it. False: it was revoked already."""
     revoked = NodeState.REVOKED.value
-    statement = update(nodes).where(nodes.c.id == node_id, nodes.c.state != revoked).values(state=revoked)
+    statement = update(nodes).where(nodes.c.id == node_id, nodes.c.state != revoked)
+    return tx.connection.execute(statement.values(state=revoked, departure=departure)).rowcount == 1
+
+
+def depart(tx: Tx, *, node_id: str, boot_id: str) -> bool:
+    """Its agent stops. False: another start of it was heard since, or the node was revoked."""
+    this_start = (nodes.c.id == node_id, nodes.c.boot_id == boot_id, nodes.c.state != NodeState.REVOKED.value)
+    statement = update(nodes).where(*this_start).values(departure=Departure.STOPPED.value)
     return tx.connection.execute(statement).rowcount == 1
 
 
@@ -153,7 +161,7 @@ def set_profile(tx: Tx, *, node_id: str, name: str, profile: str, boot_id: str) 
     statement = (
         update(nodes)
         .where(nodes.c.id == node_id)
-        .values(name=name, profile=profile, boot_id=boot_id, last_seen_ms=tx.now_ms)
+        .values(name=name, profile=profile, boot_id=boot_id, last_seen_ms=tx.now_ms, departure=None)
     )
     tx.connection.execute(statement)
 

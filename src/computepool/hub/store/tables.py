@@ -175,6 +175,9 @@ nodes = Table(
     Column("previous_key", Text),  # replaced, but still accepted until
     Column("previous_key_until_ms", BigInteger),
     Column("code", Text),  # the id of the code that it was enrolled with
+    Column(
+        "departure", Text
+    ),  # how it said goodbye (core/node_status.py); empty: it is there, or fell silent
 )
 
 #: What was measured of each node and follows from it (see core/hardware.py), as JSON.

@@ -1,0 +1,73 @@
+"""`pool logs` of a job that has printed nothing: somebody who looks is told why."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from computepool.core.jobs import JobState, Reason
+from computepool.protocol.jobs import LogChunk
+from tests.cli.conftest import Run
+from tests.sdk.fake_hub import FakeHub
+
+
+def queued(hub: FakeHub, run: Run) -> str:
+    hub.hold = True
+    return run("submit", "--", "true").out.strip()
+
+
+@pytest.mark.parametrize("command", [("logs",), ("jobs", "logs"), ("jobs", "logs", "--json")])
+def test_a_queued_job_says_why_it_waits(hub: FakeHub, run: Run, command: tuple[str, ...]) -> None:
+    job_id = queued(hub, run)
+    done = run(*command, job_id)
+    assert (done.code, done.out) == (0, "")
+    assert done.err == f"{job_id} queued: Waiting: no node is connected.\n"
+
+
+def test_what_an_earlier_try_printed_comes_first(hub: FakeHub, run: Run) -> None:
+    job_id = queued(hub, run)
+    hub.jobs[job_id]["logs"] = [LogChunk(seq=1, attempt_id="att_1", stream="stdout", text="before\n")]
+    done = run("logs", job_id)
+    assert done.out == "before\n"
+    assert "queued: Waiting" in done.err
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [(JobState.RUNNING, "it printed nothing yet."), (JobState.FAILED, "it printed nothing.")],
+)
+def test_a_silent_job_is_no_puzzle(hub: FakeHub, run: Run, state: JobState, words: str) -> None:
+    job_id = queued(hub, run)
+    hub.jobs[job_id]["state"] = state
+    done = run("logs", job_id)
+    assert (done.out, done.err) == ("", f"{job_id} {state}: {words}\n")
+
+
+def test_following_begins_before_the_job_does(hub: FakeHub, run: Run) -> None:
+    job_id = queued(hub, run)
+    command = [sys.executable, "-m", "computepool.cli", "logs", "-f", job_id]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stderr is not None
+        assert watcher.stderr.readline() == f"{job_id} queued: Waiting: no node is connected.\n"
+        hub.release()
+        out, err = watcher.communicate(timeout=60)
+    assert (watcher.returncode, out) == (0, "true true\n")
+    assert err == f"{job_id} succeeded.\n"
+
+
+def test_following_says_when_a_silent_job_began(hub: FakeHub, run: Run) -> None:
+    job_id = queued(hub, run)
+    command = [sys.executable, "-m", "computepool.cli", "logs", "-f", job_id]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stderr is not None
+        assert " queued" in watcher.stderr.readline()
+        with hub.lock:
+            hub.jobs[job_id]["state"] = JobState.RUNNING
+            hub.lock.notify_all()
+        assert watcher.stderr.readline() == f"{job_id} running.\n"
+        with hub.lock:
+            hub.finish(job_id, JobState.SUCCEEDED, Reason.COMPLETED, exit_code=0)
+        _, err = watcher.communicate(timeout=60)
+    assert err.endswith("it printed nothing.\n")
