@@ -55,13 +55,15 @@ def held(hub: HubDouble, node: NodeDouble) -> int | None:
     return fleet.node_at(row).floor
 
 
-async def starts(hub: HubDouble, node: NodeDouble, job_id: str) -> bool:
+async def stays_away(hub: HubDouble, node: NodeDouble) -> bool:
     hub.dispatcher.kick()
-    for _ in range(3):
-        for grant in (await node.poll(wait_ms=50)).grants:
-            await node.report(grant.attempt_id)
-            return grant.job_id == job_id
-    return False
+    return not any([(await node.poll(wait_ms=50)).grants for _ in range(3)])
+
+
+async def starts(node: NodeDouble, job_id: str) -> bool:
+    [grant] = await node.take()
+    await node.report(grant.attempt_id)
+    return grant.job_id == job_id
 
 
 async def test_a_floor_above_the_price_keeps_strangers_away_until_it_is_lowered(pool: HubDouble) -> None:
@@ -71,21 +73,21 @@ async def test_a_floor_above_the_price_keeps_strangers_away_until_it_is_lowered(
         "The node asks for 4.480001 a unit-hour and cpu/in pays 4.48 after the fee: it waits for a higher price."
     )
     [job_id] = await submit(sam)
-    assert not await starts(pool, node, job_id)
+    assert await stays_away(pool, node)
     why = (await sam.get(f"/jobs/{job_id}/why")).json()
     assert "want more than the spot price pays" in why["sentence"]
     told = (await pia.get(f"/nodes/{node.node_id}/why")).json()
     assert "its owner wants 4.480001/h for a core" in told["rows"][0]["reason"]
     said = await put(pia, f"/nodes/{node.node_id}/floor", NET)
     assert said["sentence"].endswith("it takes jobs.")
-    assert await starts(pool, node, job_id)
+    assert await starts(node, job_id)
 
 
 async def test_the_owner_runs_at_home_whatever_the_floor(pool: HubDouble) -> None:
     node = await pool.node(region="in")
     await put(pool.admin, f"/nodes/{node.node_id}/floor", AMOUNT_MAX)
     [job_id] = await submit(pool.admin, max_price=0)
-    assert await starts(pool, node, job_id)
+    assert await starts(node, job_id)
 
 
 async def test_a_floor_that_can_never_be_paid_says_so(pool: HubDouble) -> None:
