@@ -127,7 +127,7 @@ def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
     words: Sequence[tuple[AnyRow, AnyRow]] = [
         (row, recheck_rows.accepted_attempt(tx.connection, row)) for row in (job, errand)
     ]
-    kinds = comparison.of_accepted(tx, job, words)
+    kinds = comparison.of_accepted(hub, tx, job, words=words)
     if kinds is None:
         return
     attempt = words[1][1]

@@ -305,7 +305,8 @@ class _Settling:
         times, lane = self.reported[-1], self.lanes[attempt.lane]
         bill, parts = self._bill(report, attempt, job)
         lane.billed_ms += max(0, bill.billed_ms - (attempt.checkpoint_ms or 0))
-        run = verification.run_of(report, attempt, bill=bill, times=times, streak=self.checks.streak)
+        log, streak = self.arrivals.of(attempt), self.checks.streak
+        run = verification.run_of(report, attempt, log=log, bill=bill, times=times, streak=streak)
         run.parts = parts
         times |= {
             "billed": bill.billed_ms,
