@@ -172,6 +172,7 @@ async def test_who_goes_on_from_its_own_checkpoint_is_held_to_its_report(
     forger = await goes_on(hub, nodes, before=before, after=after)
     assert "output_mismatch" in await reasons(sam, job_id)
     assert await record(sam, forger) == (1, 0)
+    assert (await job(sam, job_id))["checkpoint"] is None, "nobody goes on from what it saved"
 
 
 async def test_who_goes_on_and_does_not_say_how_long_it_is_has_no_result(hub: HubDouble) -> None:

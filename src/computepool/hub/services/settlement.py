@@ -403,7 +403,7 @@ class _Settling:
         ):
             return
         cut_short = report.outcome is Outcome.FAILED and checkpoints.cut_short(attempt, report.reason)
-        if cut_short:
+        if cut_short or report.reason is Reason.OUTPUT_MISMATCH:  # nobody goes on from what a liar saved
             checkpoints.drop(self.tx, job)  # the next one starts from nothing, and has all of the limit
         if cut_short or report.outcome not in (Outcome.FAILED, Outcome.MOVED):
             # Given back, stopped although the job was not cancelled, or short of time that an earlier attempt claimed:
