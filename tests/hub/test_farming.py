@@ -83,6 +83,25 @@ async def test_nor_does_any_other_way_to_name_ones_friends(hub: HubDouble, subte
             assert [(await known(hub, node))["streak"] for node in friends] == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("claimed", "asked"),
+    [({"ram_mb": 3_000_000}, {"ram_mb": 2_900_000}), ({"python": "3.77"}, {"python": "3.77"})],
+    ids=["memory", "python"],
+)
+async def test_what_friends_say_of_their_machines_makes_no_record(
+    hub: HubDouble, claimed: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    sam = await hub.account("sam", "submitter")
+    await lend(hub, *["any"] * 6)
+    friends = [
+        await hub.node(await hub.account(f"friend{number}", "provider"), name=f"f{number}", **claimed)
+        for number in range(4)
+    ]
+    await run_twice(hub, sam, friends, needs=asked)
+    records = [await known(hub, node) for node in friends]
+    assert {(each["streak"], each["dues_paid"]) for each in records} == {(0, 0)}
+
+
 async def test_where_the_pool_chose_it_counts_and_in_a_small_pool_too(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter")
     nodes = await lend(hub, "any", "any")

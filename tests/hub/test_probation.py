@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from computepool.core.discounting import DAY_MS
 from computepool.core.violations import PROBES_RIGHT, PROBES_WRONG
@@ -18,6 +20,7 @@ from computepool.hub.main import check
 from computepool.hub.services import probes
 from computepool.hub.store import results
 from computepool.hub.store.session import AnyRow, Tx
+from computepool.hub.store.tables import attempts as attempt_table
 from computepool.hub.store.tables import jobs as job_table
 from computepool.protocol.nodes import Grant
 from computepool.testing.clock import FakeClock
@@ -202,6 +205,42 @@ async def test_programs_that_varied_since_are_no_tests(town: Town) -> None:
 
     await town.hub.hub.store.write(vary)
     assert not (await probes.send_due(town.hub.hub)).requeued
+
+
+async def test_who_sends_many_jobs_is_drawn_no_more_often(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for state in ("paused", "active"):
+        for node in town.nodes[:3]:
+            (
+                await town.hub.admin.post(f"/nodes/{node.node_id}/state", json={"state": state})
+            ).raise_for_status()
+        if state == "paused":
+            for _ in range(3):
+                await town.run(town.people[0], town.nodes[3:])
+    await town.frame()
+    for limit, each, expected in ((4, 10, [1] * 4), (200, 2, [1, 1, 1, 2]), (200, 10, [1, 1, 1, 4])):
+        monkeypatch.setattr(probes, "_LOOKED_AT_MAX", limit)
+        monkeypatch.setattr(probes, "_OF_ONE_MAX", each)
+        rows = await candidates(town)
+        assert sorted(Counter(row.account_id for row in rows).values()) == expected
+    draws = [probes._drawn(rows, bytes([0, 0, 0, a, 0, 0, 0, b])) for a in range(4) for b in range(4)]
+    assert set(Counter(row.account_id for row in draws).values()) == {4}
+    assert {row.id for row in draws} == {row.id for row in rows}
+
+
+async def test_what_its_submitter_had_friends_confirm_is_no_test(town: Town) -> None:
+    await town.frame()
+    assert await candidates(town)
+    narrowed = update(attempt_table).values(narrow=True)
+    await town.hub.hub.store.write(lambda tx: tx.connection.execute(narrowed))
+    assert not await candidates(town)
+
+
+async def candidates(town: Town) -> list[AnyRow]:
+    owner = (await town.hub.admin.get(f"/nodes/{town.victim.node_id}")).json()["owner"]
+    look = partial(probes._candidates, town.hub.hub, node_id=town.victim.node_id, owner=owner)
+    return await town.hub.hub.store.read(look)
 
 
 async def all_jobs(hub: HubDouble) -> Sequence[AnyRow]:

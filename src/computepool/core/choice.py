@@ -1,7 +1,8 @@
 """Whether the pool chose who runs a job, or its submitter did.
 
 Friends can make each other a record: one submits, the others run and agree, and a private tag keeps everybody else out. So what
-a node does counts for its record only where the submitter's wishes left the pool a choice.
+a node does counts for its record only where the submitter's wishes left the pool a choice. What a job needs is such a wish, too,
+until nodes with a record have it: anybody can say that his machine has 3 TB of memory, or Python 3.77.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from computepool.core.resources import Requirements, Shape
 
 #: Owners that the pool must have been able to choose from, or all that there are.
 CHOICE_MIN: Final = 3
-#: Wishes may leave out at most every second owner whose nodes could have run it without them: they no more than double the
-#: odds that a friend is drawn.
+#: Wishes may leave out at most every second owner who could have run it without them: they no more than double the odds that
+#: a friend is drawn.
 NARROWED_MAX: Final = 2
 _ANY: Final = Requirements(cpu_milli=0, ram_mb=0, disk_mb=0)
 
 
-def is_open(*, able: int, similar: int, everybody: int) -> bool:
-    """By numbers of owners: who may run it, who has what it needs, and who lends anything at all."""
-    return able >= min(CHOICE_MIN, everybody) and able * NARROWED_MAX >= similar
+def is_open(*, able: int, proven: int, similar: int, everybody: int) -> bool:
+    """By numbers of owners: who may run it, who of these has a record, who says to have what it needs, and who lends at all."""
+    if able < min(CHOICE_MIN, everybody):
+        return False
+    return able * NARROWED_MAX >= (similar if proven >= CHOICE_MIN else everybody)
 
 
 def chosen_by_pool(fleet: Fleet, shape: Shape) -> bool:
@@ -36,6 +39,7 @@ def chosen_by_pool(fleet: Fleet, shape: Shape) -> bool:
     needs = replace(shape, requirements=_without_wishes(shape.requirements), ceiling=None)
     return is_open(
         able=_owners(fleet, shape, able),
+        proven=_owners(fleet, shape, able & ~fleet.table.newcomer[rows]),
         similar=_owners(fleet, shape, could_run(fleet, needs, rows)),
         everybody=_owners(fleet, shape, could_run(fleet, replace(needs, requirements=_ANY), rows)),
     )

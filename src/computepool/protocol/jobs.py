@@ -415,7 +415,8 @@ class LogPage(Reply):
     chunks: list[LogChunk]
     cursor: int
     ended: bool  #: the job is finished and everything was delivered
-    #: Of a program that ended well: its standard output is here as its run reported it, or some is missing. Null: not known.
+    #: Of a program that ended well: its standard output is here as its run reported it; false: some is missing, or it was not
+    #: compared. Null: nothing was reported of it.
     complete: bool | None = None
 
 

@@ -175,8 +175,8 @@ class JobApi:
 
 def incomplete_output(job_id: str) -> str:
     return (
-        f"The output of job {job_id} is incomplete: it was too long to keep. "
-        "What is there was not compared with what its node reported; write long output to a file in outputs/."
+        f"The output of job {job_id} is incomplete, or has more than its result: it was too long to keep, or the job went on "
+        "from a checkpoint. What is there was not compared with what its node reported; write what matters to a file in outputs/."
     )
 
 

@@ -50,13 +50,13 @@ def decide(
     wish = wish or comparison.wish_of(job)
     changes: dict[str, Any] = {}
     while True:
-        comparer = Comparer(tx=tx, wish=wish, arrivals=arrivals)
+        comparer = Comparer(hub=hub, tx=tx, wish=wish, arrivals=arrivals)
         kinds = comparer.classes(runs)
         if isinstance(kinds, list):
             found = [Result(kind=kind, streak=run.streak) for kind, run in zip(kinds, runs, strict=True)]
             decision = rules.judge(parse(job.verify), found)
             if decision.ruling is Ruling.MORE and may_ask and verification.is_tied(hub, tx, job, runs=runs):
-                decision = verification.end_tie(hub, tx, job, runs=runs)
+                decision = verification.end_tie(hub, tx, job, runs=runs, arrivals=arrivals)
             return decision, changes
         if not may_ask:
             return Decision(ruling=Ruling.MORE), changes

@@ -19,7 +19,7 @@ from computepool.core.jobs import JobKind
 from computepool.core.verification import Mode, Policy
 from computepool.hub.services.context import Hub
 from computepool.hub.services.logs import Arrivals
-from computepool.hub.services.printed import printed_text
+from computepool.hub.services.printed import false_texts, printed_text, sent_of
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import jobs as job_rows
 from computepool.hub.store.session import AnyRow, Tx
@@ -131,6 +131,9 @@ class Reported(Protocol):
     result_artifact: str | None
     printed: str | None
     printed_chars: int | None
+    kept_chars: int
+    sent_bytes: int
+    resumed_no: int | None
     files: dict[str, str]
 
 
@@ -138,13 +141,20 @@ class Reported(Protocol):
 class Comparer:
     """`arrivals`: what was printed in the very request that reports it."""
 
+    hub: Hub
     tx: Tx
     wish: Wish
     arrivals: Arrivals | None = None
 
     def classes(self, runs: Sequence[Reported]) -> list[int] | tuple[int, int]:
-        """Of each run; or the places of two that the function has to be asked about."""
-        return comparison.classes(len(runs), lambda a, b: self.same(runs[a], runs[b]))
+        """Of each run; or the places of two that the function has to be asked about.
+
+        One that sent a false text is the same as no other, whatever digest it reports.
+        """
+        false = false_texts(self.hub, self.tx, runs, arrivals=self.arrivals)
+        return comparison.classes(
+            len(runs), lambda a, b: False if a in false or b in false else self.same(runs[a], runs[b])
+        )
 
     def same(self, a: Reported, b: Reported) -> bool | None:
         if _one_lies(a, b):
@@ -212,27 +222,34 @@ class _Accepted:
     result_artifact: str | None
     printed: str | None
     printed_chars: int | None
+    kept_chars: int
+    sent_bytes: int
+    resumed_no: int | None
     files: dict[str, str]
 
 
-def of_accepted(tx: Tx, job: AnyRow, words: Sequence[tuple[AnyRow, AnyRow]]) -> Sequence[int | str] | None:
+def of_accepted(
+    hub: Hub, tx: Tx, job: AnyRow, *, words: Sequence[tuple[AnyRow, AnyRow]]
+) -> Sequence[int | str] | None:
     """The classes of results that jobs have already, each with its attempt; None where only the function could tell.
 
     `job`: the one whose submitter wished how.
     """
     if job.compare is None:
-        return _named([attempt for _, attempt in words])
+        return _named(hub, tx, [attempt for _, attempt in words])
     files = artifact_rows.outputs_of(tx.connection, [word.id for word, _ in words])
     runs = [_accepted(tx, word, attempt, files=files.get(word.id, [])) for word, attempt in words]
-    kinds = Comparer(tx=tx, wish=wish_of(job)).classes(runs)
+    kinds = Comparer(hub=hub, tx=tx, wish=wish_of(job)).classes(runs)
     return kinds if isinstance(kinds, list) else None
 
 
-def _named(attempts: Sequence[AnyRow]) -> list[str]:
+def _named(hub: Hub, tx: Tx, attempts: Sequence[AnyRow]) -> list[str]:
     """By what they came to, and by how long that is where all of them say so."""
-    if any(attempt.printed_chars is None for attempt in attempts):
-        return [attempt.outcome for attempt in attempts]
-    return [f"{attempt.outcome} {attempt.printed_chars}" for attempt in attempts]
+    counted = all(attempt.printed_chars is not None for attempt in attempts)
+    names = [f"{attempt.outcome} {attempt.printed_chars if counted else ''}" for attempt in attempts]
+    for place in false_texts(hub, tx, [sent_of(attempt) for attempt in attempts]):
+        names[place] += attempts[place].id  # like no other
+    return names
 
 
 def _accepted(tx: Tx, job: AnyRow, attempt: AnyRow, *, files: Sequence[AnyRow]) -> _Accepted:
@@ -246,5 +263,8 @@ def _accepted(tx: Tx, job: AnyRow, attempt: AnyRow, *, files: Sequence[AnyRow]) 
         result_artifact=full.result_artifact,
         printed=attempt.printed,
         printed_chars=attempt.printed_chars,
+        kept_chars=attempt.stdout_chars,
+        sent_bytes=attempt.log_bytes,
+        resumed_no=attempt.resumed_no,
         files={file.name: file.digest for file in files},
     )

@@ -19,6 +19,8 @@ from computepool.protocol.jobs import LogChunk, LogPage
 from computepool.protocol.nodes import LogsRequest, LogText
 
 STDOUT = "stdout"
+#: Tries whose output together was held against the report of the last one (printed.py).
+_COMPARED_MAX = 2
 
 
 async def receive(hub: Hub, node: NodePrincipal, request: LogsRequest) -> None:
@@ -124,11 +126,13 @@ class _Seen:
     complete: bool | None = None
 
 
-def _read(connection: Connection, job_id: str, job: AnyRow | None, *, after: int, limit: int) -> _Seen:
+def _read(
+    hub: Hub, connection: Connection, job_id: str, *, job: AnyRow | None, after: int, limit: int
+) -> _Seen:
     runs = [] if job is None else attempt_rows.get_attempts(connection, job_id)
     hidden = [] if job is None else _hidden(job, runs)
     rows = records.list_logs(connection, job_id=job_id, after=after, limit=limit, without=hidden)
-    return _Seen(rows, None if job is None else _is_complete(job, runs))
+    return _Seen(rows, None if job is None else _is_complete(hub, job, runs))
 
 
 def _hidden(job: AnyRow, runs: Sequence[AnyRow]) -> list[str]:
@@ -157,12 +161,22 @@ def _chain_of(runs: Sequence[AnyRow], accepted: int) -> set[int]:
     return numbers
 
 
-def _is_complete(job: AnyRow, runs: Sequence[AnyRow]) -> bool | None:
-    """Where it is whole, it was held against the report (printed.py). Nobody knows it of what went on from a checkpoint."""
+def _is_complete(hub: Hub, job: AnyRow, runs: Sequence[AnyRow]) -> bool | None:
+    """Whether what is shown was compared with what was reported (printed.py), and is all of it. It was not where the run went
+    on from another owner's checkpoint, or from more than one. Of functions and sealed jobs nothing is reported.
+    """
     run = next((run for run in runs if run.number == job.accepted_attempt), None)
-    if run is None or run.printed_chars is None or run.resumed_no is not None:
+    if run is None or run.printed is None:
         return None
-    return bool(run.stdout_chars >= run.printed_chars)
+    if run.printed_chars is None or run.resumed_no is None:
+        return run.printed_chars is not None and bool(run.stdout_chars >= run.printed_chars)
+    shown = [each for each in runs if each.number in _chain_of(runs, run.number)]
+    return (
+        len(shown) == _COMPARED_MAX
+        and len({each.owner_id for each in shown}) == 1
+        and run.log_bytes < room.must_send_bytes(hub)
+        and bool(sum(each.stdout_chars for each in shown) == run.printed_chars)
+    )
 
 
 async def page(hub: Hub, job_id: str, *, after: int, limit: int, wait_ms: int) -> LogPage:
@@ -173,7 +187,7 @@ async def page(hub: Hub, job_id: str, *, after: int, limit: int, wait_ms: int) -
             # The state is read first: chunks are committed no later than the report that ends the job.
             job = await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
             seen = await hub.store.read(
-                lambda connection, job=job: _read(connection, job_id, job, after=after, limit=limit)  # type: ignore[misc]
+                lambda connection, job=job: _read(hub, connection, job_id, job=job, after=after, limit=limit)  # type: ignore[misc]
             )
             over = job is None or JobState(job.state) in TERMINAL
             left_ms = deadline_ms - hub.now_ms()

@@ -36,6 +36,7 @@ from computepool.hub.store.session import AnyRow, Connection, Tx
 
 KIND = "probe"
 _LOOKED_AT_MAX = 200
+_OF_ONE_MAX = 10  #: submitter
 
 
 async def send_due(hub: Hub) -> Effects:
@@ -51,9 +52,18 @@ async def send_due(hub: Hub) -> Effects:
         specs = await hub.specs.load({row.spec_digest for row in found})
         fitting = [row for row in found if _fits(hub, row, specs[row.spec_digest], node_id=node_id)]
         if fitting:
-            picked = fitting[int.from_bytes(hub.clock.entropy(4), "big") % len(fitting)]
+            picked = _drawn(fitting, hub.clock.entropy(8))
             await hub.store.write(partial(_send, hub, found=picked, node_id=node_id, effects=effects))
     return effects
+
+
+def _drawn(rows: Sequence[AnyRow], entropy: bytes) -> AnyRow:
+    """First whose, then which: many jobs do not make a submitter more likely."""
+    first, second = (int.from_bytes(part, "big") for part in (entropy[:4], entropy[4:]))
+    submitters = sorted({row.account_id for row in rows})
+    chosen = submitters[first % len(submitters)]
+    own = [row for row in rows if row.account_id == chosen]
+    return own[second % len(own)]
 
 
 def _candidates(hub: Hub, connection: Connection, *, node_id: str, owner: str) -> list[AnyRow]:
@@ -69,6 +79,7 @@ def _candidates(hub: Hub, connection: Connection, *, node_id: str, owner: str) -
         created_before_ms=now_ms - round(hub.settings.ban_submitter_days * DAY_MS),
         since_id=make_id("job", max(0, now_ms - round(hub.settings.probe_age_s * 1000)), bytes(10)),
         cost_max=hub.settings.probe_cost_max,
+        each=_OF_ONE_MAX,
         limit=_LOOKED_AT_MAX,
     )
     used = probe_rows.submitters(connection, node_id, kind=KIND, since_ms=known.probation_at_ms)
@@ -127,7 +138,7 @@ def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
     words: Sequence[tuple[AnyRow, AnyRow]] = [
         (row, recheck_rows.accepted_attempt(tx.connection, row)) for row in (job, errand)
     ]
-    kinds = comparison.of_accepted(tx, job, words)
+    kinds = comparison.of_accepted(hub, tx, job, words=words)
     if kinds is None:
         return
     attempt = words[1][1]

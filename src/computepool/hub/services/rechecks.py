@@ -107,7 +107,7 @@ def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
     if errand.state != JobState.SUCCEEDED or job.verdict not in _BELIEVED:
         return
     words = _words(tx.connection, job, number)
-    kinds = comparison.of_accepted(tx, job, [(word.job, word.attempt) for word in words])
+    kinds = comparison.of_accepted(hub, tx, job, words=[(word.job, word.attempt) for word in words])
     if kinds is None:
         return
     results = [Result(kind=kind, streak=word.attempt.streak) for kind, word in zip(kinds, words, strict=True)]

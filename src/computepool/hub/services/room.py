@@ -154,7 +154,12 @@ def log_max_bytes(hub: Hub, account_id: str) -> int:
     """
     known = hub.kept.get(account_id)
     full = known is not None and not _has_reserve(hub, known, 0)
-    return min(LOG_SENT_MIN, hub.settings.log_max_bytes) if full else hub.settings.log_max_bytes
+    return must_send_bytes(hub) if full else hub.settings.log_max_bytes
+
+
+def must_send_bytes(hub: Hub) -> int:
+    """Of what an attempt writes. From there on its node may leave out the rest."""
+    return min(LOG_SENT_MIN, hub.settings.log_max_bytes)
 
 
 def check_words(hub: Hub, connection: Connection, account_id: str, *, more: int) -> None:

@@ -306,7 +306,8 @@ class _Settling:
         times, lane = self.reported[-1], self.lanes[attempt.lane]
         bill, parts = self._bill(report, attempt, job)
         lane.billed_ms += max(0, bill.billed_ms - (attempt.checkpoint_ms or 0))
-        run = verification.run_of(report, attempt, bill=bill, times=times, streak=self.checks.streak)
+        log, streak = self.arrivals.of(attempt), self.checks.streak
+        run = verification.run_of(report, attempt, log=log, bill=bill, times=times, streak=streak)
         run.parts = parts
         times |= {
             "billed": bill.billed_ms,
@@ -412,7 +413,7 @@ class _Settling:
         ):
             return
         cut_short = report.outcome is Outcome.FAILED and checkpoints.cut_short(attempt, report.reason)
-        if cut_short:
+        if cut_short or report.reason is Reason.OUTPUT_MISMATCH:  # nobody goes on from what a liar saved
             checkpoints.drop(self.tx, job)  # the next one starts from nothing, and has all of the limit
         if cut_short or report.outcome not in (Outcome.FAILED, Outcome.MOVED):
             # Given back, stopped although the job was not cancelled, or short of time that an earlier attempt claimed:

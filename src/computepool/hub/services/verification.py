@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -23,8 +23,8 @@ from computepool.hub.services.checkpoints import Contribution
 from computepool.hub.services.context import Hub
 from computepool.hub.services.holds import Bill
 from computepool.hub.services.lifecycle import Effects
-from computepool.hub.services.logs import Arrivals
-from computepool.hub.services.printed import printed_text
+from computepool.hub.services.logs import Arrivals, Log
+from computepool.hub.services.printed import false_texts, printed_text
 from computepool.hub.store import artifacts as artifact_rows
 from computepool.hub.store import checkpoints as checkpoint_rows
 from computepool.hub.store import jobs as job_rows
@@ -67,6 +67,9 @@ class Run:
     result_artifact: str | None
     printed: str | None  #: digest of the standard output, of a script or command
     printed_chars: int | None
+    kept_chars: int  #: of it
+    sent_bytes: int  #: of all that it wrote
+    resumed_no: int | None
     files: dict[str, str]  #: name to digest
     items_failed: int = 0
     tier: str = ""  #: of the hardware that it paid for
@@ -128,7 +131,9 @@ class Run:
         ]
 
 
-def run_of(report: Report, attempt: AnyRow, *, bill: Bill, times: Mapping[str, Any], streak: int) -> Run:
+def run_of(
+    report: Report, attempt: AnyRow, *, log: Log, bill: Bill, times: Mapping[str, Any], streak: int
+) -> Run:
     return Run(
         attempt_id=attempt.id,
         number=attempt.number,
@@ -143,6 +148,9 @@ def run_of(report: Report, attempt: AnyRow, *, bill: Bill, times: Mapping[str, A
         result_artifact=report.result_artifact,
         printed=report.printed,
         printed_chars=report.printed_chars,
+        kept_chars=log.stdout_chars,
+        sent_bytes=log.bytes,
+        resumed_no=attempt.resumed_no,
         files={output.name: output.digest for output in report.outputs},
         items_failed=report.items_failed,
         tier=attempt.zone_tier,
@@ -172,6 +180,9 @@ def _run_from(row: AnyRow) -> Run:
         result_artifact=row.result_artifact,
         printed=row.printed,
         printed_chars=row.printed_chars,
+        kept_chars=row.stdout_chars,
+        sent_bytes=row.log_bytes,
+        resumed_no=row.resumed_no,
         files=json.loads(row.outputs or "{}"),
         items_failed=row.items_failed,
         tier=row.zone_tier,
@@ -248,8 +259,10 @@ def conclude(
     effects: Effects,
 ) -> Ends:
     """The first of the runs that count becomes the job's result, and they are paid for."""
+    decision = _without_false(decision, len(runs), false=false_texts(hub, tx, runs, arrivals=arrivals))
     # Where every run came to something else nobody is to blame: the first counts, and as many are paid as were agreed on.
-    counting = _whole_first(tx, runs, decision.agreeing or tuple(range(len(runs))), arrivals=arrivals)
+    right = decision.agreeing or [place for place in range(len(runs)) if place not in decision.wrong]
+    counting = _whole_first(tx, runs, right, arrivals=arrivals)
     verdict = _verdict_of(decision)
     padded = fair_time.cap_bills(hub, tx, job, agreeing=[runs[place] for place in decision.agreeing])
     paid = [runs[place] for place in counting][: job.runs]
@@ -278,22 +291,33 @@ def conclude(
     held = holds.held_until_ms(hub, tx, cost=cost, alone=verdict is Verdict.ALONE)
     job_rows.accept(tx, [chosen.accepted_row(job, why=why, verdict=verdict, cost=cost, held_until_ms=held)])
     artifact_rows.refer(tx, chosen.references(job))
-    results.conclude(
-        tx,
-        [
-            {
-                "attempt": run.attempt_id,
-                "new_state": ends[run.attempt_id][0].value,
-                "cost": ends[run.attempt_id][1],
-                "billed": run.bill.billed_ms,
-            }
-            for run in runs
-            if run.waited
-        ],
-    )
+    results.conclude(tx, _concluded(runs, ends))
     effects.finished.append(job.id)
     lifecycle.release_dependents(tx, [job.id], effects)
     return ends
+
+
+def _concluded(runs: Sequence[Run], ends: Ends) -> list[dict[str, Any]]:
+    return [
+        {
+            "attempt": run.attempt_id,
+            "new_state": ends[run.attempt_id][0].value,
+            "cost": ends[run.attempt_id][1],
+            "billed": run.bill.billed_ms,
+        }
+        for run in runs
+        if run.waited
+    ]
+
+
+def _without_false(decision: Decision, count: int, *, false: frozenset[int]) -> Decision:
+    """Who sent another text than it reported is wrong whatever else is known, also where the first was to be believed."""
+    if not false:
+        return decision
+    agreeing = tuple(place for place in decision.agreeing if place not in false)
+    if decision.agreeing and not agreeing:
+        agreeing = (next(place for place in range(count) if place not in false),)
+    return replace(decision, agreeing=agreeing, wrong=tuple(sorted(false.union(decision.wrong))))
 
 
 def _wrong_state(run: Run) -> AttemptState:
@@ -394,11 +418,12 @@ def _all_owners(runs: Sequence[Run]) -> frozenset[str]:
     return frozenset(owner for run in runs for owner in run.owners)
 
 
-def end_tie(hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[Run]) -> Decision:
+def end_tie(hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[Run], arrivals: Arrivals | None) -> Decision:
     """The first result is given out, and its pay held. Who spoke already is not asked again."""
     owners = sorted(_all_owners(runs))
     results.count(tx, job.id, results=len(runs), avoid_owners=",".join(owners))
-    checkers.note_tie(hub, job, owners)
+    if not false_texts(hub, tx, runs, arrivals=arrivals):  # else it is known who is wrong
+        checkers.note_tie(hub, job, owners)
     return _FIRST_ALONE
 
 

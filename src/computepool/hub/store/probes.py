@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, exists, or_, select
+from sqlalchemy import Connection, exists, func, or_, select
 
 from computepool.core.jobs import AttemptState
 from computepool.core.verification import Mode
@@ -37,15 +37,21 @@ def confirmed(
     created_before_ms: int,
     since_id: str,
     cost_max: int,
+    each: int,
     limit: int,
 ) -> Sequence[AnyRow]:
-    """Jobs since then that several owners' nodes did alike, none of this owner's among them; the newest first.
+    """Jobs since then that several owners' nodes did alike, none of this owner's among them; the newest `each` of every
+    submitter, and the newest of all of them before anybody's second: nobody crowds out the others.
 
-    Of submitters with an account from before that time, who are not this owner, and of programs that did not vary since.
+    Of submitters with an account from before that time, who are not this owner, and who did not choose whose nodes agree;
+    and of programs that did not vary since.
     """
-    ran = exists().where(attempts.c.job_id == jobs.c.id, attempts.c.owner_id == owner_id)
-    statement = (
-        select(jobs.c.id, jobs.c.account_id, jobs.c.spec_digest, jobs.c.ceiling)
+    unfit = exists().where(
+        attempts.c.job_id == jobs.c.id, or_(attempts.c.owner_id == owner_id, attempts.c.narrow)
+    )
+    place = func.row_number().over(partition_by=jobs.c.account_id, order_by=jobs.c.id.desc())
+    found = (
+        select(jobs.c.id, jobs.c.account_id, jobs.c.spec_digest, jobs.c.ceiling, place.label("place"))
         .join(accounts, accounts.c.id == jobs.c.account_id)
         .where(
             jobs.c.id >= since_id,
@@ -56,14 +62,14 @@ def confirmed(
             jobs.c.account_id != owner_id,
             jobs.c.hold <= cost_max * jobs.c.runs,
             accounts.c.created_at_ms <= created_before_ms,
-            ~ran,
+            ~unfit,
             ~varies(),
             ~has_errand(kind),
         )
-        .order_by(jobs.c.id.desc())
-        .limit(limit)
+        .subquery()
     )
-    return connection.execute(statement).all()
+    statement = select(found).where(found.c.place <= each).order_by(found.c.place, found.c.id.desc())
+    return connection.execute(statement.limit(limit)).all()
 
 
 def owners_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, set[str]]:
