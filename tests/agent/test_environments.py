@@ -75,8 +75,7 @@ async def test_the_log_says_so_before_they_are(hub: FakeHub, start_node: StartNo
     go, uv = ground / "go-installing", ground / "slow-uv"
     uv.write_text(f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.1; done\nexit 1\n")
     uv.chmod(0o755)
-    node = await start_node()
-    node.agent._environments._uv = str(uv)
+    await start_node(uv=str(uv))
     (attempt,) = hub.submit(script(PEP_723))
     await until(lambda: hub.log_texts[attempt]["stderr"], timeout_s=60)
     assert attempt not in hub.reports
