@@ -58,6 +58,8 @@ async def test_what_only_waits_is_not_refused(tmp_path: Path) -> None:
         reply = await sent(ann, needs=HUGE, impossible="refuse")
         assert reply.status_code == 201
         assert reply.json()["warning"].startswith("Waiting: large, which could run it, is offline since")
+        pinned = (await sent(ann, needs=HUGE | {"host": large.node_id})).json()["warning"]
+        assert pinned == f"{reply.json()['warning'].partition('; ')[0]}."
 
 
 async def test_the_same_request_gets_its_answer_after_the_nodes_left(hub: HubDouble) -> None:
@@ -81,5 +83,5 @@ async def test_a_quote_says_why_and_which_python_is_needed(hub: HubDouble) -> No
     assert "1 of 2 nodes has Python 3.12, which it needs." in quote["sentences"]
     quote = (await ann.post("/quotes", json={"needs": {"python": "3.9"}})).json()
     assert quote["sentences"][0] == quote["reason"]
-    assert quote["reason"].startswith("No node can run this: all 2 nodes do not have Python 3.9")
+    assert quote["reason"].startswith("No node can run this: both nodes do not have Python 3.9")
     assert (await ann.post("/quotes", json={"needs": {}})).json()["nodes_python"] is None

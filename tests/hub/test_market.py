@@ -140,7 +140,7 @@ async def test_a_job_starts_when_the_price_falls_to_its_ceiling(pool: HubDouble)
     [job_id] = await submit(sam, max_price=5 * CREDIT)
     why = (await sam.get(f"/jobs/{job_id}/why")).json()
     assert why["sentence"] == (
-        "Waiting: it pays at most 5.00/h, and the price is 5.60/h in cpu/in; with --max-price 5.60 it would start now on 1."
+        "Waiting: it pays at most 5.00/h, and the price is 5.60/h in cpu/in; with --max-price 5.60 it could start now on 1 node."
     )
     await tick(pool, times=3)  # 5 % each
     pool.dispatcher.kick()

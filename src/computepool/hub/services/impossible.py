@@ -37,6 +37,8 @@ async def explanation(hub: Hub, shape: Shape) -> Explanation:
     away = "" if found.able else await _away(hub, shape)
     if not away:
         return found
+    if shape.requirements.node:
+        return replace(found, sentence=f"Waiting: {away}.", able=1)  # the others were not asked for
     rest = found.sentence.partition(": ")[2]
     others = "the others could never run it: " if found.unsatisfiable else ""
     return replace(found, sentence=f"Waiting: {away}; {others}{rest}", able=1)
