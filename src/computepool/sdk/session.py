@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from computepool.core.words import counted
 from computepool.protocol.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs import ITEMS_MAX, JobResult, SubmitReply
 from computepool.sdk.background import Background
@@ -251,7 +252,8 @@ class Session:
             return
         end = time.monotonic() + timeout_s
         if not self.flush(timeout_s):
-            _log.warning("%d jobs could not be handed to the hub before closing", self.unfinished)
+            unsent = counted(self.unfinished, "job")
+            _log.warning("%s could not be sent to the hub before the program closed", unsent)
         with self._state:
             self._closing = True
             self.waits.end()

@@ -24,7 +24,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "owner",
     title: "Owner",
-    width: "minmax(5rem,1fr)",
+    width: "minmax(6.5rem,1fr)",
     from: "lg",
     sort: (node) => node.owner_name,
     cell: (node) => (node.mine ? "you" : node.owner_name),
@@ -52,7 +52,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "place",
     title: "Place",
-    width: "minmax(8rem,1.4fr)",
+    width: "minmax(10rem,1.4fr)",
     from: "md",
     sort: (node) => node.place,
     cell: (node) => node.place,
