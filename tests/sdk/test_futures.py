@@ -373,6 +373,13 @@ def test_a_result_that_exits_when_it_is_read_is_unreadable(pool: Pool) -> None:
     assert pool.submit(double, 3).result(SOON_S) == 6
 
 
+def test_what_was_not_sent_at_the_end_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    pool = connect("http://127.0.0.1:9", "cp_test")  # nobody listens there
+    pool.submit(double, 1)
+    pool.session().close(0.1)
+    assert "1 job could not be sent to the hub before the program closed" in caplog.text
+
+
 def test_nobody_waits_for_ever_for_what_was_open_at_the_end(hub: FakeHub) -> None:
     hub.hold = True
     pool = connect(hub.url, "cp_test")

@@ -122,7 +122,11 @@ class Session:
 
     @property
     def unfinished(self) -> int:
-        return len(self._queue) + sum(map(len, self._feeds)) + self._sending + len(self._open)
+        return self._unsent + len(self._open)
+
+    @property
+    def _unsent(self) -> int:
+        return len(self._queue) + sum(map(len, self._feeds)) + self._sending
 
     def submit(self, submission: Submission, item: str) -> JobFuture:
         """`item` is the JSON of one Item. Returns at once; the sender takes it from here."""
@@ -252,7 +256,7 @@ class Session:
             return
         end = time.monotonic() + timeout_s
         if not self.flush(timeout_s):
-            unsent = counted(self.unfinished, "job")
+            unsent = counted(self._unsent, "job")
             _log.warning("%s could not be sent to the hub before the program closed", unsent)
         with self._state:
             self._closing = True
