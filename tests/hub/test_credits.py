@@ -214,15 +214,9 @@ async def test_a_statement_explains_every_transfer(
         (e["kind"], e["change"], e["available_change"], e["source"], e["target"], e["text"]) for e in entries
     ]
     hold = 12 * CREDIT  # 2 × 5.6, the price of a core in India, rounded up
+    unused = f"Unused part of the hold for job {job_id} returned."
     assert shown == [
-        (
-            "refund",
-            0,
-            hold - 933_333,
-            "held",
-            "available",
-            f"Unused part of the hold for job {job_id} returned.",
-        ),
+        ("refund", 0, hold - 933_333, "held", "available", unused),
         ("fee", -186_667, 0, "held", "fees", f"The platform's fee for job {job_id}."),
         (
             "pay",

@@ -13,7 +13,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "name",
     title: "Node",
-    width: "minmax(8rem,2fr)",
+    width: "minmax(7.8rem,2fr)",
     sort: (node) => node.name,
     cell: (node) => (
       <Link href={`/nodes?id=${encodeURIComponent(node.id)}`} className="link">
@@ -52,7 +52,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "place",
     title: "Place",
-    width: "minmax(10rem,1.4fr)",
+    width: "minmax(9.7rem,1.4fr)",
     from: "md",
     sort: (node) => node.place,
     cell: (node) => node.place,
@@ -61,7 +61,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "cores",
     title: "Cores",
-    width: "5.5rem",
+    width: "5.2rem",
     right: true,
     from: "sm",
     sort: (node) => node.cores,
