@@ -74,6 +74,13 @@ def test_nothing_is_said_to_cost_nothing() -> None:
         "This job cost nothing: attic-pc did it at a price of 0; 5.00 of the 5.00 set aside came back."
     )
     assert bills.charged_sentence(free, hold=0) == "This job cost nothing: attic-pc did it at a price of 0."
+    own = replace(free, own=True)
+    assert bills.charged_sentence(own, hold=0) == "This job was free: attic-pc is your own node."
+    assert bills.charged_sentence(own, hold=5 * CREDIT, yours=False) == (
+        "This job was free: attic-pc is its submitter's own node; 5.00 of the 5.00 set aside came back."
+    )
+    assert [line.label for line in bills.lines(own)] == ["time", "charge"]
+    assert bills.lines(own)[-1].text == "0.00: the node belongs to the submitter"
     assert bills.paid_sentence(free) == "You were paid nothing: attic-pc did this job at a price of 0."
 
 

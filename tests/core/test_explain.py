@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from computepool.core import gatewords
 from computepool.core.allocator import place
 from computepool.core.explain import blockers, explain, explain_node, preview
 from computepool.core.fleet import Fleet
 from computepool.core.isolation import Level
 from computepool.core.node_status import NodeStatus
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
+from computepool.core.rules import Rules
 
 
 def node(node_id: str, *, cores: int = 8, vram_gb: tuple[int, ...] = (), **fields: object) -> NodeProfile:
@@ -35,7 +37,7 @@ def test_memory_that_nobody_named_is_explained_by_cores() -> None:
     assert place(fleet, shape(ram_mb=30_000))
     waiting = explain(fleet, shape(ram_mb=512, ram_by_cores=True))
     assert waiting.sentence == (
-        "Waiting: the only node has no share of RAM free for 1 core; with 2 GB of RAM it would start now on 1."
+        "Waiting: the only node has no share of RAM free for 1 core; with 2 GB of RAM it could start now on 1 node."
     )
 
 
@@ -50,7 +52,7 @@ def test_the_example_everybody_knows() -> None:
         fleet.set_available(f"small{number}", False)
     why = explain(fleet, shape(vram_mb=24_000))
     assert why.sentence == (
-        "Waiting: all 40 nodes have less than 24 GB of free VRAM; with 16 GB of VRAM it would start now on 9."
+        "Waiting: all 40 nodes have less than 24 GB of free VRAM; with 16 GB of VRAM it could start now on 9 nodes."
     )
     assert (why.nodes, why.eligible_now, why.able, why.unsatisfiable) == (40, 0, 9, False)
     (report,) = [report for report in why.gates if report.gate == "gpu"]
@@ -77,7 +79,7 @@ def test_all_are_busy() -> None:
     fleet = fleet_of(node("a", cores=1))
     place(fleet, shape())
     why = explain(fleet, shape())
-    assert why.sentence == "Waiting: the only node has less than 1 free core; 1 node could run it once free."
+    assert why.sentence == "Waiting: the only node has less than 1 free core; it could run this once free."
 
 
 def test_all_are_away() -> None:
@@ -85,10 +87,10 @@ def test_all_are_away() -> None:
     fleet.set_available("a", False)
     fleet.set_available("b", False, NodeStatus.OFFLINE)
     assert explain(fleet, shape()).sentence == (
-        "Waiting: all 2 nodes are offline; 2 nodes could run it once free."
+        "Waiting: both nodes are offline; 2 nodes could run it once online."
     )
     fleet.set_available("a", False, NodeStatus.PAUSED)
-    assert "all 2 nodes are offline or paused" in explain(fleet, shape()).sentence
+    assert "both nodes are offline or paused" in explain(fleet, shape()).sentence
     fleet.set_available("b", True)
     assert "a is paused; " in explain(fleet, shape(exclude_nodes=frozenset({"b"}))).sentence
 
@@ -98,7 +100,7 @@ def test_a_full_node_is_named_beside_the_one_that_is_excluded_by_its_id() -> Non
     wanted = shape(cpu_milli=2_000, exclude_nodes=frozenset({"node_1"}))
     assert place(fleet, wanted)
     assert explain(fleet, wanted).sentence == (
-        "Waiting: linux-a is busy; 1 of 2 nodes is excluded by name; with node laptop allowed it would start now on 1."
+        "Waiting: linux-a is busy; 1 of 2 nodes is excluded by name; with node laptop allowed it could start now on 1 node."
     )
     fleet.set_available("node_2", False, NodeStatus.COOLING_OFF)
     assert "linux-a is cooling off; " in explain(fleet, wanted).sentence
@@ -106,7 +108,12 @@ def test_a_full_node_is_named_beside_the_one_that_is_excluded_by_its_id() -> Non
         "any node but laptop"
     ]
     pinned = shape(cpu_milli=2_000, node="node_2")
-    assert "linux-a (node_2)" in explain(fleet, pinned).sentence
+    assert explain(fleet, pinned).sentence == (
+        "Waiting: linux-a is cooling off and has fewer than 2 free cores; it could run this once available."
+    )
+    assert explain(fleet, shape(node="node_3")).sentence == (
+        "No node can run this: node_3 is not connected; on any node it could start now on 1 node."
+    )
 
 
 CHANGES = [
@@ -291,3 +298,61 @@ def test_a_node_learns_why_it_gets_no_work() -> None:
     ]
     with pytest.raises(KeyError):
         explain_node(fleet, "ghost", waiting)
+
+
+def named_host(**rules: object) -> Fleet:
+    fleet = fleet_of(node("node_1", name="oldlaptop"), node("node_2", name="studio"))
+    fleet.set_rules("node_1", Rules(**rules))  # type: ignore[arg-type]
+    return fleet
+
+
+def test_of_a_named_host_its_own_reason_is_said() -> None:
+    fleet = named_host(minutes_max=5)
+    why = explain(fleet, shape(node="node_1", minutes=60))
+    assert why.sentence == (
+        "No node can run this: oldlaptop's owner takes jobs of at most 5 minutes; with --timeout 5m it would start now."
+    )
+    assert [change.change for change in why.changes] == ["timeout 60m → 5m", "node oldlaptop (node_1) → any"]
+
+
+def test_two_reasons_of_a_named_host_are_both_said() -> None:
+    fleet = named_host(minutes_max=5, deny_labels=frozenset({"ml"}))
+    assert explain(
+        fleet, shape(node="node_1", minutes=60, labels=frozenset({"ml"}), cpu_milli=64_000)
+    ).sentence == (
+        "No node can run this: oldlaptop has fewer than 64 cores and its owner takes no jobs labelled ml."
+    )
+
+
+def test_that_others_are_free_is_not_said_of_a_named_host() -> None:
+    fleet = named_host()
+    fleet.set_available("node_1", False, NodeStatus.PAUSED)
+    assert explain(fleet, shape(node="node_1")).sentence == (
+        "Waiting: oldlaptop is paused; it could run this once resumed."
+    )
+    fleet.set_available("node_1", True)
+    assert place(fleet, shape(node="node_1", cpu_milli=8_000))
+    assert explain(fleet, shape(node="node_1")).sentence == (
+        "Waiting: oldlaptop has less than 1 free core; it could run this once free."
+    )
+    assert explain(fleet, shape(node="node_1", cpu_milli=64_000)).sentence == (
+        "No node can run this: oldlaptop has fewer than 64 cores."
+    )
+
+
+def test_the_only_node_is_paused() -> None:
+    fleet = fleet_of(node("a"))
+    fleet.set_available("a", False, NodeStatus.PAUSED)
+    assert explain(fleet, shape()).sentence == (
+        "Waiting: the only node is paused; it could run this once resumed."
+    )
+
+
+def test_every_gate_has_words_for_one_host() -> None:
+    fleet = named_host(minutes_max=5)
+    wanted = shape(node="node_1", minutes=60, tags=frozenset({"lab"}), vram_mb=1_000, isolation=Level.GVISOR)
+    for gate in gatewords.WORDS:
+        if gate not in {"exposure", "node"}:
+            said = gatewords.of_host(fleet, wanted, row=0, busy={gate: False})
+            assert "oldlaptop" in said
+            assert "their" not in said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -252,7 +254,7 @@ def test_words_for_a_ceiling_below_the_price() -> None:
     wanted = shape(ceiling=5 * CREDIT)
     why = explain(fleet, wanted)
     assert why.sentence == (
-        "Waiting: it pays at most 5.00/h, and the price is 8.00/h in cpu/in; with --max-price 8.00 it would start now on 3."
+        "Waiting: it pays at most 5.00/h, and the price is 8.00/h in cpu/in; with --max-price 8.00 it could start now on 3 nodes."
     )
     assert not why.unsatisfiable
     (change,) = why.changes
@@ -278,6 +280,10 @@ def test_words_for_a_floor_above_the_price() -> None:
         "2 nodes could run it once the price moves."
     )
     assert why.changes == (), "a floor is not the submitter's to change"
+    pinned = replace(wanted, requirements=replace(wanted.requirements, node="a"))
+    assert explain(fleet, pinned).sentence == (
+        "Waiting: a's owner wants 7.00/h for a core, cpu/in pays 6.40/h after the fee; it could run this once the price moves."
+    )
     (verdict,) = explain_node(fleet, "a", {wanted: 4})
     assert verdict.reason == (
         "needs a price of at most 10.00/h (its owner wants 7.00/h for a core, cpu/in pays 6.40/h after the fee)"
@@ -287,7 +293,7 @@ def test_words_for_a_floor_above_the_price() -> None:
 def test_words_for_own_nodes_only() -> None:
     fleet = fleet_of(node("a"), market=market_of({CPU_IN: 8 * CREDIT}))
     assert explain(fleet, shape(ceiling=0)).sentence == (
-        "Waiting: it pays nothing, and the price is 8.00/h in cpu/in; with --max-price 8.00 it would start now on 1."
+        "Waiting: it pays nothing, and the price is 8.00/h in cpu/in; with --max-price 8.00 it could start now on 1 node."
     )
 
 

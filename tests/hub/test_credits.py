@@ -214,8 +214,9 @@ async def test_a_statement_explains_every_transfer(
         (e["kind"], e["change"], e["available_change"], e["source"], e["target"], e["text"]) for e in entries
     ]
     hold = 12 * CREDIT  # 2 × 5.6, the price of a core in India, rounded up
+    unused = f"Unused part of the hold for job {job_id} returned."
     assert shown == [
-        ("refund", 0, hold - 933_333, "held", "available", f"Set aside and not used by job {job_id}."),
+        ("refund", 0, hold - 933_333, "held", "available", unused),
         ("fee", -186_667, 0, "held", "fees", f"The platform's fee for job {job_id}."),
         (
             "pay",
@@ -417,7 +418,7 @@ async def test_other_tries_cost_nothing_and_ones_own_node_is_free(
     await node.report(second.attempt_id)
     cost = await got(both, f"/jobs/{job_id}/cost")
     assert cost["sentence"] == (
-        "This job cost nothing: test-node did it at a price of 0; 16.00 of the 16.00 set aside came back."
+        "This job was free: test-node is your own node; 16.00 of the 16.00 set aside came back."
         " 1 other try cost nothing: only results that count are paid for."
     )
 

@@ -32,6 +32,11 @@ async def test_an_impossible_job_says_so_at_once_and_waits(hub: HubDouble) -> No
     assert (why["sentence"], why["unsatisfiable"]) == (reply["warning"], True)
     assert (await ann.post(f"/jobs/{reply['job_ids'][0]}/again")).json()["warning"] == reply["warning"]
     assert (await sent(ann)).json()["warning"] == ""
+    listed = {item["id"]: item["status"] for item in (await ann.get("/jobs")).json()["jobs"]}
+    assert listed[reply["job_ids"][0]] == "no connected node can run it"
+    assert sorted(listed.values())[-1] == "waiting for a node"
+    shown = (await ann.get(f"/jobs/{reply['job_ids'][0]}")).json()
+    assert shown["status"] == "no connected node can run it"
 
 
 async def test_it_is_refused_where_its_submitter_wants_that(hub: HubDouble) -> None:
@@ -51,6 +56,7 @@ async def test_what_only_waits_is_not_refused(tmp_path: Path) -> None:
         ann = await hub.account("ann", "submitter")
         reply = await sent(ann, needs=HUGE, impossible="refuse")
         assert (reply.status_code, reply.json()["warning"]) == (201, "Waiting: no node is connected.")
+        assert (await ann.get("/jobs")).json()["jobs"][0]["status"] == "waiting for a node"
         large = await hub.node(name="large", ram_mb=2 * 10**6)
         clock.advance(3_600_000)
         hub.hub.registry.on_node_lost(large.node_id)
@@ -58,6 +64,8 @@ async def test_what_only_waits_is_not_refused(tmp_path: Path) -> None:
         reply = await sent(ann, needs=HUGE, impossible="refuse")
         assert reply.status_code == 201
         assert reply.json()["warning"].startswith("Waiting: large, which could run it, is offline since")
+        pinned = (await sent(ann, needs=HUGE | {"host": large.node_id})).json()["warning"]
+        assert pinned == f"{reply.json()['warning'].partition('; ')[0]}."
 
 
 async def test_the_same_request_gets_its_answer_after_the_nodes_left(hub: HubDouble) -> None:

@@ -148,9 +148,11 @@ async def test_a_node_that_left_says_so_everywhere(pool: HubDouble) -> None:
 async def test_a_killed_node_is_not_called_well_for_long(pool: HubDouble) -> None:
     pia = await pool.account("pia", "provider")
     node = await pool.node(pia)
+    assert (await got(pia, "/hub"))["nodes_online"] == 1
     seen_ms = (await got(pia, f"/nodes/{node.node_id}"))["last_seen_ms"]
     pass_time(pool, SUSPECT_MS)
     assert await status(pool, pia, node) == "unresponsive"
+    assert [(await got(pia, path))["nodes_online"] for path in ("/hub", "/mesh")] == [0, 0]
     pass_time(pool, LEASE_MS - SUSPECT_MS)
     await upkeep.drop_silent(pool.hub)
     assert await status(pool, pia, node) == "offline"

@@ -11,6 +11,8 @@ import pytest
 
 from computepool.core.money import AMOUNT_MAX, CREDIT
 from computepool.hub.main import check
+from computepool.hub.services import quotewords
+from computepool.protocol.credits import Estimate, QuoteRequest, QuoteView
 from computepool.protocol.jobs import JobSpec, spec_digest
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -282,3 +284,21 @@ async def test_one_way_to_check_and_words_for_it(sam: httpx2.AsyncClient) -> Non
         assert answer.status_code == 422
         assert "none, adaptive, quorum:K with K from 2 to 5, or confidence:P" in answer.text
         assert "[2-5]" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        (1, "for a run of 60 min,"),
+        (2, "for the run and one check of its result, 60 min each,"),
+        (4, "for the run and 3 checks of its result, 60 min each,"),
+    ],
+)
+def test_what_the_money_set_aside_is_for(runs: int, said: str) -> None:
+    unknown = Estimate(text="Unknown.")
+    view = QuoteView(
+        economy="market", price_version=1, items=1, max_price=CREDIT, hold_each=CREDIT, hold_total=CREDIT, runs=runs,
+        available=0, affordable=False, lasts_ms=1, nodes=1, nodes_now=1, nodes_able=1, start=unknown, run=unknown,
+        finish=unknown, sentences=[],
+    )  # fmt: skip
+    assert any(said in sentence for sentence in quotewords.sentences(view, QuoteRequest(timeout_s=3600)))

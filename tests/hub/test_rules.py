@@ -53,8 +53,8 @@ async def test_network_is_the_owners_to_give(hub: HubDouble) -> None:
     said = await why(sam, job_id)
     assert said["unsatisfiable"] is True
     assert said["sentence"] == (
-        "No node can run this: the only node does not take jobs with network; without network it would start "
-        "now on 1."
+        "No node can run this: the only node does not take jobs with network; without network it could start "
+        "now on 1 node."
     )
     assert [change["change"] for change in said["changes"]] == ["drop --net"]
     told = (await pia.get(f"/nodes/{node.node_id}/why")).json()

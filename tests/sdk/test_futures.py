@@ -195,7 +195,9 @@ def test_cancel_before_it_runs(hub: FakeHub, pool: Pool) -> None:
 def test_who_waits_too_briefly_is_told_that_the_job_goes_on(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     future = pool.submit(double, 1)
-    with pytest.raises(TimeoutError, match=f"{future.job_id} is not over after 0.01 s; it goes on"):
+    with pytest.raises(
+        TimeoutError, match=f"{future.job_id} has not finished after 0.01 s; it has not been cancelled"
+    ):
         future.result(0.01)
     future.cancel()
 
@@ -369,6 +371,13 @@ def test_a_result_that_exits_when_it_is_read_is_unreadable(pool: Pool) -> None:
     with pytest.raises(ResultUnreadable, match="unpickled"):
         trusting.submit(_Leaves).result(SOON_S)
     assert pool.submit(double, 3).result(SOON_S) == 6
+
+
+def test_what_was_not_sent_at_the_end_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    pool = connect("http://127.0.0.1:9", "cp_test")  # nobody listens there
+    pool.submit(double, 1)
+    pool.session().close(0.1)
+    assert "1 job could not be sent to the hub before the program closed" in caplog.text
 
 
 def test_nobody_waits_for_ever_for_what_was_open_at_the_end(hub: FakeHub) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
+from computepool.core.money import format_credits
 from tests.web.browsing import axe, settled
-from tests.web.conftest import Allow, Web
+from tests.web.conftest import Allow, OpenPage, Web
 
 
 def test_a_payout_is_asked_for_approved_and_paid(web: Web, provider_page: Page, admin_page: Page) -> None:
@@ -86,6 +87,24 @@ def test_a_statement_says_why(web: Web, submitter_page: Page, tmp_path: Path) ->
     expect(submitter_page.get_by_role("row", name=re.compile("submitter.*you"))).to_be_visible()
     expect(submitter_page.get_by_role("row", name=re.compile("provider")).first).to_be_visible()
     axe(submitter_page)
+
+
+@pytest.mark.soak
+def test_a_statement_adds_up_on_a_small_screen(web: Web, open_page: OpenPage) -> None:
+    """A job may cost less than a hundredth of a credit: with two digits the rows would not add up."""
+    job = web.submitter.command(["true"], name="cheap")
+    charge = web.submitter.jobs.get(job.job_id).charge
+    assert charge
+    page = open_page("submitter", width=1280)
+    page.goto(f"{web.url}/credits/")
+    settled(page)
+    table = page.get_by_role("table", name="Statement")
+    header = table.get_by_role("columnheader", name="In all")
+    expect(header).to_be_in_viewport(ratio=1)
+    held = web.submitter.jobs.get(job.job_id).hold
+    expect(table.get_by_text(f"+{format_credits(held - charge)}", exact=True).first).to_be_visible()
+    have = format_credits(web.submitter.credits().available)
+    expect(page.get_by_label("Balances").get_by_text(have, exact=True).first).to_be_visible()
 
 
 @pytest.mark.soak

@@ -18,7 +18,7 @@ def test_prices_are_seen_over_time_and_in_depth(web: Web, provider_page: Page) -
     settled(page)
     expect(page.get_by_label("Tier")).to_have_value("cpu")
     expect(page.get_by_text("Floors and ceilings decide who takes part")).to_be_visible()
-    expect(page.get_by_text(re.compile(r"at which the price rests|offered at this price"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"balance point|offered at this price"))).to_be_visible()
 
     # The chart is drawn, within the page's policy; its range is in the address.
     expect(page.locator(".uplot canvas")).to_have_count(2)

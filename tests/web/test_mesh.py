@@ -26,6 +26,8 @@ ROUNDS_MAX = 10
 BUSY = 1.25
 TIERS = ("cpu", "cpu", "cpu-slow", "rtx-3060", "rtx-4090", "rtx-a6000", "h100", "apple-m2")
 COUNTRIES = sorted(code for code in REGIONS if len(code) == 2)
+_IS_CUT = """cell => [cell, ...cell.querySelectorAll('*')].some(
+  part => part.clientWidth > 0 && part.scrollWidth > part.clientWidth)"""
 _PICTURE = "() => document.querySelector('[role=application] canvas').toDataURL()"
 #: Canvases only note down what to draw. This makes each drawing wait until it is pixels, and keeps both times; and of a
 #: loop that has nothing to do with it, how long that took just then.
@@ -227,6 +229,20 @@ def test_the_map_and_the_table_show_the_same(web: Web, open_page: OpenPage, allo
     world.press("n")
     world.press("Enter")
     expect(page).to_have_url(re.compile(rf"/nodes/\?id={cards[0].id}"))
+
+
+@pytest.mark.soak
+def test_the_table_cuts_no_word_on_a_small_screen(web: Web, open_page: OpenPage) -> None:
+    nowhere = {"place": "place not stated", "lat": None, "lon": None}
+    page = open_page("submitter", width=1280)
+    answer_with(page, [node.model_copy(update=nowhere) for node in nodes_of_the_world(3)])
+    page.goto(web.url)
+    settled(page)
+    table = page.get_by_role("table", name="Nodes that are online")
+    headers = [header for header in table.get_by_role("columnheader").all() if header.is_visible()]
+    for cell in (*headers, table.get_by_role("cell", name="place not stated").first):
+        assert cell.evaluate(_IS_CUT) is False, cell.inner_text()
+    assert table.evaluate("table => table.scrollWidth <= table.clientWidth"), "no column is out of sight"
 
 
 @pytest.mark.soak

@@ -216,7 +216,7 @@ def test_a_draft_survives_and_the_editor_lets_one_out(web: Web, submitter_page: 
     # A number that cannot be read is not quietly left out.
     cores.fill("two")
     expect(page.get_by_text("Write a number.")).to_be_visible()
-    expect(page.get_by_text("There is no quote while a field is wrong.")).to_be_visible()
+    expect(page.get_by_text("Fix the marked fields to get a quote.")).to_be_visible()
     expect(page.get_by_text("Price per hour")).to_have_count(0)
     cores.fill("2")
     expect(page.get_by_text("Price per hour")).to_be_visible()

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: How long a log poll waits; also how old the state on the screen may be.
 _POLL_MS = 500
+#: How the status of every job that succeeded begins; what follows is what its submitter should know besides.
+DONE = "done"
 
 
 class Screen(Protocol):
@@ -132,7 +134,9 @@ def sentence(job: JobDetail) -> str:
             f" after {output.span(job.finished_at_ms - job.started_at_ms)}"
         )  # fmt: skip
         code = "" if job.exit_code in (None, 0) else f", exit code {job.exit_code}"
-        why = "" if job.state is JobState.SUCCEEDED else f": {job.reason.replace('_', ' ')}{code}"
+        why = f": {job.reason.replace('_', ' ')}{code}"
+        if job.state is JobState.SUCCEEDED:  # "done, but not confirmed: …"
+            why = job.status.removeprefix(DONE) if job.status.startswith(DONE) else ""
         return f"{job.state}{where}{took}{why}"
     return f"{job.state}{where}: {job.status}" if job.state is JobState.QUEUED else f"{job.state}{where}"
 

@@ -67,17 +67,24 @@ def list_jobs(
     if json:
         output.print_json(jobs)
         return
-    columns = ("ID", "NAME", "KIND", "STATE", "NODE", "SUBMITTED", "TOOK", "NOTE")
+    # A narrow terminal leaves out the last ones.
+    columns = ("ID", "NAME", "STATE", "NODE", "SUBMITTED", "TOOK", "NOTE", "KIND")
     output.print_table(columns, map(_row, jobs), empty="No jobs. Try: pool submit examples/hello.py --wait")
 
 
 def _row(job: JobView) -> tuple[output.Cell, ...]:
     took = None if job.started_at_ms is None else (job.finished_at_ms or now_ms()) - job.started_at_ms
-    remark = "" if job.reason in ("completed", "started", "placed") else job.reason.replace("_", " ")
     return (
-        job.id, job.name, job.kind, job.state, job.node_name, output.ago(job.created_at_ms),
-        output.span(took), remark,
+        job.id, job.name, job.state, job.node_name, output.ago(job.created_at_ms), output.span(took), _remark(job),
+        job.kind,
     )  # fmt: skip
+
+
+def _remark(job: JobView) -> str:
+    """What its state does not say."""
+    if job.state == "queued" or (job.state == "succeeded" and job.status.startswith("done,")):
+        return job.status
+    return "" if job.reason in ("completed", "started", "placed") else job.reason.replace("_", " ")
 
 
 @app.command()
@@ -314,7 +321,7 @@ def why(job_id: JobId, *, json: Json = False) -> None:
 def print_why(answer: WhyView) -> None:
     output.say(answer.sentence)
     if answer.ahead:
-        output.say(f"{counted(answer.ahead, 'job is', 'jobs are')} before it.")
+        output.say(f"{counted(answer.ahead, 'job is', 'jobs are')} ahead of it.")
     if answer.gates:
         rows = [(g.gate, g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
         output.print_table(

@@ -78,7 +78,11 @@ def short(quote: QuoteView) -> str:
         return "It costs nothing."
     if quote.own_node and not quote.price_high:
         return free_or_reserved(quote.hold_total)
-    now = "no node is free for it now"
+    now = (
+        "no node is free for it now"
+        if quote.nodes_able
+        else "not known, because no connected node can run it"
+    )
     if quote.price_low is not None and quote.price_high is not None:
         low, high = format_credits(quote.price_low), format_credits(quote.price_high)
         now = f"{high} credits per hour now" if low == high else f"{low} to {high} credits per hour now"

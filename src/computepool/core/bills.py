@@ -26,6 +26,7 @@ class Bill:
     node_name: str
     billed_ms: int
     charge: int
+    own: bool = False  #: the node belongs to the submitter, who pays nothing for it
 
     @property
     def fee(self) -> int:
@@ -44,7 +45,10 @@ class Line:
 
 
 def lines(bill: Bill) -> list[Line]:
-    """Every factor, in the order in which they were multiplied."""
+    """Every factor, in the order in which they were multiplied. On one's own node there is none."""
+    if bill.own and not bill.price:
+        free = f"{_money(bill.charge)}: the node belongs to the submitter"
+        return [Line("time", None, seconds(bill.billed_ms)), Line("charge", bill.charge, free)]
     table, zone = bill.table, bill.zone
     unit = unit_name(zone)
     reference = table.reference(zone)
@@ -96,9 +100,12 @@ def paid_sentence(bill: Bill, *, part: bool = False) -> str:
 
 
 def charged_sentence(
-    bill: Bill, *, hold: int, others: Sequence[Bill] = (), parts: Sequence[Bill] = ()
+    bill: Bill, *, hold: int, others: Sequence[Bill] = (), parts: Sequence[Bill] = (), yours: bool = True
 ) -> str:
-    """To the submitter. `others`: the runs that confirmed the result; `parts`: what the runs went on from."""
+    """To the submitter. `others`: the runs that confirmed the result; `parts`: what the runs went on from.
+
+    `yours`: whoever reads it is the submitter, and no administrator.
+    """
     more = (*others, *parts)
     total = bill.charge + sum(other.charge for other in more)
     back = f"{_money(hold - total)} of the {_money(hold)} set aside came back"
@@ -111,6 +118,9 @@ def charged_sentence(
         )
     if not bill.price:
         free = f"This job cost nothing: {bill.node_name} did it at a price of 0"
+        if bill.own:
+            whose = "your" if yours else "its submitter's"
+            free = f"This job was free: {bill.node_name} is {whose} own node"
         return f"{free}; {back}." if hold else f"{free}."
     return (
         f"This job cost {_money(bill.charge)} credits: {how(bill)}; {_money(bill.pay)} went to the node's owner, "

@@ -34,6 +34,8 @@ CHANGES_MAX = 5
 _COST_WIDEN = 0.5
 _COST_OTHER_SOFTWARE = 0.75
 _COST_WITHOUT_GPU = 1.0
+#: Who names a node wants that one: more than all else that a job can give up, so that it is suggested last.
+_COST_OTHER_NODE = 1_000.0
 
 #: One GB, one core.
 _STEP = 1_000
@@ -287,7 +289,7 @@ def _allow_nodes(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
 
 def _unpin(fleet: Fleet, wanted: Requirements, _rows: Rows) -> list[_Step]:
     change, clause = f"node {gatewords.name_with_id(fleet, wanted.node)} → any", "on any node"
-    return [_Step("node", change, clause, replace(wanted, node=""), _COST_WIDEN)]
+    return [_Step("node", change, clause, replace(wanted, node=""), _COST_OTHER_NODE)]
 
 
 def _weaker_isolation(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
@@ -341,7 +343,7 @@ _RULED: dict[str, tuple[str, str, Callable[[int, int], tuple[str, str]]]] = {
     "rule_minutes": (
         "minutes",
         "minutes_max",
-        lambda before, after: (f"timeout {before}m → {after}m", f"with a timeout of {after} minutes"),
+        lambda before, after: (f"timeout {before}m → {after}m", f"with --timeout {after}m"),
     ),
     "rule_ram": (
         "ram_mb",

@@ -17,6 +17,7 @@ from computepool.core.allocator import score_bands, scored
 from computepool.core.counterfactual import Change, changes
 from computepool.core.fleet import Fleet
 from computepool.core.gates import Verdicts, cheapest, judge
+from computepool.core.noderecord import NodeRecord
 from computepool.core.resources import Shape
 from computepool.core.words import counted
 
@@ -40,9 +41,12 @@ __all__ = [
 SHAPES_EXPLAINED_MAX = 200
 _PRICE = "price"
 _AVAILABLE = "available"
+_NODE = "node"
 #: What runs there takes of these.
 _FILLED = frozenset({"cores", "ram", "disk", "gpu"})
 _NAMED_MAX = 2
+#: Reasons of a named host that one sentence gives.
+_REASONS_MAX = 2
 #: Nodes whose own reasons are looked at for one sentence.
 _LOOKED_AT_MAX = 200
 #: How the sentence begins where no node could ever run a job, busy or not.
@@ -267,19 +271,60 @@ def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdict
         return "Waiting: no node is connected."
     if why.eligible_now:
         return f"Can start now on {why.eligible_now} of {counted(nodes, 'node')}."
+    host = _named_host(verdicts)
+    if host is not None:
+        return _host_sentence(fleet, shape, why, verdicts=verdicts, position=host)
     change = why.changes[0] if why.changes else None
     culprits = _culprits(why.gates, change, able=why.able)
     blame = " and ".join(_blame(fleet, named(fleet, shape), report, verdicts=verdicts) for report in culprits)
     if all(report.failing == report.failing_even_if_idle for report in culprits):
         # What it says is wrong for ever with some nodes; there are others, for which it only has to wait.
         blame = "; ".join([*_able_but(fleet, verdicts), blame])
-    opening = "Waiting" if why.able else IMPOSSIBLE
+    opening = _opening(why)
     if change:
-        return f"{opening}: {blame}; {change.clause} it would start now on {change.nodes}."
+        return f"{opening}: {blame}; {change.clause} it could start now on {counted(change.nodes, 'node')}."
     if why.able:
-        once = "the price moves" if culprits[0].gate == _PRICE else "free"
-        return f"{opening}: {blame}; {counted(why.able, 'node')} could run it once {once}."
+        able = [fleet.node_at(row) for row in verdicts.rows[verdicts.ever()][:_LOOKED_AT_MAX].tolist()]
+        who = "it could run this" if nodes == 1 else f"{counted(why.able, 'node')} could run it"
+        return f"{opening}: {blame}; {who} once {_once(culprits[0].gate, able) or 'free'}."
     return f"{opening}: {blame}."
+
+
+def _opening(why: Explanation) -> str:
+    return "Waiting" if why.able else IMPOSSIBLE
+
+
+def _named_host(verdicts: Verdicts) -> int | None:
+    """The position of the one node that the job may go to, if it names one that is here."""
+    asked = verdicts.now.get(_NODE)
+    positions = [] if asked is None else np.flatnonzero(asked).tolist()
+    return positions[0] if len(positions) == 1 else None
+
+
+def _host_sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdicts, position: int) -> str:
+    """Of the named host alone: that the others are not it is no reason, and going elsewhere was not asked about."""
+    row = int(verdicts.rows[position])
+    change = next((change for change in why.changes if _NODE not in change.gates), None)
+    judged = verdicts.now if why.able else verdicts.idle
+    failing = [gate for gate, passed in judged.items() if not passed[position]]
+    gates = list(change.gates) if change else failing[:_REASONS_MAX]
+    busy = {gate: bool(verdicts.idle[gate][position]) for gate in gates}
+    blame = gatewords.of_host(fleet, shape, row=row, busy=busy)
+    if change:
+        return f"{_opening(why)}: {blame}; {change.clause} it would start now."
+    once = _once(gates[0], [fleet.node_at(row)]) if why.able else ""
+    return (
+        f"{_opening(why)}: {blame}; it could run this once {once}." if once else f"{_opening(why)}: {blame}."
+    )
+
+
+def _once(gate: str, nodes: Sequence[NodeRecord]) -> str:
+    """What has to happen to those who could run it; empty where time alone does not do it."""
+    if gate == _PRICE:
+        return "the price moves"
+    if gate == _AVAILABLE:
+        return gatewords.rested(nodes)
+    return "free" if gate in _FILLED else ""
 
 
 def _able_but(fleet: Fleet, verdicts: Verdicts) -> Iterable[str]:
@@ -305,6 +350,8 @@ def _blame(fleet: Fleet, shape: Shape, report: GateReport, *, verdicts: Verdicts
     if report.gate == _AVAILABLE:
         away = [fleet.node_at(row) for row in verdicts.rows[~verdicts.now[_AVAILABLE]].tolist()]
         return gatewords.resting(away, total=verdicts.rows.size)
+    if report.gate == _NODE and report.failing == verdicts.rows.size:
+        return f"{shape.requirements.node} is not connected"
     busy = report.failing > report.failing_even_if_idle
     return gatewords.failing(report.gate, shape, count=report.failing, total=verdicts.rows.size, busy=busy)
 

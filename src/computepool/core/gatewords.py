@@ -5,7 +5,7 @@ Only wording, no decisions. Sizes are decimal as on a card's box: 24 GB is 24 00
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from computepool.core.fleet import Fleet
@@ -20,6 +20,15 @@ from computepool.core.rulegates import demand_of
 from computepool.core.rules import ASPECTS
 from computepool.core.words import memory_size
 
+_BOTH = 2
+_ITS_OWNER = "its owner "
+#: What a node that takes no work has to become to take some.
+_RESTED = {
+    NodeStatus.OFFLINE: "online",
+    NodeStatus.PAUSED: "resumed",
+    NodeStatus.DRAINING: "resumed",
+    NodeStatus.UNRESPONSIVE: "responsive",
+}
 _VERBS = {
     "lend": "lends",
     "have": "has",
@@ -82,20 +91,59 @@ def rest_words(nodes: Iterable[NodeRecord]) -> str:
     return any_of({(node.rest or NodeStatus.OFFLINE).label for node in nodes})
 
 
-def _of_nodes(words: str, count: int, total: int) -> str:
+def rested(nodes: Iterable[NodeRecord]) -> str:
+    """What nodes that take no work have to become."""
+    found = {node.rest or NodeStatus.OFFLINE for node in nodes}
+    return _RESTED.get(found.pop(), "available") if len(found) == 1 else "available"
+
+
+def of_host(fleet: Fleet, shape: Shape, *, row: int, busy: Mapping[str, bool]) -> str:
+    """Why one host does not take the job: `studio's owner takes jobs of at most 5 minutes`, `studio is paused`.
+
+    `busy`: the gates that it fails, and whether it would pass them if it were idle. It is named once.
+    """
+    name = fleet.node_at(row).profile.name
+    found: list[str] = []
+    for gate, filled in busy.items():
+        said = _of_host(gate, fleet, shape, row=row, busy=filled)
+        if found:
+            said = said.replace(f"{name}'s owner ", _ITS_OWNER).removeprefix(f"{name} ")
+        found.append(said)
+    return " and ".join(found)
+
+
+def _of_host(gate: str, fleet: Fleet, shape: Shape, *, row: int, busy: bool) -> str:
+    name, has = fleet.node_at(row).profile.name, have(gate, fleet, shape, row=row)
+    if has.startswith(_ITS_OWNER):
+        return f"{name}'s owner {has.removeprefix(_ITS_OWNER)}"
+    if gate == "price":
+        return f"{priced_at_most(shape)}, and the price of {name} is {has}"
+    if gate == "available":
+        return f"{name} is {has}"
+    return f"{name} {_singular(WORDS[gate].fail(shape, busy))}"
+
+
+def _singular(words: str) -> str:
     verb, _, rest = words.partition(" ")
-    if count == 1:
-        verb = _VERBS.get(verb, verb)
+    return f"{_VERBS.get(verb, verb)} {rest}".replace(" their ", " its ")
+
+
+def _of_nodes(words: str, count: int, total: int) -> str:
+    said = _singular(words) if count == 1 else words
     if count < total:
-        return f"{count} of {total} nodes {verb} {rest}"
-    return f"the only node {verb} {rest}" if total == 1 else f"all {total} nodes {verb} {rest}"
+        return f"{count} of {total} nodes {said}"
+    return f"the only node {said}" if total == 1 else f"{_every(total)} nodes {said}"
+
+
+def _every(total: int) -> str:
+    return "both" if total == _BOTH else f"all {total}"
 
 
 def _refusing(words: str, count: int, total: int) -> str:
     """What people decided is said as such: it is no lack of the machine."""
     if total == 1:
         return f"the owner's rules refuse {words}"
-    which = f"all {total}" if count == total else f"{count} of {total}"
+    which = _every(total) if count == total else f"{count} of {total}"
     return f"the owners' rules of {which} nodes refuse {words}"
 
 
@@ -186,8 +234,11 @@ def priced_out(shape: Shape, offer: Offer | None) -> str:
     """After "Waiting: ", when the price alone is in the way. `offer` is the cheapest there is."""
     if offer is None:
         return "the owners of the nodes that fit want more than the spot price pays"
-    most = "nothing" if not shape.ceiling else f"at most {per_hour(shape.ceiling)}"
-    return f"it pays {most}, and the price is {per_hour(hundredths(offer.price))} in {offer.zone}"
+    return f"{priced_at_most(shape)}, and the price is {per_hour(hundredths(offer.price))} in {offer.zone}"
+
+
+def priced_at_most(shape: Shape) -> str:
+    return f"it pays at most {per_hour(shape.ceiling)}" if shape.ceiling else "it pays nothing"
 
 
 def _floor_met(market: Market, shape: Shape, node: NodeRecord) -> bool:
@@ -394,9 +445,9 @@ WORDS: dict[str, GateWords] = {
         lambda *_: "belong to owners who have run it already",
     ),
     "dues": GateWords(
-        lambda _: "a node that is no newcomer, or a newcomer whose owner has no other job of others",
-        lambda *_: "a newcomer whose owner has the one job of others that newcomers get",
-        lambda *_: "are newcomers whose owners have their one job of others",
+        lambda _: "an established node, or a new one that is not already running someone else's job",
+        lambda *_: "new, and its owner's nodes already run someone else's job",
+        lambda *_: "are too new to run more than one job of others at a time",
     ),
     "price": GateWords(_need_price, _have_price, _fail_price),
     "exposure": GateWords(

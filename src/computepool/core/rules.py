@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from computepool.core.words import memory_size
+from computepool.core.words import counted, memory_size
 
 #: Names in one list.
 NAMES_MAX = 1_000
@@ -99,7 +99,7 @@ ASPECTS: dict[str, Aspect] = {
     "gpu": Aspect(lambda r, d: r.gpus or not d.gpus, lambda *_: "its owner takes no jobs with a GPU"),
     "minutes": Aspect(
         lambda r, d: _within(r.minutes_max, d.minutes),
-        lambda r, _: f"its owner takes jobs of at most {r.minutes_max} minutes",
+        lambda r, _: f"its owner takes jobs of at most {counted(r.minutes_max or 0, 'minute')}",
     ),
     "ram": Aspect(
         lambda r, d: _within(r.ram_mb_max, d.ram_mb),

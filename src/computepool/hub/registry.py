@@ -104,6 +104,11 @@ class Registry:
     def sessions(self) -> list[Session]:
         return list(self._sessions.values())
 
+    def online(self, now_ms: int) -> int:
+        """How many are heard of as they should be: of one that missed polls nobody knows whether it is still there."""
+        since_ms = now_ms - self.rules.suspect_after_ms(self.interval_ms)
+        return sum(session.seen_ms >= since_ms for session in self._sessions.values())
+
     @property
     def interval_ms(self) -> int:
         return self.rules.interval_ms(len(self._sessions))

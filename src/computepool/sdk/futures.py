@@ -74,7 +74,7 @@ class JobFuture(Future[Any]):
             if self._id is None:
                 raise TimeoutError(self._not_submitted(timeout)) from error
             raise TimeoutError(
-                f"job {self._id} is not over after {timeout:g} s; it goes on ({self._reason(timeout)})"
+                f"job {self._id} has not finished after {timeout:g} s; it has not been cancelled ({self._reason(timeout)})"
             ) from error
         except CancelledError as error:
             raise self._as_cancelled(error) from None

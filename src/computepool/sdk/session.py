@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from computepool.core.words import counted
 from computepool.protocol.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs import ITEMS_MAX, JobResult, SubmitReply
 from computepool.sdk.background import Background
@@ -121,7 +122,11 @@ class Session:
 
     @property
     def unfinished(self) -> int:
-        return len(self._queue) + sum(map(len, self._feeds)) + self._sending + len(self._open)
+        return self._unsent + len(self._open)
+
+    @property
+    def _unsent(self) -> int:
+        return len(self._queue) + sum(map(len, self._feeds)) + self._sending
 
     def submit(self, submission: Submission, item: str) -> JobFuture:
         """`item` is the JSON of one Item. Returns at once; the sender takes it from here."""
@@ -251,7 +256,8 @@ class Session:
             return
         end = time.monotonic() + timeout_s
         if not self.flush(timeout_s):
-            _log.warning("%d jobs could not be handed to the hub before closing", self.unfinished)
+            unsent = counted(self._unsent, "job")
+            _log.warning("%s could not be sent to the hub before the program closed", unsent)
         with self._state:
             self._closing = True
             self.waits.end()

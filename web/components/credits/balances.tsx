@@ -25,32 +25,32 @@ function Purses({ credits }: { credits: Schemas["CreditsView"] }) {
     <section aria-label="Balances" className="grid gap-2">
       <div className="grid grid-cols-2 gap-3 lg:grid-cols-4">
         <Stat name="To spend" hint="given, paid in, or earned">
-          <Money micro={credits.available} />
+          <Money micro={credits.available} exact />
         </Stat>
         <Stat name="Of it, to pay out" hint="matured earnings">
-          <Money micro={credits.withdrawable} />
+          <Money micro={credits.withdrawable} exact />
         </Stat>
         <Stat name="Set aside" hint="for unfinished jobs">
-          <Money micro={credits.held} />
+          <Money micro={credits.held} exact />
         </Stat>
         <Stat
           name="Maturing"
           hint={
             credits.matures_at_ms ? (
               <>
-                <Money micro={credits.matures_next ?? 0} /> <Ago ms={credits.matures_at_ms} />
+                <Money micro={credits.matures_next ?? 0} exact /> <Ago ms={credits.matures_at_ms} />
               </>
             ) : (
               `earnings wait ${duration(credits.holdback_ms)}`
             )
           }
         >
-          <Money micro={credits.maturing} />
+          <Money micro={credits.maturing} exact />
         </Stat>
       </div>
       {credits.unconfirmed ? (
         <p className="text-muted text-sm">
-          Of what matures, <Money micro={credits.unconfirmed} /> waits until another owner's node has confirmed the results.
+          Of what matures, <Money micro={credits.unconfirmed} exact /> waits until another owner's node has confirmed the results.
         </p>
       ) : null}
       <p className="text-muted text-sm">{ECONOMIES[credits.economy] ?? ""}</p>

@@ -143,7 +143,7 @@ function columns(show: (entry: Entry) => void): Column<Entry>[] {
     {
       key: "text",
       title: "What",
-      width: "minmax(9rem,3fr)",
+      width: "minmax(8rem,3fr)",
       cell: (entry) => (
         <button
           type="button"
@@ -155,7 +155,7 @@ function columns(show: (entry: Entry) => void): Column<Entry>[] {
         </button>
       ),
     },
-    { key: "kind", title: "Kind", width: "10rem", from: "md", cell: (entry) => <Badge>{transferWords(entry.kind)}</Badge> },
+    { key: "kind", title: "Kind", width: "10rem", from: "lg", cell: (entry) => <Badge>{transferWords(entry.kind)}</Badge> },
     {
       key: "job",
       title: "Job",
@@ -170,21 +170,21 @@ function columns(show: (entry: Entry) => void): Column<Entry>[] {
           <span className="text-muted">–</span>
         ),
     },
-    { key: "when", title: "When", width: "7rem", from: "sm", cell: (entry) => <Ago ms={entry.at_ms} /> },
+    { key: "when", title: "When", width: "6.5rem", from: "sm", cell: (entry) => <Ago ms={entry.at_ms} /> },
     {
       key: "available",
       title: "To spend",
       width: "8.5rem",
       right: true,
-      cell: (entry) => <Money micro={entry.available_change} signed />,
+      cell: (entry) => <Money micro={entry.available_change} signed exact />,
     },
     {
       key: "change",
       title: "In all",
       width: "8.5rem",
       right: true,
-      from: "lg",
-      cell: (entry) => (entry.change === 0 ? <span className="text-muted">–</span> : <Money micro={entry.change} signed />),
+      from: "sm",
+      cell: (entry) => (entry.change === 0 ? <span className="text-muted">–</span> : <Money micro={entry.change} signed exact />),
     },
   ];
 }

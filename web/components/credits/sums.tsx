@@ -9,7 +9,7 @@ import { transferWords } from "./transfer-words";
 /** Everything the filters let through, added up by the hub. */
 export function Sums({ sums }: { sums: Schemas["Sum"][] | undefined }) {
   return (
-    <Card title="Added up" note="Of everything the filters let through">
+    <Card title="Added up" note="Totals for the filtered rows">
       {sums === undefined ? (
         <Skeleton className="h-40" />
       ) : sums.length === 0 ? (
@@ -24,10 +24,10 @@ export function Sums({ sums }: { sums: Schemas["Sum"][] | undefined }) {
                   {transferWords(sum.kind)} <span className="num text-muted">× {count(sum.transfers)}</span>
                 </th>
                 <td className="py-2 pl-3 text-right">
-                  <Money micro={sum.moved} />
+                  <Money micro={sum.moved} exact />
                 </td>
                 <td className="py-2 pl-3 text-right">
-                  <Money micro={sum.gained - sum.lost} signed />
+                  <Money micro={sum.gained - sum.lost} signed exact />
                 </td>
               </tr>
             ))}

@@ -32,7 +32,7 @@ function Explained({ why }: { why: Why }) {
       ) : (
         <p className="break-words">
           <bdi>{why.sentence}</bdi>
-          {ahead > 0 && <span className="text-muted"> About {count(ahead)} jobs are before it.</span>}
+          {ahead > 0 && <span className="text-muted"> About {counted(ahead, "job is", "jobs are")} ahead of it.</span>}
         </p>
       )}
       {changes.length > 0 && (

@@ -13,7 +13,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "name",
     title: "Node",
-    width: "minmax(8rem,2fr)",
+    width: "minmax(7.8rem,2fr)",
     sort: (node) => node.name,
     cell: (node) => (
       <Link href={`/nodes?id=${encodeURIComponent(node.id)}`} className="link">
@@ -24,7 +24,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "owner",
     title: "Owner",
-    width: "minmax(5rem,1fr)",
+    width: "minmax(6.5rem,1fr)",
     from: "lg",
     sort: (node) => node.owner_name,
     cell: (node) => (node.mine ? "you" : node.owner_name),
@@ -52,7 +52,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "place",
     title: "Place",
-    width: "minmax(8rem,1.4fr)",
+    width: "minmax(9.7rem,1.4fr)",
     from: "md",
     sort: (node) => node.place,
     cell: (node) => node.place,
@@ -61,7 +61,7 @@ const COLUMNS: Column<MeshNode>[] = [
   {
     key: "cores",
     title: "Cores",
-    width: "5.5rem",
+    width: "5.2rem",
     right: true,
     from: "sm",
     sort: (node) => node.cores,

@@ -18,7 +18,7 @@ export function HubAwayNotice() {
   return (
     <div role="status" className="px-4 pt-4 sm:px-6">
       <Notice tone="warn">
-        The hub does not answer. What you see may be out of date; this page goes on by itself as soon as the hub is back.
+        The hub does not answer. What you see may be out of date; this page will update when the hub is back.
       </Notice>
     </div>
   );

@@ -18,7 +18,7 @@ export function QuotePanel({ asked }: { asked: ReturnType<typeof useQuote> }) {
     <Card title="Quote" note="As things stand; renewed as you type.">
       <div aria-live="polite" aria-busy={quote.isFetching} className="grid min-h-64 content-start gap-4">
         {wrong ? (
-          <Notice tone="warn">There is no quote while a field is wrong. Correct what is marked.</Notice>
+          <Notice tone="warn">Fix the marked fields to get a quote.</Notice>
         ) : quote.error ? (
           <Notice tone="warn">{asProblem(quote.error).detail}</Notice>
         ) : quote.data ? (
@@ -51,7 +51,7 @@ function Numbers({ quote, stale }: { quote: Quote; stale: boolean }) {
       </dl>
       {!quote.affordable && (
         <Notice tone="warn">
-          <Money micro={quote.missing} /> credits are missing: you have <Money micro={quote.available} />.
+          <Money micro={quote.missing} exact /> credits are missing: you have <Money micro={quote.available} exact />.
         </Notice>
       )}
       <details className="text-sm" open={quote.nodes_able === 0}>

@@ -8,7 +8,7 @@ const HOUR_MS = 3_600_000;
 const SPANS: Record<string, number> = { "1h": HOUR_MS, "24h": 24 * HOUR_MS, "7d": 168 * HOUR_MS, "30d": 720 * HOUR_MS };
 const BETWEEN = "between";
 const OPTIONS: Option[] = [
-  { value: "", label: "All the time" },
+  { value: "", label: "Any time" },
   { value: "1h", label: "The last hour" },
   { value: "24h", label: "The last 24 hours" },
   { value: "7d", label: "The last 7 days" },

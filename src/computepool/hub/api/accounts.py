@@ -58,7 +58,7 @@ async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
         version=version("computepool"),
         protocol=PROTOCOL,
         time_ms=hub.now_ms(),
-        nodes_online=len(sessions),
+        nodes_online=hub.registry.online(hub.now_ms()),
         nodes=await queries.enrolled(hub),
         queued=len(hub.backlog),
         running=running,

@@ -64,11 +64,13 @@ def load(connection: Connection, job_id: str) -> Facts | None:
         table = prices.get(connection, row.price_version)
         if table is None:
             raise InvariantViolation(f"job {job_id} was priced by a table that does not exist")
-        facts.paid.append(Paid(row, _bill(row, table), part=row.number in used))
+        facts.paid.append(
+            Paid(row, _bill(row, table, own=row.owner_id == job.account_id), part=row.number in used)
+        )
     return facts
 
 
-def _bill(row: AnyRow, table: PriceTable) -> Bill:
+def _bill(row: AnyRow, table: PriceTable, *, own: bool) -> Bill:
     return Bill(
         zone=Zone(row.zone_tier, row.zone_region),
         spot=row.spot,
@@ -78,13 +80,15 @@ def _bill(row: AnyRow, table: PriceTable) -> Bill:
         node_name=row.node_name,
         billed_ms=row.billed_ms or 0,
         charge=row.charge,
+        own=own,
     )
 
 
 async def explain(hub: Hub, principal: Principal, job_id: str) -> CostView:
     facts = visible(principal, await hub.store.read(lambda connection: load(connection, job_id)))
     if _is_submitter(principal, facts):
-        return _to_submitter(facts, now_ms=hub.now_ms())
+        yours = principal.account_id == facts.job.account_id
+        return _to_submitter(facts, now_ms=hub.now_ms(), yours=yours)
     return _to_owner(facts, principal.account_id)
 
 
@@ -101,7 +105,7 @@ def _is_submitter(principal: Principal, facts: Facts) -> bool:
     return principal.is_admin or principal.account_id == facts.job.account_id
 
 
-def _to_submitter(facts: Facts, *, now_ms: int) -> CostView:
+def _to_submitter(facts: Facts, *, now_ms: int, yours: bool) -> CostView:
     job = facts.job
     own: dict[str, Any] = {"role": "submitter", "max_price": job.ceiling, "hold": job.hold}
     if facts.paid:
@@ -111,6 +115,7 @@ def _to_submitter(facts: Facts, *, now_ms: int) -> CostView:
             hold=job.hold,
             others=[other.bill for other in others],
             parts=[part.bill for part in facts.parts],
+            yours=yours,
         )
         more = _unpaid(len(facts.attempts) - len(facts.paid)) + _wrong(job, "came")
         own |= {"refund": job.hold - job.charge, "total": job.charge, "runs": len(facts.runs)}

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from computepool.core import explain
 from computepool.core.errors import Conflict
 from computepool.core.explain import Explanation
 from computepool.core.fleet import Fleet
 from computepool.core.resources import Requirements, Shape
-from computepool.hub.services import homes
+from computepool.hub.services import homes, views
 from computepool.hub.services.context import Hub
 from computepool.hub.store import nodes as node_rows
+from computepool.protocol.jobs import JobView
 from computepool.protocol.nodes import Profile
 
 #: Nodes that are looked at when none that is here could run a job.
 _AWAY_MAX = 50
+#: Kinds of jobs that are looked up for one list: each may take a look at every node.
+_KINDS_MAX = 5
+_NO_NODE = "no connected node can run it"
+
+AnyJob = TypeVar("AnyJob", bound=JobView)
 
 
 async def warning(hub: Hub, wanted: Requirements, account: str, *, refuse: bool) -> str:
@@ -31,12 +39,34 @@ async def warning(hub: Hub, wanted: Requirements, account: str, *, refuse: bool)
     return found.sentence
 
 
+def noted(hub: Hub, jobs: Sequence[AnyJob]) -> list[AnyJob]:
+    """The same jobs; of those that wait for a node, it is said where no connected one could run them.
+
+    Lists ask for it, so only a few kinds of jobs are looked up, and what was found is kept while the fleet stays the same.
+    """
+    fleet = hub.registry.fleet
+    known: dict[tuple[Requirements, str], bool] = {}
+    found = []
+    for job in jobs:
+        hopeless = False
+        if len(fleet) and job.status == views.FOR_A_NODE and job.id in hub.backlog:
+            shape = hub.backlog.shape_of(job.id)
+            key = (shape.requirements, shape.account)
+            if key not in known and len(known) < _KINDS_MAX:
+                known[key] = hub.ceilings.is_possible(fleet, key[0], account=key[1], now_ms=hub.now_ms())
+            hopeless = not known.get(key, True)
+        found.append(job.model_copy(update={"status": _NO_NODE}) if hopeless else job)
+    return found
+
+
 async def explanation(hub: Hub, shape: Shape) -> Explanation:
     """As `explain` has it, but a node that is away and could run it is named."""
     found = explain.explain(hub.registry.fleet, shape)
     away = "" if found.able else await _away(hub, shape)
     if not away:
         return found
+    if shape.requirements.node:
+        return replace(found, sentence=f"Waiting: {away}.", able=1)  # the others were not asked for
     rest = found.sentence.partition(": ")[2]
     others = "the others could never run it: " if found.unsatisfiable else ""
     return replace(found, sentence=f"Waiting: {away}; {others}{rest}", able=1)

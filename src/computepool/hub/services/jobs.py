@@ -358,7 +358,7 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
 
     row, after, attempts, outputs, corrected, checkpoint, place, children = await hub.store.read(load)
     known = (await hub.specs.load([row.spec_digest]))[row.spec_digest]
-    return views.job_detail(
+    found = views.job_detail(
         row,
         spec=known.spec,
         after=after,
@@ -368,6 +368,7 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
         checkpoint=checkpoint,
         principal=principal,
     ).model_copy(update={"parent_id": None if place is None else place.parent_id, "children": children})
+    return impossible.noted(hub, [found])[0]
 
 
 def _checkpoint(connection: Connection, row: AnyRow | None) -> CheckpointView | None:
@@ -431,7 +432,9 @@ async def page(
         )
         for row in rows
     ]
-    return JobPage(jobs=jobs, next=at, searched_to_ms=None if at is None else time_of(at))
+    return JobPage(
+        jobs=impossible.noted(hub, jobs), next=at, searched_to_ms=None if at is None else time_of(at)
+    )
 
 
 async def _older(

@@ -111,17 +111,17 @@ def _course(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int]) -
     """Where the price goes with the next tick, and why."""
     if not capacity:
         if demand:
-            return "Nothing is offered at this price while work waits: it rises."
-        return "Nothing is offered at this price, and nothing waits for it: it rests."
+            return "Nothing is offered at this price while work waits: the price will rise."
+        return "Nothing is offered at this price, and nothing waits for it: the price stays."
     target = PPM * TARGET[0] // TARGET[1]
     wanted = utilisation(demand, capacity)
     coming = next_spot(spot, capacity=capacity, demand=demand, bounds=bounds)
-    held = "more than" if wanted > target else "less than" if wanted < target else "just"
-    course = "rises" if coming > spot else "falls" if coming < spot else "stays"
+    side = "above" if wanted > target else "below" if wanted < target else "at"
+    course = "will rise" if coming > spot else "will fall" if coming < spot else "stays"
     if course == "stays" and wanted != target:
-        course = f"stays, at its {'highest' if wanted > target else 'lowest'}"
-    found = f"{wanted * 100 // PPM} % of what is offered is wanted"
-    return f"{found}, {held} the {target * 100 // PPM} % at which the price rests: it {course}."
+        course = f"is already at its {'maximum' if wanted > target else 'minimum'}"
+    found = f"Demand is {wanted * 100 // PPM} % of supply"
+    return f"{found}, {side} the {target * 100 // PPM} % balance point; the price {course}."
 
 
 def _ceilings(found: Mapping[int | None, int]) -> list[CeilingLevel]:

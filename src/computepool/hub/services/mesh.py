@@ -6,6 +6,7 @@ import asyncio
 import gzip
 from collections.abc import Collection, Iterator
 
+from computepool.core.node_status import NodeStatus
 from computepool.core.noderecord import Free
 from computepool.core.places import place_of
 from computepool.core.resources import NodeProfile
@@ -248,7 +249,7 @@ class _Totals:
 
     def add(self, facts: NodeFacts, free: Free | None) -> None:
         capacity = facts.profile.capacity
-        self.nodes += 1
+        self.nodes += facts.status is not NodeStatus.UNRESPONSIVE
         self.cpu_milli += capacity.cpu_milli
         self.gpus += len(capacity.gpus)
         self.vram_mb += _vram_mb(facts.profile)

@@ -77,9 +77,16 @@ def _most(view: QuoteView, request: QuoteRequest) -> str:
         total += f" for each of {view.items} jobs, {format_credits(view.hold_total)} in all,"
     paid = f"It pays at most {format_credits(view.max_price)} per hour ({why})"
     share = request.budget is not None and view.hold_each == request.budget // view.items
-    runs = "a run" if view.runs == 1 else f"{view.runs} runs"
-    bound = "the budget" if share else f"{runs} of {_span(round(request.timeout_s * 1000))}"
+    bound = "the budget" if share else _runs(view.runs, _span(round(request.timeout_s * 1000)))
     return f"{paid}: {total} are set aside for {bound}, and what is not used comes back."
+
+
+def _runs(runs: int, each: str) -> str:
+    if runs == 1:
+        return f"a run of {each}"
+    more = runs - 1
+    checks = "one check" if more == 1 else f"{more} checks"
+    return f"the run and {checks} of its result, {each} each"
 
 
 def _checks(view: QuoteView) -> str:

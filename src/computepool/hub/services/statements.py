@@ -158,7 +158,7 @@ def _words(row: AnyRow, mine: tuple[str, ...]) -> str:
         Kind.HOLD: f"Set aside for{job}" + (f", the first of {row.ref}" if row.ref else ""),
         Kind.PAY: f"Earned by{job}" if row.credit in mine else f"Paid to the owner of the node that did{job}",
         Kind.FEE: f"The platform's fee for{job}",
-        Kind.REFUND: f"Set aside and not used by{job}",
+        Kind.REFUND: f"Unused part of the hold for{job} returned",
         Kind.TAKE_BACK: f"{'Came' if row.credit in mine else 'Taken'} back: the result of{job} was wrong",
         Kind.MATURE: "Earnings that matured: yours to spend",
         Kind.GRANT: "Credits to begin with",

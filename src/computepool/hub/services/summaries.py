@@ -11,7 +11,7 @@ import json
 from enum import StrEnum
 
 from computepool.core.errors import BadRequest
-from computepool.core.jobs import TERMINAL, JobState, Reason
+from computepool.core.jobs import TERMINAL, JobState
 from computepool.hub.services import explanations, groups, messages, views
 from computepool.hub.services.access import Principal
 from computepool.hub.services.context import Hub
@@ -26,7 +26,6 @@ from computepool.protocol.groups import GroupItem, GroupSummary, ItemPage, ItemS
 FIRST = 20
 _FIRST_BYTES = 256 * 1024
 _JOB, _KEY = "j", "k"
-_FOR_A_NODE = views.sentence(JobState.QUEUED, Reason.WAITING_FOR_NODE, node=None, code=None, tries=0)
 
 
 class Which(StrEnum):
@@ -56,7 +55,9 @@ async def summary(hub: Hub, principal: Principal, group_id: str) -> GroupSummary
     found = await hub.store.read(
         lambda connection: summarise(hub, connection, groups.owned(connection, principal, group_id))
     )
-    queued = [item.job_id for item in found.waiting.items if item.job_id and item.sentence == _FOR_A_NODE]
+    queued = [
+        item.job_id for item in found.waiting.items if item.job_id and item.sentence == views.FOR_A_NODE
+    ]
     why = explanations.of_queued(hub, queued)
     items = [
         item.model_copy(update={"sentence": why.get(item.job_id or "", item.sentence)})

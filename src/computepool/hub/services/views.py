@@ -67,6 +67,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.SUPERSEDED: "another attempt finished first",
     Reason.REPORTED: "reported from outside",
 }
+FOR_A_NODE = _SENTENCES[Reason.WAITING_FOR_NODE]
 COMPARING = "results are there, and a node that reported none of them runs your function to compare them"
 _WAITING_AGAIN = "waiting for a node again: {sentence} (try {tries})"
 
