@@ -85,7 +85,7 @@ async def test_nor_does_any_other_way_to_name_ones_friends(hub: HubDouble, subte
 
 @pytest.mark.parametrize(
     ("claimed", "asked"),
-    [({"ram_mb": 3_000_000}, {"ram_mb": 2_900_000}), ({"python": "3.77"}, {"python": "3.77"})],
+    [({"ram_mb": 3_000_000}, {"ram_mb": 2_900_000}), ({"python": "3.29"}, {"python": "3.29"})],
     ids=["memory", "python"],
 )
 async def test_what_friends_say_of_their_machines_makes_no_record(

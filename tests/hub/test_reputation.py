@@ -204,7 +204,7 @@ async def test_newcomers_have_one_job_of_others_at_a_time(tmp_path: Path) -> Non
             view = await cast.trust(node)
             assert (view["newcomer"], view["dues_paid"], view["dues"]) == (True, 0, 1)
             why = await got(cast.sam, f"/jobs/{jobs[5]}/why")
-            assert "newcomer" in why["sentence"]
+            assert "too new" in why["sentence"]
             assert "(0 so far" in (await got(both, f"/nodes/{node.node_id}/why"))["reputation"]
             await node.report(grant.attempt_id)
         assert len(await node.take(2)) == 2

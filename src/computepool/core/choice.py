@@ -2,7 +2,7 @@
 
 Friends can make each other a record: one submits, the others run and agree, and a private tag keeps everybody else out. So what
 a node does counts for its record only where the submitter's wishes left the pool a choice. What a job needs is such a wish, too,
-until nodes with a record have it: anybody can say that his machine has 3 TB of memory, or Python 3.77.
+until nodes with a record have it: anybody can say that his machine has 3 TB of memory, or Python 3.29.
 """
 
 from __future__ import annotations
