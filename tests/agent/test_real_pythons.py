@@ -47,7 +47,7 @@ def test_a_function_of_another_python_waits_until_an_owner_lets_its_node_fetch_i
     assert f"Python {minor}" in (made.warning or "")
     [job_id] = made.job_ids
     why = client.jobs.why(job_id)
-    assert f"does not have Python {minor}; with Python {PYTHON} it would start now" in why.sentence
+    assert f"does not have Python {minor}; with Python {PYTHON} it could start now" in why.sentence
     agent.kill()
     agent.start(fetch_python=True, python_mirror=mirror.listed(tmp_path / "list.json"))
     result = client.jobs.result(job_id, timeout_s=200)
