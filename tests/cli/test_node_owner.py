@@ -229,9 +229,9 @@ def test_the_cache_is_shown_and_cleared(run: Run) -> None:
     (cache / "environments" / "link").symlink_to(cache / "runtimes")
     shown = {part["name"]: part for part in reply(run("node", "cache", "--json"))}
     assert {name: part["files"] for name, part in shown.items()} == {
-        "inputs of jobs": 1, "packages of jobs": 1, "jobs' Python and sandboxes": 1,
+        "inputs of jobs": 1, "packages of jobs": 1, "other Pythons": 0, "jobs' Python and sandboxes": 1,
     }  # fmt: skip
     assert reply(run("node", "cache", "clear", "--json"))["freed_bytes"] >= 200_000
     assert [path.name for path in sorted(cache.rglob("file"))] == ["file"]
     assert (cache / "runtimes" / "file").exists()
-    assert len(run("node", "cache").out.splitlines()) == 3
+    assert len(run("node", "cache").out.splitlines()) == 4

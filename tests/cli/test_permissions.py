@@ -85,7 +85,7 @@ def test_a_job_reaches_its_host_and_owners_have_the_last_word(run: Run, tmp_path
         [known] = admin.nodes.list()
         assert f"Host node is {known.id}, a node of {known.owner_name}." in submitted.err
         why = run("jobs", "why", waiting).out
-        assert "does not take jobs with network" in why
+        assert "takes no jobs with network" in why
         assert "drop --net" in why
 
         save_config(Config(hub=url, key=real.admin_key))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 import time
 from typing import Protocol
@@ -40,7 +39,7 @@ class SystemClock:
         return time.clock_gettime(_BOOT_CLOCK)
 
     def fraction(self) -> float:
-        return random.random()
+        return secrets.randbelow(1 << 53) / (1 << 53)
 
     def entropy(self, size: int) -> bytes:
         return secrets.token_bytes(size)

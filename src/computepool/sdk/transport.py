@@ -35,6 +35,8 @@ PATIENCE_S = 60.0
 #: How long a long poll is parked at the hub.
 WAIT_MS = 20_000
 CONNECTIONS_MAX = 32
+#: Of its own: retries run in threads, and must not disturb a program that seeds the module's generator.
+_JITTER = random.Random()
 _BACKOFF_BASE_S = 0.05
 _BACKOFF_MAX_S = 5.0
 _OUTAGE_WORTH_A_WARNING_S = 4.0
@@ -249,8 +251,8 @@ class _Attempt:
     def pause_s(self, number: int) -> float:
         asked_s = self.error.retry_after_s if isinstance(self.error, ComputePoolError) else None
         if asked_s is not None:
-            return asked_s * random.uniform(1.0, 1.2)  # not all clients at the same moment
-        return random.uniform(0, min(_BACKOFF_MAX_S, _BACKOFF_BASE_S * 2 ** min(number, 16)))
+            return asked_s * _JITTER.uniform(1.0, 1.2)  # not all clients at the same moment
+        return _JITTER.uniform(0, min(_BACKOFF_MAX_S, _BACKOFF_BASE_S * 2 ** min(number, 16)))
 
 
 def raise_for_problem(reply: httpx2.Response) -> None:
