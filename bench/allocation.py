@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable
 
 from bench.table import Figure
-from computepool.core.allocator import Placement, place
-from computepool.core.backlog import Backlog
-from computepool.core.explain import explain
-from computepool.core.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet
 from computepool.core.isolation import Level
-from computepool.core.market import Market
-from computepool.core.money import CREDIT
-from computepool.core.pricing import PriceTable
+from computepool.core.money.market import Market
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import PriceTable
+from computepool.core.placement.allocator import Placement, place
+from computepool.core.placement.backlog import Backlog
+from computepool.core.placement.explain import explain
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 
 SIZES = (500, 5_000, 100_000)

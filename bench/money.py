@@ -13,20 +13,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bench.processes import agent_process, hub_process
 from bench.table import Figure
-from computepool.core.jobs import Outcome, Reason
-from computepool.core.money import CREDIT
-from computepool.core.pricing import Economy
+from computepool.core.jobs.lifecycle import Outcome, Reason
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import Economy
 from computepool.hub.app import build_hub
 from computepool.hub.clock import SystemClock
+from computepool.hub.context import Hub
+from computepool.hub.db.session import Tx
+from computepool.hub.identity.access import NodePrincipal, Principal
+from computepool.hub.identity.idempotency import Remembered
+from computepool.hub.jobs import jobs
 from computepool.hub.main import check
-from computepool.hub.services import grants, jobs, settlement
-from computepool.hub.services.access import NodePrincipal, Principal
-from computepool.hub.services.context import Hub
-from computepool.hub.services.idempotency import Remembered
+from computepool.hub.money import starting_credits
 from computepool.hub.settings import Settings
-from computepool.hub.store.session import Tx
-from computepool.protocol.jobs import Item, SubmitRequest
-from computepool.protocol.nodes import CompleteRequest, Report, signed_text
+from computepool.hub.settlement import settle
+from computepool.protocol.jobs.jobs import Item, SubmitRequest
+from computepool.protocol.nodes.nodes import CompleteRequest, Report, signed_text
 from computepool.protocol.tokens import b64, public_text
 from computepool.sdk import connect
 from computepool.testing import factories
@@ -73,7 +75,7 @@ class _Node:
 
 def _submitter(hub: Hub, tx: Tx) -> Principal:
     account = factories.add_account(tx)
-    grants.welcome(hub, tx, account, amount=hub.settings.signup_grant)
+    starting_credits.welcome(hub, tx, account, amount=hub.settings.signup_grant)
     return Principal(account_id=account, name=account, roles=frozenset({"submitter"}))
 
 
@@ -122,7 +124,7 @@ async def _settle() -> float:
         began = time.perf_counter()
         await asyncio.gather(
             *(
-                settlement.complete(hub, nodes[number % _NODES].principal, request)
+                settle.complete(hub, nodes[number % _NODES].principal, request)
                 for number, request in enumerate(requests)
             )
         )

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from bench.table import Figure
 from computepool.agent.sandbox.base import Limits, Policy, Sandbox, Usage
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
-from computepool.agent.sandbox.selftest import BACKENDS
+from computepool.agent.sandbox.selftest.selftest import BACKENDS
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level
 

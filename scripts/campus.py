@@ -17,7 +17,7 @@ from typing import Any
 import httpx2
 
 from computepool.hub.clock import SystemClock
-from computepool.hub.store.session import Store
+from computepool.hub.db.session import Store
 from computepool.testing.node import NodeDouble
 from computepool.testing.processes import RealPool, wait_until
 from tests.payouts.earning import LEAST, earn_now

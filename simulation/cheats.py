@@ -1,7 +1,7 @@
 """Nodes that cheat: how many wrong results a pool believes, and how many executions it pays for that, by the real rules.
 
-When a result is checked, which one counts, what a strike is and when it bans come from core/verification.py and
-core/reputation.py; here are only the nodes, their masters and their luck. Every node has an owner of its own, jobs go to
+When a result is checked, which one counts, what a strike is and when it bans come from core/trust/verification.py and
+core/trust/reputation.py; here are only the nodes, their masters and their luck. Every node has an owner of its own, jobs go to
 nodes at random, and a wrong answer differs from every other, unless the cheats agree on one.
 """
 
@@ -11,9 +11,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
-from computepool.core.discounting import DAY_MS
-from computepool.core.reputation import NEWCOMER, Evidence, Outcome, Reputation, update
-from computepool.core.verification import (
+from computepool.core.trust.discounting import DAY_MS
+from computepool.core.trust.reputation import NEWCOMER, Evidence, Outcome, Reputation, update
+from computepool.core.trust.verification import (
     CHECK_FLOOR_PPM,
     PPM,
     Mode,

@@ -4,7 +4,7 @@
     plain Beta     Beta(a0 + S, b0 + F), nothing is ever forgotten (λ = 1)
     discounted     the same with S ← λS + x, F ← λF + (1 − x): λ → 1 is the plain Beta, n0 → 0 is the EMA
 
-Floats here, because a simulation needs no last bit; the rule of the product is held against core/reputation.py by a test.
+Floats here, because a simulation needs no last bit; the rule of the product is held against core/trust/reputation.py by a test.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def __dir__() -> list[str]:
 
 # ------------------------------------------------------------ joblib knows the name "computepool"
 def _joblib_backend(**options: Any) -> Any:
-    return importlib.import_module("computepool.sdk.joblib_backend").ComputePoolBackend(**options)
+    return importlib.import_module("computepool.sdk.jobs.joblib_backend").ComputePoolBackend(**options)
 
 
 class _WhenJoblibComes:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 
-from computepool.core.jobs import JobState, Reason
-from computepool.protocol.jobs import AttemptView, JobView
+from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.protocol.jobs.jobs import AttemptView, JobView
 from computepool.testing.processes import AgentProcess, RealPool, wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import jobs_of, wait_gone

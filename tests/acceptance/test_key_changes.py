@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from computepool.agent import control
-from computepool.agent import identity as identities
-from computepool.core.jobs import JobState
-from computepool.protocol.hubkeys import HubKeys
+from computepool.agent.hub_link import identity as identities
+from computepool.agent.owner import control
+from computepool.core.jobs.lifecycle import JobState
+from computepool.protocol.hub_keys import HubKeys
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import AgentProcess
 from tests.faults.conftest import MakePool

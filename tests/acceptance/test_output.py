@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from computepool.core.jobs import JobState
+from computepool.core.jobs.lifecycle import JobState
 from computepool.testing.processes import RealPool, wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.load import command

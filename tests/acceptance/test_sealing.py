@@ -8,8 +8,8 @@ import pytest
 
 from computepool import JobFailed, Pool
 from computepool.protocol.sealing import MAGIC
-from computepool.sdk import sealing
 from computepool.sdk.errors import BadRequest
+from computepool.sdk.files import sealing
 from computepool.testing.processes import RealPool, wait_until
 from tests.faults.conftest import MakePool
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from computepool.core.jobs import JobState
-from computepool.protocol.jobs import Needs
+from computepool.core.jobs.lifecycle import JobState
+from computepool.protocol.jobs.jobs import Needs
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import RealPool, free_port, wait_until
 from tests.faults.conftest import MakePool

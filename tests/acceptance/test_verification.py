@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from computepool.core.jobs import JobState
-from computepool.protocol.jobs import JobDetail
+from computepool.core.jobs.lifecycle import JobState
+from computepool.protocol.jobs.jobs import JobDetail
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import RealPool
 from tests.faults.conftest import MakePool

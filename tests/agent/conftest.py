@@ -16,20 +16,21 @@ from typing import Any
 
 import pytest
 
-from computepool.agent import levels, probe
 from computepool.agent.agent import Agent, Machine
 from computepool.agent.clock import SystemClock
 from computepool.agent.config import AgentConfig, AgentLimits, prepare_data_dir
-from computepool.agent.hub_client import HubClient
-from computepool.agent.interpreters import PYTHON
+from computepool.agent.execution.job_environment import prepare_runtime
+from computepool.agent.hardware import probe
+from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.main import enrol
-from computepool.agent.pythons import fetchable
-from computepool.agent.sandbox import runsc
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.packages.interpreters import PYTHON
+from computepool.agent.packages.pythons import fetchable
+from computepool.agent.sandbox import levels
+from computepool.agent.sandbox.backends import runsc
+from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.agent.sandbox.volumes import sweep
-from computepool.agent.surroundings import prepare_runtime
 from computepool.core.isolation import Level
 from tests.agent.fake_hub import CODE, FakeHub, until
 
@@ -111,7 +112,7 @@ async def start_node(
         machine = make_machine(config, runtime, ground)
         clock = SystemClock()
         client = HubClient(config.hub_urls, clock=clock, limits=limits)
-        from computepool.agent import identity as identities
+        from computepool.agent.hub_link import identity as identities
 
         identity = identities.load(config.identity_path)
         if identity is None:

@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from computepool.agent.clock import SystemClock
 from computepool.core.errors import ComputePoolError, Unauthenticated
-from computepool.core.jobs import JobKind, Outcome, Reason, Verdict
-from computepool.protocol.checkpoints import CheckpointReply, CheckpointReport
-from computepool.protocol.jobs import JobSpec, Needs, spec_digest
-from computepool.protocol.nodes import (
+from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason, Verdict
+from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
+from computepool.protocol.jobs.jobs import JobSpec, Needs, spec_digest
+from computepool.protocol.nodes.nodes import (
     CompleteReply,
     CompleteRequest,
     Grant,

@@ -16,8 +16,8 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from computepool.agent.interpreters import PYTHON
-from computepool.agent.pythons import LEAST
+from computepool.agent.packages.interpreters import PYTHON
+from computepool.agent.packages.pythons import LEAST
 
 _ASK = "import sys; print(sys.base_prefix, '.'.join(map(str, sys.version_info[:3])), sys.implementation.name)"
 _LEFT_OUT = {

@@ -11,8 +11,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.protocol.jobs import Needs, spec_digest
-from computepool.protocol.nodes import NextReply
+from computepool.protocol.jobs.jobs import Needs, spec_digest
+from computepool.protocol.nodes.nodes import NextReply
 from computepool.protocol.tokens import JOB_TYPE, b64, public_text, unb64
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import KID, STRANGER, FakeHub, Outcome, Reason, command, until

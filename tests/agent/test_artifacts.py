@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent import artifacts
-from computepool.agent.artifacts import ASK_FIRST_ABOVE, ArtifactCache, Uploader
 from computepool.agent.clock import SystemClock
-from computepool.agent.hub_client import HubClient
-from computepool.agent.identity import Identity
+from computepool.agent.hub_link.hub_client import HubClient
+from computepool.agent.hub_link.identity import Identity
+from computepool.agent.storage import artifacts
+from computepool.agent.storage.artifacts import ASK_FIRST_ABOVE, ArtifactCache, Uploader
 from computepool.core.errors import BadRequest, NotFound, Unavailable
 from tests.agent.conftest import QUICK
 from tests.agent.fake_hub import Ed25519PrivateKey, FakeHub

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.endings import BadJob, StagingFailed
-from computepool.agent.environments import _failure, find_uv
+from computepool.agent.execution.attempt_result import BadJob, StagingFailed
+from computepool.agent.packages.environments import _failure, find_uv
 
 WHEEL = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 

@@ -13,10 +13,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from computepool.agent import benchmark, driver, measure
-from computepool.agent.gpus import Card
-from computepool.agent.hub_client import HubClient
-from computepool.core.hardware import BOUNDS, CPU_TIER, cpu_class
+from computepool.agent.hardware import benchmark, driver, measure
+from computepool.agent.hardware.gpus import Card
+from computepool.agent.hub_link.hub_client import HubClient
+from computepool.core.trust.hardware import BOUNDS, CPU_TIER, cpu_class
 from computepool.testing.processes import RealPool, wait_until
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import FakeHub, command, until

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.protocol import bundles, packed
-from computepool.sdk.functions import pickle_arguments
+from computepool.protocol.jobs import bundles, packed
+from computepool.sdk.code.functions import pickle_arguments
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, until
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from computepool.agent.config import AgentLimits
-from computepool.agent.hub_client import CONNECTIONS_MAX
-from computepool.core.jobs import Outcome
+from computepool.agent.hub_link.hub_client import CONNECTIONS_MAX
+from computepool.core.jobs.lifecycle import Outcome
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, command, until
 

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent import cardtest, doctor, gpus, probe
 from computepool.agent.config import AgentConfig
-from computepool.agent.gpus import Card
-from computepool.agent.sandbox import runsc
+from computepool.agent.hardware import card_test, gpus, probe
+from computepool.agent.hardware.gpus import Card
+from computepool.agent.owner import doctor
+from computepool.agent.sandbox.backends import runsc
+from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.base import Limits, Policy, SandboxError
-from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
-from computepool.agent.sandbox.gvisor import GvisorSandbox
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level
 from tests.agent.conftest import StartNode
@@ -81,8 +82,8 @@ def test_a_card_that_jobs_cannot_use_is_not_lent(ground: Path, runtime: Runtime,
     """It has no device nodes: the test that runs before any card is lent must find that out."""
     sandbox = BubblewrapSandbox(SandboxConfig(cache_dir=ground / "cache", runtime=runtime))
     try:
-        assert cardtest.reason_against(sandbox, runtime, [CARD], work_dir=data_dir)
-        assert cardtest.reason_against(sandbox, runtime, [], work_dir=data_dir) == ""
+        assert card_test.reason_against(sandbox, runtime, [CARD], work_dir=data_dir)
+        assert card_test.reason_against(sandbox, runtime, [], work_dir=data_dir) == ""
         assert list(data_dir.glob("cards-*")) == []
     finally:
         sandbox.close()

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from computepool.agent import checkpoints
+from computepool.agent.storage import checkpoints
 from computepool.core.errors import OutOfSpace, QuotaExceeded
-from computepool.core.jobs import Outcome, Reason
-from computepool.protocol import bundles, sealing
-from computepool.protocol.checkpoints import CheckpointReport
-from computepool.protocol.jobs import JobSpec, spec_digest
-from computepool.protocol.nodes import Grant, OutputRef
-from computepool.sdk import checkpointing
+from computepool.core.jobs.lifecycle import Outcome, Reason
+from computepool.protocol import sealing
+from computepool.protocol.jobs import bundles
+from computepool.protocol.jobs.checkpoints import CheckpointReport
+from computepool.protocol.jobs.jobs import JobSpec, spec_digest
+from computepool.protocol.nodes.nodes import Grant, OutputRef
+from computepool.sdk.runtime import checkpointing
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import OWNER, FakeHub, command, function, payload, script, until
 from tests.agent.test_bundles import bundle

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from computepool.agent import lanes
-from computepool.agent.cpus import MILLI, SETTLED_S, Cpus, lent_ids
-from computepool.agent.lanes import Lane, Slots
-from computepool.protocol.jobs import Needs
-from computepool.protocol.nodes import RunningAttempt
-from computepool.protocol.values import decode
+from computepool.agent.execution import lanes
+from computepool.agent.execution.lanes import Lane, Slots
+from computepool.agent.hardware.cpus import MILLI, SETTLED_S, Cpus, lent_ids
+from computepool.protocol.jobs.jobs import Needs
+from computepool.protocol.nodes.nodes import RunningAttempt
+from computepool.protocol.values.values import decode
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import OWNER, STRANGER, FakeHub, function, payload, script, until
 

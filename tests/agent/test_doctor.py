@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent import doctor
 from computepool.agent.clock import SystemClock
 from computepool.agent.config import AgentConfig
-from computepool.agent.doctor import Check, Health
+from computepool.agent.owner import doctor
+from computepool.agent.owner.doctor import Check, Health
 from tests.agent.conftest import QUICK
 from tests.agent.fake_hub import FakeHub
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from computepool.agent.config import AgentLimits
-from computepool.agent.egress import SOCKET, Egress, EgressProxy
-from computepool.agent.egress_requests import Refused, parse_head
-from computepool.agent.sandbox.selftest import BACKENDS
+from computepool.agent.network.egress import SOCKET, Egress, EgressProxy
+from computepool.agent.network.egress_requests import Refused, parse_head
+from computepool.agent.sandbox.selftest.selftest import BACKENDS
 from computepool.core.isolation import Level
 from computepool.core.network import Address, parse_networks, parse_targets
 from tests.agent.conftest import QUICK, StartNode
@@ -294,7 +294,7 @@ class TestTheProxy:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         next_door = parse_networks(["8.8.8.0/24"])
-        monkeypatch.setattr("computepool.agent.nearby.interface_networks", lambda: next_door)
+        monkeypatch.setattr("computepool.agent.network.nearby.interface_networks", lambda: next_door)
         async with proxied(folder, "site.test:443", names=Names(["8.8.8.8"])) as proxy:
             assert b"8.8.8.8 is in a network of this machine" in await say(proxy, connect("site.test:443"))
 

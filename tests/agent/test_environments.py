@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.builder import Builder
 from computepool.agent.config import AgentLimits
-from computepool.agent.egress import Egress
-from computepool.agent.endings import BadJob, StagingFailed
-from computepool.agent.environments import Environments, find_uv
-from computepool.agent.folders import WorkFolders
-from computepool.agent.levels import make as make_sandbox
-from computepool.agent.package_index import PackageIndex
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.execution.attempt_result import BadJob, StagingFailed
+from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.network.egress import Egress
+from computepool.agent.packages.builder import Builder
+from computepool.agent.packages.environments import Environments, find_uv
+from computepool.agent.packages.package_index import PackageIndex
+from computepool.agent.sandbox.levels import make as make_sandbox
+from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.agent.sandbox.volumes import Volumes
-from computepool.agent.surroundings import Surroundings
-from computepool.agent.sweeper import Sweeper
+from computepool.agent.storage.folders import WorkFolders
+from computepool.agent.storage.sweeper import Sweeper
 from computepool.core.isolation import Level
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, script, until
@@ -214,7 +214,7 @@ async def test_it_is_out_of_reach_before_any_of_it_is_removed(
         go_on.wait(20)
         remove_tree(path)
 
-    monkeypatch.setattr("computepool.agent.kept.remove_tree", slowly)
+    monkeypatch.setattr("computepool.agent.packages.cached_folders.remove_tree", slowly)
     other = asyncio.create_task(environments.acquire(("second",)))
     await until(begun.is_set)
     again = asyncio.create_task(environments.acquire(("first",)))

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from computepool.core.jobs import NODE_FAULTS
-from computepool.protocol.jobs import InputFile
+from computepool.core.jobs.lifecycle import NODE_FAULTS
+from computepool.protocol.jobs.jobs import InputFile
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, until
 

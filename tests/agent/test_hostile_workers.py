@@ -15,14 +15,15 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from computepool.agent import staging, workers
-from computepool.agent.artifacts import ArtifactCache
-from computepool.agent.attempts import Attempt
 from computepool.agent.clock import SystemClock
-from computepool.agent.functions import FunctionRunner
-from computepool.agent.hub_client import HubClient
-from computepool.agent.workers import Call, Worker
-from computepool.protocol.jobs import InputFile, JobSpec, Needs
+from computepool.agent.execution import staging
+from computepool.agent.execution.attempts import Attempt
+from computepool.agent.hub_link.hub_client import HubClient
+from computepool.agent.storage.artifacts import ArtifactCache
+from computepool.agent.workers import workers
+from computepool.agent.workers.functions import FunctionRunner
+from computepool.agent.workers.workers import Call, Worker
+from computepool.protocol.jobs.jobs import InputFile, JobSpec, Needs
 from computepool.protocol.sealing import OUTPUT, Seal
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, until

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent import identity as identities
-from computepool.agent import main, probe
+from computepool.agent import main
 from computepool.agent.clock import SystemClock
 from computepool.agent.config import AgentConfig
-from computepool.agent.hub_client import HubClient
+from computepool.agent.hardware import probe
+from computepool.agent.hub_link import identity as identities
+from computepool.agent.hub_link.hub_client import HubClient
 from computepool.core.errors import BadRequest, Conflict, Unavailable
 from computepool.core.isolation import Level
-from computepool.protocol.nodes import Profile
+from computepool.protocol.nodes.nodes import Profile
 from tests.agent.conftest import QUICK
 from tests.agent.fake_hub import CODE, KID, OWNER, FakeHub
 

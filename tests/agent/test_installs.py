@@ -18,10 +18,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from computepool.agent.builder import TooMuch, take_tree
 from computepool.agent.config import MIB, AgentConfig
-from computepool.agent.package_index import PackageIndex
-from computepool.agent.sandbox.selftest import BACKENDS
+from computepool.agent.packages.builder import TooMuch, take_tree
+from computepool.agent.packages.package_index import PackageIndex
+from computepool.agent.sandbox.selftest.selftest import BACKENDS
 from computepool.core.errors import BadRequest
 from computepool.core.isolation import Level
 from computepool.core.network import Target, parse_target, target_of
@@ -280,7 +280,7 @@ async def test_the_index_says_where_its_files_are() -> None:
 
 
 async def test_uv_says_which_index_is_its_own() -> None:
-    from computepool.agent.environments import find_uv
+    from computepool.agent.packages.environments import find_uv
 
     assert target_of(await PackageIndex(find_uv()).url()).port == 443
 

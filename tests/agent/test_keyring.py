@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.agent import identity as identities
-from computepool.agent.identity import Identity
-from computepool.agent.keyring import ASK_S, Keyring
+from computepool.agent.hub_link import identity as identities
+from computepool.agent.hub_link.identity import Identity
+from computepool.agent.hub_link.keyring import ASK_S, Keyring
 from computepool.core.errors import Unauthenticated, Unavailable
-from computepool.protocol.hubkeys import Endorsement, HubKeys, endorsed_text, rekey_text
-from computepool.protocol.nodes import RekeyReply, RekeyRequest
+from computepool.protocol.hub_keys import Endorsement, HubKeys, endorsed_text, rekey_text
+from computepool.protocol.nodes.nodes import RekeyReply, RekeyRequest
 from computepool.protocol.tokens import JobToken, b64, public_key, public_text, sign_job_token, signed_by
 
 pytestmark = pytest.mark.anyio

@@ -11,10 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from computepool.agent import artifacts, control
+from computepool.agent.owner import control
 from computepool.agent.sandbox.base import Status
+from computepool.agent.storage import artifacts
 from computepool.core.errors import BadRequest, Unavailable
-from computepool.protocol.nodes import Grant, NextReply
+from computepool.protocol.nodes.nodes import Grant, NextReply
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, until
 
@@ -241,7 +242,7 @@ class TestCancel:
     async def test_while_its_inputs_are_being_fetched(
         self, hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from computepool.protocol.jobs import InputFile
+        from computepool.protocol.jobs.jobs import InputFile
         from tests.agent.fake_hub import script
 
         monkeypatch.setattr(artifacts, "DOWNLOAD_TRIES", 10_000)  # It does not give up before it is stopped.

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent import probe
 from computepool.agent.config import AgentConfig
-from computepool.agent.load import FIRST_WORD, Load, Untold
-from computepool.agent.probe import Hardware
+from computepool.agent.execution.load import FIRST_WORD, Load, Untold
+from computepool.agent.hardware import probe
+from computepool.agent.hardware.probe import Hardware
 from computepool.core.errors import BadRequest
 from computepool.core.isolation import Level
-from computepool.protocol.nodes import LOADS_MAX
+from computepool.protocol.nodes.nodes import LOADS_MAX
 
 CARD = st.none() | st.integers(0, 100)
 LOOKS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 9_999), CARD), min_size=1, max_size=80)

@@ -11,8 +11,8 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.logs import STDERR, STDOUT, LogBuffer, Printed
-from computepool.protocol.nodes import LogText
+from computepool.agent.execution.logs import STDERR, STDOUT, LogBuffer, Printed
+from computepool.protocol.nodes.nodes import LogText
 from tests.agent.conftest import QUICK
 
 LINES = st.lists(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from computepool.agent.clock import SystemClock
-from computepool.agent.hub_client import HubClient
+from computepool.agent.hub_link.hub_client import HubClient
 from computepool.core.errors import BadRequest, RateLimited, Unauthenticated, Unavailable
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, until

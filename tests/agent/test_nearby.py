@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent import nearby
-from computepool.agent.nearby import Nearby, interface_networks, route_networks
+from computepool.agent.network import nearby
+from computepool.agent.network.nearby import Nearby, interface_networks, route_networks
 
 ROUTES = """\
 Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT

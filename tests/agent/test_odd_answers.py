@@ -13,13 +13,13 @@ import pytest
 from pydantic import ValidationError
 
 from computepool.agent.clock import SystemClock
-from computepool.agent.hub_client import Backoff, HubClient
-from computepool.agent.identity import Identity, write_private
+from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.hub_link.identity import Identity, write_private
 from computepool.core.errors import ComputePoolError, RateLimited, TooLarge, Unavailable
-from computepool.core.money import AMOUNT_MAX
-from computepool.core.pricing import affordable_ms
-from computepool.protocol.nodes import Grant, NextReply, NextRequest
-from computepool.protocol.rules import NodeRules, rules_digest
+from computepool.core.money.money import AMOUNT_MAX
+from computepool.core.money.pricing import affordable_ms
+from computepool.protocol.nodes.nodes import Grant, NextReply, NextRequest
+from computepool.protocol.nodes.rules import NodeRules, rules_digest
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import (
     STRANGER,

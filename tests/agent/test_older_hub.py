@@ -11,10 +11,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from computepool.agent.clock import SystemClock
-from computepool.agent.hub_client import HubClient
-from computepool.agent.identity import Identity
-from computepool.core.jobs import Outcome, Reason, Verdict
-from computepool.protocol.nodes import (
+from computepool.agent.hub_link.hub_client import HubClient
+from computepool.agent.hub_link.identity import Identity
+from computepool.core.jobs.lifecycle import Outcome, Reason, Verdict
+from computepool.protocol.nodes.nodes import (
     CompleteRequest,
     LoadModel,
     NextRequest,

@@ -10,11 +10,11 @@ import re
 
 import pytest
 
-from computepool.agent import control
 from computepool.agent.clock import SystemClock
-from computepool.agent.owner_console import OwnerConsole, log_to_file
-from computepool.core.jobs import Outcome
-from computepool.protocol.jobs import InputFile
+from computepool.agent.owner import control
+from computepool.agent.owner.owner_console import OwnerConsole, log_to_file
+from computepool.core.jobs.lifecycle import Outcome
+from computepool.protocol.jobs.jobs import InputFile
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, command, function, payload, script, until
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from computepool.agent.manifest import manifest
-from computepool.agent.owner_rules import FILE, OwnerRules
-from computepool.agent.specs import prepare
-from computepool.core.rules import Demand
+from computepool.agent.execution.specs import prepare
+from computepool.agent.owner.manifest import manifest
+from computepool.agent.owner.owner_rules import FILE, OwnerRules
+from computepool.core.placement.rules import Demand
 from computepool.core.words import memory_size
-from computepool.protocol.jobs import JobSpec, Needs
-from computepool.protocol.nodes import Grant, NextReply
-from computepool.protocol.rules import NO_RULES, NodeRules, rules_digest
+from computepool.protocol.jobs.jobs import JobSpec, Needs
+from computepool.protocol.nodes.nodes import Grant, NextReply
+from computepool.protocol.nodes.rules import NO_RULES, NodeRules, rules_digest
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import OWNER, STRANGER, FakeHub, Outcome, Reason, command, function, script, until
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from computepool.core.jobs import NODE_FAULTS, JobKind
-from computepool.protocol.jobs import JobSpec, Needs
+from computepool.core.jobs.lifecycle import NODE_FAULTS, JobKind
+from computepool.protocol.jobs.jobs import JobSpec, Needs
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, script, until
 

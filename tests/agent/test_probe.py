@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent import gpus, probe
 from computepool.agent.config import AgentConfig
+from computepool.agent.hardware import gpus, probe
 from computepool.core.isolation import Level
 
 NVIDIA_SMI = """#!/bin/sh

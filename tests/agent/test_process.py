@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent import control, specs
 from computepool.agent.clock import SystemClock
+from computepool.agent.execution import specs
 from computepool.agent.main import OPEN_FILES_MAX
-from computepool.agent.sandbox import runsc
+from computepool.agent.owner import control
+from computepool.agent.sandbox.backends import runsc
 from tests.agent.fake_hub import CODE, FakeHub, Outcome, Reason, command, function, payload, until
 from tests.agent.test_lanes import alive
 

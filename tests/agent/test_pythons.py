@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from computepool.agent.config import MIB, AgentConfig
-from computepool.agent.interpreters import PYTHON
-from computepool.agent.pythons import LEAST, fetchable
-from computepool.agent.sandbox.selftest import BACKENDS
+from computepool.agent.packages.interpreters import PYTHON
+from computepool.agent.packages.pythons import LEAST, fetchable
+from computepool.agent.sandbox.selftest.selftest import BACKENDS
 from computepool.core.errors import BadRequest
 from computepool.core.isolation import Level
-from computepool.core.jobs import JobKind
-from computepool.protocol.jobs import JobSpec, Needs
+from computepool.core.jobs.lifecycle import JobKind
+from computepool.protocol.jobs.jobs import JobSpec, Needs
 from tests.agent.conftest import QUICK, Node, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, script, until
 from tests.agent.python_mirror import Mirror, make_mirror

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.interpreters import PYTHON
-from computepool.core.jobs import JobKind
-from computepool.protocol.jobs import JobSpec, Needs
+from computepool.agent.packages.interpreters import PYTHON
+from computepool.core.jobs.lifecycle import JobKind
+from computepool.protocol.jobs.jobs import JobSpec, Needs
 from computepool.testing.processes import RealPool, wait_until
 from tests.agent.python_mirror import Mirror, make_mirror
 

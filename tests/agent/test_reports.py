@@ -9,12 +9,12 @@ import pytest
 
 from computepool.agent.clock import SystemClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.identity import Identity
-from computepool.agent.outbox import Outbox
-from computepool.agent.reporter import Reporter
+from computepool.agent.hub_link.identity import Identity
+from computepool.agent.hub_link.outbox import Outbox
+from computepool.agent.hub_link.reporter import Reporter
 from computepool.core.errors import BadRequest, ComputePoolError, Unavailable
-from computepool.core.jobs import Outcome, Reason, Verdict
-from computepool.protocol.nodes import (
+from computepool.core.jobs.lifecycle import Outcome, Reason, Verdict
+from computepool.protocol.nodes.nodes import (
     CompleteReply,
     CompleteRequest,
     LogsRequest,

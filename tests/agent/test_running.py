@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from computepool.core.jobs import JobKind
-from computepool.protocol.jobs import RESULT_INLINE_MAX, InputFile, JobSpec, Needs
+from computepool.core.jobs.lifecycle import JobKind
+from computepool.protocol.jobs.jobs import RESULT_INLINE_MAX, InputFile, JobSpec, Needs
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, script, until
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent import saved_options
 from computepool.agent.config import AgentConfig
+from computepool.agent.owner import saved_options
 from computepool.core.errors import BadRequest
 
 CHOSEN = {

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from computepool.agent.attempts import Stop
 from computepool.agent.clock import SystemClock
-from computepool.protocol.jobs import RESULT_INLINE_MAX
+from computepool.agent.execution.attempts import Stop
+from computepool.protocol.jobs.jobs import RESULT_INLINE_MAX
 from computepool.testing.processes import wait_until
 from tests.agent.conftest import Node, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, command, function, payload, until

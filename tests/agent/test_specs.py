@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from packaging.requirements import Requirement
 
-from computepool.agent.endings import BadJob
-from computepool.agent.specs import check_requirements, read_script
-from computepool.protocol.jobs import SOURCE_MAX
+from computepool.agent.execution.attempt_result import BadJob
+from computepool.agent.execution.specs import check_requirements, read_script
+from computepool.protocol.jobs.jobs import SOURCE_MAX
 
 
 @pytest.mark.parametrize(

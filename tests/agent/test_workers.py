@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.worker import _arguments, _bytes
-from computepool.agent.workers import _parse
-from computepool.protocol.values import encode
+from computepool.agent.workers.worker import _arguments, _bytes
+from computepool.agent.workers.workers import _parse
+from computepool.protocol.values.values import encode
 from tests.agent.conftest import QUICK, StartNode
 from tests.agent.fake_hub import FakeHub, Outcome, Reason, function, payload, until
 

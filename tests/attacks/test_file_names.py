@@ -23,7 +23,7 @@ from computepool.agent.sandbox.collect import Caps, Collector
 from computepool.agent.sandbox.scratch import stage
 from computepool.core.errors import ComputePoolError
 from computepool.protocol.filenames import check_name
-from computepool.sdk.outcome import place
+from computepool.sdk.jobs.outcome import place
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.cast import upload
 

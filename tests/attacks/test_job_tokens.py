@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.admission import Gatekeeper
-from computepool.agent.identity import Identity
+from computepool.agent.hub_link.admission import Gatekeeper
+from computepool.agent.hub_link.identity import Identity
 from computepool.core.errors import Unauthenticated
 from computepool.core.isolation import Level
-from computepool.protocol.jobs import JobSpec, spec_digest
-from computepool.protocol.nodes import Grant, NextReply
+from computepool.protocol.jobs.jobs import JobSpec, spec_digest
+from computepool.protocol.nodes.nodes import Grant, NextReply
 from computepool.protocol.tokens import (
     JOB_TYPE,
     NODE_TYPE,

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from computepool.agent.manifest import Manifest
-from computepool.core.jobs import JobState, Reason
+from computepool.agent.owner.manifest import Manifest
+from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.core.plaintext import is_plain
 from computepool.protocol.accounts import Problem
-from computepool.protocol.groups import GroupRequest
-from computepool.protocol.jobs import Item, JobResult
-from computepool.protocol.nodes import NextRequest
-from computepool.protocol.plainlog import PlainFormatter
+from computepool.protocol.jobs.groups import GroupRequest
+from computepool.protocol.jobs.jobs import Item, JobResult
+from computepool.protocol.nodes.nodes import NextRequest
+from computepool.protocol.plain_log import PlainFormatter
 from computepool.sdk.errors import hub_error, job_error, raised_error
 
 HOSTILE = [

@@ -18,7 +18,11 @@ from tests.attacks import unpickling
 SOURCE = Path(__file__).parents[2] / "src" / "computepool"
 PACKAGES = ("hub", "core", "protocol")
 #: How jobs and clients read each other's values; not the hub, which never loads it (see below).
-NOT_THE_HUBS = ("protocol/values.py", "protocol/values_arrow.py", "protocol/values_tables.py")
+NOT_THE_HUBS = (
+    "protocol/values/values.py",
+    "protocol/values/values_arrow.py",
+    "protocol/values/values_tables.py",
+)
 MODULES = {
     "pickle",
     "_pickle",
@@ -116,7 +120,7 @@ def test_loading_the_hub_brings_no_pickler_along() -> None:
         "picklers = {id(sys.modules[n]) for n in ('pickle', '_pickle', 'marshal') if n in sys.modules}; "
         "assert not [m for m in ours if {id(v) for v in vars(m).values()} & picklers]; "
         "unwanted = {'cloudpickle', 'dill', 'joblib', 'torch', 'yaml', 'pandas', 'pyarrow'}; "
-        "print(*sorted(n for n in sys.modules if n in unwanted or n.startswith('computepool.protocol.values')))"
+        "print(*sorted(n for n in sys.modules if n in unwanted or n.startswith('computepool.protocol.values.values')))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True

@@ -22,8 +22,8 @@ from pydantic import ValidationError
 
 from computepool.cli import output
 from computepool.core.plaintext import printable
-from computepool.protocol.hardware import HardwareReport
-from computepool.protocol.nodes import CompleteRequest
+from computepool.protocol.nodes.hardware import HardwareReport
+from computepool.protocol.nodes.nodes import CompleteRequest
 from computepool.protocol.tokens import b64
 from computepool.testing.hub import ORIGIN, HubDouble, running_hub
 from computepool.testing.node import NodeDouble

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from computepool.hub.blobs.base import Blobs
-from computepool.hub.blobs.choice import make_blobs
+from computepool.hub.artifacts.storage.base import Blobs
+from computepool.hub.artifacts.storage.choice import make_blobs
 from computepool.hub.settings import Settings
 from tests.blobs.weed import S3Server
 

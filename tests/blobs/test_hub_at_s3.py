@@ -15,9 +15,9 @@ import pytest
 from computepool.core.errors import BadRequest, Conflict
 from computepool.hub import main as hub_main
 from computepool.hub.app import build_hub
-from computepool.hub.blobs.choice import make_blobs
+from computepool.hub.artifacts import garbage_collection
+from computepool.hub.artifacts.storage.choice import make_blobs
 from computepool.hub.clock import SystemClock
-from computepool.hub.services import collection
 from computepool.hub.settings import Settings
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -73,7 +73,7 @@ async def test_two_hubs_with_a_bucket_and_no_folder_in_common(
         await node.report(grant.attempt_id, outputs=[{"name": "o", "digest": output, "size": 12}])
         assert (await sam.get(f"/artifacts/{output}")).content == b"what it made"
         clock.advance(91 * DAY_MS)
-        await asyncio.gather(*(collection.collect(hub.hub) for hub in hubs))
+        await asyncio.gather(*(garbage_collection.collect(hub.hub) for hub in hubs))
         blobs = make_blobs(settings)
         assert blobs.walk(after="", limit=10) == []
         assert blobs.uploading((await sam.get("/me")).json()["id"]) == {}
@@ -98,7 +98,7 @@ async def test_a_service_that_is_away_is_said_and_nothing_else_stops(
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
         assert "Retry-After" in answer.headers
         assert (await hub.admin.get("/artifacts")).status_code == 200
-        await collection.collect(hub.hub)
+        await garbage_collection.collect(hub.hub)
 
 
 def test_what_a_hub_left_that_died_while_the_service_copied_is_given_up(

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from computepool.core.errors import BadRequest, Conflict
-from computepool.hub.blobs.base import Blobs, owner_key
+from computepool.hub.artifacts.storage.base import Blobs, owner_key
 from tests.blobs.conftest import MakeBlobs
 
 MB = 1024 * 1024

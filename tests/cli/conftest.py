@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from computepool.cli.main import main
-from computepool.sdk.config import Config, save_config
+from computepool.sdk.client.config import Config, save_config
 from tests.sdk.fake_hub import FakeHub
 
 

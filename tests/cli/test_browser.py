@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from computepool.cli.browser import has_screen, opened
+from computepool.cli.local.browser import has_screen, opened
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ import pytest
 import typer
 
 from computepool import connect
-from computepool.cli import output, submit
+from computepool.cli import output
+from computepool.cli.job import submit
 from computepool.cli.main import app
-from computepool.core.jobs import JobState
-from computepool.sdk.config import load_config
+from computepool.core.jobs.lifecycle import JobState
+from computepool.sdk.client.config import load_config
 from computepool.testing.processes import free_port
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import BAD_KEY, SIGNIN_CODE, FakeHub, Refusal
@@ -210,7 +211,7 @@ def test_forbidden_is_exit_4(hub: FakeHub, run: Run) -> None:
 def test_the_unexpected_is_a_sentence_unless_debugging(
     hub: FakeHub, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("computepool.cli.signin.open_pool", lambda: 1 / 0)
+    monkeypatch.setattr("computepool.cli.account.sign_in.open_pool", lambda: 1 / 0)
     done = run("whoami")
     assert (done.code, "COMPUTEPOOL_DEBUG=1" in done.err, "Traceback" in done.err) == (1, True, False)
     monkeypatch.setenv("COMPUTEPOOL_DEBUG", "1")

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from computepool import Collector, connect
-from computepool.cli.groups import show_summary
-from computepool.protocol import bundles
-from computepool.protocol.groups import GroupItem, GroupSummary, ItemPage, LocationView
-from computepool.sdk.collector import DrainTimeout
-from computepool.sdk.config import Config, save_config
+from computepool.cli.job.groups import show_summary
+from computepool.protocol.jobs import bundles
+from computepool.protocol.jobs.groups import GroupItem, GroupSummary, ItemPage, LocationView
+from computepool.sdk.classes.collector import DrainTimeout
+from computepool.sdk.client.config import Config, save_config
 from computepool.sdk.errors import NotFound
 from computepool.sdk.pool import Pool
 from tests.cli.conftest import Run

@@ -18,14 +18,14 @@ from typing import Any
 import psutil
 import pytest
 
-from computepool.cli.children import Child
-from computepool.cli.host import MESH_SETTINGS, Host, _address, _agreed, _named
-from computepool.cli.together import Together, signed_in
+from computepool.cli.local.children import Child
+from computepool.cli.local.host import MESH_SETTINGS, Host, _address, _agreed, _named
+from computepool.cli.local.local_pool import Together, signed_in
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.hub.settings import Settings
-from computepool.protocol.jobs import Needs
+from computepool.protocol.jobs.jobs import Needs
 from computepool.sdk import Pool, connect
-from computepool.sdk.config import config_path, load_config
+from computepool.sdk.client.config import config_path, load_config
 from computepool.testing.processes import free_port
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub, Refusal

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from computepool.sdk.config import Config, load_config, save_config
+from computepool.sdk.client.config import Config, load_config, save_config
 from tests.cli.conftest import Ran, Run
 from tests.hub.serving import ServedHub, serving
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from computepool.core.jobs import JobState, Reason
-from computepool.protocol.jobs import LogChunk
+from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.protocol.jobs.jobs import LogChunk
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub
 

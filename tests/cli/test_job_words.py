@@ -8,11 +8,11 @@ from io import StringIO
 
 import pytest
 
-from computepool.cli import follow, quote
-from computepool.core.jobs import JobState, Reason
-from computepool.core.money import CREDIT
-from computepool.protocol.credits import Estimate, QuoteView
-from computepool.protocol.jobs import JobDetail
+from computepool.cli.job import follow, quote
+from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.core.money.money import CREDIT
+from computepool.protocol.jobs.jobs import JobDetail
+from computepool.protocol.money.credits import Estimate, QuoteView
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub
 

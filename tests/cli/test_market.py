@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from computepool.cli import market as market_commands
-from computepool.cli import watching
-from computepool.core.money import CREDIT
-from computepool.protocol.mesh import AttemptUsage
+from computepool.cli.account import market as market_commands
+from computepool.cli.job import mesh
+from computepool.core.money.money import CREDIT
+from computepool.protocol.nodes.mesh import AttemptUsage
 from computepool.sdk import BadRequest, NotFound, Pool, connect
-from computepool.sdk.config import Config, save_config
+from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Ran, Run
 
@@ -209,7 +209,7 @@ def test_usage_of_a_job_that_was_too_short(pool: Pool, run: Run) -> None:
 def test_how_a_curve_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     columns = {"cpu_percent": [*range(200)], "rss_mb": [5] * 200, "processes": [1] * 200}
     times = [1_000 * number for number in range(200)]
-    watching._print_attempt(
+    mesh._print_attempt(
         AttemptUsage(
             attempt_id="job_1-1",
             number=1,

@@ -15,10 +15,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core.money import CREDIT
+from computepool.core.money.money import CREDIT
 from computepool.hub.clock import SystemClock
 from computepool.sdk import connect
-from computepool.sdk.config import Config, load_config, save_config
+from computepool.sdk.client.config import Config, load_config, save_config
 from computepool.testing.node import NodeDouble
 from computepool.testing.processes import RealPool
 from tests.cli.conftest import Run

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from computepool.cli import output, queues
-from computepool.core.node_status import NodeStatus
-from computepool.protocol.queueing import LeaseView, LoadView, QueueRow, QueueView
-from computepool.sdk import homes
-from computepool.sdk.config import Config, save_config
+from computepool.cli import output
+from computepool.cli.job import queue
+from computepool.core.fleet.node_status import NodeStatus
+from computepool.protocol.jobs.queueing import LeaseView, LoadView, QueueRow, QueueView
+from computepool.sdk.classes import homes
+from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import free_port
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub
@@ -32,12 +33,12 @@ def test_the_queue_s_headers_stand_over_their_cells() -> None:
         node_id="n", name="studio", online=True, state="active", status=NodeStatus.WORKING, running=1, leased=0, cores_free=1,
         cores_total=2, ram_free_mb=10, ram_total_mb=20, jobs=["job_1"], leases=[lease], hidden=2, load=load,
     )  # fmt: skip
-    rows = list(queues._leases(QueueView(queued=0, delayed=0, nodes=[node])))
+    rows = list(queue._leases(QueueView(queued=0, delayed=0, nodes=[node])))
     assert len(rows) == 2
-    assert {len(row) for row in rows} == {len(queues._LEASES)}
-    assert len(queues._node(node)) == len(queues._NODES)
-    assert dict(zip(queues._NODES, queues._node(node), strict=True))["LOAD"] == "100 %, 20 MB, 3"
-    assert dict(zip(queues._LEASES, rows[0], strict=True))["STATE"] == "running"
+    assert {len(row) for row in rows} == {len(queue._LEASES)}
+    assert len(queue._node(node)) == len(queue._NODES)
+    assert dict(zip(queue._NODES, queue._node(node), strict=True))["LOAD"] == "100 %, 20 MB, 3"
+    assert dict(zip(queue._LEASES, rows[0], strict=True))["STATE"] == "running"
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from computepool.agent import control, saved_options
-from computepool.cli.folders import data_folder, node_folder
+from computepool.agent.owner import control, saved_options
+from computepool.cli.local.folders import data_folder, node_folder
 from computepool.core.errors import ComputePoolError
 from computepool.sdk import Pool
-from computepool.sdk.config import Config, save_config
+from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import RealPool, free_port, shared_cache, wait_until
 from tests.cli.conftest import Ran, Run
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from computepool.cli.nodecodes import followed
-from computepool.sdk.config import Config, save_config
+from computepool.cli.node.codes import followed
+from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Ran, Run
 

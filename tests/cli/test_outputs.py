@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from computepool.cli import follow
+from computepool.cli.job import follow
 from computepool.cli.options import open_pool
-from computepool.protocol.jobs import LogChunk, OutputFile
+from computepool.protocol.jobs.jobs import LogChunk, OutputFile
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import typer
 
-from computepool.core.money import CREDIT
+from computepool.core.money.money import CREDIT
 from computepool.hub.clock import SystemClock
-from computepool.hub.store.session import Store
+from computepool.hub.db.session import Store
 from computepool.sdk import BadRequest, Conflict, Pool, connect
-from computepool.sdk.config import Config, save_config
+from computepool.sdk.client.config import Config, save_config
 from computepool.sdk.errors import InsufficientCredits
 from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Ran, Run

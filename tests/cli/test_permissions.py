@@ -13,7 +13,7 @@ import pytest
 
 from computepool.core.words import short_account
 from computepool.sdk import connect
-from computepool.sdk.config import Config, save_config
+from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from computepool.core.money import CREDIT
-from computepool.protocol.jobs import CorrectedResult
+from computepool.core.money.money import CREDIT
+from computepool.protocol.jobs.jobs import CorrectedResult
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub
 

@@ -13,7 +13,7 @@ import pytest
 
 from computepool.cli import output
 from computepool.sdk import Pool, connect
-from computepool.sdk.config import Config, save_config
+from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import RealPool
 from tests.cli.conftest import Run
 from tests.cli.test_commands import commands

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from computepool.sdk.config import Config, save_config
+from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Run
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from computepool.agent.sandbox import tree
+from computepool.agent.sandbox.runtime import tree
 from computepool.agent.sandbox.scratch import remove_tree
-from computepool.cli.runtimes import app
+from computepool.cli.node.runtime import app
 
 
 @pytest.fixture

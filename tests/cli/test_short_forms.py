@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from computepool.protocol.jobs import Needs
-from computepool.sdk import Pool, connect, waiting
-from computepool.sdk.config import Config, save_config
+from computepool.protocol.jobs.jobs import Needs
+from computepool.sdk import Pool, connect
+from computepool.sdk.client import waiting
+from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import RealPool, free_port, wait_until
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub

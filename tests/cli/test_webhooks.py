@@ -12,8 +12,8 @@ import pytest
 
 import computepool
 from computepool.protocol import sealing
-from computepool.sdk import sealing as keys
-from computepool.sdk.config import Config, save_config
+from computepool.sdk.client.config import Config, save_config
+from computepool.sdk.files import sealing as keys
 from computepool.testing.processes import wait_until
 from tests.cli.conftest import Run
 from tests.hub.serving import serving

@@ -13,15 +13,15 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from computepool.core.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet
+from computepool.core.fleet.node_record import Reservation
 from computepool.core.isolation import Level
-from computepool.core.market import Market
-from computepool.core.money import AMOUNT_MAX
-from computepool.core.noderecord import Reservation
-from computepool.core.pricing import Economy, PriceTable, Zone, first_table
+from computepool.core.money.market import Market
+from computepool.core.money.money import AMOUNT_MAX
+from computepool.core.money.pricing import Economy, PriceTable, Zone, first_table
+from computepool.core.placement.rules import Rules
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
-from computepool.core.rules import Rules
-from computepool.core.tiers import TIER_SPEED
+from computepool.core.trust.tiers import TIER_SPEED
 from tests.core.rule_oracle import LABELS, MINUTES, RULES, SCORES, rule_gates
 
 ACCOUNTS = ("ann", "bob", "eve")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from computepool.core.placement.rules import Rules
 from computepool.core.resources import NodeProfile, Shape
-from computepool.core.rules import Rules
 
 LABELS = ("ml", "mining", "render")
 MINUTES = (0, 1, 10, 60, 600)

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from computepool.core import allocator
-from computepool.core.allocator import Search, eligible, place, score
-from computepool.core.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet
 from computepool.core.isolation import Level
+from computepool.core.placement import allocator
+from computepool.core.placement.allocator import Search, eligible, place, score
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 
 TERMS = {"fit_vram", "fit_cores", "reliability", "tier_speed", "own_node", "preferred_tags"}

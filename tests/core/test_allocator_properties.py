@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from computepool.core.allocator import Search, eligible, place
-from computepool.core.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet
+from computepool.core.placement.allocator import Search, eligible, place
 from computepool.core.resources import Shape
 from tests.core.fleet_oracle import (
     FLOORS,

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from computepool.core import backlog as backlog_module
-from computepool.core import lines as lines_module
-from computepool.core.allocator import Search
-from computepool.core.backlog import SHAPES_FAILED_MAX, SHAPES_RETRIED_MAX, Backlog
-from computepool.core.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet
 from computepool.core.isolation import Level
-from computepool.core.lines import cost_of
+from computepool.core.placement import backlog as backlog_module
+from computepool.core.placement import fair_queue as lines_module
+from computepool.core.placement.allocator import Search
+from computepool.core.placement.backlog import SHAPES_FAILED_MAX, SHAPES_RETRIED_MAX, Backlog
+from computepool.core.placement.fair_queue import cost_of
 from computepool.core.resources import Capacity, NodeProfile, Requirements, Shape
 
 SMALL = Requirements(cpu_milli=1_000, ram_mb=0, disk_mb=0)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core import bills
-from computepool.core.bills import Bill
-from computepool.core.money import CREDIT
-from computepool.core.pricing import Economy, Zone, charge_of, first_table
+from computepool.core.money import bills
+from computepool.core.money.bills import Bill
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import Economy, Zone, charge_of, first_table
 
 TABLE = first_table(Economy.MARKET, 3)
 BILL = Bill(

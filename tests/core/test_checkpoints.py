@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core import checkpoints
-from computepool.core.checkpoints import Kept, Link, Refusal, Said
-from computepool.core.money import CREDIT
-from computepool.core.pricing import charge_of
+from computepool.core.jobs import checkpoints
+from computepool.core.jobs.checkpoints import Kept, Link, Refusal, Said
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import charge_of
 
 GAP = 5_000
 KEPT = Kept(attempt_no=2, seq=3, at_ms=100_000, progress=0.5, last=False)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.choice import CHOICE_MIN, chosen_by_pool, is_open
-from computepool.core.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet
 from computepool.core.isolation import Level
-from computepool.core.reputation import Evidence, Outcome, Reputation, update
+from computepool.core.placement.choice import CHOICE_MIN, chosen_by_pool, is_open
 from computepool.core.resources import Capacity, NodeProfile, Requirements, Shape
+from computepool.core.trust.reputation import Evidence, Outcome, Reputation, update
 from tests.core.test_reputation import reputations
 
 

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.closeness import PRINTED_MAX, VALUE_MAX, same_number, same_text, same_value
-from computepool.core.comparison import RELATIVE_MAX, Tolerance, classes, parse
 from computepool.core.errors import BadRequest
-from computepool.protocol.values import encode
+from computepool.core.trust.comparison import RELATIVE_MAX, Tolerance, classes, parse
+from computepool.core.trust.tolerance import PRINTED_MAX, VALUE_MAX, same_number, same_text, same_value
+from computepool.protocol.values.values import encode
 
 MILLIONTH = Tolerance(1e-6)
 tolerances = st.builds(Tolerance, st.floats(0, RELATIVE_MAX), st.floats(0, 1e6)) | st.sampled_from(

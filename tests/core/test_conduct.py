@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.conduct import UNKNOWN, Conduct, Deed, Run, read, recompute, update
-from computepool.core.discounting import DAY_MS
-from computepool.core.reputation import NEWCOMER_SCORE, Evidence, Outcome
-from computepool.core.reputation import recompute as of_node
+from computepool.core.trust.discounting import DAY_MS
+from computepool.core.trust.reputation import NEWCOMER_SCORE, Evidence, Outcome
+from computepool.core.trust.reputation import recompute as of_node
+from computepool.core.trust.submitter_reputation import UNKNOWN, Conduct, Deed, Run, read, recompute, update
 
 runs = st.lists(
     st.builds(Run, st.just("a"), st.just("n"), st.sampled_from(list(Deed)), st.integers(0, 400 * DAY_MS)),

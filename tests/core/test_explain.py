@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from computepool.core import gatewords
-from computepool.core.allocator import place
-from computepool.core.explain import blockers, explain, explain_node, preview
-from computepool.core.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet
+from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.isolation import Level
-from computepool.core.node_status import NodeStatus
+from computepool.core.placement import gate_messages
+from computepool.core.placement.allocator import place
+from computepool.core.placement.explain import blockers, explain, explain_node, preview
+from computepool.core.placement.rules import Rules
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
-from computepool.core.rules import Rules
 
 
 def node(node_id: str, *, cores: int = 8, vram_gb: tuple[int, ...] = (), **fields: object) -> NodeProfile:
@@ -351,8 +351,8 @@ def test_the_only_node_is_paused() -> None:
 def test_every_gate_has_words_for_one_host() -> None:
     fleet = named_host(minutes_max=5)
     wanted = shape(node="node_1", minutes=60, tags=frozenset({"lab"}), vram_mb=1_000, isolation=Level.GVISOR)
-    for gate in gatewords.WORDS:
+    for gate in gate_messages.WORDS:
         if gate not in {"exposure", "node"}:
-            said = gatewords.of_host(fleet, wanted, row=0, busy={gate: False})
+            said = gate_messages.of_host(fleet, wanted, row=0, busy={gate: False})
             assert "oldlaptop" in said
             assert "their" not in said

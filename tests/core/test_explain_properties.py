@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from computepool.core.allocator import place
-from computepool.core.explain import explain, explain_node, preview
+from computepool.core.placement.allocator import place
+from computepool.core.placement.explain import explain, explain_node, preview
 from computepool.core.resources import Shape
 from tests.core.fleet_oracle import Dice, Pair, could_ever_run, gates, loaded_fleets, may_start, shapes
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from computepool.core.allocator import Search
-from computepool.core.backlog import Backlog
-from computepool.core.exploring import EXPLORE_SHARE, SAMPLE, VALUE_MAX, Explorer
-from computepool.core.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet
 from computepool.core.isolation import Level
-from computepool.core.money import CREDIT
-from computepool.core.reputation import NEWCOMER_SCORE
+from computepool.core.money.money import CREDIT
+from computepool.core.placement.allocator import Search
+from computepool.core.placement.backlog import Backlog
+from computepool.core.placement.exploration import EXPLORE_SHARE, SAMPLE, VALUE_MAX, Explorer
 from computepool.core.resources import Capacity, NodeProfile, Requirements, Shape
+from computepool.core.trust.reputation import NEWCOMER_SCORE
 
 BEST, NEW, BAD = "best", "new", "bad"
 

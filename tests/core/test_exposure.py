@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from computepool.core.allocator import eligible, place
-from computepool.core.explain import explain
-from computepool.core.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet
+from computepool.core.fleet.node_record import Reservation
+from computepool.core.fleet.owners import UNBOUND
 from computepool.core.isolation import Level
-from computepool.core.money import CREDIT
-from computepool.core.noderecord import Reservation
-from computepool.core.owners import UNBOUND
+from computepool.core.money.money import CREDIT
+from computepool.core.placement.allocator import eligible, place
+from computepool.core.placement.explain import explain
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 
 HOUR = 60

@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from computepool.core import features as features_module
-from computepool.core.allocator import eligible, place
-from computepool.core.features import Features
-from computepool.core.fleet import JOURNAL_MAX, Fleet
+from computepool.core.fleet import features as features_module
+from computepool.core.fleet.features import Features
+from computepool.core.fleet.fleet import JOURNAL_MAX, Fleet
+from computepool.core.fleet.node_record import GPUS_MAX, Reservation
 from computepool.core.isolation import Level
-from computepool.core.noderecord import GPUS_MAX, Reservation
+from computepool.core.placement.allocator import eligible, place
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 from tests.core.fleet_oracle import (
     PlainNode,

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.hardware import (
+from computepool.core.money.pricing import PriceTable, zone_of
+from computepool.core.resources import Capacity, Gpu, Requirements
+from computepool.core.trust.hardware import (
     BOUNDS,
     CPU_CLASSES,
     Scores,
@@ -24,10 +26,8 @@ from computepool.core.hardware import (
     to_json,
     truthful,
 )
-from computepool.core.paces import Pace, Peers
-from computepool.core.pricing import PriceTable, zone_of
-from computepool.core.resources import Capacity, Gpu, Requirements
-from computepool.core.tiers import TIER_GFLOPS, TIER_SPEED, family_of, speed_of
+from computepool.core.trust.relative_speed import Pace, Peers
+from computepool.core.trust.tiers import TIER_GFLOPS, TIER_SPEED, family_of, speed_of
 
 CARDS = st.sampled_from(sorted(TIER_GFLOPS))
 TIERS = st.sampled_from([*sorted(TIER_GFLOPS), "gpu", "mi300x", "rx-7900xtx"])

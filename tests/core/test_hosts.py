@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.hosts import Host, candidates, closest, name_key, name_problem
 from computepool.core.ids import is_node_id, make_id
+from computepool.core.placement.hosts import Host, candidates, closest, name_key, name_problem
 
 ID = make_id("node", 1_800_000_000_000, bytes(10))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.jobs import (
+from computepool.core.jobs.lifecycle import (
     CONTESTED,
     HOPELESS,
     LIVE_ATTEMPT,

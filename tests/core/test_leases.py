@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.leases import LeaseRules
+from computepool.core.jobs.leases import LeaseRules
 
 RULES = LeaseRules()
 NODES = st.integers(min_value=0, max_value=1_000_000)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core import ledger
 from computepool.core.errors import InvariantViolation
-from computepool.core.ledger import BANK, CHAINED, FEES, GENESIS, PROMO, Kind, Leg, Split, chain_hash
-from computepool.core.money import AMOUNT_MAX
-from computepool.core.pricing import PPM, PriceTable
+from computepool.core.money import ledger
+from computepool.core.money.ledger import BANK, CHAINED, FEES, GENESIS, PROMO, Kind, Leg, Split, chain_hash
+from computepool.core.money.money import AMOUNT_MAX
+from computepool.core.money.pricing import PPM, PriceTable
 
 TABLE = PriceTable()
 AMOUNTS = st.integers(min_value=0, max_value=AMOUNT_MAX)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.market import Market, next_spot
-from computepool.core.money import AMOUNT_MAX, CREDIT
-from computepool.core.pricing import Economy, PriceTable, Zone, first_table
+from computepool.core.money.market import Market, next_spot
+from computepool.core.money.money import AMOUNT_MAX, CREDIT
+from computepool.core.money.pricing import Economy, PriceTable, Zone, first_table
 
 BOUNDS = (2 * CREDIT, 40 * CREDIT)
 WIDE = (0, AMOUNT_MAX)

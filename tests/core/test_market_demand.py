@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from computepool.core.backlog import Backlog
-from computepool.core.demand import Counting, _split, merged
-from computepool.core.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet
+from computepool.core.fleet.node_record import Reservation
 from computepool.core.isolation import Level
-from computepool.core.market import Market, next_spot
-from computepool.core.money import AMOUNT_MAX, CREDIT
-from computepool.core.noderecord import Reservation
-from computepool.core.pricing import PriceTable, Zone
+from computepool.core.money.demand import Counting, _split, merged
+from computepool.core.money.market import Market, next_spot
+from computepool.core.money.money import AMOUNT_MAX, CREDIT
+from computepool.core.money.pricing import PriceTable, Zone
+from computepool.core.placement.backlog import Backlog
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 from tests.core.fleet_oracle import (
     REGIONS,

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from computepool.core.allocator import eligible, place
-from computepool.core.backlog import Backlog
-from computepool.core.explain import explain, explain_node, preview
-from computepool.core.fleet import Fleet
-from computepool.core.gates import GATES, cheapest
+from computepool.core.fleet.fleet import Fleet
 from computepool.core.isolation import Level
-from computepool.core.market import Market
-from computepool.core.money import AMOUNT_MAX, CREDIT
-from computepool.core.pricing import PriceTable, Zone
+from computepool.core.money.market import Market
+from computepool.core.money.money import AMOUNT_MAX, CREDIT
+from computepool.core.money.pricing import PriceTable, Zone
+from computepool.core.placement.allocator import eligible, place
+from computepool.core.placement.backlog import Backlog
+from computepool.core.placement.explain import explain, explain_node, preview
+from computepool.core.placement.gates import GATES, cheapest
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 from tests.core.fleet_oracle import FLOORS, Pair, PlainPrices, loaded_fleets, markets, shapes
 

@@ -8,8 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core import gates, mesh
-from computepool.core.fleet import Fleet
+from computepool.core import mesh_version
+from computepool.core.fleet.fleet import Fleet
+from computepool.core.placement import gates
 from computepool.core.resources import Capacity, NodeProfile, Requirements, Shape
 
 versions = st.sampled_from(["", "analysis", "analysis-2", "Analysis", "x"])
@@ -35,11 +36,11 @@ def eligible(fleet: Fleet, version: str | None) -> set[str]:
 def test_versions_do_not_mix(hub: str, nodes: list[str], job: str) -> None:
     fleet, taken = Fleet(), {}
     for number, version in enumerate(nodes):
-        if mesh.refusal(hub=hub, node=version) is None:
+        if mesh_version.refusal(hub=hub, node=version) is None:
             name = f"n{number}"
             taken[name] = version
             fleet.upsert(replace(NODE, node_id=name, name=name, mesh_version=version))
-    version = mesh.version_of_job(job or None, hub=hub)
+    version = mesh_version.version_of_job(job or None, hub=hub)
     able = eligible(fleet, version)
 
     assert all(version == hub for version in taken.values()) or not hub
@@ -57,7 +58,7 @@ def test_versions_do_not_mix(hub: str, nodes: list[str], job: str) -> None:
 
 @given(hub=versions, node=versions)
 def test_a_refusal_names_both(hub: str, node: str) -> None:
-    sentence = mesh.refusal(hub=hub, node=node)
+    sentence = mesh_version.refusal(hub=hub, node=node)
     if sentence is None:
         assert not hub or hub == node
     else:

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from computepool.core.node_status import Contact, NodeStatus, node_status, rest_reason, status_sentence
+from computepool.core.fleet.node_status import Contact, NodeStatus, node_status, rest_reason, status_sentence
 from computepool.core.resources import NodeState
 
 HERE = Contact(heard=True)

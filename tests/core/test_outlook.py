@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet
 from computepool.core.isolation import Level
-from computepool.core.market import Market
-from computepool.core.money import CREDIT
-from computepool.core.outlook import outlook, percentile
-from computepool.core.pricing import Economy, Zone, first_table
+from computepool.core.money.market import Market
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import Economy, Zone, first_table
+from computepool.core.placement.outlook import outlook, percentile
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 
 ME = "me"

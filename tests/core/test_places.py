@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core import tiers
 from computepool.core.places import REGIONS, UNKNOWN, parse_place, place_of, region_called
+from computepool.core.trust import tiers
 
 IDS = st.text("0123456789abcdefghjkmnpqrstvwxyz", min_size=1, max_size=26).map("node_{}".format)
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core import pricing
 from computepool.core.errors import BadRequest
-from computepool.core.money import AMOUNT_MAX, CREDIT
-from computepool.core.pricing import (
+from computepool.core.money import pricing
+from computepool.core.money.money import AMOUNT_MAX, CREDIT
+from computepool.core.money.pricing import (
     HOUR_MS,
     Economy,
     PriceTable,

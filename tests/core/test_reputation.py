@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.discounting import DAY_MS, MEMORY, ONE
-from computepool.core.money import CREDIT
-from computepool.core.reputation import (
+from computepool.core.money.money import CREDIT
+from computepool.core.trust.discounting import DAY_MS, MEMORY, ONE
+from computepool.core.trust.reputation import (
     NEWCOMER,
     NEWCOMER_SCORE,
     WEIGHTS,

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core import explain, gates
-from computepool.core.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet
+from computepool.core.fleet.rulebook import RuleBook
+from computepool.core.placement import explain, gates
+from computepool.core.placement.rules import ASPECTS, NONE, Demand, Rules
 from computepool.core.resources import Capacity, NodeProfile, Requirements, Shape
-from computepool.core.rulebook import RuleBook
-from computepool.core.rules import ASPECTS, NONE, Demand, Rules
 from tests.core.fleet_oracle import ACCOUNTS, Pair, loaded_fleets, shapes
 from tests.core.rule_oracle import LABELS, MINUTES, RULES, rule_gates
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.pricing import charge_of
-from computepool.core.run_times import RunTimes, Timed, Tolerance, allowed_ms
-from computepool.core.tiers import TIER_SPEED
+from computepool.core.money.pricing import charge_of
+from computepool.core.money.run_times import RunTimes, Timed, Tolerance, allowed_ms
+from computepool.core.trust.tiers import TIER_SPEED
 
 WITHIN = Tolerance(percent=200, grace_ms=2_000)
 FAR = Tolerance(percent=400, grace_ms=2_000)

@@ -9,13 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.errors import BadRequest
-from computepool.core.fleet import Fleet
+from computepool.core.fleet.fleet import Fleet
 from computepool.core.isolation import Level
-from computepool.core.market import Market
-from computepool.core.money import AMOUNT_MAX, CREDIT
-from computepool.core.pricing import Economy, Zone, charge_of, first_table
+from computepool.core.money.market import Market
+from computepool.core.money.money import AMOUNT_MAX, CREDIT
+from computepool.core.money.pricing import Economy, Zone, charge_of, first_table
+from computepool.core.money.terms import (
+    LARGE_FLEET,
+    Ceilings,
+    agree,
+    default_ceiling,
+    likely_places,
+    places_of,
+)
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements
-from computepool.core.terms import LARGE_FLEET, Ceilings, agree, default_ceiling, likely_places, places_of
 
 HOUR_MS = 3_600_000
 GPU = Requirements(gpus=1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from computepool.core import allocator
-from computepool.core.tiers import TIER_SPEED
+from computepool.core.placement import allocator
+from computepool.core.trust.tiers import TIER_SPEED
 from tests.core.test_allocator import chosen, fleet_of, gpu, node, shape
 
 #: tier → GB on its card, and cores of a machine one finds it in

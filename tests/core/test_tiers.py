@@ -7,7 +7,7 @@ import re
 import pytest
 
 from computepool.core.resources import CPU_TIERS
-from computepool.core.tiers import (
+from computepool.core.trust.tiers import (
     FAMILIES,
     GPU_PATTERNS,
     OTHER_FAMILY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.uptime import HOUR_MS, shares, within
+from computepool.core.trust.uptime import HOUR_MS, shares, within
 
 NOW = 1000
 SPANS = st.lists(st.tuples(st.integers(0, NOW), st.integers(0, NOW)), max_size=12)

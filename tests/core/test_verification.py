@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core import verification
 from computepool.core.errors import BadRequest
-from computepool.core.verification import (
+from computepool.core.trust import verification
+from computepool.core.trust.verification import (
     CHECK_FLOOR_PPM,
     PPM,
     QUORUM_MAX,

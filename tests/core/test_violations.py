@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.discounting import DAY_MS
-from computepool.core.reputation import (
+from computepool.core.trust.discounting import DAY_MS
+from computepool.core.trust.reputation import (
     NEWCOMER,
     Evidence,
     Outcome,
@@ -16,8 +16,8 @@ from computepool.core.reputation import (
     refuted_by,
     update,
 )
-from computepool.core.reputation import read as read_event
-from computepool.core.violations import PROBES_RIGHT, PROBES_WRONG, Violation, decode, encode, remember
+from computepool.core.trust.reputation import read as read_event
+from computepool.core.trust.violations import PROBES_RIGHT, PROBES_WRONG, Violation, decode, encode, remember
 
 RIGHT, WRONG = Evidence.PROBE_RIGHT, Evidence.PROBE_WRONG
 people = st.integers(1, 6)

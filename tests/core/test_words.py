@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from computepool.core.words import byte_size, memory_size
-from computepool.sdk.sizes import byte_count, megabytes
+from computepool.sdk.client.sizes import byte_count, megabytes
 
 ROOT = Path(__file__).parents[2]
 

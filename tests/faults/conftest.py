@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from computepool.hub.store.schema import migrate
+from computepool.hub.db.schema import migrate
 from computepool.testing.processes import RealPool
 
 MakePool = Callable[..., RealPool]

@@ -9,9 +9,9 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from computepool.core.jobs import TERMINAL, JobKind, JobState
-from computepool.protocol.groups import ResultPage
-from computepool.protocol.jobs import Item, JobSpec, JobView, Needs
+from computepool.core.jobs.lifecycle import TERMINAL, JobKind, JobState
+from computepool.protocol.jobs.groups import ResultPage
+from computepool.protocol.jobs.jobs import Item, JobSpec, JobView, Needs
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import wait_until
 

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from computepool.core.jobs import JobState, Reason
-from computepool.protocol.jobs import JobSpec
+from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.protocol.jobs.jobs import JobSpec
 from computepool.testing.processes import wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import jobs_of, wait_gone

@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from computepool.core.jobs import JobState
+from computepool.core.jobs.lifecycle import JobState
 from computepool.testing.processes import AgentProcess, RealPool, wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import descendants, jobs_of, wait_gone, workers_of

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from computepool.core.jobs import LIVE_ATTEMPT, AttemptState, JobState
-from computepool.protocol.jobs import JobDetail
+from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState, JobState
+from computepool.protocol.jobs.jobs import JobDetail
 from computepool.protocol.sealing import OUTPUT, About
-from computepool.sdk import sealing
-from computepool.sdk.futures import JobFuture
+from computepool.sdk.files import sealing
+from computepool.sdk.jobs.futures import JobFuture
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import FAST_AGENT, AgentProcess, RealPool, wait_until
 from tests.faults.conftest import MakePool

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from computepool.cli.main import app
-from computepool.core.jobs import JobState
+from computepool.core.jobs.lifecycle import JobState
 from computepool.testing.processes import FAST_AGENT, wait_until
 from tests.faults.conftest import MakePool
 

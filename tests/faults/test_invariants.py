@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from computepool.core.errors import NotFound
+from computepool.hub.db.schema import migrate
 from computepool.hub.main import check
-from computepool.hub.services.invariants import POOL_RULES, check_all
+from computepool.hub.observability.invariants import POOL_RULES, check_all
 from computepool.hub.settings import Settings
-from computepool.hub.store.schema import migrate
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit
 

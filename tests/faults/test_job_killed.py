@@ -9,10 +9,10 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from computepool.core.jobs import JobState, Reason
-from computepool.protocol.jobs import AttemptView
+from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.protocol.jobs.jobs import AttemptView
 from computepool.sdk.errors import JobFailed
-from computepool.sdk.futures import JobFuture
+from computepool.sdk.jobs.futures import JobFuture
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import wait_until
 from tests.faults.conftest import MakePool

@@ -11,10 +11,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core.money import CREDIT
+from computepool.core.money.money import CREDIT
 from computepool.hub.clock import SystemClock
-from computepool.hub.store import consistency
-from computepool.hub.store.session import AnyRow
+from computepool.hub.db.session import AnyRow
+from computepool.hub.observability.consistency import jobs as consistency
 from computepool.sdk.pool import connect
 from computepool.testing.node import NodeDouble
 from computepool.testing.processes import HubProcess, RealPool

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from computepool.core.jobs import JobState
+from computepool.core.jobs.lifecycle import JobState
 from computepool.testing.processes import wait_until
 from tests.faults.conftest import MakePool
 from tests.faults.jobprocesses import jobs_of, wait_gone

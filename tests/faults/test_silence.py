@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from computepool.hub.services import leases, upkeep
+from computepool.hub.scheduling import housekeeping, leases
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import running_hub
 from tests.hub.submitting import state, submit
@@ -46,7 +46,7 @@ async def test_a_node_that_may_be_gone_gets_no_new_work(tmp_path: Path) -> None:
     async with running_hub(tmp_path, clock=clock) as hub:
         quiet = await hub.node(name="quiet", cores=8)
         clock.advance(SUSPECT_MS + 1_000)
-        await upkeep.drop_silent(hub.hub)
+        await housekeeping.drop_silent(hub.hub)
         [job_id] = await submit(hub.admin)
         await hub.dispatcher.rounds()
         assert await state(hub.admin, job_id) == "queued"

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from computepool.agent import benchmark, cardtest, driver, gpus
-from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.execution.job_environment import prepare_runtime
+from computepool.agent.hardware import benchmark, card_test, driver, gpus
+from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
-from computepool.agent.surroundings import prepare_runtime
-from computepool.core.tiers import tier_of
+from computepool.core.trust.tiers import tier_of
 from computepool.sdk.pool import Pool, connect
 from computepool.testing.processes import RealPool, wait_until
 
@@ -111,7 +111,7 @@ def test_the_test_before_lending_agrees(ground: Path, runtime: Runtime) -> None:
     work = ground / "work"
     work.mkdir(mode=0o755)
     try:
-        assert cardtest.reason_against(sandbox, runtime, CARDS, work_dir=work) == ""
+        assert card_test.reason_against(sandbox, runtime, CARDS, work_dir=work) == ""
     finally:
         sandbox.close()
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 import httpx2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.hub.services import approvals, identity, market, payout_rounds
-from computepool.hub.services.access import Principal
+from computepool.hub.identity import approvals, sign_in
+from computepool.hub.identity.access import Principal
+from computepool.hub.money.market import spot_prices
+from computepool.hub.money.payouts import payout_rounds
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import PROFILE, NodeDouble
@@ -97,7 +99,7 @@ class Cast:
         me = (await self.sam.get("/me")).json()["id"]
         hub = self.hub.hub
         code, _ = await hub.store.write(
-            lambda tx: identity.issue_code(hub, tx, purpose="signin", account_id=me, life_s=60)
+            lambda tx: sign_in.issue_code(hub, tx, purpose="signin", account_id=me, life_s=60)
         )
         return code
 
@@ -133,7 +135,7 @@ async def assemble(hub: HubDouble) -> Cast:
         "admin": hub.admin,
     }
     await _add_nodes(cast)
-    await market.tick(hub.hub)  # so that there is a price to look back at
+    await spot_prices.tick(hub.hub)  # so that there is a price to look back at
     for caller in ("submitter", "other_submitter", "provider", "other_provider", "admin"):
         await earn(hub, (await cast.callers[caller].get("/me")).json()["id"], 1_000 * LEAST)
     await _add_dead_credentials(cast)

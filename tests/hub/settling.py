@@ -8,18 +8,19 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.core.backlog import Backlog
-from computepool.core.jobs import JobState, Outcome, Reason, may_become
+from computepool.core.jobs.lifecycle import JobState, Outcome, Reason, may_become
+from computepool.core.placement.backlog import Backlog
 from computepool.hub.app import build_hub
-from computepool.hub.registry import Registry
-from computepool.hub.services import jobs, leases, settlement
-from computepool.hub.services.access import NodePrincipal, Principal
+from computepool.hub.db.session import AnyRow, Connection, Store, Tx
+from computepool.hub.identity.access import NodePrincipal, Principal
+from computepool.hub.jobs import attempt_rows, jobs
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.observability import event_rows
+from computepool.hub.scheduling import leases
+from computepool.hub.scheduling.registry import Registry
 from computepool.hub.settings import Settings
-from computepool.hub.store import attempts as attempt_rows
-from computepool.hub.store import jobs as job_rows
-from computepool.hub.store import records
-from computepool.hub.store.session import AnyRow, Connection, Store, Tx
-from computepool.protocol.nodes import CompleteRequest, Report, signed_text
+from computepool.hub.settlement import settle
+from computepool.protocol.nodes.nodes import CompleteRequest, Report, signed_text
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import LEASE_MS, add_account, add_attempt, add_jobs, add_node
@@ -125,7 +126,7 @@ class Bench:
     async def report(self, node: int, *reports: Report) -> list[str]:
         text = signed_text(reports)
         request = CompleteRequest(reports=list(reports), signature=b64(self.keys[node].sign(text)))
-        reply, _ = await settlement.complete(self.hub, self.nodes[node], request)
+        reply, _ = await settle.complete(self.hub, self.nodes[node], request)
         return [answer.verdict.value for answer in reply.answers]
 
     async def expire(self, *attempt_ids: str) -> None:
@@ -155,7 +156,7 @@ class Bench:
 def _picture(connection: Connection, job_id: str) -> Picture:
     job = job_rows.get_job(connection, job_id)
     assert job is not None
-    trail = records.list_events(connection, after=0, limit=10_000, job_id=job_id)
+    trail = event_rows.list_events(connection, after=0, limit=10_000, job_id=job_id)
     return Picture(
         job,
         list(attempt_rows.get_attempts(connection, job_id)),

@@ -8,10 +8,10 @@ from typing import Any
 import httpx2
 from sqlalchemy import delete
 
-from computepool.core.money import CREDIT
-from computepool.hub.store import jobs as job_rows
-from computepool.hub.store.session import Connection, Tx
-from computepool.hub.store.tables import artifact_refs
+from computepool.core.money.money import CREDIT
+from computepool.hub.db.session import Connection, Tx
+from computepool.hub.db.tables import artifact_refs
+from computepool.hub.jobs import rows as job_rows
 from computepool.testing.hub import HubDouble
 from tests.hub.cast import upload
 from tests.hub.submitting import job

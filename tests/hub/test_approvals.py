@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core.money import CREDIT
+from computepool.core.money.money import CREDIT
 from computepool.hub.settings import Settings
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub

@@ -14,8 +14,8 @@ import httpx2
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from computepool.hub.artifacts import garbage_collection
 from computepool.hub.clock import SystemClock
-from computepool.hub.services import collection
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import body
@@ -125,7 +125,7 @@ class World:
         self.model.today += days
 
     async def collect(self) -> None:
-        await collection.collect(self.hub.hub)
+        await garbage_collection.collect(self.hub.hub)
         self.model.collect()
 
     async def check(self) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from computepool.core.jobs import Outcome, Reason
-from computepool.hub.services import collection
-from computepool.hub.store import artifacts as artifact_rows
-from computepool.hub.store.tables import artifacts as artifact_table
+from computepool.core.jobs.lifecycle import Outcome, Reason
+from computepool.hub.artifacts import garbage_collection
+from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.db.tables import artifacts as artifact_table
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.cast import upload
 from tests.hub.submitting import body, submit
@@ -108,7 +108,7 @@ async def test_an_artifact_has_a_largest_size(tmp_path: Path) -> None:
 async def test_a_full_disk_is_said_and_the_upload_goes_on_later(
     hub: HubDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from computepool.hub.blobs import disk
+    from computepool.hub.artifacts.storage import disk
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -284,7 +284,7 @@ async def test_what_no_report_names_is_forgotten_and_the_rest_is_kept(tmp_path: 
         [grant] = await node.take()
         kept, lost = await upload(node.client, DATA), await upload(node.client, b"never reported")
         await node.report(grant.attempt_id, outputs=[{"name": "o", "digest": kept, "size": len(DATA)}])
-        await collection.end_references(hub.hub)
+        await garbage_collection.end_references(hub.hub)
         assert (kept in stored(hub), lost in stored(hub)) == (True, False)
         assert (await hub.admin.get(f"/artifacts/{kept}")).content == DATA
         assert (await hub.admin.get(f"/jobs/{job_id}/result")).json()["outputs"][0]["digest"] == kept
@@ -336,7 +336,7 @@ async def test_bytes_uploaded_again_just_before_they_are_erased_stay(hub: HubDou
     dropped = await hub.hub.store.write(lambda tx: artifact_rows.drop_unused(tx, [DIGEST]))
     assert [digest for digest, _ in dropped] == [DIGEST]
     await upload(hub.admin, DATA)
-    await collection.erase(hub.hub, dropped)
+    await garbage_collection.erase(hub.hub, dropped)
     assert (await hub.admin.get(f"/artifacts/{DIGEST}")).content == DATA
 
 

@@ -13,13 +13,13 @@ from fastapi import APIRouter, FastAPI
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from computepool.hub.api import examples
-from computepool.hub.api.errors import STATUS
-from computepool.hub.api.policy import policies
 from computepool.hub.app import create_app
+from computepool.hub.http.errors import STATUS
+from computepool.hub.http.openapi import examples
+from computepool.hub.http.policy import policies
+from computepool.hub.identity.access import Action
 from computepool.hub.main import check
-from computepool.hub.services import events
-from computepool.hub.services.access import Action
+from computepool.hub.observability import events
 from computepool.hub.settings import Settings
 from computepool.testing.hub import running_hub
 from tests.hub.cast import DIGEST, Cast, assemble

@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.hub.api.errors import STATUS
+from computepool.hub.db.schema import migrate
+from computepool.hub.http.errors import STATUS
 from computepool.hub.main import check
-from computepool.hub.store.schema import migrate
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.cast import DATA, DIGEST, Cast, assemble
 from tests.hub.poison import POISON

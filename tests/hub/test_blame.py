@@ -7,9 +7,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core.reputation import NEWCOMER_SCORE
-from computepool.hub.services import nodes
-from computepool.hub.store import conducts, reputations
+from computepool.core.trust.reputation import NEWCOMER_SCORE
+from computepool.hub.nodes import nodes
+from computepool.hub.trust import reputation_rows, submitter_reputation_rows
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
 from tests.hub.submitting import job, submit
@@ -164,8 +164,8 @@ async def test_who_cancels_what_no_node_has_done_leaves_no_mark(pool: Pool) -> N
 
 async def _consistent(pool: Pool) -> None:
     store = pool.hub.hub.store
-    assert await store.read(reputations.differing) == []
-    assert await store.read(conducts.differing) == []
+    assert await store.read(reputation_rows.differing) == []
+    assert await store.read(submitter_reputation_rows.differing) == []
 
 
 async def test_another_hub_hears_that_a_node_need_not_rest(pool: Pool) -> None:

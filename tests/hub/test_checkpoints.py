@@ -10,15 +10,16 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.cli import receiptcheck
-from computepool.core import ledger
-from computepool.core.jobs import Reason
-from computepool.core.money import CREDIT
-from computepool.core.pricing import charge_of
-from computepool.core.verification import PPM
+from computepool.cli.job import receipt_check
+from computepool.core.jobs.lifecycle import Reason
+from computepool.core.money import ledger
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import charge_of
+from computepool.core.trust.verification import PPM
 from computepool.hub.main import check
-from computepool.hub.services import leases, sampling
-from computepool.protocol.nodes import Grant
+from computepool.hub.scheduling import leases
+from computepool.hub.settlement.verification import sampling
+from computepool.protocol.nodes.nodes import Grant
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -145,10 +146,10 @@ async def _is_told_and_proven(sam: httpx2.AsyncClient, job_id: str, parts: list[
     assert (cost["total"], cost["runs"], cost["charge"]) == (sum(parts), 1, parts[-1])
     assert "it went on from checkpoints of earlier tries" in cost["sentence"]
     receipt = (await sam.get(f"/jobs/{job_id}/receipt")).json()
-    assert [said.text for said in receiptcheck.check(receipt, trusted={}) if not said.ok] == []
+    assert [said.text for said in receipt_check.check(receipt, trusted={}) if not said.ok] == []
     assert [run["charge"] for run in receipt["receipt"]["continued_from"]] == parts[:-1]
     receipt["receipt"]["continued_from"] = []
-    assert not all(said.ok for said in receiptcheck.check(receipt, trusted={}))
+    assert not all(said.ok for said in receipt_check.check(receipt, trusted={}))
 
 
 async def test_work_that_was_not_used_is_not_paid(hub: HubDouble) -> None:

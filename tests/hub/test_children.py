@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from computepool.core.money import CREDIT
+from computepool.core.money.money import CREDIT
+from computepool.hub.jobs.running import child_rows
 from computepool.hub.main import check
-from computepool.hub.store import children as child_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble

@@ -13,11 +13,12 @@ import httpx2
 import pytest
 from sqlalchemy import Connection, select
 
-from computepool.core.closeness import PRINTED_MAX
-from computepool.core.money import CREDIT
-from computepool.hub.services import leases, unconfirmed
-from computepool.hub.store.tables import jobs as job_table
-from computepool.protocol.values import encode
+from computepool.core.money.money import CREDIT
+from computepool.core.trust.tolerance import PRINTED_MAX
+from computepool.hub.db.tables import jobs as job_table
+from computepool.hub.scheduling import leases
+from computepool.hub.settlement.verification import unconfirmed
+from computepool.protocol.values.values import encode
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble

@@ -7,8 +7,7 @@ from typing import Any
 
 import httpx2
 
-from computepool.hub.services import conduct
-from computepool.hub.store import conducts
+from computepool.hub.trust import submitter_reputation, submitter_reputation_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit
@@ -49,7 +48,7 @@ async def test_jobs_on_nodes_of_others_count_and_those_on_ones_own_do_not(any_hu
     shown = {account["name"]: account["conduct"] for account in listed["accounts"]}
     assert shown["sam"] == bad
     assert shown["pia"]["changed_at_ms"] is None
-    assert await any_hub.hub.store.read(conducts.differing) == []
+    assert await any_hub.hub.store.read(submitter_reputation_rows.differing) == []
 
 
 async def test_placements_know_it_at_once_after_a_restart_and_from_other_hubs(tmp_path: Path) -> None:
@@ -65,10 +64,10 @@ async def test_placements_know_it_at_once_after_a_restart_and_from_other_hubs(tm
             await node.report(grant.attempt_id, **TIMEOUT)
         seen = hub.hub.registry.fleet.submitter_score(account_id)
         assert seen < fresh
-        stored = await hub.hub.store.read(lambda c: conducts.load(c, [account_id]))
+        stored = await hub.hub.store.read(lambda c: submitter_reputation_rows.load(c, [account_id]))
     async with running_hub(tmp_path, clock=clock) as hub:
         assert hub.hub.registry.fleet.submitter_score(account_id) == seen
         assert hub.hub.submitters.of(account_id) == stored[account_id]
         hub.hub.submitters.follow({account_id: stored[account_id].__class__()})  # as if nobody had told
-        await conduct.refresh(hub.hub)
+        await submitter_reputation.refresh(hub.hub)
         assert hub.hub.registry.fleet.submitter_score(account_id) == seen

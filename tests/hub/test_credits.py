@@ -15,10 +15,10 @@ import httpx2
 import pytest
 from sqlalchemy import Connection, text
 
-from computepool.core.money import AMOUNT_MAX, CREDIT
+from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.hub.main import check
-from computepool.hub.services import credits as credit_service
-from computepool.hub.services.statements import earlier_id
+from computepool.hub.money import credits as credit_service
+from computepool.hub.money.statements import earlier_id
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit
@@ -324,7 +324,7 @@ async def test_the_export_is_the_statement_and_holds_no_formula(
 async def test_a_long_export_comes_whole(
     hub: HubDouble, sam: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("computepool.hub.services.statements._EXPORT_PAGE", 2)
+    monkeypatch.setattr("computepool.hub.money.statements._EXPORT_PAGE", 2)
     await submit(sam, spec=HOUR)
     for _ in range(4):
         (await hub.admin.post("/credits/top-ups", json={"account": "sam", "amount": 1})).raise_for_status()

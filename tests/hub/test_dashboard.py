@@ -296,7 +296,7 @@ async def test_long_lists_travel_compressed_and_secrets_do_not(hub: HubDouble) -
 
 
 def test_gzip_is_the_same_bytes_every_time(export: Path) -> None:
-    from computepool.hub.api.dashboard import load
+    from computepool.hub.http.dashboard import load
 
     found = load(Settings(dashboard_dir=str(export)))
     assert found is not None

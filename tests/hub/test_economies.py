@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from computepool.core.errors import Conflict
-from computepool.core.money import CREDIT
+from computepool.core.money.money import CREDIT
 from computepool.hub.main import check
-from computepool.hub.services import credits as credit_service
+from computepool.hub.money import credits as credit_service
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import running_hub
 from tests.hub.submitting import submit

@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core.reputation import Evidence, Outcome, recompute
-from computepool.hub.services import leases, upkeep
+from computepool.core.trust.reputation import Evidence, Outcome, recompute
+from computepool.hub.scheduling import housekeeping, leases
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -64,7 +64,7 @@ async def test_the_outcomes_add_up_to_the_score(quiet: HubDouble) -> None:
     node.sign_in()
     await node.take(3)
     clock.advance(HOUR_MS)
-    await upkeep.drop_silent(quiet.hub)
+    await housekeeping.drop_silent(quiet.hub)
     await leases.expire_overdue(quiet.hub)
     rows = await evidence(pia, node, limit=3)
     assert rows == await evidence(pia, node, limit=500), "wherever a page ends"

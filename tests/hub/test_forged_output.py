@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from computepool.hub.main import check
-from computepool.hub.services import unconfirmed
+from computepool.hub.settlement.verification import unconfirmed
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble

@@ -26,10 +26,10 @@ from pydantic import ValidationError
 from schemathesis.specs.openapi import checks
 
 from computepool.hub.app import create_api, create_app
+from computepool.hub.db.schema import migrate
 from computepool.hub.main import bootstrap, check
 from computepool.hub.settings import Settings
-from computepool.hub.store.schema import migrate
-from computepool.protocol.nodes import CompleteRequest
+from computepool.protocol.nodes.nodes import CompleteRequest
 from computepool.protocol.tokens import b64, public_text, sign_node_token
 from computepool.testing.node import PROFILE
 

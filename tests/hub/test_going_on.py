@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from computepool.hub.services import leases, upkeep
+from computepool.hub.scheduling import housekeeping, leases
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
 from tests.hub import test_checkpoints
@@ -65,7 +65,7 @@ async def test_a_checkpoint_that_is_replaced_takes_no_other_jobs_output_along(
 
 
 async def look(hub: HubDouble) -> None:
-    await upkeep.drop_silent(hub.hub)
+    await housekeeping.drop_silent(hub.hub)
     await hub.dispatcher.follow(await leases.expire_overdue(hub.hub))
 
 
@@ -110,7 +110,7 @@ async def test_a_job_that_moves_waits_for_its_host_and_not_by_its_time_to_live(h
     wait(hub, 5 * MINUTE, node)
     assert (await saved(node, grant.attempt_id, b"state", last=True))["kept"]
     moved = {"outcome": "moved", "reason": "moved", "exit_code": None, "move_to": target.node_id}
-    await upkeep.drop_silent(hub.hub)
+    await housekeeping.drop_silent(hub.hub)
     assert await node.report(grant.attempt_id, **moved) == "accepted"
     wait(hub, round(hub.hub.settings.move_wait_s * 1000) - MINUTE)
     await look(hub)
@@ -127,7 +127,7 @@ async def test_a_result_has_a_whole_time_to_live_to_be_confirmed_in(hub: HubDoub
     node, grant = await placed(nodes)
     await node.poll(wait_ms=0, running=[{"attempt_id": grant.attempt_id}])
     wait(hub, 30 * MINUTE, node)
-    await upkeep.drop_silent(hub.hub)
+    await housekeeping.drop_silent(hub.hub)
     assert await node.report(grant.attempt_id, ran_ms=29 * MINUTE, result='"r"') == "accepted"
     wait(hub, 9 * MINUTE)
     await look(hub)
@@ -174,7 +174,7 @@ async def test_a_hub_that_comes_to_know_a_node_in_the_middle_of_a_move_gives_it_
     [target] = others(nodes, node)
     wait(hub, 5 * MINUTE, node)
     assert (await saved(node, grant.attempt_id, b"s", last=True, move_to=target.node_id))["kept"]
-    await upkeep.drop_silent(hub.hub)  # as if it was started again
+    await housekeeping.drop_silent(hub.hub)  # as if it was started again
     assert hub.hub.registry.get(node.node_id) is None
     assert (await node.poll(wait_ms=0)).reregister
     await node.poll(wait_ms=0)
@@ -193,7 +193,7 @@ async def test_a_host_that_has_the_name_of_another_gets_nothing_meant_for_that(
     [job_id] = await submit(sam, spec=SAVES, needs={"exclude_hosts": ["home"]})
     node, grant = await placed([far])
     wait(hub, 5 * MINUTE, far)
-    await upkeep.drop_silent(hub.hub)
+    await housekeeping.drop_silent(hub.hub)
     evil = await hub.node(await hub.account("evil", "provider"), name="home")
     assert (await saved(node, grant.attempt_id, b"s"))["kept"]
     moved = {"outcome": "moved", "reason": "moved", "exit_code": None, "move_to": "home"}

@@ -9,10 +9,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.hub.services import groups
-from computepool.hub.services.context import Hub
-from computepool.hub.store import jobs as job_rows
-from computepool.protocol import bundles
+from computepool.hub.context import Hub
+from computepool.hub.groups import groups
+from computepool.hub.jobs import rows as job_rows
+from computepool.protocol.jobs import bundles
 from computepool.testing.hub import HubDouble
 from tests.hub.submitting import COMMAND, submit
 
@@ -225,7 +225,7 @@ async def test_a_group_is_found_by_a_part_of_its_name_and_a_search_looks_at_so_m
     names, after = await search("sweep", limit=2)
     assert names == ["sweep 2", "100% Sweep"]
     assert await search("sweep", after=after or "") == (["sweep 1"], None)
-    monkeypatch.setattr("computepool.hub.store.groups.SEARCH_WINDOW", 3)
+    monkeypatch.setattr("computepool.hub.groups.rows.SEARCH_WINDOW", 3)
     names, after = await search("sweep")
     assert names == ["sweep 2"]
     assert await search("sweep", after=after or "") == (["100% Sweep", "sweep 1"], None)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.errors import RateLimited
-from computepool.hub.api.ratelimit import Guesses
-from computepool.hub.services.secrets import make_key
+from computepool.hub.http.rate_limit import Guesses
+from computepool.hub.identity.hub_secrets import make_key
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import ORIGIN, HubDouble, running_hub
 from tests.hub.cast import Cast
@@ -117,7 +117,7 @@ def test_guesses_are_few_and_honest_people_are_never_kept_waiting(
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("computepool.hub.api.ratelimit._ACCOUNTS_MAX", 10)
+    monkeypatch.setattr("computepool.hub.http.rate_limit._ACCOUNTS_MAX", 10)
     limits = Guesses(FakeClock(), per_min=20, burst=BURST)
     for n in range(100):
         limits.failed(f"address {n}", wrong_key(n))

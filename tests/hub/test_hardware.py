@@ -9,11 +9,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core.hardware import Scores, Truth, decide
-from computepool.core.pricing import PriceTable, Zone
-from computepool.hub.services import hardware, nodes
-from computepool.hub.store import hardware as hardware_rows
-from computepool.protocol.nodes import Profile
+from computepool.core.money.pricing import PriceTable, Zone
+from computepool.core.trust.hardware import Scores, Truth, decide
+from computepool.hub.nodes import nodes
+from computepool.hub.trust import hardware, hardware_rows
+from computepool.protocol.nodes.nodes import Profile
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble

@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlalchemy import text
 
-from computepool.hub.beats import Beats
+from computepool.hub.db.session import Tx
 from computepool.hub.loops import runner
-from computepool.hub.services.invariants import RULES
-from computepool.hub.store.session import Tx
+from computepool.hub.observability.invariants import RULES
+from computepool.hub.observability.loop_health import Beats
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit
@@ -64,7 +64,7 @@ async def test_a_disk_without_room_and_a_store_that_is_away_are_failures(
     hub: HubDouble, monkeypatch: Any
 ) -> None:
     full = type("Usage", (), {"free": 10**6, "total": 10**12})
-    monkeypatch.setattr("computepool.hub.services.health.shutil.disk_usage", lambda _folder: full)
+    monkeypatch.setattr("computepool.hub.observability.health.shutil.disk_usage", lambda _folder: full)
 
     def away(_place: str) -> int:
         raise OSError("no such bucket")

@@ -11,13 +11,13 @@ from typing import TypeVar
 import httpx2
 import pytest
 
-from computepool.core import ledger
-from computepool.core.money import CREDIT
-from computepool.core.pricing import charge_of
+from computepool.core.money import ledger
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import charge_of
+from computepool.hub.db.session import Tx
 from computepool.hub.main import check
-from computepool.hub.services import credits as credits_service
-from computepool.hub.store.session import Tx
-from computepool.protocol.nodes import CompleteRequest, signed_text
+from computepool.hub.money import credits as credits_service
+from computepool.protocol.nodes.nodes import CompleteRequest, signed_text
 from computepool.protocol.tokens import b64
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.hub.services import hosts
+from computepool.hub.nodes import hosts
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
 from tests.hub.submitting import body, job, submit

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.cli import receiptcheck
+from computepool.cli.job import receipt_check
 from computepool.core.errors import Unauthenticated
+from computepool.hub.identity import hub_keys
 from computepool.hub.main import list_keys, rotate_key
-from computepool.hub.services import hubkeys
 from computepool.hub.settings import Settings
-from computepool.protocol.hubkeys import Endorsement, HubKeys, endorsed_text, followed
+from computepool.protocol.hub_keys import Endorsement, HubKeys, endorsed_text, followed
 from computepool.protocol.tokens import b64, public_key, public_text, verify_job_token
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -66,18 +66,18 @@ async def test_after_the_overlap_the_private_half_is_gone_and_receipts_stay_good
         assert receipt["receipt"]["kid"] == old.current
         await rotate(hub)
         clock.advance(2 * DAY_MS - 1)
-        await hubkeys.tend(hub.hub)
+        await hub_keys.tend(hub.hub)
         assert old.current in (await published(hub)).keys
         clock.advance(1)
-        await hubkeys.tend(hub.hub)
+        await hub_keys.tend(hub.hub)
         now = await published(hub)
         assert old.current not in now.keys
         assert now.retired == {old.current: old.keys[old.current]}
         [gone] = [key for key in list_keys(hub.hub.settings) if key["state"] == "retired"]
         assert gone["kid"] == old.current
-        rows = await hub.hub.store.read(hubkeys.signing.list_keys)
+        rows = await hub.hub.store.read(hub_keys.signing.list_keys)
         assert [row.private_key is None for row in rows] == [True, False, False]
-        checks = receiptcheck.check(receipt, trusted=now.all())
+        checks = receipt_check.check(receipt, trusted=now.all())
         assert all(check.ok for check in checks)
         followed(old.keys, now)
 
@@ -98,17 +98,17 @@ async def test_it_rotates_by_itself_and_once_however_many_hubs_look(tmp_path: Pa
     async with running_hub(tmp_path, clock=clock, key_rotation_days=90) as hub:
         first = await published(hub)
         clock.advance(hub.hub.secrets.since_ms + 90 * DAY_MS - 1 - clock.now_ms())
-        await hubkeys.tend(hub.hub)
+        await hub_keys.tend(hub.hub)
         assert (await published(hub)).current == first.current
         clock.advance(1)
         for _ in range(3):
-            await hubkeys.tend(hub.hub)
+            await hub_keys.tend(hub.hub)
         assert (await published(hub)).current == first.next
         # Long switched off: one rotation, not one for each period that was missed.
         clock.advance(1000 * DAY_MS)
-        await hubkeys.tend(hub.hub)
-        await hubkeys.tend(hub.hub)
-        assert len(await hub.hub.store.read(hubkeys.signing.list_keys)) == 4
+        await hub_keys.tend(hub.hub)
+        await hub_keys.tend(hub.hub)
+        assert len(await hub.hub.store.read(hub_keys.signing.list_keys)) == 4
 
 
 async def test_a_rotation_on_the_database_is_noticed(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_a_rotation_on_the_database_is_noticed(tmp_path: Path) -> None:
         listed = rotate_key(hub.hub.settings)
         assert [key["state"] for key in listed] == ["accepted", "current", "next"]
         assert not any("private_key" in key for key in listed)
-        await hubkeys.tend(hub.hub)
+        await hub_keys.tend(hub.hub)
         assert (await published(hub)).current == before.next
 
 

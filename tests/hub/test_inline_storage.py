@@ -9,10 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from computepool.hub.artifacts import garbage_collection, inline_rows
 from computepool.hub.main import check
-from computepool.hub.services import collection
-from computepool.hub.store import inline
-from computepool.protocol.nodes import LOG_CHUNK_MAX, LOG_SENT_MIN
+from computepool.protocol.nodes.nodes import LOG_CHUNK_MAX, LOG_SENT_MIN
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble
 from tests.hub import storing
@@ -124,10 +123,10 @@ async def test_what_a_finished_job_keeps_goes_when_its_files_would(hub: HubDoubl
     [waiting] = await submit(sam, needs={"cores": 1000}, ttl_s=80 * 24 * 3600)
     full = await kept(sam)
 
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert await kept(sam) == full, "not yet"
     clock.advance(KEEP_S * 1000 + DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
 
     assert await kept(sam) == full - 2_000 - 1_000 - len("printed")
     seen = await job(sam, done)
@@ -138,7 +137,7 @@ async def test_what_a_finished_job_keeps_goes_when_its_files_would(hub: HubDoubl
     again = await sam.post(f"/jobs/{done}/again")
     assert (again.status_code, "its arguments are not kept" in again.json()["detail"]) == (409, True)
     assert (await job(sam, waiting)).get("dropped_at_ms") is None
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     holds(hub)
 
 
@@ -150,7 +149,7 @@ async def test_what_is_to_come_home_is_kept_until_it_has(hub: HubDouble, clock: 
     [grant] = await node.take()
     assert await node.report(grant.attempt_id, result="x" * 1_000) == "accepted"
     clock.advance(KEEP_S * 1000 + DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert (await ann.get(f"/jobs/{done}/result")).json()["result"] == "x" * 1_000
     holds(hub)
 
@@ -160,9 +159,9 @@ async def test_a_wrong_count_is_found(hub: HubDouble) -> None:
     account = (await sam.get("/me")).json()["id"]
     await set_quota(hub, sam, artifact_bytes_max=100_000)
     await sam.post("/jobs", json=call(9_000))
-    assert await hub.hub.store.read(inline.differing) == []
+    assert await hub.hub.store.read(inline_rows.differing) == []
     await hub.hub.store.write(lambda tx: tx.count_inline(account, 1))
-    assert await hub.hub.store.read(inline.differing) == [account]
+    assert await hub.hub.store.read(inline_rows.differing) == [account]
     [broken] = check(hub.hub.settings)
     assert "counted for them" in broken
     await hub.hub.store.write(lambda tx: tx.count_inline(account, -1))

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.errors import Forbidden
-from computepool.hub.api.policy import RoutePolicy, policies
 from computepool.hub.app import create_api
-from computepool.hub.main import signin_link
-from computepool.hub.services.access import (
+from computepool.hub.http.policy import RoutePolicy, policies
+from computepool.hub.identity.access import (
     Action,
     Principal,
     Role,
@@ -24,6 +23,7 @@ from computepool.hub.services.access import (
     check_scopes_within,
     usable_roles,
 )
+from computepool.hub.main import signin_link
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit

@@ -12,14 +12,15 @@ from sqlalchemy import select
 
 from computepool.core.errors import Unavailable
 from computepool.core.resources import NodeState
-from computepool.hub.loops.upkeep import Sweep
-from computepool.hub.services import leases, nodes, upkeep
-from computepool.hub.services.context import Hub
-from computepool.hub.store import accounts
-from computepool.hub.store import nodes as node_rows
-from computepool.hub.store.session import Tx
-from computepool.hub.store.tables import attempts
-from computepool.protocol.nodes import OutputRef
+from computepool.hub.context import Hub
+from computepool.hub.db.session import Tx
+from computepool.hub.db.tables import attempts
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.loops.housekeeping import Sweep
+from computepool.hub.nodes import nodes
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.scheduling import housekeeping, leases
+from computepool.protocol.nodes.nodes import OutputRef
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import job, state, submit
@@ -35,7 +36,7 @@ def clock() -> FakeClock:
 
 async def sweep(hub: HubDouble) -> None:
     """What the upkeep loop does, now instead of at its interval."""
-    await upkeep.drop_silent(hub.hub)
+    await housekeeping.drop_silent(hub.hub)
     await hub.dispatcher.follow(await leases.expire_overdue(hub.hub))
 
 
@@ -115,7 +116,7 @@ async def test_a_node_that_speaks_while_the_hub_notes_its_silence_stays(
             return await write(unit)
 
         monkeypatch.setattr(hub.hub.store, "write", write_slowly)
-        await upkeep.drop_silent(hub.hub)
+        await housekeeping.drop_silent(hub.hub)
         assert hub.hub.registry.get(node.node_id) is not None
 
 
@@ -129,7 +130,7 @@ async def test_a_node_is_revoked_whatever_becomes_of_its_state_meanwhile(
             """As another hub may, between our look at the node and our word about it."""
             node_rows.set_state(tx, node_id=node.node_id, before="active", after="paused")
 
-        monkeypatch.setattr(accounts, "end_join_codes", pause)
+        monkeypatch.setattr(account_rows, "end_join_codes", pause)
         answer = await hub.admin.post(f"/nodes/{node.node_id}/revoke")
         assert (answer.status_code, answer.json()["state"]) == (200, "revoked")
 

@@ -12,8 +12,9 @@ import httpx2
 import pytest
 
 from computepool.core.errors import Unavailable
+from computepool.hub.jobs.running import checkpoints
 from computepool.hub.loops import dispatch as dispatch_loop
-from computepool.hub.services import checkpoints, nodes
+from computepool.hub.nodes import nodes
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import job, state, submit
 

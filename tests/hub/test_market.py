@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select
 
-from computepool.core.market import next_spot, spot_bounds
-from computepool.core.money import CREDIT
-from computepool.core.pricing import PriceTable, Zone
+from computepool.core.money.market import next_spot, spot_bounds
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import PriceTable, Zone
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.main import check
-from computepool.hub.services import market
-from computepool.hub.store import market as market_rows
-from computepool.hub.store.market import Count
-from computepool.hub.store.money_tables import spots
-from computepool.hub.store.session import Connection, Tx
+from computepool.hub.money.market import rows as market_rows
+from computepool.hub.money.market import spot_prices
+from computepool.hub.money.market.rows import Count
+from computepool.hub.money.tables import spots
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import job, submit
@@ -44,7 +44,7 @@ async def tick(*hubs: HubDouble, times: int = 1) -> None:
     for _ in range(times):
         hubs[0].hub.clock.advance(TICK_MS)  # type: ignore[attr-defined]
         for hub in hubs:
-            await market.tick(hub.hub)
+            await spot_prices.tick(hub.hub)
 
 
 async def zone_of(hub: HubDouble, zone: Zone = CPU) -> dict[str, Any]:
@@ -187,9 +187,9 @@ async def test_old_records_go_but_never_the_price(pool: HubDouble) -> None:
     assert left == [("in", 3), ("in", 4), ("us", 0)]
     await pool.hub.store.write(lambda tx: market_rows.prune(tx, before=100 * TICK_MS))
     assert [(row.region, row.tick // TICK_MS) for row in await recorded(pool)] == [("in", 4), ("us", 0)]
-    await market.load(pool.hub)
+    await spot_prices.load(pool.hub)
     assert pool.hub.market.spots[CPU] == REFERENCE + 4
-    await market.prune(pool.hub)
+    await spot_prices.prune(pool.hub)
 
 
 def _row(zone: Zone, at: int, *, price: int, capacity: int = 1, demand: int = 0) -> dict[str, Any]:
@@ -268,7 +268,7 @@ async def test_trend_and_change_within_the_hour(pool: HubDouble) -> None:
     now = pool.hub.now_ms()
     rows = [_row(CPU, now - 7 * HOUR_MS, price=2 * CREDIT), _row(CPU, now - 2 * HOUR_MS, price=3 * CREDIT)]
     await pool.hub.store.write(lambda tx: tx.connection.execute(insert(spots), rows))
-    await market.load(pool.hub)
+    await spot_prices.load(pool.hub)
     await tick(pool)
     seen = await zone_of(pool)
     assert len(seen["trend"]) == 24
@@ -316,8 +316,8 @@ async def test_hubs_that_decide_at_once_decide_once(two: tuple[HubDouble, HubDou
     await second.node(region="in")
     for _ in range(10):
         first.hub.clock.advance(TICK_MS)  # type: ignore[attr-defined]
-        await asyncio.gather(market.tick(first.hub), market.tick(second.hub))
-        await market.tick(first.hub)
+        await asyncio.gather(spot_prices.tick(first.hub), spot_prices.tick(second.hub))
+        await spot_prices.tick(first.hub)
         assert first.hub.market.spots == second.hub.market.spots
     rows = await recorded(first)
     assert len({row.tick for row in rows}) == len(rows)

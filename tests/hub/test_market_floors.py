@@ -11,10 +11,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core.money import AMOUNT_MAX, CREDIT
-from computepool.core.pricing import Zone
+from computepool.core.money.money import AMOUNT_MAX, CREDIT
+from computepool.core.money.pricing import Zone
 from computepool.hub.main import check
-from computepool.hub.services import market
+from computepool.hub.money.market import spot_prices
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -221,7 +221,7 @@ async def test_there_are_no_floors_without_a_market(tmp_path: Path, economy: str
             answer = await hub.admin.put(path, json={"floor": 5})
             assert (answer.status_code, answer.json()["detail"]) == (409, said)
             await put(hub.admin, path, None)
-        await market.tick(hub.hub)
+        await spot_prices.tick(hub.hub)
         [zone] = (await hub.admin.get("/market")).json()["zones"]
         price = CREDIT if economy == "time-bank" else 0
         assert (zone["spot"], zone["low"], zone["high"]) == (price, price, price)
@@ -296,7 +296,7 @@ async def test_a_day_is_as_busy_as_the_zone(pool: HubDouble) -> None:
     sam, pia, node = await people(pool)
     await submit(sam, items=2, max_price=100 * CREDIT)
     await node.take(2)
-    await market.tick(pool.hub)
+    await spot_prices.tick(pool.hub)
     [sale] = (await earnings(pia, node))["sales"]
     spot = pool.hub.market.spot(Zone("cpu", "in"))
     net = pool.hub.market.table.net_of(4 * spot)

@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from computepool.hub.artifacts import inline_cleanup
 from computepool.hub.main import check
-from computepool.hub.store import inline_drop
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -114,6 +114,6 @@ async def test_messages_count_as_kept_and_go_with_the_rest_of_their_job(hub: Hub
     await node.report(attempt_id)
     assert check(hub.hub.settings) == [], "what is counted is what is there"
     job_id, _, _ = attempt_id.rpartition("-")
-    await hub.hub.store.write(lambda tx: inline_drop.drop(tx, [job_id]))
+    await hub.hub.store.write(lambda tx: inline_cleanup.drop(tx, [job_id]))
     assert (await sam.get(f"/groups/{group}/messages")).json()["messages"] == []
     assert (await sam.get("/artifacts")).json() == before

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from computepool.hub.services import access, news
+from computepool.hub.identity import access
+from computepool.hub.observability.live import news
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.streaming import opened
 from tests.hub.submitting import submit

@@ -72,7 +72,7 @@ async def test_only_the_newest_key_names_its_successor(hub: HubDouble) -> None:
 
 async def test_another_nodes_key_is_not_taken(hub: HubDouble) -> None:
     node, other = await hub.node(), await hub.node(name="other", cores=0.001)
-    from computepool.protocol.hubkeys import rekey_text
+    from computepool.protocol.hub_keys import rekey_text
     from computepool.protocol.tokens import b64, public_text
 
     text = rekey_text(node.node_id, public_text(other.key))

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from computepool.core.isolation import Level
-from computepool.core.money import CREDIT
-from computepool.hub.services import nodelist
+from computepool.core.money.money import CREDIT
+from computepool.hub.nodes import node_list
 from computepool.testing.hub import HubDouble
 from tests.hub.working import got
 
@@ -56,8 +56,8 @@ async def test_the_list_is_narrowed_down(any_hub: HubDouble) -> None:
 
 async def test_pages_of_few_that_match_go_on(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many nodes are looked at for one page, and none is left out or told twice."""
-    monkeypatch.setattr(nodelist, "_STEP", 2)
-    monkeypatch.setattr(nodelist, "LOOKED_AT_MAX", 4)
+    monkeypatch.setattr(node_list, "_STEP", 2)
+    monkeypatch.setattr(node_list, "LOOKED_AT_MAX", 4)
     pia = await hub.account("pia", "provider")
     for number in range(11):
         await hub.node(pia, name=f"n{number}", gpus=[_CARD] if number % 5 == 0 else [])

@@ -8,8 +8,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from computepool.core.money import CREDIT
-from computepool.hub.services import own_node, upkeep
+from computepool.core.money.money import CREDIT
+from computepool.hub.nodes import own_node
+from computepool.hub.scheduling import housekeeping
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -154,7 +155,7 @@ async def test_a_killed_node_is_not_called_well_for_long(pool: HubDouble) -> Non
     assert await status(pool, pia, node) == "unresponsive"
     assert [(await got(pia, path))["nodes_online"] for path in ("/hub", "/mesh")] == [0, 0]
     pass_time(pool, LEASE_MS - SUSPECT_MS)
-    await upkeep.drop_silent(pool.hub)
+    await housekeeping.drop_silent(pool.hub)
     assert await status(pool, pia, node) == "offline"
     assert (await got(pia, f"/nodes/{node.node_id}"))["last_seen_ms"] == seen_ms
     await pia.post(f"/nodes/{node.node_id}/revoke")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from computepool.hub.services import queries
-from computepool.protocol.nodes import CompleteRequest, signed_text
+from computepool.hub.observability import queries
+from computepool.protocol.nodes.nodes import CompleteRequest, signed_text
 from computepool.protocol.tokens import b64
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import running_hub

@@ -17,13 +17,13 @@ from pydantic import BaseModel
 
 from computepool import protocol
 from computepool.hub import openapi
-from computepool.hub.api import examples
-from computepool.hub.api.document import Api
-from computepool.hub.api.policy import policies
 from computepool.hub.app import create_api, create_app
-from computepool.hub.services.access import Action
+from computepool.hub.http.openapi import examples
+from computepool.hub.http.openapi.document import Api
+from computepool.hub.http.policy import policies
+from computepool.hub.identity.access import Action
 from computepool.hub.settings import Settings
-from computepool.protocol import jobs
+from computepool.protocol.jobs import jobs
 from computepool.testing.hub import HubDouble
 from tests.hub.cast import Cast, assemble, upload
 

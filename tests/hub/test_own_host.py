@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from computepool.core.errors import InvariantViolation
-from computepool.core.money import CREDIT
-from computepool.hub.store import jobs as job_rows
+from computepool.core.money.money import CREDIT
+from computepool.hub.jobs import rows as job_rows
 from computepool.testing.hub import HubDouble
 from tests.hub import test_holds
 from tests.hub.submitting import body, job, submit

@@ -7,11 +7,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.cli import receiptcheck
-from computepool.core import ledger
-from computepool.core.pricing import charge_of
-from computepool.core.run_times import Timed
-from computepool.hub.services import sampling
+from computepool.cli.job import receipt_check
+from computepool.core.money import ledger
+from computepool.core.money.pricing import charge_of
+from computepool.core.money.run_times import Timed
+from computepool.hub.settlement.verification import sampling
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
 from tests.hub.submitting import body, job, submit
@@ -49,7 +49,7 @@ async def test_who_holds_a_trivial_job_is_billed_as_if_it_had_not(hub: HubDouble
     cost = (await sam.get(f"/jobs/{job_id}/cost")).json()
     assert (cost["billed_ms"], cost["charge"]) == (GRACE_MS, charge_of(PRICE, GRACE_MS))
     receipt = (await sam.get(f"/jobs/{job_id}/receipt")).json()
-    assert all(said.ok for said in receiptcheck.check(receipt, trusted={})), receiptcheck.check(
+    assert all(said.ok for said in receipt_check.check(receipt, trusted={})), receipt_check.check(
         receipt, trusted={}
     )
     owner = (await sam.get(f"/nodes/{padder.node_id}")).json()["owner"]

@@ -11,8 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core.money import CREDIT
-from computepool.core.pricing import Economy, first_table
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import Economy, first_table
 from computepool.hub.main import check
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub

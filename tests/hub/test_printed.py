@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core import ledger
+from computepool.core.money import ledger
 from computepool.hub.main import check
-from computepool.protocol.nodes import LOG_SENT_MIN
+from computepool.protocol.nodes.nodes import LOG_SENT_MIN
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble

@@ -14,15 +14,15 @@ import httpx2
 import pytest
 from sqlalchemy import select, update
 
-from computepool.core.discounting import DAY_MS
-from computepool.core.violations import PROBES_RIGHT, PROBES_WRONG
+from computepool.core.trust.discounting import DAY_MS
+from computepool.core.trust.violations import PROBES_RIGHT, PROBES_WRONG
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.tables import attempts as attempt_table
+from computepool.hub.db.tables import jobs as job_table
 from computepool.hub.main import check
-from computepool.hub.services import probes
-from computepool.hub.store import results
-from computepool.hub.store.session import AnyRow, Tx
-from computepool.hub.store.tables import attempts as attempt_table
-from computepool.hub.store.tables import jobs as job_table
-from computepool.protocol.nodes import Grant
+from computepool.hub.settlement import result_rows
+from computepool.hub.settlement.verification import probes
+from computepool.protocol.nodes.nodes import Grant
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -201,7 +201,7 @@ async def test_programs_that_varied_since_are_no_tests(town: Town) -> None:
 
     def vary(tx: Tx) -> None:
         for account_id, digest in set(rows):
-            results.mark_varying(tx, account_id=account_id, spec_digest=digest)
+            result_rows.mark_varying(tx, account_id=account_id, spec_digest=digest)
 
     await town.hub.hub.store.write(vary)
     assert not (await probes.send_due(town.hub.hub)).requeued

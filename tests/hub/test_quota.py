@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from computepool.hub.services import leases
-from computepool.hub.store.tables import artifact_refs
+from computepool.hub.db.tables import artifact_refs
+from computepool.hub.scheduling import leases
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub import storing

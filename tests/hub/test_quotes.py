@@ -9,11 +9,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core.money import AMOUNT_MAX, CREDIT
+from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.hub.main import check
-from computepool.hub.services import quotewords
-from computepool.protocol.credits import Estimate, QuoteRequest, QuoteView
-from computepool.protocol.jobs import JobSpec, spec_digest
+from computepool.hub.money import quote_messages
+from computepool.protocol.jobs.jobs import JobSpec, spec_digest
+from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import COMMAND, body, submit
@@ -301,4 +301,4 @@ def test_what_the_money_set_aside_is_for(runs: int, said: str) -> None:
         available=0, affordable=False, lasts_ms=1, nodes=1, nodes_now=1, nodes_able=1, start=unknown, run=unknown,
         finish=unknown, sentences=[],
     )  # fmt: skip
-    assert any(said in sentence for sentence in quotewords.sentences(view, QuoteRequest(timeout_s=3600)))
+    assert any(said in sentence for sentence in quote_messages.sentences(view, QuoteRequest(timeout_s=3600)))

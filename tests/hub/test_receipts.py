@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from computepool.cli import receiptcheck
-from computepool.core.money import CREDIT
+from computepool.cli.job import receipt_check
+from computepool.core.money.money import CREDIT
 from computepool.hub.main import check
-from computepool.hub.services import credits as credit_service
-from computepool.protocol.receipts import canonical
+from computepool.hub.money import credits as credit_service
+from computepool.protocol.money.receipts import canonical
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -74,7 +74,7 @@ async def test_a_receipt_holds_and_says_so(hub: HubDouble) -> None:
     assert (receipt["hold"], receipt["jobs"], receipt["refund"]) == (12_000_000, 2, 12_000_000 - 38_890)
     assert [row["kind"] for row in receipt["transfers"]] == ["hold", "pay", "fee", "refund"]
     first, last = receipt["transfers"][0]["seq"], receipt["transfers"][-1]["seq"]
-    found = receiptcheck.check(document, trusted=await keys(hub))
+    found = receipt_check.check(document, trusted=await keys(hub))
     assert [one.text for one in found if not one.ok] == []
     assert [one.text for one in found] == [
         f"It was signed with key {receipt['kid']}, and not changed since.",
@@ -108,7 +108,7 @@ async def test_other_jobs_have_receipts_too(hub: HubDouble) -> None:
     [budgeted] = await settled(hub, sam, pia, budget=200_000)
     for job_id, client in ((own, pia), (budgeted, sam)):
         document = await receipt_of(client, job_id)
-        assert [one.text for one in receiptcheck.check(document, trusted={}) if not one.ok] == []
+        assert [one.text for one in receipt_check.check(document, trusted={}) if not one.ok] == []
     hub.hub.clock.advance(8 * 24 * 3600 * 1000)  # type: ignore[attr-defined]
     assert await credit_service.mature(hub.hub) == 1
     have = (await pia.get("/credits")).json()
@@ -123,7 +123,7 @@ async def test_other_jobs_have_receipts_too(hub: HubDouble) -> None:
     await node.report(grant.attempt_id)
     document = await receipt_of(pia, job_id)
     assert sum(row["kind"] == "hold" for row in document["receipt"]["transfers"]) == 2
-    assert [one.text for one in receiptcheck.check(document, trusted={}) if not one.ok] == []
+    assert [one.text for one in receipt_check.check(document, trusted={}) if not one.ok] == []
 
 
 async def test_there_is_no_receipt_before_or_without_a_result(hub: HubDouble) -> None:
@@ -176,7 +176,7 @@ def changed(document: Document, path: tuple[str | int, ...], value: Any) -> Docu
 def refused(document: Document, trusted: dict[str, str]) -> bool:
     """Not a receipt at all, or one that does not hold."""
     try:
-        return not all(one.ok for one in receiptcheck.check(document, trusted=trusted))
+        return not all(one.ok for one in receipt_check.check(document, trusted=trusted))
     except ValidationError:
         return True
 

@@ -13,16 +13,17 @@ import httpx2
 import pytest
 from sqlalchemy import select
 
-from computepool.core import ledger
-from computepool.core.money import CREDIT
-from computepool.core.pricing import affordable_ms, charge_of
-from computepool.core.verification import PPM
+from computepool.core.money import ledger
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import affordable_ms, charge_of
+from computepool.core.trust.verification import PPM
+from computepool.hub.db.tables import jobs as job_table
 from computepool.hub.main import check
-from computepool.hub.services import credits as credits_service
-from computepool.hub.services import leases, sampling
-from computepool.hub.services.errands import POOL_ACCOUNT
-from computepool.hub.store.tables import jobs as job_table
-from computepool.protocol.nodes import Grant
+from computepool.hub.money import credits as credits_service
+from computepool.hub.scheduling import leases
+from computepool.hub.settlement.hub_jobs import POOL_ACCOUNT
+from computepool.hub.settlement.verification import sampling
+from computepool.protocol.nodes.nodes import Grant
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble

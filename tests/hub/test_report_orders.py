@@ -18,8 +18,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from computepool.core.jobs import NODE_FAULTS, JobState, Outcome, Reason
-from computepool.protocol.nodes import Report
+from computepool.core.jobs.lifecycle import NODE_FAULTS, JobState, Outcome, Reason
+from computepool.protocol.nodes.nodes import Report
 from tests.hub.settling import OPEN, Bench, failure, returned, success
 
 STEPS = ("report", "duplicate", "expire", "lease again", "report of the second", "cancel")

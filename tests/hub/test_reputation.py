@@ -12,11 +12,12 @@ import httpx2
 import pytest
 from sqlalchemy import create_engine, text
 
-from computepool.core.discounting import DAY_MS
-from computepool.core.fleet import RELIABILITY_STEPS
-from computepool.core.reputation import NEWCOMER_SCORE, Evidence, Outcome, recompute
-from computepool.hub.services import leases, reputation, upkeep
-from computepool.hub.store import dialect, reputations, schema
+from computepool.core.fleet.fleet import RELIABILITY_STEPS
+from computepool.core.trust.discounting import DAY_MS
+from computepool.core.trust.reputation import NEWCOMER_SCORE, Evidence, Outcome, recompute
+from computepool.hub.db import dialect, schema
+from computepool.hub.scheduling import housekeeping, leases
+from computepool.hub.trust import reputation, reputation_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -100,7 +101,7 @@ async def test_leases_lost_at_once_are_one_failure_and_a_late_result_still_count
         await submit(cast.sam, items=3)
         grants = await node.take(3)
         clock.advance(61_000)
-        await upkeep.drop_silent(hub.hub)
+        await housekeeping.drop_silent(hub.hub)
         await hub.dispatcher.follow(await leases.expire_overdue(hub.hub))
         lost = await cast.trust(node)
         assert (lost["successes"], lost["failures"], lost["failure_weight"]) == (0, 1, 1.0)
@@ -129,7 +130,7 @@ async def test_a_batch_counts_as_its_reports_would_one_by_one(any_hub: HubDouble
         for number, grant in enumerate(grants)
     ]
     await node.report_all(reports)
-    found = await any_hub.hub.store.read(lambda c: reputations.load(c, [node.node_id]))
+    found = await any_hub.hub.store.read(lambda c: reputation_rows.load(c, [node.node_id]))
     stored = found[node.node_id]
     assert (stored.successes, stored.failures, stored.dues) == (7, 1, 7)
     at_ms = stored.changed_at_ms
@@ -236,6 +237,6 @@ def test_a_pool_from_before_counts_what_its_events_say(
     schema.migrate(url)
     with engine.connect() as connection:
         outcomes = [Outcome("node_1", Evidence.UNVERIFIED, 5), Outcome("node_1", Evidence.LEASE_LOST, 6)]
-        assert reputations.load(connection, ["node_1", "gone"]) == {"node_1": recompute(outcomes)}
-        assert reputations.differing(connection) == []
+        assert reputation_rows.load(connection, ["node_1", "gone"]) == {"node_1": recompute(outcomes)}
+        assert reputation_rows.differing(connection) == []
     engine.dispose()

@@ -8,10 +8,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core.rules import Demand, Rules
-from computepool.hub.services import nodes, permissions
-from computepool.protocol.jobs import Needs, asked
-from computepool.protocol.rules import NO_RULES, NodeRules, rules_digest
+from computepool.core.placement.rules import Demand, Rules
+from computepool.hub.nodes import nodes, owner_rules
+from computepool.protocol.jobs.jobs import Needs, asked
+from computepool.protocol.nodes.rules import NO_RULES, NodeRules, rules_digest
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
 from tests.hub.submitting import submit
@@ -196,7 +196,7 @@ async def test_rules_outlive_the_hubs_memory_and_reach_other_hubs(hub: HubDouble
     fleet.set_rules(node.node_id, Rules())
     await nodes.reconcile(hub.hub, node.node_id)
     assert fleet.rulebook.ruled == 1
-    await permissions.refresh(hub.hub, node.node_id)
+    await owner_rules.refresh(hub.hub, node.node_id)
     assert await starts(hub, node) == []
 
 

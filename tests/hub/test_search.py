@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete
 
-from computepool.hub.services import events as event_service
-from computepool.hub.services import jobs as job_service
-from computepool.hub.store import searching
-from computepool.hub.store.schema import migrate
-from computepool.hub.store.session import Store, Tx
-from computepool.hub.store.tables import events
-from computepool.protocol.filters import EventFilter
+from computepool.hub.db.schema import migrate
+from computepool.hub.db.session import Store, Tx
+from computepool.hub.db.tables import events
+from computepool.hub.jobs import jobs as job_service
+from computepool.hub.lookup import search_rows
+from computepool.hub.observability import events as event_service
+from computepool.protocol.jobs.filters import EventFilter
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit
@@ -160,13 +160,13 @@ async def test_a_filtered_long_poll_looks_at_no_event_twice(any_hub: HubDouble, 
     page = await got(any_hub.admin, "/events", q="zzzz", after=0)
     assert (page["events"], page["cursor"]) == ([], newest), "the next request goes on where this one ended"
     looks: list[int] = []
-    look = searching.growing_events
+    look = search_rows.growing_events
 
     def counted(*args: Any, after: int, **kwargs: Any) -> Any:
         looks.append(after)
         return look(*args, after=after, **kwargs)
 
-    monkeypatch.setattr(searching, "growing_events", counted)
+    monkeypatch.setattr(search_rows, "growing_events", counted)
     poll = asyncio.create_task(got(any_hub.admin, "/events", action="group.", after=0, wait_ms=20_000))
     for _ in range(30):
         await submit(any_hub.admin, needs={"cores": 1000})
@@ -183,9 +183,9 @@ async def test_searches_leave_threads_for_other_reads(hub: HubDouble, monkeypatc
     def stuck(*_: Any, **__: Any) -> Any:
         held.release()
         assert go_on.wait(20)
-        return searching.Found()
+        return search_rows.Found()
 
-    monkeypatch.setattr(searching, "search_events", stuck)
+    monkeypatch.setattr(search_rows, "search_events", stuck)
     ask = partial(got, hub.admin, "/events", newest="true", q="zzzz")
     searches = [asyncio.create_task(ask()) for _ in range(8)]
     try:
@@ -300,16 +300,16 @@ def test_a_search_finds_what_a_look_at_every_row_finds(
     def write(tx: Tx) -> None:
         tx.connection.execute(delete(events))
         for action, account, node, _ in told:
-            job = "job_1" if action.startswith(searching.OF_JOBS) else None
+            job = "job_1" if action.startswith(search_rows.OF_JOBS) else None
             data = json.dumps({"said": "é 100%"}) if account == "a" else None
             tx.emit(actor=account, action=action, account_id=account, node_id=node, job_id=job, data=data)
         for event, (_, _, _, at_ms) in zip(tx.events, told, strict=True):
             event["at_ms"] = at_ms
 
     told_store.write_now(write)
-    everything = partial(searching.growing_events, wanted=EventFilter(), after=0, limit=99, window=99)
+    everything = partial(search_rows.growing_events, wanted=EventFilter(), after=0, limit=99, window=99)
     every = told_store.read_now(everything).rows
-    older = partial(searching.search_events, wanted=EventFilter(**want), limit=limit, window=window)
+    older = partial(search_rows.search_events, wanted=EventFilter(**want), limit=limit, window=window)
     found: list[int] = []
     before: int | None = 2**62
     while before is not None:
@@ -320,7 +320,7 @@ def test_a_search_finds_what_a_look_at_every_row_finds(
     expected = [row.seq for row in every if wanted(row, want)]
     assert found == expected[::-1]
     grown: list[int] = []
-    younger = partial(searching.growing_events, wanted=EventFilter(**want), limit=limit, window=window)
+    younger = partial(search_rows.growing_events, wanted=EventFilter(**want), limit=limit, window=window)
     after: int | None = 0
     while after is not None:
         page = told_store.read_now(partial(younger, after=after))
@@ -343,7 +343,7 @@ async def test_only_events_of_jobs_name_a_job(hub: HubDouble) -> None:
         "attempt.failed",
     }
     for event in found:
-        assert (event["job_id"] is not None) == event["action"].startswith(searching.OF_JOBS), event
+        assert (event["job_id"] is not None) == event["action"].startswith(search_rows.OF_JOBS), event
 
 
 async def test_times_are_found_by_halving(tmp_path: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx2
 
-from computepool.hub.services import collection
+from computepool.hub.artifacts import garbage_collection
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble
 from tests.hub import storing
@@ -42,7 +42,7 @@ async def test_a_node_that_sends_an_old_output_again_has_all_the_time_to_report_
     node.sign_in()
     assert await sent(node.client, "out") == 0, "the hub has it"
     clock.advance(DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     node.sign_in()
     outputs = [{"name": "out", "digest": DIGEST, "size": len(DATA)}]
     await node.report(grant.attempt_id, outputs=outputs)
@@ -58,7 +58,7 @@ async def test_a_file_that_is_put_again_is_kept_from_then_on(hub: HubDouble, clo
     found = (await sam.get(f"/artifacts/{DIGEST}/info")).json()
     assert found["kept_until_ms"] == clock.now_ms() + KEEP_S * 1000
     clock.advance(2 * DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == {DIGEST}
 
 

@@ -11,10 +11,10 @@ from sqlalchemy import create_engine, text
 
 from computepool.core.errors import Unavailable
 from computepool.hub import main as hub_main
-from computepool.hub.services import collection
-from computepool.hub.store import dialect, schema
-from computepool.hub.store.tables import artifact_refs
-from computepool.hub.store.tables import artifacts as artifact_table
+from computepool.hub.artifacts import garbage_collection
+from computepool.hub.db import dialect, schema
+from computepool.hub.db.tables import artifact_refs
+from computepool.hub.db.tables import artifacts as artifact_table
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub import storing
@@ -52,10 +52,10 @@ async def test_files_are_kept_for_a_time_after_their_job(hub: HubDouble, clock: 
     assert found["kept_until_ms"] == ended_ms + KEEP_S * 1000
     assert {(ref["role"], ref["name"]) for ref in found["refs"]} == {("upload", "source"), ("input", "in")}  # type: ignore[attr-defined]
     clock.advance(KEEP_S * 1000 - 1)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == {digest_of(source), digest_of(output)}
     clock.advance(1)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == set()
     assert (await sam.get(f"/artifacts/{digest_of(output)}")).status_code == 404
     assert (await sam.get("/artifacts")).json()["artifacts"] == []
@@ -69,11 +69,11 @@ async def test_an_unfinished_job_keeps_its_inputs_however_long_it_waits(
     await upload(sam, data)
     [job_id] = await submit(sam, spec={"inputs": [{"name": "in", "digest": digest_of(data), "size": 100}]})
     clock.advance(400 * DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == {digest_of(data)}
     await sam.post(f"/jobs/{job_id}/cancel")
     clock.advance(KEEP_S * 1000 + 1)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == set()
 
 
@@ -86,12 +86,12 @@ async def test_the_time_is_the_accounts_own(hub: HubDouble, clock: FakeClock) ->
     await upload(sam, own)
     await upload(olga, both)
     clock.advance(2 * DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == {digest_of(both)}
     assert (await sam.get(f"/artifacts/{digest_of(both)}")).status_code == 404, "his time is over"
     assert (await olga.get(f"/artifacts/{digest_of(both)}")).content == both
     clock.advance(99 * DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == set()
 
 
@@ -101,10 +101,10 @@ async def test_sending_it_again_begins_its_time_anew(hub: HubDouble, clock: Fake
     clock.advance(9 * DAY_MS)
     await upload(hub.admin, data)
     clock.advance(9 * DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == {digest_of(data)}
     clock.advance(2 * DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == set()
 
 
@@ -118,11 +118,11 @@ async def test_what_is_kept_stays_until_it_is_released(hub: HubDouble, clock: Fa
     assert (kept.status_code, kept.json()["kept_until_ms"]) == (200, None)
     await sam.put(f"/artifacts/{digest_of(timed)}/keep", json={"for_s": 20 * 24 * 3600})
     clock.advance(15 * DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == {digest_of(held), digest_of(timed)}
     assert (await sam.get(f"/artifacts/{digest_of(held)}")).content == held
     clock.advance(300 * DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == {digest_of(held)}
     assert (await sam.delete(f"/artifacts/{digest_of(held)}/keep")).status_code == 204
     assert stored(hub) == set(), "nothing else kept it"
@@ -149,11 +149,11 @@ async def test_results_that_wait_to_be_compared_are_kept_as_long_as_their_job_is
         lambda tx: tx.connection.execute(artifact_refs.insert().values(created_at_ms=tx.now_ms, **row))
     )
     clock.advance(100 * DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == {digest_of(data)}
     await hub.admin.post(f"/jobs/{job_id}/cancel")
     clock.advance(4 * DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == set()
 
 
@@ -174,11 +174,11 @@ async def test_what_crashes_leave_is_collected_after_a_grace_time(hub: HubDouble
             artifact_refs.delete().where(artifact_refs.c.digest == digest_of(bare))
         )
     )
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == {digest_of(data) for data in (unnamed, kept, bare)}, "they may be on their way"
     assert blobs.uploaded(digest_of(begun), "sam") == 50
     clock.advance(2 * DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == {digest_of(kept)}
     assert blobs.uploaded(digest_of(begun), "sam") == 0
     rows = await hub.hub.store.read(lambda c: c.execute(artifact_table.select()).all())
@@ -188,8 +188,8 @@ async def test_what_crashes_leave_is_collected_after_a_grace_time(hub: HubDouble
 async def test_collecting_goes_on_in_batches_where_it_stopped(
     hub: HubDouble, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collection, "BATCH", 4)
-    monkeypatch.setattr(collection, "BATCHES_MAX", 2)
+    monkeypatch.setattr(garbage_collection, "BATCH", 4)
+    monkeypatch.setattr(garbage_collection, "BATCHES_MAX", 2)
     held = [await upload(hub.admin, some(64, number)) for number in range(10)]
     for digest in held:
         await hub.admin.put(f"/artifacts/{digest}/keep", json={})
@@ -197,7 +197,7 @@ async def test_collecting_goes_on_in_batches_where_it_stopped(
     clock.advance(20 * DAY_MS)
     left = []
     for _ in range(6):
-        await collection.collect(hub.hub)
+        await garbage_collection.collect(hub.hub)
         left.append(len(stored(hub)))
     assert left[0] > 10, "not everything in one round"
     assert left[-1] == 10
@@ -212,7 +212,7 @@ async def test_collecting_and_sending_at_once_lose_nothing(hub: HubDouble, clock
 
     async def collect() -> None:
         while not done.is_set():
-            await collection.collect(hub.hub)
+            await garbage_collection.collect(hub.hub)
 
     async def send(name: str) -> int:
         client, refused = await hub.account(name, "submitter"), 0
@@ -234,7 +234,7 @@ async def test_collecting_and_sending_at_once_lose_nothing(hub: HubDouble, clock
         await collecting
     assert sum(refused) < 36
     clock.advance(2 * DAY_MS)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == set()
 
 
@@ -248,7 +248,7 @@ async def test_a_store_that_does_not_answer_stops_no_other_duty(
         raise Unavailable("The artifact store does not answer as it should.")
 
     monkeypatch.setattr(hub.hub.blobs, "drop_stale_uploads", away)
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert stored(hub) == set()
     assert "does not answer" in caplog.text
 
@@ -291,7 +291,7 @@ async def test_artifacts_of_before_are_read_where_they_lie(tmp_path: Path) -> No
         await hub.hub.store.write(lambda tx: tx.connection.execute(artifact_table.update().values(place="")))
         assert (await hub.admin.get(f"/artifacts/{digest_of(data)}")).content == data
         assert hub_main.check(hub.hub.settings, deep=True) == []
-        await collection.erase_unnamed(hub.hub)
+        await garbage_collection.erase_unnamed(hub.hub)
         assert stored(hub) == {digest_of(data)}
         assert (await hub.admin.delete(f"/artifacts/{digest_of(data)}")).status_code == 204
         assert stored(hub) == set()
@@ -311,13 +311,13 @@ async def test_a_pool_from_before_keeps_its_files_and_their_time_begins_with_the
     path.parent.mkdir(parents=True)
     path.write_bytes(old)
     async with running_hub(tmp_path, database_url=url, clock=clock, artifact_keep_s=KEEP_S) as hub:
-        await collection.collect(hub.hub)
+        await garbage_collection.collect(hub.hub)
         assert (await hub.admin.get(f"/artifacts/{digest_of(old)}")).content == old
         await upload(hub.admin, lost)  # its bytes are gone, and come again
         assert (await hub.admin.get(f"/artifacts/{digest_of(lost)}")).content == lost
         assert hub_main.check(hub.hub.settings, deep=True) == []
         clock.advance(KEEP_S * 1000 + DAY_MS)
-        await collection.collect(hub.hub)
+        await garbage_collection.collect(hub.hub)
         assert stored(hub) == set()
 
 

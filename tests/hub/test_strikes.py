@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from computepool.core.money import CREDIT
-from computepool.hub.services.access import POOL_ACCOUNT
+from computepool.core.money.money import CREDIT
+from computepool.hub.identity.access import POOL_ACCOUNT
 from tests.hub import test_rechecks as rechecks
 from tests.hub.test_rechecks import Pool
 from tests.hub.untouched import untouched

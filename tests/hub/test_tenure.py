@@ -8,18 +8,18 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core.discounting import DAY_MS
-from computepool.core.money import CREDIT
-from computepool.core.reputation import (
+from computepool.core.money.money import CREDIT
+from computepool.core.trust.discounting import DAY_MS
+from computepool.core.trust.reputation import (
     EXPOSURE_BASE,
     NEWCOMER_SCORE,
     PROBE_WRONG_ACTION,
     REFUTED_ACTION,
     VERIFIED_ACTION,
 )
-from computepool.hub.services import credits as credit_service
-from computepool.hub.services import sampling
-from computepool.hub.store import reputations
+from computepool.hub.money import credits as credit_service
+from computepool.hub.settlement.verification import sampling
+from computepool.hub.trust import reputation_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -96,7 +96,7 @@ async def test_whitewashing_keeps_what_counts_against_a_node_and_loses_what_spea
         assert heir["score"] == pytest.approx(low["score"], abs=0.001)
         fleet = hub.hub.registry.fleet
         assert fleet.streak(again.node_id) == 0
-        assert await hub.hub.store.read(reputations.differing) == []
+        assert await hub.hub.store.read(reputation_rows.differing) == []
         other = await hub.node(await hub.account("oda", "provider"))
         assert (await known(pia, other))["score"] == round(NEWCOMER_SCORE, 4)
 
@@ -187,4 +187,4 @@ async def test_a_verified_success_counts_once_and_in_full(tmp_path: Path) -> Non
             found = await known(hub.admin, node)
             assert (found["successes"], found["success_weight"]) == (1, 1.0)
             assert (found["verified"], found["streak"], found["verified_days"]) == (1, 1, 1)
-        assert await hub.hub.store.read(reputations.differing) == []
+        assert await hub.hub.store.read(reputation_rows.differing) == []

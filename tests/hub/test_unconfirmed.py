@@ -8,11 +8,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from computepool.core import ledger
-from computepool.core.discounting import DAY_MS
+from computepool.core.money import ledger
+from computepool.core.trust.discounting import DAY_MS
 from computepool.hub.main import check
-from computepool.hub.services import credits as credit_service
-from computepool.hub.services import known_nodes, leases, unconfirmed, upkeep
+from computepool.hub.money import credits as credit_service
+from computepool.hub.scheduling import housekeeping, known_nodes, leases
+from computepool.hub.settlement.verification import unconfirmed
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -145,7 +146,7 @@ async def test_a_node_that_went_away_a_moment_ago_could_still_check(hub: HubDoub
     advance(hub, 10 * 60_000)
     stays.sign_in()
     await stays.poll(wait_ms=0)
-    await upkeep.drop_silent(hub.hub)
+    await housekeeping.drop_silent(hub.hub)
     assert hub.hub.registry.get(leaves.node_id) is None
     [job_id] = await submit(sam, spec=HOUR)
     await answer(hub, [stays])
@@ -235,7 +236,7 @@ async def test_a_late_result_that_only_its_host_could_make_is_given_out_at_once(
     [grant] = await host.take()
     advance(hub, 10 * 60_000)
     host.sign_in()
-    await upkeep.drop_silent(hub.hub)
+    await housekeeping.drop_silent(hub.hub)
     await hub.dispatcher.follow(await leases.expire_overdue(hub.hub))
     assert (await job(sam, job_id))["state"] == "queued"
     assert await host.report(grant.attempt_id, ran_ms=RAN_MS) == "accepted_late"

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from computepool.hub.services import upkeep, uptime
+from computepool.hub.nodes import uptime
+from computepool.hub.scheduling import housekeeping
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -31,7 +32,7 @@ async def leave(hub: HubDouble, hours: int) -> None:
     clock = hub.hub.clock
     assert isinstance(clock, FakeClock)
     clock.advance(HOUR_MS)
-    await upkeep.drop_silent(hub.hub)
+    await housekeeping.drop_silent(hub.hub)
     clock.advance((hours - 1) * HOUR_MS)
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.cli import receiptcheck
-from computepool.core import ledger
-from computepool.core.money import CREDIT
-from computepool.core.pricing import charge_of
+from computepool.cli.job import receipt_check
+from computepool.core.money import ledger
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import charge_of
 from computepool.hub.main import check
-from computepool.hub.services import leases, sampling, unconfirmed
+from computepool.hub.scheduling import leases
+from computepool.hub.settlement.verification import sampling, unconfirmed
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -108,10 +109,10 @@ async def _is_told_and_proven(sam: httpx2.AsyncClient, job_id: str) -> None:
     assert (cost["total"], cost["runs"], cost["charge"]) == (2 * CHARGE, 2, CHARGE)
     assert "confirmed on 1 more node" in cost["sentence"]
     receipt = (await sam.get(f"/jobs/{job_id}/receipt")).json()
-    assert all(said.ok for said in receiptcheck.check(receipt, trusted={}))
+    assert all(said.ok for said in receipt_check.check(receipt, trusted={}))
     assert len(receipt["receipt"]["confirmed_by"]) == 1
     receipt["receipt"]["confirmed_by"] = []
-    assert not all(said.ok for said in receiptcheck.check(receipt, trusted={}))
+    assert not all(said.ok for said in receipt_check.check(receipt, trusted={}))
 
 
 async def test_who_was_wrong_is_struck_and_not_paid(hub: HubDouble) -> None:

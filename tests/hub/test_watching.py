@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import insert
 
 from computepool.core.resources import Capacity, Gpu, NodeProfile, NodeState
-from computepool.hub.services import market
-from computepool.hub.store.money_tables import spots
-from computepool.protocol.mesh import MeshNodes
+from computepool.hub.money.market import spot_prices
+from computepool.hub.money.tables import spots
+from computepool.protocol.nodes.mesh import MeshNodes
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -316,7 +316,7 @@ async def test_every_zone_in_one_chart(hub: HubDouble, span: str, length: int) -
         _price(card, now_ms - length * HOUR_MS // 4, 700),
     ]
     await hub.hub.store.write(lambda tx: tx.connection.execute(insert(spots), rows))
-    await market.load(hub.hub)
+    await spot_prices.load(hub.hub)
     found = await got(hub.admin, "/market/chart", span=span)
     count = len(found["at_ms"])
     assert 200 <= count <= 241
@@ -345,7 +345,7 @@ async def test_every_zone_in_one_chart(hub: HubDouble, span: str, length: int) -
 
 async def test_a_chart_is_shared_for_a_while(hub: HubDouble) -> None:
     await hub.node(region="in")
-    await market.tick(hub.hub)
+    await spot_prices.tick(hub.hub)
     first = await got(hub.admin, "/market/chart", span="7d")
     clock_of(hub).advance(30_000)
     assert await got(hub.admin, "/market/chart", span="7d") == first
@@ -356,7 +356,7 @@ async def test_a_chart_is_shared_for_a_while(hub: HubDouble) -> None:
 async def test_an_empty_chart_is_not_kept(hub: HubDouble) -> None:
     assert (await got(hub.admin, "/market/chart", span="24h"))["zones"] == []
     await hub.node(region="in")
-    await market.tick(hub.hub)
+    await spot_prices.tick(hub.hub)
     [zone] = (await got(hub.admin, "/market/chart", span="24h"))["zones"]
     assert zone["region"] == "in"
 

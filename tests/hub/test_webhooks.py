@@ -14,10 +14,9 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from computepool.hub.services import deliveries, notices
-from computepool.hub.store import webhooks as rows
+from computepool.hub.notifications import deliveries, notices, rows
 from computepool.protocol.webhooks import secret_bytes, signature
-from computepool.sdk.webhooks import WebhookError, verify_webhook
+from computepool.sdk.resources.webhooks import WebhookError, verify_webhook
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble

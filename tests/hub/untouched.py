@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import select
 
-from computepool.hub.store.session import Connection
-from computepool.hub.store.tables import metadata
+from computepool.hub.db.session import Connection
+from computepool.hub.db.tables import metadata
 from computepool.testing.hub import HubDouble
 
 #: Kept by the hub itself while it runs, whoever asks what.

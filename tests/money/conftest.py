@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from computepool.hub.store.schema import migrate
+from computepool.hub.db.schema import migrate
 from computepool.testing.postgres import PostgresServer
 
 #: `fresh("sqlite")`, `fresh("postgresql")`: the address of a migrated, empty database of its own.

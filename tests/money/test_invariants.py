@@ -13,12 +13,13 @@ from sqlalchemy import Connection, Engine, select, text, update
 from typer.testing import CliRunner
 
 from computepool.cli.main import app
-from computepool.core import ledger
-from computepool.core.money import CREDIT
-from computepool.hub.services.invariants import GUARDS, MONEY_RULES, check_all
-from computepool.hub.store import consistency, dialect
-from computepool.hub.store.money_tables import transfers
-from computepool.hub.store.session import Store, Tx
+from computepool.core.money import ledger
+from computepool.core.money.money import CREDIT
+from computepool.hub.db import dialect
+from computepool.hub.db.session import Store, Tx
+from computepool.hub.money.tables import transfers
+from computepool.hub.observability.consistency import jobs as consistency
+from computepool.hub.observability.invariants import GUARDS, MONEY_RULES, check_all
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account
 from tests.money.conftest import Fresh

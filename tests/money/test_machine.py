@@ -25,12 +25,12 @@ from hypothesis.stateful import (
 )
 
 from computepool.core.errors import BadRequest, InsufficientCredits
-from computepool.core.jobs import TERMINAL, JobState, Outcome, Reason
-from computepool.core.money import CREDIT
-from computepool.core.pricing import Zone
-from computepool.hub.services.access import Principal
-from computepool.protocol.jobs import Item, JobSpec, Needs, SubmitRequest
-from computepool.protocol.nodes import Report
+from computepool.core.jobs.lifecycle import TERMINAL, JobState, Outcome, Reason
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import Zone
+from computepool.hub.identity.access import Principal
+from computepool.protocol.jobs.jobs import Item, JobSpec, Needs, SubmitRequest
+from computepool.protocol.nodes.nodes import Report
 from tests.money.books import HOUR_MS, Books
 from tests.money.conftest import Fresh
 from tests.money.story import STORY

@@ -18,11 +18,12 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from computepool.core.errors import Conflict, InsufficientCredits
-from computepool.core.money import CREDIT
-from computepool.core.pricing import HOUR_MS
-from computepool.hub.services.access import Principal
-from computepool.hub.store import consistency, dialect
-from computepool.protocol.jobs import Item, JobSpec, Needs, SubmitRequest
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import HOUR_MS
+from computepool.hub.db import dialect
+from computepool.hub.identity.access import Principal
+from computepool.hub.observability.consistency import jobs as consistency
+from computepool.protocol.jobs.jobs import Item, JobSpec, Needs, SubmitRequest
 from computepool.testing.clock import FakeClock
 from tests.money.conftest import Fresh
 from tests.money.test_machine import spoken

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from computepool.core.money import CREDIT
-from computepool.core.pricing import HOUR_MS, PriceTable
-from computepool.core.tiers import tier_of
-from computepool.hub.services import leases
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import HOUR_MS, PriceTable
+from computepool.core.trust.tiers import tier_of
+from computepool.hub.scheduling import leases
 from computepool.hub.settings import Settings
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
-from computepool.core import ledger
-from computepool.core.verification import PPM
-from computepool.hub.services import credits as credits_service
-from computepool.hub.services import rechecks, sampling
-from computepool.hub.services.access import POOL_ACCOUNT
-from computepool.hub.services.lifecycle import Effects
+from computepool.core.money import ledger
+from computepool.core.trust.verification import PPM
+from computepool.hub.identity.access import POOL_ACCOUNT
+from computepool.hub.jobs.transitions import Effects
+from computepool.hub.money import credits as credits_service
+from computepool.hub.settlement.verification import rechecks, sampling
 from tests.money.conftest import Fresh
 from tests.money.story import told
 from tests.money.test_machine import HOLDBACK_S, PICKS, TIMES, Money

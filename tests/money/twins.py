@@ -14,38 +14,36 @@ from typing import Any, TypeVar
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import select
 
-from computepool.core.backlog import Backlog
-from computepool.core.pricing import Zone
+from computepool.core.money.pricing import Zone
+from computepool.core.placement.backlog import Backlog
 from computepool.core.resources import NodeState
 from computepool.hub.app import build_hub
-from computepool.hub.registry import Registry
-from computepool.hub.services import credits as money
-from computepool.hub.services import (
-    holds,
-    identity,
-    jobs,
-    leases,
-    payout_rounds,
-    payouts,
-    settlement,
-)
-from computepool.hub.services.access import NodePrincipal, Principal
-from computepool.hub.services.context import Hub
-from computepool.hub.services.dispatch import Dispatcher
-from computepool.hub.services.idempotency import Remembered
-from computepool.hub.services.invariants import check_all
+from computepool.hub.context import Hub
+from computepool.hub.db import dialect
+from computepool.hub.db.session import AnyRow, Connection, Store, Tx
+from computepool.hub.db.tables import attempts
+from computepool.hub.db.tables import jobs as job_table
+from computepool.hub.identity import sign_in
+from computepool.hub.identity.access import NodePrincipal, Principal
+from computepool.hub.identity.idempotency import Remembered
+from computepool.hub.jobs import jobs
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.money import credits as money
+from computepool.hub.money import holds
+from computepool.hub.money.payouts import payout_rounds, payouts
+from computepool.hub.money.tables import balances, transfers
+from computepool.hub.observability.invariants import check_all
+from computepool.hub.scheduling import leases
+from computepool.hub.scheduling.dispatch import Dispatcher
+from computepool.hub.scheduling.registry import Registry
 from computepool.hub.settings import Settings
-from computepool.hub.store import dialect, rechecks
-from computepool.hub.store import jobs as job_rows
-from computepool.hub.store.money_tables import balances, transfers
-from computepool.hub.store.session import AnyRow, Connection, Store, Tx
-from computepool.hub.store.tables import attempts
-from computepool.hub.store.tables import jobs as job_table
+from computepool.hub.settlement import settle
+from computepool.hub.settlement.verification import recheck_rows
 from computepool.protocol.accounts import AccountRequest
-from computepool.protocol.credits import TopUpReply, TopUpRequest
-from computepool.protocol.jobs import SubmitReply, SubmitRequest
-from computepool.protocol.nodes import CompleteRequest, Report, signed_text
-from computepool.protocol.payouts import PayoutRequest, PayoutView
+from computepool.protocol.jobs.jobs import SubmitReply, SubmitRequest
+from computepool.protocol.money.credits import TopUpReply, TopUpRequest
+from computepool.protocol.money.payouts import PayoutRequest, PayoutView
+from computepool.protocol.nodes.nodes import CompleteRequest, Report, signed_text
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_node, profile
@@ -112,7 +110,7 @@ class Twin:
     async def account(self, name: str) -> Principal:
         request = AccountRequest(name=name, roles=["submitter", "provider"])
         remembered = self.remembered(ADMIN, "accounts", key=name, body=name)
-        made = await identity.create_account(self.hub, ADMIN, request, remembered=remembered)
+        made = await sign_in.create_account(self.hub, ADMIN, request, remembered=remembered)
         return Principal(account_id=made.id, name=name, roles=frozenset(made.roles))
 
     async def node(self, owner: Principal, *, seed: bytes, region: str) -> Node:
@@ -163,7 +161,7 @@ class Twin:
     async def report(self, node: Node, *reports: Report) -> list[str]:
         text = signed_text(reports)
         request = CompleteRequest(reports=list(reports), signature=b64(node.key.sign(text)))
-        reply, _ = await settlement.complete(self.hub, node.principal, request)
+        reply, _ = await settle.complete(self.hub, node.principal, request)
         return [answer.verdict.value for answer in reply.answers]
 
     async def cancel(self, who: Principal, job_id: str) -> str:
@@ -178,9 +176,9 @@ class Twin:
 
         def unit(tx: Tx) -> int:
             job = job_rows.lock_jobs(tx, [job_id])[job_id]
-            if not rechecks.change_verdict(tx, job_id, before=["unchecked"], after="refuted"):
+            if not recheck_rows.change_verdict(tx, job_id, before=["unchecked"], after="refuted"):
                 return 0
-            return holds.take_back(tx, job, attempt=rechecks.accepted_attempt(tx.connection, job))
+            return holds.take_back(tx, job, attempt=recheck_rows.accepted_attempt(tx.connection, job))
 
         return await self.hub.store.write(unit)
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from sqlalchemy import Table, update
 
-from computepool.core import ledger
-from computepool.core.ledger import BANK
-from computepool.core.money import CREDIT
-from computepool.core.pricing import HOUR_MS, Economy, charge_of, first_table
-from computepool.hub.store import prices
-from computepool.hub.store.money_tables import payouts
-from computepool.hub.store.session import Store, Tx
-from computepool.hub.store.tables import attempts, jobs
+from computepool.core.money import ledger
+from computepool.core.money.ledger import BANK
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import HOUR_MS, Economy, charge_of, first_table
+from computepool.hub.db.session import Store, Tx
+from computepool.hub.db.tables import attempts, jobs
+from computepool.hub.money import price_rows
+from computepool.hub.money.tables import payouts
 from computepool.testing.factories import add_account, add_attempt, add_jobs, add_node
 
 TABLE = first_table(Economy.MARKET)
@@ -56,7 +56,7 @@ class _Builder:
 
     @classmethod
     def run(cls, tx: Tx) -> World:
-        prices.insert(tx, TABLE, created_by="hub")
+        price_rows.insert(tx, TABLE, created_by="hub")
         return cls(tx)._run()
 
     def _run(self) -> World:

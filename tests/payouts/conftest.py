@@ -10,11 +10,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core import ledger
-from computepool.core.payouts import DECIDED, PayoutState
+from computepool.core.money import ledger
+from computepool.core.money.payouts import DECIDED, PayoutState
 from computepool.hub.main import check
-from computepool.hub.services import payout_rounds
-from computepool.hub.store import booking
+from computepool.hub.money import booking
+from computepool.hub.money.payouts import payout_rounds
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.payouts.bank import NEVER_ANSWERED, MisbehavingBank, webhook

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from sqlalchemy import func, select, update
 
-from computepool.core import ledger
-from computepool.core.ledger import BANK
-from computepool.core.money import CREDIT
-from computepool.core.pricing import HOUR_MS
-from computepool.hub.services.context import Hub
-from computepool.hub.store import prices
-from computepool.hub.store.money_tables import transfers
-from computepool.hub.store.session import Store, Tx
-from computepool.hub.store.tables import attempts, jobs
+from computepool.core.money import ledger
+from computepool.core.money.ledger import BANK
+from computepool.core.money.money import CREDIT
+from computepool.core.money.pricing import HOUR_MS
+from computepool.hub.context import Hub
+from computepool.hub.db.session import Store, Tx
+from computepool.hub.db.tables import attempts, jobs
+from computepool.hub.money import price_rows
+from computepool.hub.money.tables import transfers
 from computepool.testing.factories import add_account, add_attempt, add_jobs, add_node
 from computepool.testing.hub import HubDouble
 
@@ -32,7 +32,7 @@ def earn_now(store: Store, account_id: str, amount: int) -> None:
 
 
 def _be_paid(tx: Tx, owner: str, amount: int) -> None:
-    table = prices.newest(tx.connection)
+    table = price_rows.newest(tx.connection)
     assert table is not None
     charge = amount * 5 // 4
     assert table.net_of(charge) == amount, "choose an amount that the fee divides evenly"

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from computepool.core.errors import Forbidden, NotFound
-from computepool.core.payouts import BankTarget, UpiTarget, Word
-from computepool.hub.banks.base import Order
-from computepool.hub.banks.choice import open_bank
-from computepool.hub.banks.manual import COLUMNS, Listed, Manual, list_for_bank, safe_cell
-from computepool.hub.banks.razorpayx import RazorpayX
+from computepool.core.money.payouts import BankTarget, UpiTarget, Word
+from computepool.hub.money.banks.base import Order
+from computepool.hub.money.banks.choice import open_bank
+from computepool.hub.money.banks.manual import COLUMNS, Listed, Manual, list_for_bank, safe_cell
+from computepool.hub.money.banks.razorpayx import RazorpayX
 from computepool.hub.settings import Settings
 from tests.payouts.bank import NEVER_ANSWERED, Conduct, MisbehavingBank, webhook
 

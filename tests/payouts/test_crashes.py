@@ -8,10 +8,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core import ledger
+from computepool.core.money import ledger
 from computepool.hub.clock import SystemClock
-from computepool.hub.store import booking, payouts
-from computepool.hub.store.session import Store
+from computepool.hub.db.session import Store
+from computepool.hub.money import booking
+from computepool.hub.money.payouts import rows as payout_rows
 from computepool.testing.postgres import PostgresServer
 from computepool.testing.processes import HubProcess, RealPool, wait_until
 from tests.payouts.bank import Conduct, MisbehavingBank, webhook
@@ -91,7 +92,7 @@ class Till:
         assert self.hub.wait(20) == 137, self.hub.log
 
     def row(self, payout_id: str) -> Any:
-        return self.store.read_now(lambda connection: payouts.get(connection, payout_id))
+        return self.store.read_now(lambda connection: payout_rows.get(connection, payout_id))
 
     def available(self) -> int:
         return self.store.read_now(lambda connection: booking.balance_of(connection, ledger.owner(self.me)))

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from computepool.core.money import CREDIT
+from computepool.core.money.money import CREDIT
 from tests.payouts.bank import KEY_SECRET, WEBHOOK_SECRET, Conduct, webhook, webhooks
 from tests.payouts.conftest import BANK, UPI, Scene
 from tests.payouts.earning import LEAST

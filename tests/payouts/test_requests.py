@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from computepool.core import ledger
-from computepool.core.money import CREDIT
+from computepool.core.money import ledger
+from computepool.core.money.money import CREDIT
 from computepool.hub.app import build_hub, create_app
-from computepool.hub.services import payout_rounds
+from computepool.hub.money.payouts import payout_rounds
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.untouched import untouched

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.errors import BadRequest
-from computepool.core.money import CREDIT
-from computepool.core.payouts import (
+from computepool.core.money.money import CREDIT
+from computepool.core.money.payouts import (
     AT_THE_BANK,
     CANCELLABLE,
     DECIDED,

@@ -6,16 +6,16 @@ import asyncio
 from pathlib import Path
 
 from computepool.hub.app import create_app
+from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.main import check
-from computepool.hub.store import payouts
-from computepool.hub.store.session import AnyRow, Tx
+from computepool.hub.money.payouts import rows as payout_rows
 from computepool.testing.hub import HubDouble, running_hub
 from tests.payouts.conftest import UPI, Scene
 from tests.payouts.earning import LEAST, earn
 
 
 async def _row(scene: Scene, payout_id: str) -> AnyRow:
-    row = await scene.hub.hub.store.read(lambda connection: payouts.get(connection, payout_id))
+    row = await scene.hub.hub.store.read(lambda connection: payout_rows.get(connection, payout_id))
     assert row is not None
     return row
 
@@ -28,8 +28,8 @@ async def test_a_change_is_guarded_by_the_state(any_scene: Scene) -> None:
 
     def unit(tx: Tx) -> list[bool]:
         return [
-            payouts.change(tx, believed, state="rejected"),
-            payouts.claim(tx, believed, until_ms=tx.now_ms + 1),
+            payout_rows.change(tx, believed, state="rejected"),
+            payout_rows.claim(tx, believed, until_ms=tx.now_ms + 1),
         ]
 
     assert await scene.hub.hub.store.write(unit) == [False, False]
@@ -44,7 +44,7 @@ async def test_a_claim_is_taken_once(any_scene: Scene) -> None:
     until_ms = scene.clock.now_ms() + 1_000
 
     def unit(tx: Tx) -> bool:
-        return payouts.claim(tx, believed, until_ms=until_ms)
+        return payout_rows.claim(tx, believed, until_ms=until_ms)
 
     assert await asyncio.gather(*(scene.hub.hub.store.write(unit) for _ in range(3))) == [True, False, False]
     claimed = await _row(scene, payout_id)

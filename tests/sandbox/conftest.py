@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.sandbox import runsc
+from computepool.agent.sandbox.backends import runsc
+from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.backends.container import ContainerSandbox
+from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
+from computepool.agent.sandbox.backends.process import ProcessSandbox
 from computepool.agent.sandbox.base import Sandbox
-from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
-from computepool.agent.sandbox.container import ContainerSandbox
-from computepool.agent.sandbox.gvisor import GvisorSandbox
-from computepool.agent.sandbox.process import ProcessSandbox
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.agent.sandbox.volumes import sweep

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from computepool.agent.sandbox import runsc
+from computepool.agent.sandbox.backends import runsc
 from computepool.agent.sandbox.base import Exit, Limits, Policy, Process, Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
 

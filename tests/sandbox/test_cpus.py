@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.backends.process import ProcessSandbox
 from computepool.agent.sandbox.base import Limits, Policy, Process, Sandbox
-from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
-from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level
 from tests.sandbox.running import LIMITS, eventually, run_python, started

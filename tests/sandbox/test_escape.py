@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.sandbox import seccomp
+from computepool.agent.sandbox.backends import seccomp
+from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.base import Policy, Sandbox, Status
-from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.interior import hidden_files
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.core.isolation import Level
 from tests.sandbox.canaries import Canaries

@@ -16,15 +16,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from computepool.agent import levels
-from computepool.agent.sandbox import cgroups, runsc, seccomp, selftest, walls
+from computepool.agent.sandbox import cgroups, levels
+from computepool.agent.sandbox.backends import runsc, seccomp
+from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
+from computepool.agent.sandbox.backends.process import ProcessSandbox
 from computepool.agent.sandbox.base import Policy, Process, Sandbox, SandboxError, Status
-from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
-from computepool.agent.sandbox.gvisor import GvisorSandbox
-from computepool.agent.sandbox.process import ProcessSandbox
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
-from computepool.agent.sandbox.selftest import LevelReport
+from computepool.agent.sandbox.selftest import isolation_evidence, selftest
+from computepool.agent.sandbox.selftest.selftest import LevelReport
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.errors import Unavailable
 from computepool.core.isolation import Level
@@ -172,13 +173,13 @@ _RUNNING = object()
 def test_the_job_is_behind_walls_and_has_raised_nothing(gvisor: GvisorSandbox, ground: Path) -> None:
     with staying(gvisor, "raise_priority_and_stay", ground) as (process, got):
         assert got  # Its own kernel lets it believe so.
-        assert walls.breaches(process.pid) == ""
+        assert isolation_evidence.breaches(process.pid) == ""
         for part in psutil.Process(process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error, OSError):
                 assert part.nice() >= 0
                 assert int(Path(f"/proc/{part.pid}/oom_score_adj").read_text()) >= 900
                 assert part.uids().real != 0
-    assert not walls.left_over(os.getpid())
+    assert not isolation_evidence.left_over(os.getpid())
 
 
 @pytest.mark.parametrize("backend", [ProcessSandbox, BubblewrapSandbox])
@@ -190,7 +191,7 @@ def test_other_levels_have_no_such_walls(
         started(sandbox, ["sleep", "30"], ground=ground) as (process, _, _),
     ):
         assert eventually(lambda: bool(psutil.Process(process.pid).children()))
-        assert "0 user-space kernels" in walls.breaches(process.pid)
+        assert "0 user-space kernels" in isolation_evidence.breaches(process.pid)
 
 
 def test_the_kernel_is_not_the_hosts(gvisor: GvisorSandbox, ground: Path) -> None:
@@ -259,7 +260,7 @@ def test_no_folder_and_no_process_is_left(gvisor: GvisorSandbox, ground: Path, b
     chosen = dataclasses.replace(LIMITS, memory_mb=128, wall_s=1)
     attack(gvisor, bomb, *(["x"] if bomb == "daemonize" else []), ground=ground, limits=chosen)
     assert list(gvisor._runs.iterdir()) == []
-    assert not walls.left_over(os.getpid())
+    assert not isolation_evidence.left_over(os.getpid())
 
 
 def test_a_killed_kernel_is_noticed(gvisor: GvisorSandbox, ground: Path) -> None:
@@ -268,7 +269,7 @@ def test_a_killed_kernel_is_noticed(gvisor: GvisorSandbox, ground: Path) -> None
 
         def there() -> bool:
             parts = psutil.Process(process.pid).children(recursive=True)
-            kernels[:] = [part for part in parts if walls._name(part) == "runsc-sandbox"]
+            kernels[:] = [part for part in parts if isolation_evidence._name(part) == "runsc-sandbox"]
             return bool(kernels)
 
         assert eventually(there)
@@ -283,8 +284,8 @@ _AGENT = """
 import sys, time
 from pathlib import Path
 from computepool.agent.sandbox.base import Limits, Policy
-from computepool.agent.sandbox.gvisor import GvisorSandbox
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
+from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.slots import SandboxConfig
 cache = Path(sys.argv[1])
 sandbox = GvisorSandbox(SandboxConfig(cache_dir=cache, runtime=Runtime.prepare(cache, {})))

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.endings import of_exit
+from computepool.agent.execution.attempt_result import of_exit
 from computepool.agent.sandbox.base import BadCommand, Policy, Sandbox, Status
-from computepool.agent.sandbox.insight import View
-from computepool.core.jobs import Reason
+from computepool.agent.sandbox.safe_paths import View
+from computepool.core.jobs.lifecycle import Reason
 from tests.sandbox.running import Outcome, run
 
 _UP = "../../../../../.."

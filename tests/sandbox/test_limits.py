@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from computepool.agent.sandbox import cgroups, scratch
+from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
+from computepool.agent.sandbox.backends.process import ProcessSandbox
 from computepool.agent.sandbox.base import MIB, Limits, Policy, Sandbox, SandboxError, Status
-from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
-from computepool.agent.sandbox.gvisor import GvisorSandbox
-from computepool.agent.sandbox.process import ProcessSandbox
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level
 from tests.sandbox.running import (

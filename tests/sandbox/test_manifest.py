@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from computepool.agent.sandbox import archive, elf, manifest, runtime
 from computepool.agent.sandbox.base import SandboxError
-from computepool.agent.sandbox.runtime import Runtime, Wish
+from computepool.agent.sandbox.runtime import archive, elf, manifest, runtime
+from computepool.agent.sandbox.runtime.runtime import Runtime, Wish
 
 FACTS = {"format": 2, "python": "3.11", "packages": "none"}
 WISH = Wish("key", FACTS)

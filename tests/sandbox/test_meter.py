@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent import folders
 from computepool.agent.sandbox import collect, scratch
 from computepool.agent.sandbox.base import MIB, OUTPUTS
 from computepool.agent.sandbox.scratch import DiskMeter, make_workdir
+from computepool.agent.storage import folders
 
 #: Holds as many descriptors, and a file without a name of so many MB, until its input ends.
 HOLDER = """

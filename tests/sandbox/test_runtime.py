@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.sandbox import runtime as runtimes
-from computepool.agent.sandbox import tree
+from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.base import Sandbox, SandboxError, Status
-from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
-from computepool.agent.sandbox.runtime import INSIDE, Runtime
+from computepool.agent.sandbox.runtime import runtime as runtimes
+from computepool.agent.sandbox.runtime import tree
+from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime
 from computepool.agent.sandbox.slots import SandboxConfig
 from tests.sandbox.running import eventually, run, run_python
 
@@ -193,7 +193,7 @@ def test_everything_is_readable_for_everyone(runtime: Runtime) -> None:
 _PREPARE = """
 import sys
 from pathlib import Path
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.runtime.runtime import Runtime
 print(Runtime.prepare(Path(sys.argv[1]), {}).digest)
 """
 

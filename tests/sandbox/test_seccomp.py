@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.sandbox import seccomp
+from computepool.agent.sandbox.backends import seccomp
 
 ALLOW = 0x7FFF0000
 KILL = 0x80000000

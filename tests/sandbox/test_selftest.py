@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from computepool.agent.sandbox import bubblewrap, probing, runsc, selftest
+from computepool.agent.sandbox.backends import bubblewrap, runsc
+from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.backends.container import ContainerSandbox
+from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
+from computepool.agent.sandbox.backends.process import ProcessSandbox
 from computepool.agent.sandbox.base import Sandbox
-from computepool.agent.sandbox.bubblewrap import BubblewrapSandbox
-from computepool.agent.sandbox.container import ContainerSandbox
-from computepool.agent.sandbox.gvisor import GvisorSandbox
-from computepool.agent.sandbox.process import ProcessSandbox
+from computepool.agent.sandbox.selftest import probing, selftest
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level, names
 from tests.sandbox.running import require_runsc

@@ -20,14 +20,15 @@ import psutil
 import pytest
 
 import computepool
-from computepool.agent.sandbox import cgroups, runsc, slots, supervise
-from computepool.agent.sandbox.asyncwait import finish
+from computepool.agent.sandbox import cgroups, slots, supervise
+from computepool.agent.sandbox.async_wait import finish
+from computepool.agent.sandbox.backends import runsc
+from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
+from computepool.agent.sandbox.backends.process import ProcessSandbox
 from computepool.agent.sandbox.base import BadCommand, Limits, Policy, Sandbox, SandboxError, Status, Usage
-from computepool.agent.sandbox.gvisor import GvisorSandbox
-from computepool.agent.sandbox.process import ProcessSandbox
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
-from computepool.agent.sandbox.selftest import BACKENDS, Backend
+from computepool.agent.sandbox.selftest.selftest import BACKENDS, Backend
 from computepool.agent.sandbox.slots import SandboxConfig, Slot
 from tests.sandbox.running import (
     LIMITS,
@@ -174,8 +175,8 @@ import os, sys, time
 from pathlib import Path
 from computepool.agent.sandbox.base import Limits, Policy
 from computepool.agent.sandbox.{module} import {name}
-from computepool.agent.sandbox.runtime import Runtime
-from computepool.agent.sandbox.selftest import BACKENDS, Backend
+from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.agent.sandbox.selftest.selftest import BACKENDS, Backend
 from computepool.agent.sandbox.slots import Slot, SandboxConfig
 cache, workdir, marker = map(str, sys.argv[1:4])
 config = SandboxConfig(cache_dir=Path(cache), runtime=Runtime.prepare(Path(cache), {{}}), cgroups={cgroups})
@@ -296,8 +297,8 @@ _ORDINARY = """
 import contextlib, json, os, sys
 from pathlib import Path
 from computepool.agent.sandbox import selftest
-from computepool.agent.sandbox.runtime import Runtime
-from computepool.agent.sandbox.selftest import BACKENDS, Backend
+from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.agent.sandbox.selftest.selftest import BACKENDS, Backend
 from computepool.agent.sandbox.slots import Slot, SandboxConfig
 home = Path(sys.argv[1])
 config = SandboxConfig(cache_dir=home / "cache", runtime=Runtime.prepare(home / "cache", {}))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.sandbox.asyncwait import finish
+from computepool.agent.sandbox.async_wait import finish
 from computepool.agent.sandbox.base import Limits, Policy, Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.core.isolation import Level

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.folders import WorkFolders
 from computepool.agent.sandbox import scratch
 from computepool.agent.sandbox.base import MIB, Limits, Policy, Sandbox, SandboxError, Status
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.agent.sandbox.volumes import Volumes, image_of, sweep, unmount
-from computepool.agent.sweeper import Sweeper
+from computepool.agent.storage.folders import WorkFolders
+from computepool.agent.storage.sweeper import Sweeper
 from tests.sandbox.running import LIMITS, eventually, stage_hostile
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts file systems")

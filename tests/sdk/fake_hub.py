@@ -21,8 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel
 
-from computepool.core.jobs import TERMINAL, JobKind, JobState, Reason
-from computepool.protocol import bundles, values
+from computepool.core.jobs.lifecycle import TERMINAL, JobKind, JobState, Reason
 from computepool.protocol.accounts import (
     AccountView,
     HubInfo,
@@ -31,9 +30,9 @@ from computepool.protocol.accounts import (
     SignInRequest,
 )
 from computepool.protocol.artifacts import ArtifactPage, ArtifactView, UploadState
-from computepool.protocol.credits import Estimate, QuoteRequest, QuoteView
-from computepool.protocol.groups import GroupRequest, GroupView
-from computepool.protocol.jobs import (
+from computepool.protocol.jobs import bundles
+from computepool.protocol.jobs.groups import GroupRequest, GroupView
+from computepool.protocol.jobs.jobs import (
     RESULT_INLINE_MAX,
     JobDetail,
     JobPage,
@@ -45,7 +44,9 @@ from computepool.protocol.jobs import (
     SubmitRequest,
     WhyView,
 )
+from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView
 from computepool.protocol.references import Reference, ReferenceKind
+from computepool.protocol.values import values
 
 ACCOUNT = AccountView(id="acc_1", name="ann", roles=["submitter"], created_at_ms=0)
 SIGNIN_CODE = "one-time-code"

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from computepool import JobFailed, connect_async
-from computepool.core.jobs import JobState
-from computepool.sdk.aio import AsyncPool
+from computepool.core.jobs.lifecycle import JobState
+from computepool.sdk.jobs.aio import AsyncPool
 from tests.sdk.fake_hub import FakeHub
 
 pytestmark = pytest.mark.anyio

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from computepool import HubUnreachable, Pool, connect
-from computepool.protocol.jobs import InputFile, JobResult
-from computepool.sdk import BadRequest, ChecksumMismatch, NotFound, ResultUnreadable, TooLarge, artifacts
-from computepool.sdk.outcome import JobOutcome
+from computepool.protocol.jobs.jobs import InputFile, JobResult
+from computepool.sdk import BadRequest, ChecksumMismatch, NotFound, ResultUnreadable, TooLarge
+from computepool.sdk.files import artifacts
+from computepool.sdk.jobs.outcome import JobOutcome
 from tests.sdk.fake_hub import FakeHub
 
 MIB = 1024 * 1024

@@ -12,7 +12,7 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
 from computepool import Pool
-from computepool.sdk.bar import Bar, in_notebook
+from computepool.sdk.jobs.progress_bar import Bar, in_notebook
 
 
 class Sent(DisplayPublisher):  # type: ignore[misc]

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import computepool
 from computepool import JobFailed, Pool
-from computepool.core.jobs import JobState, Reason
-from computepool.protocol import bundles
-from computepool.protocol.jobs import PAYLOAD_MAX
-from computepool.sdk import bundles as feeds
-from computepool.sdk import mapping
-from computepool.sdk.bundles import BUNDLE_BYTES_MAX, BUNDLE_MAX, RESULT_CHARS_MAX, Sizer, Task
+from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.protocol.jobs import bundles
+from computepool.protocol.jobs.jobs import PAYLOAD_MAX
 from computepool.sdk.errors import BadRequest, JobCancelled, ResultUnreadable
+from computepool.sdk.jobs import bundles as feeds
+from computepool.sdk.jobs import mapping
+from computepool.sdk.jobs.bundles import BUNDLE_BYTES_MAX, BUNDLE_MAX, RESULT_CHARS_MAX, Sizer, Task
 from tests.sdk.fake_hub import FakeHub
 
 SOON_S = 10

@@ -12,16 +12,18 @@ from typing import Any
 import pytest
 
 from computepool import Pool
-from computepool.core.jobs import JobState, Reason
-from computepool.protocol import bundles, sealing, values
-from computepool.protocol.groups import GroupItem, GroupSummary, ItemPage, LocationView
-from computepool.protocol.jobs import JobResult, OutputFile
+from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.protocol import sealing
+from computepool.protocol.jobs import bundles
+from computepool.protocol.jobs.groups import GroupItem, GroupSummary, ItemPage, LocationView
+from computepool.protocol.jobs.jobs import JobResult, OutputFile
 from computepool.protocol.sealing import OUTPUT, RESULT, About
-from computepool.sdk import sealing as keys
-from computepool.sdk.collector import Collector
+from computepool.protocol.values import values
+from computepool.sdk.classes.collector import Collector
 from computepool.sdk.errors import ResultUnreadable
-from computepool.sdk.fetching import fetch_group
-from computepool.sdk.groups import GroupApi
+from computepool.sdk.files import sealing as keys
+from computepool.sdk.files.fetching import fetch_group
+from computepool.sdk.resources.groups import GroupApi
 from tests.sdk.fake_hub import FakeHub
 
 BUNDLE = bundles.answer([bundles.returned(values.encode((1, b"x"))), bundles.raised("ValueError: bad")])

@@ -18,8 +18,8 @@ import computepool
 import computepool.sdk
 from computepool import HubUnreachable, connect
 from computepool.sdk import BadRequest, ComputePoolError
-from computepool.sdk.config import Config, hub_url, load_config, save_config
-from computepool.sdk.sizes import megabytes, seconds
+from computepool.sdk.client.config import Config, hub_url, load_config, save_config
+from computepool.sdk.client.sizes import megabytes, seconds
 from computepool.testing.processes import free_port
 
 
@@ -122,7 +122,7 @@ def test_public_names_are_listed_and_importing_is_lazy() -> None:
     assert set(computepool.__all__) <= set(dir(computepool))
     with pytest.raises(AttributeError):
         _ = computepool.nothing
-    code = "import sys, computepool, computepool.core.jobs; print([m for m in sys.modules if m.startswith('httpx')])"
+    code = "import sys, computepool, computepool.core.jobs.lifecycle; print([m for m in sys.modules if m.startswith('httpx')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

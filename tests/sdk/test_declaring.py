@@ -12,8 +12,8 @@ import computepool
 import computepool as cp
 from computepool import ComputeJob, ComputeJobState
 from computepool import checkpoint as save_now
-from computepool.sdk import declaring
-from computepool.sdk.computejob import StateT
+from computepool.sdk.classes.compute_job import StateT
+from computepool.sdk.code import capabilities
 
 SAVES, MOVES = {"checkpoints": True}, {"moves": True}
 
@@ -75,7 +75,7 @@ class Called:
     ],
 )
 def test_functions(function: Callable[..., Any], said: dict[str, bool]) -> None:
-    assert declaring.of_function(function) == said
+    assert capabilities.of_function(function) == said
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_functions(function: Callable[..., Any], said: dict[str, bool]) -> None:
     ],
 )
 def test_scripts(source: str, said: dict[str, bool]) -> None:
-    assert declaring.of_script(source) == said
+    assert capabilities.of_script(source) == said
 
 
 class Base(ComputeJob[StateT]):
@@ -115,10 +115,10 @@ class Neither(ComputeJob[ComputeJobState]):
 
 
 def test_classes() -> None:
-    assert [declaring.of_class(kind) for kind in (Saves, Moves, Neither)] == [SAVES, MOVES, {}]
+    assert [capabilities.of_class(kind) for kind in (Saves, Moves, Neither)] == [SAVES, MOVES, {}]
 
 
 def test_a_backend_of_batches_refuses_with_words() -> None:
-    backend = pytest.importorskip("computepool.sdk.joblib_backend")
+    backend = pytest.importorskip("computepool.sdk.jobs.joblib_backend")
     with pytest.raises(TypeError, match=r"what one of them saves would be found by all\. Use pool\.map"):
         backend.ComputePoolBackend(checkpoints=True)

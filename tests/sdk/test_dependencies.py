@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from computepool import Pool
-from computepool.core.jobs import JobState, Reason
-from computepool.protocol.jobs import JobResult, JobSpec
-from computepool.sdk import dependencies
+from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.protocol.jobs.jobs import JobResult, JobSpec
+from computepool.sdk.code import dependencies
+from computepool.sdk.code.functions import pickle_function
 from computepool.sdk.errors import BadRequest, job_error
-from computepool.sdk.functions import pickle_function
 from tests.sdk.fake_hub import FakeHub
 
 NUMPY = f"numpy=={np.__version__}"
@@ -206,7 +206,7 @@ def test_the_sdk_works_from_a_folder_on_the_path(tmp_path: Path) -> None:
     package = Path(dependencies.__file__).parents[1]
     (tmp_path / "computepool").symlink_to(package)
     program = (
-        "import computepool\nfrom pydantic import BaseModel\nfrom computepool.sdk.functions import pickle_function\n"
+        "import computepool\nfrom pydantic import BaseModel\nfrom computepool.sdk.code.functions import pickle_function\n"
         "class Model(BaseModel):\n    number: int\n"
         "def work(n):\n    return Model(number=n).number\n"
         "print(len(pickle_function(work)))\n"
@@ -306,5 +306,5 @@ def test_a_traceback_shows_lines_where_no_file_is(make: Maker) -> None:
 
 
 def test_lines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("computepool.sdk.source_lines.SOURCE_CHARS_MAX", 10)
+    monkeypatch.setattr("computepool.sdk.code.source_lines.SOURCE_CHARS_MAX", 10)
     assert b"this very line" not in pickle_function(of_a_file())

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool import JobFailed, Pool
-from computepool.core.jobs import JobState, Reason
-from computepool.protocol.jobs import JobResult
+from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.protocol.jobs.jobs import JobResult
 from computepool.sdk.errors import ResultUnreadable, job_error, raised_error
-from computepool.sdk.outcome import read_value
+from computepool.sdk.jobs.outcome import read_value
 
 #: Kinds that mean something to the interpreter, or cannot be made from a sentence.
 PLAIN = (StopIteration, StopAsyncIteration, SyntaxError, MemoryError, BaseExceptionGroup, Warning)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from computepool import Pool
-from computepool.core.jobs import JobState
+from computepool.core.jobs.lifecycle import JobState
 from tests.sdk.fake_hub import FakeHub
 
 SOON_S = 10

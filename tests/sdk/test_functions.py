@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from computepool.sdk import BadRequest
-from computepool.sdk.functions import FunctionCache, pickle_arguments, pickle_function
+from computepool.sdk.code.functions import FunctionCache, pickle_arguments, pickle_function
 
 LOADER = """
 import pickle, sys

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from computepool import JobCancelled, JobFailed, Pool, connect
-from computepool.core.jobs import JobState
-from computepool.protocol.jobs import PAYLOAD_MAX
+from computepool.core.jobs.lifecycle import JobState
+from computepool.protocol.jobs.jobs import PAYLOAD_MAX
 from computepool.sdk import (
     BadRequest,
     ComputePoolError,
@@ -25,7 +25,7 @@ from computepool.sdk import (
     ResultUnreadable,
     Unauthenticated,
 )
-from computepool.sdk.session import Session
+from computepool.sdk.client.session import Session
 from tests.sdk.fake_hub import FakeHub, Refusal
 
 SOON_S = 30

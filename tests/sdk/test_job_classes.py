@@ -19,8 +19,8 @@ import pytest
 
 import computepool
 from computepool import ComputeJob, ComputeJobState, JobFailed, Pool
-from computepool.core.jobs import JobKind
-from computepool.sdk.computejob import ReportError
+from computepool.core.jobs.lifecycle import JobKind
+from computepool.sdk.classes.compute_job import ReportError
 from computepool.testing.processes import RealPool
 from tests.sdk.conftest import NODE
 
@@ -271,7 +271,7 @@ def test_a_class_of_an_installed_package_travels_unless_the_job_brings_the_packa
 
 def make_installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a folder that counts as one of installed packages, with a helper in a module of its own."""
-    from computepool.sdk import own_modules
+    from computepool.sdk.code import own_modules
 
     package = folder / "lab_tools"
     package.mkdir()

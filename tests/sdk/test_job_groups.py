@@ -16,7 +16,7 @@ from unittest import mock
 import pytest
 
 from computepool import ComputeJob, ComputeJobState, Pool, submit_compute_job_group
-from computepool.sdk import jobgroups
+from computepool.sdk.classes import job_groups
 from computepool.sdk.errors import (
     BadRequest,
     HubUnreachable,
@@ -112,7 +112,7 @@ def test_keys_are_registered_before_any_job_and_specs_are_shared(
 def test_an_interrupted_submitter_is_continued_and_nothing_is_submitted_twice(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobgroups, "ITEMS_MAX", 2)
+    monkeypatch.setattr(job_groups, "ITEMS_MAX", 2)
     submit, calls = pool.jobs.submit, list[int]()
 
     def dying(spec: Any, **request: Any) -> Any:
@@ -207,7 +207,7 @@ def test_what_cannot_be_made_is_told_to_the_collector(pool: Pool) -> None:
 def test_a_full_quota_fails_no_key_for_good(
     class_pool: RealPool, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobgroups, "ITEMS_MAX", 2)
+    monkeypatch.setattr(job_groups, "ITEMS_MAX", 2)
     client = class_pool.account("small", "submitter")
     client.transport.patience_s = 0.3
     account = client.accounts.me().id

@@ -13,9 +13,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from computepool import JobFailed, Pool
-from computepool.core.jobs import JobState
-from computepool.sdk import joblib_backend
-from computepool.sdk.sizes import megabytes
+from computepool.core.jobs.lifecycle import JobState
+from computepool.sdk.client.sizes import megabytes
+from computepool.sdk.jobs import joblib_backend
 from tests.sdk.fake_hub import FakeHub
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from computepool import JobFailed, Pool, connect
-from computepool.core.jobs import JobState
+from computepool.core.jobs.lifecycle import JobState
 from tests.sdk.fake_hub import FakeHub
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from computepool import Pool
-from computepool.core.money import AMOUNT_MAX, CREDIT
-from computepool.sdk import BadRequest, InsufficientCredits, options, session
-from computepool.sdk.amounts import microcredits
+from computepool.core.money.money import AMOUNT_MAX, CREDIT
+from computepool.sdk import BadRequest, InsufficientCredits
+from computepool.sdk.client import session
+from computepool.sdk.client.amounts import microcredits
+from computepool.sdk.jobs import options
 from tests.sdk.fake_hub import FakeHub, Refusal
 
 
@@ -121,7 +123,7 @@ def test_quotes_of_functions_scripts_commands_and_anything(hub: FakeHub, pool: P
 
 
 def test_a_quote_asks_for_the_spec_that_is_submitted(hub: FakeHub, pool: Pool) -> None:
-    from computepool.protocol.jobs import spec_digest
+    from computepool.protocol.jobs.jobs import spec_digest
 
     pool.quote(double, cores=2)
     pool.submit(double, 1, cores=2).result()

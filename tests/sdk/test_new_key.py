@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from computepool import connect
-from computepool.sdk import transport
-from computepool.sdk.config import Config, save_config
+from computepool.sdk.client import transport
+from computepool.sdk.client.config import Config, save_config
 from computepool.sdk.errors import Unauthenticated
 
 REFUSED = b'{"type":"about:blank","title":"no","status":401,"code":"unauthenticated","detail":"This key was revoked."}'

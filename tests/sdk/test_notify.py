@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.sdk import notify
+from computepool.sdk.jobs import notify
 
 HOSTILE = "--help;$(touch x)`id`\x1b]0;owned\x07\n\x9b31m<b>&\u202e\x00 'q' \"d\""
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from computepool import JobFailed, Pool, connect, job_slice, progress
-from computepool.cli.folders import hub_folder
+from computepool.cli.local.folders import hub_folder
 from computepool.hub.main import bootstrap
 from computepool.hub.settings import Settings
-from computepool.sdk.config import load_config
+from computepool.sdk.client.config import load_config
 from computepool.testing.processes import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]

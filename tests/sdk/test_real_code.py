@@ -16,8 +16,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from computepool import JobFailed, Pool, outputs
-from computepool.core.jobs import Reason
-from computepool.sdk.fetching import fetch_group
+from computepool.core.jobs.lifecycle import Reason
+from computepool.sdk.files.fetching import fetch_group
 from computepool.testing.processes import RealPool
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]

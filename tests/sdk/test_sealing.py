@@ -17,15 +17,15 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from computepool.agent import sealing as node_sealing
 from computepool.agent.config import AgentLimits
-from computepool.agent.endings import Ending, failed
-from computepool.agent.logs import STDERR, STDOUT, LogBuffer
-from computepool.core.jobs import JobKind, JobState, Outcome, Reason
+from computepool.agent.execution.attempt_result import Ending, failed
+from computepool.agent.execution.logs import STDERR, STDOUT, LogBuffer
+from computepool.agent.storage import sealing as node_sealing
+from computepool.core.jobs.lifecycle import JobKind, JobState, Outcome, Reason
 from computepool.protocol import sealing
 from computepool.protocol.base import TEXT_MAX
-from computepool.protocol.jobs import JobResult, JobSpec
-from computepool.protocol.nodes import LOG_CHUNK_MAX
+from computepool.protocol.jobs.jobs import JobResult, JobSpec
+from computepool.protocol.nodes.nodes import LOG_CHUNK_MAX
 from computepool.protocol.sealing import (
     CHUNK,
     ERROR,
@@ -39,8 +39,8 @@ from computepool.protocol.sealing import (
     log_about,
 )
 from computepool.sdk import connect
-from computepool.sdk import sealing as keys
 from computepool.sdk.errors import BadRequest
+from computepool.sdk.files import sealing as keys
 
 KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = KEY.public_key().public_bytes_raw()

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from computepool.protocol.values import DEPTH_MAX, decode, encode
+from computepool.protocol.values.values import DEPTH_MAX, decode, encode
 
 _zones = st.sampled_from([None, UTC, timezone(timedelta(hours=-3, minutes=-30)), ZoneInfo("UTC")])
 _text = st.text(st.characters(), max_size=20) | st.sampled_from(["$", "$bytes", "\ud83d\ude00", "\x00"])

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.protocol.values import DEPTH_MAX, Record, classes_in, decode, encode
+from computepool.protocol.values.values import DEPTH_MAX, Record, classes_in, decode, encode
 
 T = TypeVar("T")
 

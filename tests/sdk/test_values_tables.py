@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from hypothesis.extra import pandas as hpd
 
-from computepool.core.closeness import same_value
-from computepool.core.comparison import Tolerance
-from computepool.protocol.values import decode, encode
+from computepool.core.trust.comparison import Tolerance
+from computepool.core.trust.tolerance import same_value
+from computepool.protocol.values.values import decode, encode
 
 _BERLIN = "Europe/Berlin"
 
@@ -450,7 +450,7 @@ BOMBS: dict[str, Any] = {
 _SMALL_MEMORY = """
 import json, resource, sys, time
 import numpy, pandas, pyarrow
-from computepool.protocol.values import decode
+from computepool.protocol.values.values import decode
 decode('{"$index": {"range": ["0x0", "0x2", "0x1"], "name": null}}')
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 300 * 2**20,) * 2)

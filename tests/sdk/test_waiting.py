@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from computepool.protocol.jobs import Needs
-from computepool.sdk import Pool, connect, waiting
+from computepool.protocol.jobs.jobs import Needs
+from computepool.sdk import Pool, connect
+from computepool.sdk.client import waiting
 from computepool.sdk.errors import Conflict
 from computepool.testing.processes import RealPool, wait_until
 

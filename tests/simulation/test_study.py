@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from computepool.core.discounting import DAY_MS
-from computepool.core.reputation import Evidence, Outcome, Reputation, update
+from computepool.core.trust.discounting import DAY_MS
+from computepool.core.trust.reputation import Evidence, Outcome, Reputation, update
 from simulation.report import figure, table
 from simulation.rules import Arm, State
 from simulation.running import schedule

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
-from computepool.hub.store.schema import migrate
-from computepool.hub.store.session import Store
-from computepool.hub.store.tables import metadata
+from computepool.hub.db.schema import migrate
+from computepool.hub.db.session import Store
+from computepool.hub.db.tables import metadata
 from computepool.testing.clock import FakeClock
 from computepool.testing.postgres import PostgresServer
 

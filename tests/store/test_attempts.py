@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from computepool.core.errors import InvariantViolation
-from computepool.core.jobs import NODE_FAULTS, AttemptState, JobState, Reason
-from computepool.hub.store import attempts as attempt_rows
-from computepool.hub.store import jobs
-from computepool.hub.store.session import AnyRow, Connection, Store, Tx
+from computepool.core.jobs.lifecycle import NODE_FAULTS, AttemptState, JobState, Reason
+from computepool.hub.db.session import AnyRow, Connection, Store, Tx
+from computepool.hub.jobs import attempt_rows
+from computepool.hub.jobs import rows as job_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import LEASE_MS, add_attempt, add_jobs, add_node, reported
 
@@ -64,7 +64,7 @@ async def test_starting_moves_attempt_and_job_together_once(store: Store, clock:
     started = await store.write(lambda tx: attempt_rows.start_attempts(tx, [one, "job_unknown-1"]))
     assert [row.id for row in started] == [one]
     assert await store.write(lambda tx: attempt_rows.start_attempts(tx, [one])) == []
-    job = await store.read(lambda connection: jobs.get_job(connection, job_of(one)))
+    job = await store.read(lambda connection: job_rows.get_job(connection, job_of(one)))
     assert job is not None
     assert (job.state, job.started_at_ms) == (JobState.RUNNING, clock.now_ms())
     assert (await attempt(store, one)).state == AttemptState.RUNNING
@@ -76,18 +76,18 @@ async def test_an_old_attempt_starts_nothing(store: Store) -> None:
 
     def again(tx: Tx) -> str:
         attempt_rows.end_attempt(tx, old, state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
-        jobs.requeue(tx, job_of(old), attempt_no=1, reason=Reason.LEASE_LOST.value)
+        job_rows.requeue(tx, job_of(old), attempt_no=1, reason=Reason.LEASE_LOST.value)
         return add_attempt(tx, job_of(old), node_id=node_id)
 
     new = await store.write(again)
     assert new == f"{job_of(old)}-2"
     assert await store.write(lambda tx: attempt_rows.start_attempts(tx, [old])) == []
-    await store.write(lambda tx: jobs.set_progress(tx, {old: 0.9}))
-    job = await store.read(lambda connection: jobs.get_job(connection, job_of(old)))
+    await store.write(lambda tx: job_rows.set_progress(tx, {old: 0.9}))
+    job = await store.read(lambda connection: job_rows.get_job(connection, job_of(old)))
     assert job is not None
     assert (job.state, job.progress) == (JobState.LEASED, None)
-    await store.write(lambda tx: jobs.set_progress(tx, {new: 0.25}))
-    job = await store.read(lambda connection: jobs.get_job(connection, job_of(old)))
+    await store.write(lambda tx: job_rows.set_progress(tx, {new: 0.25}))
+    job = await store.read(lambda connection: job_rows.get_job(connection, job_of(old)))
     assert job is not None
     assert job.progress == 0.25
 
@@ -189,7 +189,7 @@ async def test_only_the_jobs_own_failures_count_against_it(store: Store, clock: 
             id_ = add_attempt(tx, job_id, node_id=add_node(tx), owner_id=owner)
             row = reported(id_, now_ms=tx.now_ms, state=AttemptState.FAILED, why=reason.value)
             attempt_rows.report_attempts(tx, [row])
-            assert jobs.requeue(tx, job_id, attempt_no=number, reason=reason.value)
+            assert job_rows.requeue(tx, job_id, attempt_no=number, reason=reason.value)
 
         await store.write(fail)
     assert await store.read(lambda connection: attempt_rows.owners_failed(connection, job_id, faults)) == {

@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
-from computepool.core.jobs import JobState, Reason
-from computepool.hub.services import collector
-from computepool.hub.store import groups, jobs
-from computepool.hub.store.session import AnyRow, Store, Tx, _Job
+from computepool.core.jobs.lifecycle import JobState, Reason
+from computepool.hub.db.session import AnyRow, Store, Tx, _Job
+from computepool.hub.groups import collector
+from computepool.hub.groups import rows as group_rows
+from computepool.hub.jobs import rows as job_rows
 from computepool.testing.factories import add_account, add_group, add_jobs
 from tests.store.conftest import MakeStore
 
@@ -21,9 +22,9 @@ def end(job_id: str, group_id: str, *, watched: bool, then: Callable[[], object]
     """As settlement does: the job's row says whether its group is watched."""
 
     def unit(tx: Tx) -> None:
-        row = jobs.lock_jobs(tx, [job_id])[job_id]
+        row = job_rows.lock_jobs(tx, [job_id])[job_id]
         assert row.watched is watched
-        jobs.finish(tx, job_id, state=JobState.FAILED, reason=Reason.TIMEOUT)
+        job_rows.finish(tx, job_id, state=JobState.FAILED, reason=Reason.TIMEOUT)
         if row.watched:
             tx.closing.add(group_id)
         then()
@@ -35,12 +36,12 @@ def make(tx: Tx, *, count: int, watched: bool) -> tuple[str, list[str]]:
     account = add_account(tx)
     group = add_group(tx, account_id=account)
     if watched:
-        groups.set_group(tx, group, watched=True)
+        group_rows.set_group(tx, group, watched=True)
     return group, add_jobs(tx, count, account_id=account, group_id=group, watched=watched)
 
 
 async def rounds(store: Store, group: str) -> int:
-    row = await store.read(lambda connection: groups.get_group(connection, group))
+    row = await store.read(lambda connection: group_rows.get_group(connection, group))
     assert row is not None
     return int(row.rounds)
 
@@ -79,7 +80,7 @@ async def test_a_group_is_watched_while_its_last_job_ends_elsewhere(
 
     def begin(tx: Tx) -> None:
         assert ended.wait(20)
-        row = groups.lock_group(tx, group)
+        row = group_rows.lock_group(tx, group)
         assert row is not None
         threading.Timer(0.2, watching.set).start()  # by then it stands before the job's row
         collector.watch(tx, row)
@@ -100,8 +101,8 @@ async def test_two_hubs_open_a_complete_group_again_at_once(
     """Both would share its row, and then both write it: each waits for the other until PostgreSQL ends one of them."""
     first, second = await two(migrated_postgres_url, make_store)
     group, _ = await first.write(lambda tx: make(tx, count=1, watched=True))
-    await first.write(lambda tx: groups.set_group(tx, group, completed_at_ms=1))
-    account = await first.read(lambda connection: groups.get_group(connection, group).account_id)  # type: ignore[union-attr]
+    await first.write(lambda tx: group_rows.set_group(tx, group, completed_at_ms=1))
+    account = await first.read(lambda connection: group_rows.get_group(connection, group).account_id)  # type: ignore[union-attr]
     read, reopen = threading.Barrier(2), collector._reopen
 
     def opened(tx: Tx, row: AnyRow, *, actor: str) -> None:
@@ -114,7 +115,7 @@ async def test_two_hubs_open_a_complete_group_again_at_once(
 
     monkeypatch.setattr(collector, "_reopen", opened)
     await asyncio.gather(first.write(join), second.write(join))
-    row = await first.read(lambda connection: groups.get_group(connection, group))
+    row = await first.read(lambda connection: group_rows.get_group(connection, group))
     assert row is not None
     assert row.completed_at_ms is None
     assert "deadlock" not in caplog.text
@@ -157,7 +158,7 @@ async def test_completion_is_found_by_indexes_alone(store: Store) -> None:
         explain = "EXPLAIN " if tx.connection.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
         if tx.connection.dialect.name == "postgresql":
             tx.connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
-        text = str(groups._WAITING.compile(tx.connection, compile_kwargs={"literal_binds": False}))
+        text = str(group_rows._WAITING.compile(tx.connection, compile_kwargs={"literal_binds": False}))
         for name in ("%(group)s", "%(group)s::VARCHAR", "?"):
             text = text.replace(name, f"'{group}'")
         plans.extend(str(row) for row in tx.connection.exec_driver_sql(explain + text))

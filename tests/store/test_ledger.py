@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from computepool.core import ledger as legs
 from computepool.core.ids import make_id
-from computepool.core.ledger import FEES, PROMO, Kind, Leg, Split
-from computepool.hub.store import jobs as job_rows
-from computepool.hub.store import ledger
-from computepool.hub.store.ledger import Filter
-from computepool.hub.store.session import Connection, Store, Tx
+from computepool.core.money import ledger as legs
+from computepool.core.money.ledger import FEES, PROMO, Kind, Leg, Split
+from computepool.hub.db.session import Connection, Store, Tx
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.money import ledger_rows
+from computepool.hub.money.ledger_rows import Filter
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account, add_attempt, add_jobs, add_node
 from tests.store.test_plans import check, explained
@@ -56,7 +56,7 @@ def history(store: Store, clock: FakeClock) -> Store:
 
 def shown(store: Store, account: str, wanted: Filter = EVERYTHING, **page: Any) -> list[tuple[str, int]]:
     options = {"before": None, "limit": 100} | page
-    rows = store.read_now(lambda c: ledger.statement(c, account, wanted, **options))
+    rows = store.read_now(lambda c: ledger_rows.statement(c, account, wanted, **options))
     assert [row.seq for row in rows] == sorted({row.seq for row in rows}, reverse=True)
     return [(row.kind, row.amount) for row in rows]
 
@@ -69,8 +69,8 @@ def test_a_statement_has_every_transfer_of_a_person_once(history: Store) -> None
 
 
 def test_pages_follow_each_other_without_gap_or_overlap(history: Store) -> None:
-    whole = history.read_now(lambda c: ledger.statement(c, "ann", EVERYTHING, before=None, limit=100))
-    paged = history.read_now(lambda c: list(ledger.statement_in_order(c, "ann", EVERYTHING, page=3)))
+    whole = history.read_now(lambda c: ledger_rows.statement(c, "ann", EVERYTHING, before=None, limit=100))
+    paged = history.read_now(lambda c: list(ledger_rows.statement_in_order(c, "ann", EVERYTHING, page=3)))
     assert [row.seq for row in paged] == [row.seq for row in whole]
 
 
@@ -88,7 +88,7 @@ def test_filters(history: Store, clock: FakeClock) -> None:
 
 
 def test_sums_tell_what_came_in_and_what_went_out(history: Store) -> None:
-    rows = history.read_now(lambda c: ledger.sums(c, "ann", EVERYTHING))
+    rows = history.read_now(lambda c: ledger_rows.sums(c, "ann", EVERYTHING))
     assert [(row.kind, row.transfers, row.moved, row.gained, row.lost) for row in rows] == [
         ("fee", 5, 300, 0, 300),
         ("grant", 1, 10_000, 10_000, 0),
@@ -100,49 +100,51 @@ def test_sums_tell_what_came_in_and_what_went_out(history: Store) -> None:
 def test_the_first_transfer_at_a_time(history: Store, clock: FakeClock) -> None:
     start = clock.now_ms() - 5_000
     numbers = {
-        span: history.read_now(lambda c, span=span: ledger.first_at(c, start + span))  # type: ignore[misc]
+        span: history.read_now(lambda c, span=span: ledger_rows.first_at(c, start + span))  # type: ignore[misc]
         for span in (-1, 0, 1, 1_000, 1_001, 5_000, 5_001)
     }
     assert numbers == {-1: 1, 0: 1, 1: 3, 1_000: 3, 1_001: 6, 5_000: 15, 5_001: 18}
 
 
 def test_in_an_empty_ledger(store: Store) -> None:
-    assert store.read_now(lambda c: ledger.first_at(c, 5)) == 1
+    assert store.read_now(lambda c: ledger_rows.first_at(c, 5)) == 1
     assert shown(store, "ann", Filter(since_ms=1, until_ms=2)) == []
-    assert store.read_now(lambda c: ledger.get_balances(c, "ann")) == dict.fromkeys(ledger.purses("ann"), 0)
-    assert store.read_now(ledger.earning) == []
-    assert store.read_now(lambda c: ledger.matured_up_to(c, "ann")) == 0
-    assert store.read_now(lambda c: ledger.next_earned(c, "ann", after=0)) is None
+    assert store.read_now(lambda c: ledger_rows.get_balances(c, "ann")) == dict.fromkeys(
+        ledger_rows.purses("ann"), 0
+    )
+    assert store.read_now(ledger_rows.earning) == []
+    assert store.read_now(lambda c: ledger_rows.matured_up_to(c, "ann")) == 0
+    assert store.read_now(lambda c: ledger_rows.next_earned(c, "ann", after=0)) is None
 
 
 def test_what_matures(history: Store) -> None:
-    assert history.read_now(ledger.earning) == ["bob"]
-    assert history.read_now(lambda c: ledger.earners_between(c, first=7, before=8)) == ["bob"]
-    assert history.read_now(lambda c: ledger.earners_between(c, first=8, before=10)) == []
-    amount, last = history.read_now(lambda c: ledger.earned_between(c, "bob", after=0, before=9))
+    assert history.read_now(ledger_rows.earning) == ["bob"]
+    assert history.read_now(lambda c: ledger_rows.earners_between(c, first=7, before=8)) == ["bob"]
+    assert history.read_now(lambda c: ledger_rows.earners_between(c, first=8, before=10)) == []
+    amount, last = history.read_now(lambda c: ledger_rows.earned_between(c, "bob", after=0, before=9))
     assert (amount, last) == (80 + 160, 7)
     history.write_now(lambda tx: tx.post("mature:bob:0", legs.mature("bob", amount), ref=str(last)))
-    assert history.read_now(lambda c: ledger.matured_up_to(c, "bob")) == 7
-    upcoming = history.read_now(lambda c: ledger.next_earned(c, "bob", after=7))
+    assert history.read_now(lambda c: ledger_rows.matured_up_to(c, "bob")) == 7
+    upcoming = history.read_now(lambda c: ledger_rows.next_earned(c, "bob", after=7))
     assert upcoming is not None
     assert (upcoming.seq, upcoming.amount) == (10, 240)
-    rest = history.read_now(lambda c: ledger.earned_between(c, "bob", after=7, before=10**9))
+    rest = history.read_now(lambda c: ledger_rows.earned_between(c, "bob", after=7, before=10**9))
     assert rest == (240 + 320 + 400, 16)
-    assert history.read_now(lambda c: ledger.earned_between(c, "bob", after=16, before=10**9)) == (0, 0)
+    assert history.read_now(lambda c: ledger_rows.earned_between(c, "bob", after=16, before=10**9)) == (0, 0)
 
 
 def test_credits_moved_by_account(history: Store, clock: FakeClock) -> None:
     def since(connection: Connection) -> Any:
-        start = ledger.first_at(connection, clock.now_ms() - 1_000)
-        return ledger.credits_moved(connection, since=start)
+        start = ledger_rows.first_at(connection, clock.now_ms() - 1_000)
+        return ledger_rows.credits_moved(connection, since=start)
 
     assert history.read_now(since) == ({"bob": 320 + 400}, {"ann": 400 + 500})
 
 
 def test_legs_and_links_of_one_event(history: Store) -> None:
-    rows = history.read_now(lambda c: ledger.by_keys(c, ["settle:j2", "hold:j2", "settle:none"]))
+    rows = history.read_now(lambda c: ledger_rows.by_keys(c, ["settle:j2", "hold:j2", "settle:none"]))
     assert [(row.kind, row.seq) for row in rows] == [("hold", 6), ("pay", 7), ("fee", 8)]
-    found = history.read_now(lambda c: ledger.hashes(c, [row.seq - 1 for row in rows]))
+    found = history.read_now(lambda c: ledger_rows.hashes(c, [row.seq - 1 for row in rows]))
     for row in rows:
         assert legs.chain_hash(found[row.seq - 1], row._asdict()) == row.hash
     assert found[0] == legs.GENESIS
@@ -182,26 +184,28 @@ def worked(store: Store, clock: FakeClock) -> dict[str, str]:
 
 
 def test_hours_lent_and_borrowed(store: Store, worked: dict[str, str]) -> None:
-    lent, borrowed = store.read_now(lambda c: ledger.time_used(c, since_id=make_id("job", 0, bytes(10))))
+    lent, borrowed = store.read_now(lambda c: ledger_rows.time_used(c, since_id=make_id("job", 0, bytes(10))))
     assert {account: (row.ms, row.jobs) for account, row in lent.items()} == {worked["bob"]: (12_000, 2)}
     assert {account: (row.ms, row.jobs) for account, row in borrowed.items()} == {worked["ann"]: (12_000, 2)}
-    none = store.read_now(lambda c: ledger.time_used(c, since_id="job_z"))
+    none = store.read_now(lambda c: ledger_rows.time_used(c, since_id="job_z"))
     assert none == ({}, {})
-    names = store.read_now(lambda c: ledger.get_names(c, [worked["ann"], worked["bob"], "gone"]))
+    names = store.read_now(lambda c: ledger_rows.get_names(c, [worked["ann"], worked["bob"], "gone"]))
     assert names == {worked["ann"]: "ann", worked["bob"]: "bob"}
 
 
 def test_what_history_tells_a_quote(store: Store, worked: dict[str, str]) -> None:
     def times(**by: str | None) -> list[int]:
         asked: dict[str, Any] = {"spec_digest": None, "name": None} | by
-        return store.read_now(lambda c: ledger.run_times(c, worked["ann"], among=100, limit=100, **asked))
+        return store.read_now(
+            lambda c: ledger_rows.run_times(c, worked["ann"], among=100, limit=100, **asked)
+        )
 
     assert sorted(times(name="true")) == [1, 5_000, 7_000]
     assert times(name="other") == []
     assert times(spec_digest="0" * 64) == []
 
     def waits(*zones: tuple[str, str]) -> list[int]:
-        return store.read_now(lambda c: ledger.waits(c, zones, since_id="job_", among=100))
+        return store.read_now(lambda c: ledger_rows.waits(c, zones, since_id="job_", among=100))
 
     assert waits(("cpu", "in")) == [40, 40, 40]
     assert waits(("cpu", "us")) == []
@@ -209,25 +213,34 @@ def test_what_history_tells_a_quote(store: Store, worked: dict[str, str]) -> Non
 
 FILTERED = Filter(kinds=("pay",), since_ms=1, until_ms=2)
 PLANS: dict[str, tuple[Callable[[Connection], Any], str]] = {
-    "statement": (lambda c: ledger.statement(c, "a", EVERYTHING, before=9, limit=9), "ix_transfers_debit"),
+    "statement": (
+        lambda c: ledger_rows.statement(c, "a", EVERYTHING, before=9, limit=9),
+        "ix_transfers_debit",
+    ),
     "its other side": (
-        lambda c: ledger.statement(c, "a", EVERYTHING, before=9, limit=9),
+        lambda c: ledger_rows.statement(c, "a", EVERYTHING, before=9, limit=9),
         "ix_transfers_credit",
     ),
-    "filtered": (lambda c: ledger.statement(c, "a", FILTERED, before=None, limit=9), "ix_transfers_credit"),
-    "sums": (lambda c: ledger.sums(c, "a", FILTERED), "ix_transfers_debit"),
-    "one event": (lambda c: ledger.by_keys(c, ["k"]), "sqlite_autoindex_transfers_2"),
-    "balances": (lambda c: ledger.get_balances(c, "a"), "sqlite_autoindex_balances_1"),
-    "earners": (lambda c: ledger.earners_between(c, first=1, before=9), "sqlite_autoindex_transfers_1"),
-    "matured": (lambda c: ledger.matured_up_to(c, "a"), "ix_transfers_debit"),
-    "earned": (lambda c: ledger.earned_between(c, "a", after=1, before=9), "ix_transfers_credit"),
-    "next to mature": (lambda c: ledger.next_earned(c, "a", after=1), "ix_transfers_credit"),
-    "hours": (lambda c: ledger.time_used(c, since_id="j"), "sqlite_autoindex_"),
+    "filtered": (
+        lambda c: ledger_rows.statement(c, "a", FILTERED, before=None, limit=9),
+        "ix_transfers_credit",
+    ),
+    "sums": (lambda c: ledger_rows.sums(c, "a", FILTERED), "ix_transfers_debit"),
+    "one event": (lambda c: ledger_rows.by_keys(c, ["k"]), "sqlite_autoindex_transfers_2"),
+    "balances": (lambda c: ledger_rows.get_balances(c, "a"), "sqlite_autoindex_balances_1"),
+    "earners": (lambda c: ledger_rows.earners_between(c, first=1, before=9), "sqlite_autoindex_transfers_1"),
+    "matured": (lambda c: ledger_rows.matured_up_to(c, "a"), "ix_transfers_debit"),
+    "earned": (lambda c: ledger_rows.earned_between(c, "a", after=1, before=9), "ix_transfers_credit"),
+    "next to mature": (lambda c: ledger_rows.next_earned(c, "a", after=1), "ix_transfers_credit"),
+    "hours": (lambda c: ledger_rows.time_used(c, since_id="j"), "sqlite_autoindex_"),
     "run times": (
-        lambda c: ledger.run_times(c, "a", spec_digest="d", name=None, among=9, limit=9),
+        lambda c: ledger_rows.run_times(c, "a", spec_digest="d", name=None, among=9, limit=9),
         "ix_jobs_account",
     ),
-    "waits": (lambda c: ledger.waits(c, [("t", "r")], since_id="j", among=9), "sqlite_autoindex_attempts_1"),
+    "waits": (
+        lambda c: ledger_rows.waits(c, [("t", "r")], since_id="j", among=9),
+        "sqlite_autoindex_attempts_1",
+    ),
 }
 
 
@@ -243,7 +256,7 @@ def test_questions_use_their_index(sqlite_url: str, name: str) -> None:
 
 def test_credits_moved_reads_only_the_numbers_since(sqlite_url: str) -> None:
     with explained(sqlite_url) as (connection, plans):
-        ledger.credits_moved(connection, since=5)
+        ledger_rows.credits_moved(connection, since=5)
     assert all("(seq>?)" in line for line in plans if "transfers" in line), plans
 
 

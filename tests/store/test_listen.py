@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from computepool.core.errors import Conflict
-from computepool.hub.store.listen import Listener
-from computepool.hub.store.schema import migrate
-from computepool.hub.store.session import Tx
+from computepool.hub.db.listen import Listener
+from computepool.hub.db.schema import migrate
+from computepool.hub.db.session import Tx
 from computepool.testing.postgres import PostgresServer
 from tests.store.conftest import MakeStore
 

@@ -15,10 +15,11 @@ import pytest
 from sqlalchemy import text
 
 from computepool.core.errors import OutOfSpace, Unavailable
-from computepool.hub.store import accounts, dialect
-from computepool.hub.store.dialect import HubLock
-from computepool.hub.store.schema import migrate
-from computepool.hub.store.session import Connection, Store, Tx
+from computepool.hub.db import dialect
+from computepool.hub.db.dialect import HubLock
+from computepool.hub.db.schema import migrate
+from computepool.hub.db.session import Connection, Store, Tx
+from computepool.hub.identity import rows as account_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account
 from computepool.testing.postgres import PostgresServer
@@ -27,7 +28,7 @@ from tests.store.conftest import MakeStore
 PER_WORKER = 200  #: so many that they are still writing when the server is stopped for the second time
 HOLD_LOCK = """
 import sys
-from computepool.hub.store.dialect import HubLock
+from computepool.hub.db.dialect import HubLock
 lock = HubLock(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()
@@ -35,7 +36,7 @@ sys.stdin.read()
 #: Writes accounts named by their number until it dies, saying each number after it was acknowledged.
 WRITE_UNTIL_DEAD = """
 import asyncio, sys
-from computepool.hub.store.session import Store
+from computepool.hub.db.session import Store
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account
 
@@ -66,7 +67,7 @@ def durable_server() -> Iterator[PostgresServer]:
 
 
 def names(connection: Connection) -> set[str]:
-    return {row.name for row in accounts.list_accounts(connection, after="", limit=1_000_000)}
+    return {row.name for row in account_rows.list_accounts(connection, after="", limit=1_000_000)}
 
 
 def event_actors(connection: Connection) -> list[str]:
@@ -127,7 +128,7 @@ class Client:
 
     async def _make_account(self, name: str) -> bool:
         def unit(tx: Tx) -> None:
-            if accounts.insert_account(tx, account_id=name, name=name, roles=[]):
+            if account_rows.insert_account(tx, account_id=name, name=name, roles=[]):
                 tx.emit(actor=name, action="account.created")
 
         try:

@@ -9,100 +9,98 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from computepool.core.jobs import AttemptState, JobState, Reason
-from computepool.hub.store import artifacts as artifact_rows
-from computepool.hub.store import attempts as attempt_rows
-from computepool.hub.store import (
-    dependencies,
-    dialect,
-    groups,
-    jobs,
-    outcomes,
-    records,
-    references,
-    searching,
-    vitals,
-)
-from computepool.hub.store.session import Connection, Tx
-from computepool.protocol.filters import EventFilter, JobFilter
+from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
+from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.db import dialect
+from computepool.hub.db.session import Connection, Tx
+from computepool.hub.groups import rows as group_rows
+from computepool.hub.jobs import attempt_rows, dependency_rows
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.lookup import reference_rows, search_rows
+from computepool.hub.observability import event_rows, vital_rows
+from computepool.hub.trust import outcome_rows
+from computepool.protocol.jobs.filters import EventFilter, JobFilter
 
 MANY = [f"job_{number}" for number in range(600)]
 ATTEMPTS = [f"{job_id}-1" for job_id in MANY]
 
 
 def search(connection: Connection, **wanted: Any) -> None:
-    searching.search_events(connection, EventFilter(**wanted), before=99, limit=9, window=50)
+    search_rows.search_events(connection, EventFilter(**wanted), before=99, limit=9, window=50)
 
 
 READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
-    "queue": (lambda c: jobs.list_queued(c, since_ms=5, limit=9), "ix_jobs_open"),
-    "queued by id": (lambda c: jobs.get_queued(c, MANY), "sqlite_autoindex_jobs_1"),
-    "waited too long": (lambda c: jobs.overdue_jobs(c, now_ms=5, limit=9), "ix_jobs_ttl"),
+    "queue": (lambda c: job_rows.list_queued(c, since_ms=5, limit=9), "ix_jobs_open"),
+    "queued by id": (lambda c: job_rows.get_queued(c, MANY), "sqlite_autoindex_jobs_1"),
+    "waited too long": (lambda c: job_rows.overdue_jobs(c, now_ms=5, limit=9), "ix_jobs_ttl"),
     "leases run out": (lambda c: attempt_rows.overdue_attempts(c, now_ms=5, limit=9), "ix_attempts_lease"),
     "held by a node": (lambda c: attempt_rows.live_attempts(c, node_id="n"), "ix_attempts_live"),
     "attempts of a job": (lambda c: attempt_rows.live_attempts_of_job(c, "j"), "sqlite_autoindex_attempts_2"),
-    "states": (jobs.count_states, "ix_jobs_open"),
-    "open of an account": (lambda c: jobs.count_open(c, "a"), "ix_jobs_"),
+    "states": (job_rows.count_states, "ix_jobs_open"),
+    "open of an account": (lambda c: job_rows.count_open(c, "a"), "ix_jobs_"),
     "jobs of an account": (
-        lambda c: jobs.list_jobs(c, JobFilter(account_id="a"), before="j", limit=9, window=50),
+        lambda c: job_rows.list_jobs(c, JobFilter(account_id="a"), before="j", limit=9, window=50),
         "ix_jobs_account",
     ),
     "jobs of an account by name": (
-        lambda c: jobs.list_jobs(c, JobFilter(account_id="a", text="x"), before="j", limit=9, window=50),
+        lambda c: job_rows.list_jobs(c, JobFilter(account_id="a", text="x"), before="j", limit=9, window=50),
         "ix_jobs_account",
     ),
     "jobs of a group in some states": (
-        lambda c: jobs.list_jobs(
+        lambda c: job_rows.list_jobs(
             c, JobFilter(group_id="g", states=["failed"]), before=None, limit=9, window=50
         ),
         "ix_jobs_group",
     ),
     "jobs that run": (
-        lambda c: jobs.list_jobs(c, JobFilter(states=["running"]), before="j", limit=9, window=50),
+        lambda c: job_rows.list_jobs(c, JobFilter(states=["running"]), before="j", limit=9, window=50),
         "ix_jobs_open",
     ),
     "jobs of an account by the beginning of an id": (
-        lambda c: references.by_id(c, "job", "job_01k", whose="a", limit=9),
+        lambda c: reference_rows.by_id(c, "job", "job_01k", whose="a", limit=9),
         "ix_jobs_account",
     ),
     "jobs by the beginning of an id": (
-        lambda c: references.by_id(c, "job", "job_01k", whose=None, limit=9),
+        lambda c: reference_rows.by_id(c, "job", "job_01k", whose=None, limit=9),
         "sqlite_autoindex_jobs_1",
     ),
     "jobs of an account by their whole name": (
-        lambda c: references.by_name(c, "job", "x", account_id="a", window=50, limit=9),
+        lambda c: reference_rows.by_name(c, "job", "x", account_id="a", window=50, limit=9),
         "ix_jobs_account",
     ),
     "newest job of an account": (
-        lambda c: references.newest(c, "job", account_id="a"),
+        lambda c: reference_rows.newest(c, "job", account_id="a"),
         "ix_jobs_account",
     ),
-    "dependents": (lambda c: dependencies.dependents(c, MANY), "ix_dependencies_after_id"),
-    "results": (lambda c: groups.list_results(c, group_id="g", after=5, limit=9), "ix_events_results"),
-    "events of a job": (lambda c: records.list_events(c, after=5, limit=9, job_id="j"), "ix_events_job"),
-    "events of a node": (lambda c: records.list_events(c, after=5, limit=9, node_id="n"), "ix_events_node"),
+    "dependents": (lambda c: dependency_rows.dependents(c, MANY), "ix_dependencies_after_id"),
+    "results": (lambda c: group_rows.list_results(c, group_id="g", after=5, limit=9), "ix_events_results"),
+    "events of a job": (lambda c: event_rows.list_events(c, after=5, limit=9, job_id="j"), "ix_events_job"),
+    "events of a node": (
+        lambda c: event_rows.list_events(c, after=5, limit=9, node_id="n"),
+        "ix_events_node",
+    ),
     "search: own": (lambda c: search(c, whose="a", text="x"), "ix_events_account"),
     "search: own, by what happened": (lambda c: search(c, whose="a", action="node."), "ix_events_account"),
     "search: a job": (lambda c: search(c, job_id="j", text="x"), "ix_events_job"),
     "search: a node": (lambda c: search(c, node_id="n", action="node.o"), "ix_events_node"),
     "search: a group": (lambda c: search(c, group_id="g"), "ix_events_group"),
     "search: a deed": (lambda c: search(c, action="payout."), "ix_events_deeds"),
-    "names of deeds": (searching.deeds, "ix_events_deeds"),
-    "first sign-in": (vitals.anybody_signed_in, "ix_events_deeds"),
-    "outcomes of a node": (lambda c: outcomes.of_node(c, "n", before=5, limit=9), "ix_events_node"),
-    "held by a node, with its jobs": (lambda c: outcomes.held(c, "n", limit=9), "ix_attempts_live"),
-    "logs": (lambda c: records.list_logs(c, job_id="j", after=5, limit=9), "ix_log_chunks_job"),
+    "names of deeds": (search_rows.deeds, "ix_events_deeds"),
+    "first sign-in": (vital_rows.anybody_signed_in, "ix_events_deeds"),
+    "outcomes of a node": (lambda c: outcome_rows.of_node(c, "n", before=5, limit=9), "ix_events_node"),
+    "held by a node, with its jobs": (lambda c: outcome_rows.held(c, "n", limit=9), "ix_attempts_live"),
+    "logs": (lambda c: event_rows.list_logs(c, job_id="j", after=5, limit=9), "ix_log_chunks_job"),
     "read by a node": (
         lambda c: artifact_rows.node_may_read(c, digest="d", node_id="n"),
         "sqlite_autoindex_",
     ),
 }
 WRITES: dict[str, tuple[Callable[[Tx], Any], str]] = {
-    "lease": (lambda tx: jobs.lease_jobs(tx, MANY), "sqlite_autoindex_jobs_1"),
-    "lock": (lambda tx: jobs.lock_jobs(tx, MANY), "sqlite_autoindex_jobs_1"),
+    "lease": (lambda tx: job_rows.lease_jobs(tx, MANY), "sqlite_autoindex_jobs_1"),
+    "lock": (lambda tx: job_rows.lock_jobs(tx, MANY), "sqlite_autoindex_jobs_1"),
     "renew": (lambda tx: attempt_rows.renew_leases(tx, ATTEMPTS, until_ms=5), "sqlite_autoindex_attempts_1"),
     "finish": (
-        lambda tx: jobs.finish(tx, "j", state=JobState.FAILED, reason=Reason.TIMEOUT),
+        lambda tx: job_rows.finish(tx, "j", state=JobState.FAILED, reason=Reason.TIMEOUT),
         "sqlite_autoindex_jobs_1",
     ),
     "end": (

@@ -9,12 +9,14 @@ from sqlalchemy import create_engine, delete, event, text
 from sqlalchemy.exc import OperationalError
 
 from computepool.core.errors import Conflict
-from computepool.core.jobs import AttemptState, JobState, Reason
-from computepool.hub.store import artifacts as artifact_rows
-from computepool.hub.store import attempts as attempt_rows
-from computepool.hub.store import groups, jobs, records
-from computepool.hub.store.session import AnyRow, Connection, Store, Tx
-from computepool.hub.store.tables import events
+from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
+from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.db.session import AnyRow, Connection, Store, Tx
+from computepool.hub.db.tables import events
+from computepool.hub.groups import rows as group_rows
+from computepool.hub.jobs import attempt_rows
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.observability import event_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account, add_attempt, add_group, add_jobs, add_node
 from tests.store.conftest import MakeStore
@@ -31,24 +33,24 @@ async def test_events_are_numbered_in_order_and_filtered(store: Store, clock: Fa
     await store.write(unit)
 
     async def found(after: int = 0, **filters: str | None) -> list[str]:
-        rows = await store.read(lambda c: records.list_events(c, after=after, limit=10, **filters))
+        rows = await store.read(lambda c: event_rows.list_events(c, after=after, limit=10, **filters))
         return [row.action for row in rows]
 
     assert await found() == ["one", "two", "three"]
     assert await found(job_id="j2", node_id=None) == ["two"]
     assert await found(account_id="a") == ["one", "two"]
     assert await found(node_id="n1") == ["three"]
-    assert await found(after=await store.read(records.last_event)) == []
-    row = (await store.read(lambda c: records.list_events(c, after=1, limit=1)))[0]
+    assert await found(after=await store.read(event_rows.last_event)) == []
+    row = (await store.read(lambda c: event_rows.list_events(c, after=1, limit=1)))[0]
     assert (row.at_ms, row.before, row.after, row.final) == (clock.now_ms(), "queued", "leased", False)
 
 
 async def test_a_number_is_never_used_twice(store: Store) -> None:
     await store.write(lambda tx: tx.emit(actor="hub", action="one"))
-    last = await store.read(records.last_event)
+    last = await store.read(event_rows.last_event)
     await store.write(lambda tx: tx.connection.execute(delete(events)) and None)
     await store.write(lambda tx: tx.emit(actor="hub", action="two"))
-    assert await store.read(records.last_event) > last
+    assert await store.read(event_rows.last_event) > last
 
 
 async def test_results_of_a_group_come_in_the_order_of_finishing(store: Store) -> None:
@@ -62,14 +64,16 @@ async def test_results_of_a_group_come_in_the_order_of_finishing(store: Store) -
     for job_id in order:
 
         def end(tx: Tx, job_id: str = job_id) -> None:
-            jobs.finish(tx, job_id, state=JobState.FAILED, reason=Reason.TIMEOUT)
+            job_rows.finish(tx, job_id, state=JobState.FAILED, reason=Reason.TIMEOUT)
             tx.emit(actor="hub", action="job.leased", job_id=job_id, group_id=group)
             tx.emit(actor="hub", action="job.failed", job_id=job_id, group_id=group, final=True)
             tx.emit(actor="hub", action="job.failed", job_id=job_id, final=True)
 
         await store.write(end)
-    first = await store.read(lambda c: groups.list_results(c, group_id=group, after=0, limit=3))
-    rest = await store.read(lambda c: groups.list_results(c, group_id=group, after=first[-1].seq, limit=3))
+    first = await store.read(lambda c: group_rows.list_results(c, group_id=group, after=0, limit=3))
+    rest = await store.read(
+        lambda c: group_rows.list_results(c, group_id=group, after=first[-1].seq, limit=3)
+    )
     assert [row.id for row in (*first, *rest)] == order
     assert {row.state for row in first} == {"failed"}
 
@@ -83,7 +87,7 @@ async def test_pages_of_groups(store: Store) -> None:
     account, ids = await store.write(make)
 
     def page(connection: Connection, before: str | None) -> list[str]:
-        rows = groups.list_groups(
+        rows = group_rows.list_groups(
             connection, account_id=account, kinds=["group", "map"], before=before, limit=3
         )
         return [row.id for row in rows]
@@ -102,7 +106,7 @@ async def test_a_key_names_one_job_of_a_group(store: Store) -> None:
     with pytest.raises(Conflict):
         await store.write(lambda tx: add_jobs(tx, account_id=account, group_id=group, key="same"))
     await store.write(lambda tx: add_jobs(tx, 2, account_id=account, key="same"))
-    assert await store.read(lambda connection: jobs.count_group(connection, group)) == {"queued": 1}
+    assert await store.read(lambda connection: job_rows.count_group(connection, group)) == {"queued": 1}
 
 
 # logs
@@ -115,15 +119,15 @@ async def test_logs_are_counted_and_kept_in_order(store: Store) -> None:
 
     _, job_id, attempt_id = await store.write(make)
     grown = {"attempt": attempt_id, "size": 20, "next": 3, "chars": 7}
-    await store.write(lambda tx: records.grow_logs(tx, [grown]))
+    await store.write(lambda tx: event_rows.grow_logs(tx, [grown]))
     row = (await store.write(lambda tx: attempt_rows.lock_attempts(tx, [attempt_id])))[attempt_id]
     assert (row.log_bytes, row.log_next, row.stdout_chars) == (20, 3, 7)
     lines = [f"line {number}\x00" for number in range(5)]
     rows = [{"job_id": job_id, "attempt_id": attempt_id, "stream": "stdout", "text": line} for line in lines]
-    await store.write(lambda tx: records.insert_logs(tx, rows))
-    first = await store.read(lambda c: records.list_logs(c, job_id=job_id, after=0, limit=3))
-    rest = await store.read(lambda c: records.list_logs(c, job_id=job_id, after=first[-1].seq, limit=3))
-    text = await store.read(lambda c: list(records.stdout_of(c, job_id=job_id, attempt_id=attempt_id)))
+    await store.write(lambda tx: event_rows.insert_logs(tx, rows))
+    first = await store.read(lambda c: event_rows.list_logs(c, job_id=job_id, after=0, limit=3))
+    rest = await store.read(lambda c: event_rows.list_logs(c, job_id=job_id, after=first[-1].seq, limit=3))
+    text = await store.read(lambda c: list(event_rows.stdout_of(c, job_id=job_id, attempt_id=attempt_id)))
     assert text == [row.text for row in (*first, *rest)] == [line.replace("\x00", "\ufffd") for line in lines]
 
 
@@ -255,7 +259,7 @@ async def test_a_node_reads_what_the_jobs_it_holds_refer_to(store: Store) -> Non
 
     def end(tx: Tx) -> None:
         attempt_rows.end_attempt(tx, attempt_id, state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
-        jobs.finish(tx, job_id, state=JobState.FAILED, reason=Reason.LEASE_LOST)
+        job_rows.finish(tx, job_id, state=JobState.FAILED, reason=Reason.LEASE_LOST)
 
     await store.write(end)
     assert not await may(node_id)

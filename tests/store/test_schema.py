@@ -12,14 +12,14 @@ import pytest
 from sqlalchemy import Engine, create_engine, inspect, text
 
 from computepool.core.errors import Unavailable
-from computepool.hub.store import dialect, schema
-from computepool.hub.store.money_tables import metadata
+from computepool.hub.db import dialect, schema
+from computepool.hub.money.tables import metadata
 
 #: Migrates argv[1] and dies as if by kill -9 right after the statement number argv[2].
 DIE_HALF_WAY = """
 import os, sys
 from sqlalchemy import Engine, event
-from computepool.hub.store.schema import migrate
+from computepool.hub.db.schema import migrate
 
 left = int(sys.argv[2])
 

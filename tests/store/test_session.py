@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import select, text
 
 from computepool.core.errors import BadRequest, Conflict, InvariantViolation, Unavailable
-from computepool.hub.store import accounts, records
-from computepool.hub.store.session import AnyRow, Connection, Store, Tx
-from computepool.hub.store.tables import accounts as account_table
+from computepool.hub.db.session import AnyRow, Connection, Store, Tx
+from computepool.hub.db.tables import accounts as account_table
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.observability import event_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account
 from tests.store.conftest import MakeStore
@@ -43,7 +44,7 @@ def names(connection: Connection) -> set[str]:
 
 
 def events(connection: Connection) -> list[AnyRow]:
-    return list(records.list_events(connection, after=0, limit=10_000))
+    return list(event_rows.list_events(connection, after=0, limit=10_000))
 
 
 def make_account(name: str, *, fail: BaseException | None = None):  # type: ignore[no-untyped-def]
@@ -201,12 +202,12 @@ async def test_two_hubs_with_the_same_key_at_once_have_one_effect(
 
     def once(hub: str, tx: Tx) -> str:
         tries.append(hub)
-        row = accounts.get_reply(tx.connection, account_id="a", route="r", key="k")
+        row = account_rows.get_reply(tx.connection, account_id="a", route="r", key="k")
         if row is not None:
             return str(row.reply)
         if len(tries) <= 2:
             both_looked.wait()
-        accounts.insert_reply(tx, account_id="a", route="r", key="k", request_hash="h", reply=hub)
+        account_rows.insert_reply(tx, account_id="a", route="r", key="k", request_hash="h", reply=hub)
         return hub
 
     answers = await asyncio.gather(
@@ -240,7 +241,7 @@ async def test_two_hubs_that_wait_for_each_other_are_run_again(
         first.write(lambda tx: in_order((one, two), tx)), second.write(lambda tx: in_order((two, one), tx))
     )
     roles = await first.read(
-        lambda connection: [accounts.get_account(connection, id_).roles[-2:] for id_ in (one, two)]  # type: ignore[union-attr]
+        lambda connection: [account_rows.get_account(connection, id_).roles[-2:] for id_ in (one, two)]  # type: ignore[union-attr]
     )
     assert roles == ["xx", "xx"]
     assert len(tries) == 3
@@ -258,7 +259,7 @@ async def test_a_cursor_over_events_never_skips_one_while_two_hubs_write(
         cursor = 0
         while True:
             finished = done.is_set()
-            rows = await reader.read(partial(records.list_events, after=cursor, limit=50))
+            rows = await reader.read(partial(event_rows.list_events, after=cursor, limit=50))
             seen.extend(int(row.seq) for row in rows)
             cursor = seen[-1] if seen else 0
             if finished and not rows:

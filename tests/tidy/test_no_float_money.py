@@ -18,41 +18,70 @@ from pydantic.fields import FieldInfo
 from sqlalchemy import BigInteger, Float, Numeric
 
 import computepool.protocol
-from computepool.core.money import AMOUNT_MAX
+from computepool.core.money.money import AMOUNT_MAX
+from computepool.hub.money.tables import metadata
 from computepool.hub.settings import Settings
-from computepool.hub.store.money_tables import metadata
 from computepool.protocol.base import Request
 from tests.tidy.tree import SRC, name, tree
 
 #: Where amounts are made, moved and shown.
 PATHS = (
-    *("core/money.py", "core/pricing.py", "core/ledger.py", "core/market.py", "core/rowprices.py"),
-    *("core/terms.py", "core/payouts.py", "core/bills.py", "core/demand.py"),
-    *("hub/store/booking.py", "hub/store/ledger.py", "hub/store/prices.py", "hub/store/money_tables.py"),
-    *("hub/store/payouts.py", "hub/store/market.py", "hub/store/consistency_money.py"),
-    "hub/store/consistency_payouts.py",
-    *("hub/services/holds.py", "hub/services/grants.py", "hub/services/quotas.py", "hub/services/quotes.py"),
     *(
-        "hub/services/quotewords.py",
-        "hub/services/costs.py",
-        "hub/services/credits.py",
-        "hub/services/prices.py",
+        "core/money/money.py",
+        "core/money/pricing.py",
+        "core/money/ledger.py",
+        "core/money/market.py",
+        "core/fleet/row_prices.py",
     ),
-    *("hub/services/statements.py", "hub/services/receipts.py", "hub/services/payouts.py"),
-    *("hub/services/payout_rounds.py", "hub/services/market.py", "hub/services/marketview.py"),
-    *("hub/services/floors.py", "hub/services/earnings.py"),
+    *("core/money/terms.py", "core/money/payouts.py", "core/money/bills.py", "core/money/demand.py"),
+    *("hub/money/booking.py", "hub/money/ledger_rows.py", "hub/money/price_rows.py", "hub/money/tables.py"),
+    *("hub/money/payouts/rows.py", "hub/money/market/rows.py", "hub/observability/consistency/money.py"),
+    "hub/observability/consistency/payouts.py",
+    *("hub/money/holds.py", "hub/money/starting_credits.py", "hub/jobs/quotas.py", "hub/money/quotes.py"),
+    *(
+        "hub/money/quote_messages.py",
+        "hub/money/costs.py",
+        "hub/money/credits.py",
+        "hub/money/prices.py",
+    ),
+    *("hub/money/statements.py", "hub/money/receipts.py", "hub/money/payouts/payouts.py"),
+    *(
+        "hub/money/payouts/payout_rounds.py",
+        "hub/money/market/spot_prices.py",
+        "hub/money/market/market_view.py",
+    ),
+    *("hub/nodes/price_floors.py", "hub/money/earnings.py"),
     "hub/banks/*.py",
-    *("hub/api/credits.py", "hub/api/prices.py", "hub/api/payouts.py", "hub/api/market.py"),
-    *("sdk/amounts.py", "sdk/credits.py", "sdk/market.py", "sdk/payouts.py"),
-    *("cli/credits.py", "cli/market.py", "cli/payouts.py", "cli/prices.py", "cli/quote.py"),
-    *("cli/receiptcheck.py", "cli/verify.py"),
+    *(
+        "hub/money/routes.py",
+        "hub/money/price_routes.py",
+        "hub/money/payouts/routes.py",
+        "hub/money/market/routes.py",
+    ),
+    *(
+        "sdk/client/amounts.py",
+        "sdk/resources/credits.py",
+        "sdk/resources/market.py",
+        "sdk/resources/payouts.py",
+    ),
+    *(
+        "cli/account/credits.py",
+        "cli/account/market.py",
+        "cli/account/payouts.py",
+        "cli/account/prices.py",
+        "cli/job/quote.py",
+    ),
+    *("cli/job/receipt_check.py", "cli/job/verify.py"),
 )
 #: What is a float there, and is not money.
 ALLOWED: dict[str, set[str]] = {
-    "hub/services/payouts.py": {"row.created_at_ms / 1000"},  # a date
-    "hub/services/marketview.py": {"market.tick_ms(hub) / 1000"},  # a length of time
-    "sdk/amounts.py": {"float", "Decimal"},  # named to be refused, and to be read exactly
-    "cli/market.py": {"tenths / 10", "thousandths / 1000"},  # a percentage and a number of units, for the eye
+    "hub/money/payouts/payouts.py": {"row.created_at_ms / 1000"},  # a date
+    "hub/money/market/market_view.py": {"market.tick_ms(hub) / 1000"},  # a length of time
+    "sdk/client/amounts.py": {"float", "Decimal"},  # named to be refused, and to be read exactly
+    "cli/account/market.py": {
+        "tenths / 10",
+        "thousandths / 1000",
+    },  # a percentage and a number of units, for the eye
 }
 #: A length of time in seconds may become whole milliseconds; its name says what it is.
 SECONDS = re.compile(r"(round|math\.ceil)\([^/]*(_s|seconds\([^/]*\)|timestamp\(\)) \* 1000\)")

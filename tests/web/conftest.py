@@ -32,7 +32,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from computepool.hub.clock import SystemClock
-from computepool.hub.store.session import Store
+from computepool.hub.db.session import Store
 from computepool.sdk.pool import Pool, connect
 from computepool.testing.processes import AgentProcess, HubProcess, RealPool
 from tests.payouts.earning import LEAST, earn_now

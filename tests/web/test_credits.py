@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
-from computepool.core.money import format_credits
+from computepool.core.money.money import format_credits
 from tests.web.browsing import axe, settled
 from tests.web.conftest import Allow, OpenPage, Web
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import APIResponse, Page, Route, expect
 
-from computepool.protocol.groups import ExpectedKey, RegisterKeysReply, RegisterKeysRequest
+from computepool.protocol.jobs.groups import ExpectedKey, RegisterKeysReply, RegisterKeysRequest
 from computepool.testing.processes import wait_until
 from tests.web.browsing import axe, settled
 from tests.web.conftest import OpenPage, Web

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from computepool.protocol.jobs import Item, JobSpec, Needs
+from computepool.protocol.jobs.jobs import Item, JobSpec, Needs
 from tests.web.browsing import settled
 from tests.web.conftest import Allow, Web
 

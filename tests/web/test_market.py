@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from computepool.protocol.market import MarketView
+from computepool.protocol.money.market import MarketView
 from tests.web.browsing import axe, settled
 from tests.web.conftest import Web
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from computepool.core.node_status import NodeStatus
+from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.places import REGIONS, place_of
-from computepool.core.tiers import family_of, region_of
-from computepool.protocol.mesh import MeshNode, MeshNodes
+from computepool.core.trust.tiers import family_of, region_of
+from computepool.protocol.nodes.mesh import MeshNode, MeshNodes
 from tests.web.browsing import axe, settled
 from tests.web.conftest import Allow, OpenPage, Web
 

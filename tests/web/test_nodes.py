@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from computepool.core.money import CREDIT
-from computepool.protocol.evidence import EvidencePage, EvidenceRow
-from computepool.protocol.rules import NodeRules
+from computepool.core.money.money import CREDIT
+from computepool.protocol.nodes.evidence import EvidencePage, EvidenceRow
+from computepool.protocol.nodes.rules import NodeRules
 from computepool.testing.processes import wait_until
 from tests.web.browsing import axe, settled
 from tests.web.conftest import Allow, Web

@@ -9,11 +9,11 @@ from functools import partial
 import pytest
 from playwright.sync_api import Page, expect
 
-from computepool.core.reputation import PROBE_WRONG_ACTION, REFUTED_ACTION, STRIKES_MAX
-from computepool.core.violations import PROBES_WRONG
+from computepool.core.trust.reputation import PROBE_WRONG_ACTION, REFUTED_ACTION, STRIKES_MAX
+from computepool.core.trust.violations import PROBES_WRONG
 from computepool.hub.clock import SystemClock
-from computepool.hub.services import strikes
-from computepool.hub.store.session import Store, Tx
+from computepool.hub.db.session import Store, Tx
+from computepool.hub.settlement.verification import violations
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import RealPool
 from tests.web.browsing import axe, settled
@@ -128,7 +128,7 @@ def _strike(two: Two, node_id: str) -> None:
 
     def wrong(tx: Tx, whose: str) -> None:
         tx.emit(actor="hub", action=REFUTED_ACTION, node_id=node_id, account_id=whose)
-        strikes.tell_owner(tx, node_id)
+        violations.tell_owner(tx, node_id)
 
     try:
         for number in range(STRIKES_MAX):

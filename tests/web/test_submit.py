@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from computepool.core.jobs import TERMINAL, JobState
-from computepool.protocol.jobs import JobDetail
+from computepool.core.jobs.lifecycle import TERMINAL, JobState
+from computepool.protocol.jobs.jobs import JobDetail
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import wait_until
 from tests.web.browsing import ROOT, axe, settled

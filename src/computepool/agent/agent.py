@@ -10,52 +10,52 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
-from computepool.agent import departure
-from computepool.agent.admission import Gatekeeper
-from computepool.agent.artifacts import ArtifactCache, Uploader
-from computepool.agent.attempts import Attempt, OutputSink
-from computepool.agent.benchmark import Benchmark
-from computepool.agent.builder import Builder
-from computepool.agent.calls import CallRelay
-from computepool.agent.checkpoints import CheckpointKeeper
 from computepool.agent.clock import Clock
 from computepool.agent.config import AgentConfig
-from computepool.agent.control import ControlServer
-from computepool.agent.cpus import Cpus, lent_ids, usable_ids
-from computepool.agent.egress import Egress
-from computepool.agent.environments import Environments, find_uv
-from computepool.agent.executor import Executor
-from computepool.agent.folders import WorkFolders
-from computepool.agent.functions import FunctionRunner
-from computepool.agent.gpus import Card, GpuMeter
-from computepool.agent.homecoming import Homecoming
-from computepool.agent.hub_client import HubClient
-from computepool.agent.identity import Identity, write_private
-from computepool.agent.keyring import Keyring
-from computepool.agent.lanes import Slots
-from computepool.agent.logs import LogShipper
-from computepool.agent.loop import NodeLoop
-from computepool.agent.manifest import manifest
-from computepool.agent.outbox import Outbox
-from computepool.agent.owner_rules import OwnerRules
-from computepool.agent.package_index import PackageIndex
-from computepool.agent.processes import ProcessRunner
-from computepool.agent.provisions import Provisions
-from computepool.agent.pythons import Pythons
-from computepool.agent.reporter import Reporter
+from computepool.agent.execution.attempts import Attempt, OutputSink
+from computepool.agent.execution.executor import Executor
+from computepool.agent.execution.job_calls import CallRelay
+from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.execution.lanes import Slots
+from computepool.agent.execution.logs import LogShipper
+from computepool.agent.execution.processes import ProcessRunner
+from computepool.agent.hardware.benchmark import Benchmark
+from computepool.agent.hardware.cpus import Cpus, lent_ids, usable_ids
+from computepool.agent.hardware.gpus import Card, GpuMeter
+from computepool.agent.hub_link import departure
+from computepool.agent.hub_link.admission import Gatekeeper
+from computepool.agent.hub_link.hub_client import HubClient
+from computepool.agent.hub_link.identity import Identity, write_private
+from computepool.agent.hub_link.keyring import Keyring
+from computepool.agent.hub_link.outbox import Outbox
+from computepool.agent.hub_link.poll_loop import NodeLoop
+from computepool.agent.hub_link.reporter import Reporter
+from computepool.agent.network.egress import Egress
+from computepool.agent.owner.control import ControlServer
+from computepool.agent.owner.manifest import manifest
+from computepool.agent.owner.owner_rules import OwnerRules
+from computepool.agent.packages.builder import Builder
+from computepool.agent.packages.environments import Environments, find_uv
+from computepool.agent.packages.package_index import PackageIndex
+from computepool.agent.packages.provisions import Provisions
+from computepool.agent.packages.pythons import Pythons
 from computepool.agent.sandbox import volumes
 from computepool.agent.sandbox.base import Sandbox
 from computepool.agent.sandbox.fence import Fence
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
-from computepool.agent.surroundings import Surroundings
-from computepool.agent.sweeper import Sweeper
-from computepool.agent.worker_pool import WorkerPool
+from computepool.agent.storage.artifacts import ArtifactCache, Uploader
+from computepool.agent.storage.checkpoints import CheckpointKeeper
+from computepool.agent.storage.folders import WorkFolders
+from computepool.agent.storage.result_delivery import Homecoming
+from computepool.agent.storage.sweeper import Sweeper
+from computepool.agent.workers.functions import FunctionRunner
+from computepool.agent.workers.worker_pool import WorkerPool
 from computepool.core.errors import ComputePoolError
+from computepool.core.fleet.node_status import Contact, NodeStatus, node_status, rest_reason, status_sentence
 from computepool.core.network import parse_networks
-from computepool.core.node_status import Contact, NodeStatus, node_status, rest_reason, status_sentence
 from computepool.core.resources import NodeState
-from computepool.protocol.nodes import Profile
+from computepool.protocol.nodes.nodes import Profile
 
 _log = logging.getLogger(__name__)
 #: The owner of the machine waits for it at a terminal.

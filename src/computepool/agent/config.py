@@ -12,7 +12,7 @@ from computepool.core.errors import BadRequest
 from computepool.core.isolation import Level
 from computepool.core.network import parse_networks, parse_targets, target_of
 from computepool.core.places import parse_place
-from computepool.protocol.jobs import RESULT_MAX
+from computepool.protocol.jobs.jobs import RESULT_MAX
 
 KIB = 1024
 MIB = 1024 * KIB

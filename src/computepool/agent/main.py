@@ -14,21 +14,24 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from computepool.agent import cardtest, levels, owner_console, probe, pythons, saved_options
-from computepool.agent import identity as identities
 from computepool.agent.agent import Agent, Machine
 from computepool.agent.clock import Clock, SystemClock
 from computepool.agent.config import AgentConfig, prepare_data_dir
-from computepool.agent.hub_client import Backoff, HubClient
-from computepool.agent.identity import Identity
-from computepool.agent.interpreters import PYTHON
-from computepool.agent.owner_console import OwnerConsole, Watcher
-from computepool.agent.sandbox import selftest, volumes
+from computepool.agent.execution.job_environment import prepare_runtime
+from computepool.agent.hardware import card_test, probe
+from computepool.agent.hub_link import identity as identities
+from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.hub_link.identity import Identity
+from computepool.agent.owner import owner_console, saved_options
+from computepool.agent.owner.owner_console import OwnerConsole, Watcher
+from computepool.agent.packages import pythons
+from computepool.agent.packages.interpreters import PYTHON
+from computepool.agent.sandbox import levels, volumes
+from computepool.agent.sandbox.selftest import selftest
 from computepool.agent.sandbox.slots import SandboxConfig
-from computepool.agent.surroundings import prepare_runtime
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, RateLimited, Unavailable
-from computepool.protocol import plainlog
-from computepool.protocol.nodes import Profile
+from computepool.protocol import plain_log
+from computepool.protocol.nodes.nodes import Profile
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +53,7 @@ def run(config: AgentConfig, *, console: bool = False) -> None:
         owner_console.log_to_file(config.data_dir, watcher, limits=config.limits, format=_FORMAT)
         watcher.say("Looking at this machine, and testing its sandbox ...")
     else:
-        plainlog.configure(logging.INFO, format=_FORMAT)
+        plain_log.configure(logging.INFO, format=_FORMAT)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     raise_open_files()
     volumes.enter_namespace()
@@ -86,7 +89,7 @@ def inspect(config: AgentConfig) -> Machine:
         lambda level: selftest.level_report(level, sandbox_config), config.sandbox, cards=bool(hardware.cards)
     )
     sandbox = levels.make(chosen.level, sandbox_config)
-    if reason := cardtest.reason_against(sandbox, runtime, hardware.cards, work_dir=config.work_dir):
+    if reason := card_test.reason_against(sandbox, runtime, hardware.cards, work_dir=config.work_dir):
         _log.warning("graphics cards are not lent at the level %s: %s", chosen.level.label, reason)
         hardware = dataclasses.replace(hardware, cards=())
     profile = probe.profile(

@@ -11,40 +11,24 @@ from typing import Annotated
 
 import typer
 
-from computepool.cli import (
+from computepool.cli import output
+from computepool.cli.account import (
     accounts,
     approvals,
     artifacts,
-    groups,
-    host,
-    hub,
-    jobs,
     market,
-    node_cache,
-    node_leave,
-    nodecodes,
-    nodeevidence,
-    nodepardon,
-    nodereview,
-    noderevoke,
-    noderules,
-    nodes,
-    output,
     payouts,
     prices,
-    queues,
-    quote,
     seal,
-    signin,
+    sign_in,
     status,
-    submit,
-    up,
-    verify,
-    watching,
     webhooks,
 )
-from computepool.cli import credits as credit_commands
-from computepool.cli.events import events
+from computepool.cli.account import credits as credit_commands
+from computepool.cli.account.events import events
+from computepool.cli.job import groups, jobs, mesh, queue, quote, submit, verify
+from computepool.cli.local import host, hub, up
+from computepool.cli.node import cache, codes, evidence, leave, nodes, pardon, review, revoke, rules
 from computepool.cli.options import close_pools
 
 EXIT_FAILED = 1  #: a job failed, or something unexpected happened
@@ -68,9 +52,9 @@ app.command("submit", cls=submit.SubmitCommand)(submit.submit)
 app.command("quote", cls=submit.SubmitCommand)(quote.quote)
 jobs.app.command("receipt")(verify.receipt)
 jobs.app.command("groups")(groups.groups)
-jobs.app.command("queue")(queues.queue)
-jobs.app.command("hosts")(queues.hosts)
-jobs.app.command("usage")(watching.usage)
+jobs.app.command("queue")(queue.queue)
+jobs.app.command("hosts")(queue.hosts)
+jobs.app.command("usage")(mesh.usage)
 app.command("logs")(jobs.logs)
 app.command("cancel")(jobs.cancel)
 app.add_typer(jobs.app, name="jobs")
@@ -79,25 +63,25 @@ app.add_typer(credit_commands.app, name="credits")
 app.add_typer(prices.app, name="prices")
 app.command("verify")(verify.verify)
 app.command("nodes")(nodes.list_nodes)
-nodes.app.command("code")(nodecodes.code)
-nodes.app.command("codes")(nodecodes.codes)
+nodes.app.command("code")(codes.code)
+nodes.app.command("codes")(codes.codes)
 nodes.app.command("earnings")(market.earnings)
-nodes.app.command("rules")(noderules.rules)
-nodes.app.command("jobs")(noderules.jobs)
-nodes.app.command("pardon")(nodepardon.pardon)
-nodes.app.command("review")(nodereview.review)
-nodes.app.command("revoke")(noderevoke.revoke)
-nodes.app.command("evidence")(nodeevidence.evidence)
-nodes.app.command("leave")(node_leave.leave)
-nodes.app.add_typer(node_cache.app, name="cache")
+nodes.app.command("rules")(rules.rules)
+nodes.app.command("jobs")(rules.jobs)
+nodes.app.command("pardon")(pardon.pardon)
+nodes.app.command("review")(review.review)
+nodes.app.command("revoke")(revoke.revoke)
+nodes.app.command("evidence")(evidence.evidence)
+nodes.app.command("leave")(leave.leave)
+nodes.app.add_typer(cache.app, name="cache")
 app.add_typer(nodes.app, name="node")
 app.add_typer(market.app, name="market")
 app.add_typer(artifacts.app, name="artifacts")
-app.command("mesh")(watching.mesh)
+app.command("mesh")(mesh.mesh)
 app.command("events")(events)
-app.command("login")(signin.login)
-app.command("logout")(signin.logout)
-app.command("whoami")(signin.whoami)
+app.command("login")(sign_in.login)
+app.command("logout")(sign_in.logout)
+app.command("whoami")(sign_in.whoami)
 app.add_typer(accounts.keys, name="keys")
 app.add_typer(accounts.accounts, name="accounts")
 app.add_typer(approvals.app, name="approvals")

@@ -71,7 +71,8 @@ _open: list[Pool] = []
 
 def open_pool(*, patience_s: float = PATIENCE_S) -> Pool:
     """Closed by close_pools() when the command is over, however it ended."""
-    from computepool.sdk import connect, sealing
+    from computepool.sdk import connect
+    from computepool.sdk.files import sealing
 
     sealing.ask_passphrase[:] = [ask_passphrase]
     pool = connect(patience_s=patience_s)
@@ -80,15 +81,15 @@ def open_pool(*, patience_s: float = PATIENCE_S) -> Pool:
 
 
 def log_as_json(level: str) -> None:
-    from computepool.protocol import plainlog
+    from computepool.protocol import plain_log
 
-    plainlog.configure_json(level)
+    plain_log.configure_json(level)
 
 
 def find_id(kind: str, word: str) -> str:
     """The id of the job, node, group or account that is meant by an id, the beginning of one, a name, or `last`."""
     from computepool.protocol.references import ReferenceKind
-    from computepool.sdk import references
+    from computepool.sdk.client import references
 
     return references.find_id(open_pool().transport, ReferenceKind(kind), word)
 

@@ -1,4 +1,4 @@
-"""Which hosts a job may reach, and which addresses no job ever reaches. Pure rules; agent/egress.py obeys them."""
+"""Which hosts a job may reach, and which addresses no job ever reaches. Pure rules; agent/network/egress.py obeys them."""
 
 from __future__ import annotations
 

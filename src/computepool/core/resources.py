@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from computepool.core.hosts import spellings
 from computepool.core.isolation import Level
+from computepool.core.placement.hosts import spellings
 
 #: Tier of a GPU the table does not know, and of a node without any.
 UNKNOWN_GPU_TIER = "gpu"
 CPU_TIER = "cpu"
-#: Classes of cores, the claim first: the others are what a measurement may find (core/hardware.py).
+#: Classes of cores, the claim first: the others are what a measurement may find (core/trust/hardware.py).
 CPU_TIERS = (CPU_TIER, "cpu-slow", "cpu-tiny")
 #: What a job that says nothing about memory needs at least: enough to import pandas or scikit-learn.
 DEFAULT_RAM_MB = 512

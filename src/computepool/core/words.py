@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-#: As sizes are read where people type them (sdk/sizes.py): what is shown can be typed.
+#: As sizes are read where people type them (sdk/client/sizes.py): what is shown can be typed.
 _MB_PER_GB = 1_000
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 

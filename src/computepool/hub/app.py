@@ -14,67 +14,57 @@ from importlib.metadata import version
 from fastapi import APIRouter, FastAPI
 from starlette.routing import BaseRoute
 
-from computepool.core.backlog import Backlog
 from computepool.core.errors import Unavailable
-from computepool.core.market import Market
-from computepool.hub.api import (
-    accounts,
-    approvals,
-    artifacts,
-    attempts,
-    dashboard,
-    document,
-    errors,
-    events,
-    groups,
-    jobs,
-    keys,
-    market,
-    mesh,
-    nodes,
-    pages,
-    payouts,
-    prices,
-    references,
-    webhooks,
-)
-from computepool.hub.api import credits as credit_routes
-from computepool.hub.api.bodies import Bodies
-from computepool.hub.api.dashboard import Dashboard
-from computepool.hub.api.document import Api, operation_id
-from computepool.hub.api.headers import SafeHeaders
-from computepool.hub.api.hot import HotRoutes
-from computepool.hub.api.packed import Packed
-from computepool.hub.api.ratelimit import AccountLimits, Guesses, TokenBucket
-from computepool.hub.blobs.choice import make_blobs
+from computepool.core.money.market import Market
+from computepool.core.placement.backlog import Backlog
+from computepool.hub.artifacts import routes as artifact_routes
+from computepool.hub.artifacts.storage.choice import make_blobs
 from computepool.hub.clock import Clock, SystemClock
+from computepool.hub.context import Hub
+from computepool.hub.db.dialect import HubLock
+from computepool.hub.db.listen import Listener
+from computepool.hub.db.schema import migrate
+from computepool.hub.db.session import Store
+from computepool.hub.db.signals import Signals
+from computepool.hub.groups import collector
+from computepool.hub.groups import routes as group_routes
+from computepool.hub.http import dashboard, errors, pages
+from computepool.hub.http.bodies import Bodies
+from computepool.hub.http.compression import Packed
+from computepool.hub.http.dashboard import Dashboard
+from computepool.hub.http.fast_path import HotRoutes
+from computepool.hub.http.headers import SafeHeaders
+from computepool.hub.http.openapi import document
+from computepool.hub.http.openapi.document import Api, operation_id
+from computepool.hub.http.rate_limit import AccountLimits, Guesses, TokenBucket
+from computepool.hub.identity import approval_routes, key_routes
+from computepool.hub.identity import routes as identity_routes
+from computepool.hub.identity.hub_secrets import load_secrets
+from computepool.hub.identity.sign_in import Authenticator
+from computepool.hub.jobs import routes as job_routes
+from computepool.hub.jobs.running import routes as attempt_routes
+from computepool.hub.jobs.running import usage
+from computepool.hub.lookup import routes as lookup_routes
+from computepool.hub.loops import cache_sync as follow_loop
 from computepool.hub.loops import dispatch as dispatch_loop
-from computepool.hub.loops import follow as follow_loop
-from computepool.hub.loops import upkeep as upkeep_loop
-from computepool.hub.registry import Registry
-from computepool.hub.services import (
-    collector,
-    conduct,
-    follow,
-    known_nodes,
-    leases,
-    reputation,
-    usage,
-    verification,
-)
-from computepool.hub.services import market as market_service
-from computepool.hub.services.context import Hub
-from computepool.hub.services.dispatch import Dispatcher
-from computepool.hub.services.identity import Authenticator
-from computepool.hub.services.prices import load_table
-from computepool.hub.services.secrets import load_secrets
-from computepool.hub.services.threads import in_thread
+from computepool.hub.loops import housekeeping as upkeep_loop
+from computepool.hub.money import price_routes
+from computepool.hub.money import routes as credit_routes
+from computepool.hub.money.market import routes as market_routes
+from computepool.hub.money.market import spot_prices as market_service
+from computepool.hub.money.payouts import routes as payout_routes
+from computepool.hub.money.prices import load_table
+from computepool.hub.nodes import routes as node_routes
+from computepool.hub.notifications import routes as webhook_routes
+from computepool.hub.observability import event_routes
+from computepool.hub.observability.live import routes as mesh_routes
+from computepool.hub.scheduling import cache_sync, known_nodes, leases
+from computepool.hub.scheduling.dispatch import Dispatcher
+from computepool.hub.scheduling.registry import Registry
 from computepool.hub.settings import Settings
-from computepool.hub.signals import Signals
-from computepool.hub.store.dialect import HubLock
-from computepool.hub.store.listen import Listener
-from computepool.hub.store.schema import migrate
-from computepool.hub.store.session import Store
+from computepool.hub.settlement.verification import verification
+from computepool.hub.threads import in_thread
+from computepool.hub.trust import reputation, submitter_reputation
 
 logger = logging.getLogger(__name__)
 #: Threads of the store and the event loop share one interpreter; the default of 5 ms would be felt in every reply.
@@ -170,22 +160,22 @@ def _routes() -> list[BaseRoute]:
     """FastAPI works out what each route takes when one is first asked for: 60 ms, once for all hubs of a process."""
     shared = APIRouter(generate_unique_id_function=operation_id)
     for router in (
-        jobs.router,
-        groups.router,
-        attempts.router,
-        nodes.router,
-        artifacts.router,
-        accounts.router,
-        events.router,
-        keys.router,
-        approvals.router,
+        job_routes.router,
+        group_routes.router,
+        attempt_routes.router,
+        node_routes.router,
+        artifact_routes.router,
+        identity_routes.router,
+        event_routes.router,
+        key_routes.router,
+        approval_routes.router,
         credit_routes.router,
-        prices.router,
-        market.router,
-        mesh.router,
-        references.router,
-        payouts.router,
-        webhooks.router,
+        price_routes.router,
+        market_routes.router,
+        mesh_routes.router,
+        lookup_routes.router,
+        payout_routes.router,
+        webhook_routes.router,
         document.router,
     ):
         shared.include_router(router)
@@ -220,15 +210,15 @@ async def running(
     hub.store.start()
     await in_thread(hub, hub.blobs.claim, hub.secrets.digest("artifacts"))
     dispatcher, authenticator = Dispatcher(hub), Authenticator(hub)
-    hub.store.on_commit = lambda topics: follow.own_commit(hub, authenticator, topics)
+    hub.store.on_commit = lambda topics: cache_sync.own_commit(hub, authenticator, topics)
     hub.store.on_closing = collector.close
     hub.store.on_reputation = lambda changed: reputation.follow(hub, changed)
-    hub.store.on_conduct = lambda changed: conduct.follow(hub, changed)
-    others = follow.OtherHubs(hub, dispatcher, authenticator)
+    hub.store.on_conduct = lambda changed: submitter_reputation.follow(hub, changed)
+    others = cache_sync.OtherHubs(hub, dispatcher, authenticator)
     listener = Listener(hub.settings.url, hub_id=hub.hub_id, heard=others.heard)
     await leases.on_boot(hub)
     await market_service.load(hub)
-    await conduct.refresh(hub)
+    await submitter_reputation.refresh(hub)
     await verification.load_varying(hub)
     await known_nodes.refresh(hub)
     await dispatcher.load(since_ms=0)

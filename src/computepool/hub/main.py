@@ -12,18 +12,22 @@ import uvicorn
 
 from computepool.core.errors import Unavailable
 from computepool.hub.app import build_hub, create_app, release_waiters
-from computepool.hub.blobs.base import place_of
-from computepool.hub.blobs.choice import make_blobs
+from computepool.hub.artifacts import file_check
+from computepool.hub.artifacts.storage.base import place_of
+from computepool.hub.artifacts.storage.choice import make_blobs
 from computepool.hub.clock import SystemClock, new_id
-from computepool.hub.receiving import protocol_for
-from computepool.hub.services import filecheck, grants, hubkeys, identity, invariants
-from computepool.hub.services.context import Hub
-from computepool.hub.services.secrets import make_key
+from computepool.hub.context import Hub
+from computepool.hub.db.dialect import HubLock
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.http.slow_client_guard import protocol_for
+from computepool.hub.identity import hub_keys, sign_in, signing_key_rows
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity.hub_secrets import make_key
+from computepool.hub.money import starting_credits
+from computepool.hub.observability import invariants
+from computepool.hub.observability.consistency import jobs as consistency
 from computepool.hub.settings import Settings
-from computepool.hub.store import accounts, consistency, signing
-from computepool.hub.store.dialect import HubLock
-from computepool.hub.store.session import AnyRow, Tx
-from computepool.protocol import plainlog
+from computepool.protocol import plain_log
 
 T = TypeVar("T")
 ADMIN = "admin"
@@ -35,7 +39,7 @@ _ROLES = ("admin", "submitter", "provider")
 
 def serve(settings: Settings) -> None:
     """Blocks until the process is told to stop."""
-    plainlog.configure(settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    plain_log.configure(settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     # Refused here, with a sentence, rather than inside the server's start-up.
     HubLock(settings.url).release()
     _check_blobs(settings)
@@ -102,7 +106,7 @@ def signin_link(settings: Settings) -> str:
     def effect(hub: Hub, tx: Tx) -> str:
         code = _code(hub, tx, _admin(hub, tx), purpose="signin")
         # The hub that serves knows its address better than the settings of this process.
-        served = accounts.live_address(tx.connection, since_ms=tx.now_ms - _SERVING_MS)
+        served = account_rows.live_address(tx.connection, since_ms=tx.now_ms - _SERVING_MS)
         return f"{served or settings.address}/signin?code={code}"
 
     return _with_store(settings, effect)
@@ -112,7 +116,7 @@ def rotate_key(settings: Settings) -> list[dict[str, object]]:
     """Sign with the next key from now on; hubs that serve follow within seconds. What there is afterwards."""
 
     def effect(hub: Hub, tx: Tx) -> list[dict[str, object]]:
-        hubkeys.rotate_in(tx, hub.clock, settings=settings, actor="operator")
+        hub_keys.rotate_in(tx, hub.clock, settings=settings, actor="operator")
         return _keys(tx)
 
     return _with_store(settings, effect)
@@ -125,7 +129,7 @@ def list_keys(settings: Settings) -> list[dict[str, object]]:
 def _keys(tx: Tx) -> list[dict[str, object]]:
     """Never the private halves."""
     shown = ("kid", "public_key", "created_at_ms", "starts_at_ms", "ends_at_ms", "endorsed_by")
-    rows = signing.list_keys(tx.connection)
+    rows = signing_key_rows.list_keys(tx.connection)
     current = [row.kid for row in rows if row.starts_at_ms is not None][-1]
 
     def state(row: AnyRow) -> str:
@@ -146,9 +150,9 @@ def _with_store(settings: Settings, effect: Callable[[Hub, Tx], T]) -> T:
 
 def _first_words(hub: Hub, tx: Tx) -> Bootstrap:
     account_id = _admin(hub, tx)
-    accounts.revoke_keys_named(tx, account_id=account_id, name=_LOCAL_KEY_NAME)
+    account_rows.revoke_keys_named(tx, account_id=account_id, name=_LOCAL_KEY_NAME)
     key_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
-    accounts.insert_key(
+    account_rows.insert_key(
         tx,
         id=key_id,
         account_id=account_id,
@@ -164,19 +168,19 @@ def _first_words(hub: Hub, tx: Tx) -> Bootstrap:
 
 
 def _admin(hub: Hub, tx: Tx) -> str:
-    account = accounts.find_account(tx.connection, ADMIN)
+    account = account_rows.find_account(tx.connection, ADMIN)
     if account is not None:
         return str(account.id)
     account_id = new_id(hub.clock, "acc")
-    accounts.insert_account(tx, account_id=account_id, name=ADMIN, roles=_ROLES)
+    account_rows.insert_account(tx, account_id=account_id, name=ADMIN, roles=_ROLES)
     tx.emit(actor="hub", action="account.created", account_id=account_id)
-    grants.found(hub, tx, account_id)
+    starting_credits.found(hub, tx, account_id)
     return account_id
 
 
 def _code(hub: Hub, tx: Tx, account_id: str, *, purpose: str) -> str:
     lives = {"enrol": hub.settings.enrol_code_life_s, "signin": hub.settings.signin_code_life_s}
-    code, _ = identity.issue_code(hub, tx, purpose=purpose, account_id=account_id, life_s=lives[purpose])
+    code, _ = sign_in.issue_code(hub, tx, purpose=purpose, account_id=account_id, life_s=lives[purpose])
     return code
 
 
@@ -185,4 +189,4 @@ def check(settings: Settings, *, deep: bool = False) -> list[str]:
     with consistency.snapshot(settings.url) as connection:
         broken = invariants.check_all(connection)
     snapshot = partial(consistency.snapshot, settings.url)
-    return [*broken, *filecheck.check_files(snapshot, make_blobs(settings), deep=deep)]
+    return [*broken, *file_check.check_files(snapshot, make_blobs(settings), deep=deep)]

@@ -9,16 +9,16 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from computepool.core.exploring import EXPLORE_SHARE
-from computepool.core.jobs import RetryLimits
-from computepool.core.leases import LeaseRules
-from computepool.core.money import CREDIT
+from computepool.core.jobs.leases import LeaseRules
+from computepool.core.jobs.lifecycle import RetryLimits
+from computepool.core.money.money import CREDIT
+from computepool.core.money.payouts import ApprovalRules
+from computepool.core.money.pricing import Economy
 from computepool.core.network import Network, parse_networks
-from computepool.core.payouts import ApprovalRules
-from computepool.core.pricing import Economy
-from computepool.core.reputation import DUES_SUCCESSES, EXPOSURE_BASE
+from computepool.core.placement.exploration import EXPLORE_SHARE
+from computepool.core.trust.reputation import DUES_SUCCESSES, EXPOSURE_BASE
 from computepool.protocol import local_address
-from computepool.protocol.jobs import RESULT_MAX
+from computepool.protocol.jobs.jobs import RESULT_MAX
 
 
 class Settings(BaseSettings):
@@ -39,7 +39,7 @@ class Settings(BaseSettings):
         default="", max_length=64, pattern=r"^([A-Za-z0-9][A-Za-z0-9._:/+-]*)?$"
     )  #: only nodes of this mesh version are let in; empty: any (docs/mesh.md)
 
-    # leases (see core/leases.py)
+    # leases (see core/jobs/leases.py)
     polls_per_s_max: int = 4_000
     interval_min_s: float = 10
     interval_max_s: float = 50
@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     boot_grace_s: float = 120
     sweep_s: float = 10
 
-    # retries (see core/jobs.py)
+    # retries (see core/jobs/lifecycle.py)
     node_faults_max: int = 5
     owners_max: int = 3
     owners_unable_max: int = Field(default=2, ge=2)
@@ -62,12 +62,12 @@ class Settings(BaseSettings):
     backlog_max: int = 200_000
     resync_s: float = 5
 
-    # finding (see services/references.py)
+    # finding (see hub/lookup/references.py)
     find_names_max: int = Field(
         default=20_000, ge=1
     )  #: newest jobs or groups of an account looked at for a name
 
-    # money, in microcredits (see core/pricing.py)
+    # money, in microcredits (see core/money/pricing.py)
     economy: Economy = Economy.MARKET
     economy_convert: bool = False  #: let credits of one economy become those of another, one to one
     signup_grant: int = Field(default=1_000 * CREDIT, ge=0)
@@ -84,7 +84,7 @@ class Settings(BaseSettings):
     submits_per_s: float = 1_000  #: per account
     requests_per_s: float = 2_000  #: per account, everything
 
-    # payouts (see core/payouts.py and docs/payouts.md)
+    # payouts (see core/money/payouts.py and docs/payouts.md)
     payout_provider: Literal["manual", "razorpayx"] = "manual"
     payout_approve_first: bool = True  #: an account's first payout needs an administrator
     payout_approve_above: int = Field(default=10_000 * CREDIT, ge=0)  #: and so does every larger one

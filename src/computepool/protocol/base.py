@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from computepool.core.money import AMOUNT_MAX
+from computepool.core.money.money import AMOUNT_MAX
 from computepool.core.plaintext import NAME_PATTERN
 
 NAME_MAX = 200

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from computepool.sdk.aio import AsyncMapRun, AsyncPool, connect_async
-from computepool.sdk.checkpointing import checkpoint, dispatch_to, restored, stopping
-from computepool.sdk.collector import Collector, DrainTimeout
-from computepool.sdk.computejob import ComputeJob, ComputeJobState, LocalReport, ReportError
+from computepool.sdk.classes.collector import Collector, DrainTimeout
+from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState, LocalReport, ReportError
+from computepool.sdk.classes.job_classes import JobReport
+from computepool.sdk.classes.job_groups import GroupSubmission, submit_compute_job_group
 from computepool.sdk.errors import (
     BadRequest,
     ChecksumMismatch,
@@ -24,18 +24,18 @@ from computepool.sdk.errors import (
     Unauthenticated,
     Unavailable,
 )
-from computepool.sdk.executor import PoolExecutor
-from computepool.sdk.futures import JobFuture
-from computepool.sdk.jobclasses import JobReport
-from computepool.sdk.jobgroups import GroupSubmission, submit_compute_job_group
-from computepool.sdk.mapping import MapRun
-from computepool.sdk.nested import send_to_collector
-from computepool.sdk.options import JobOptions
-from computepool.sdk.outcome import JobOutcome
+from computepool.sdk.jobs.aio import AsyncMapRun, AsyncPool, connect_async
+from computepool.sdk.jobs.executor import PoolExecutor
+from computepool.sdk.jobs.futures import JobFuture
+from computepool.sdk.jobs.mapping import MapRun
+from computepool.sdk.jobs.options import JobOptions
+from computepool.sdk.jobs.outcome import JobOutcome
+from computepool.sdk.jobs.submitter import Submitter
 from computepool.sdk.pool import Pool, connect
-from computepool.sdk.running import job_slice, outputs, progress
-from computepool.sdk.submitter import Submitter
-from computepool.sdk.webhooks import WebhookError, verify_webhook
+from computepool.sdk.resources.webhooks import WebhookError, verify_webhook
+from computepool.sdk.runtime.checkpointing import checkpoint, dispatch_to, restored, stopping
+from computepool.sdk.runtime.job_context import job_slice, outputs, progress
+from computepool.sdk.runtime.nested import send_to_collector
 
 __all__ = [
     "AsyncMapRun",

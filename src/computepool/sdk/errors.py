@@ -37,11 +37,11 @@ from computepool.core.errors import (
     Unauthenticated,
     Unavailable,
 )
-from computepool.core.jobs import JobState, Reason
+from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.core.plaintext import printable
 from computepool.protocol.accounts import Problem
-from computepool.protocol.jobs import JobResult
-from computepool.sdk import dependencies
+from computepool.protocol.jobs.jobs import JobResult
+from computepool.sdk.code import dependencies
 
 __all__ = [
     "BadRequest",

@@ -13,37 +13,37 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, Unpack, overload
 
-from computepool.core.jobs import JobKind
+from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.accounts import AccountView, EventPage, EventView
-from computepool.protocol.credits import QuoteView
-from computepool.protocol.groups import GroupRequest
-from computepool.protocol.jobs import RESULT_MAX, JobResult
-from computepool.sdk.accounts import AccountApi, ApprovalApi, KeyApi
-from computepool.sdk.artifacts import ArtifactApi
-from computepool.sdk.background import closer
-from computepool.sdk.computejob import ComputeJobState
-from computepool.sdk.config import hub_url, load_config
-from computepool.sdk.credits import CreditApi, PriceApi
+from computepool.protocol.jobs.groups import GroupRequest
+from computepool.protocol.jobs.jobs import RESULT_MAX, JobResult
+from computepool.protocol.money.credits import QuoteView
+from computepool.sdk.classes.compute_job import ComputeJobState
+from computepool.sdk.classes.job_classes import JobClass, JobReport
+from computepool.sdk.client.background import closer
+from computepool.sdk.client.config import hub_url, load_config
+from computepool.sdk.client.paging import PAGE_MAX
+from computepool.sdk.client.session import CLOSE_TIMEOUT_S, Session
+from computepool.sdk.client.transport import PATIENCE_S, WAIT_MS, Transport
+from computepool.sdk.code.functions import FunctionCache
 from computepool.sdk.errors import Conflict
-from computepool.sdk.executor import PoolExecutor
-from computepool.sdk.functions import FunctionCache
-from computepool.sdk.futures import JobFuture
-from computepool.sdk.groups import GroupApi
-from computepool.sdk.jobclasses import JobClass, JobReport
-from computepool.sdk.jobs import JobApi
-from computepool.sdk.lone import LoneJob
-from computepool.sdk.mapping import MapRun
-from computepool.sdk.market import MarketApi
-from computepool.sdk.mesh import MeshApi
-from computepool.sdk.nodes import NodeApi
-from computepool.sdk.options import JobOptions, PathLike
-from computepool.sdk.outcome import JobOutcome, read_value
-from computepool.sdk.paging import PAGE_MAX
-from computepool.sdk.payouts import PayoutApi
-from computepool.sdk.session import CLOSE_TIMEOUT_S, Session
-from computepool.sdk.submitter import Submitter, Work
-from computepool.sdk.transport import PATIENCE_S, WAIT_MS, Transport
-from computepool.sdk.webhooks import WebhookApi
+from computepool.sdk.files.artifacts import ArtifactApi
+from computepool.sdk.jobs.executor import PoolExecutor
+from computepool.sdk.jobs.futures import JobFuture
+from computepool.sdk.jobs.mapping import MapRun
+from computepool.sdk.jobs.options import JobOptions, PathLike
+from computepool.sdk.jobs.outcome import JobOutcome, read_value
+from computepool.sdk.jobs.single_job import LoneJob
+from computepool.sdk.jobs.submitter import Submitter, Work
+from computepool.sdk.resources.accounts import AccountApi, ApprovalApi, KeyApi
+from computepool.sdk.resources.credits import CreditApi, PriceApi
+from computepool.sdk.resources.groups import GroupApi
+from computepool.sdk.resources.jobs import JobApi
+from computepool.sdk.resources.market import MarketApi
+from computepool.sdk.resources.mesh import MeshApi
+from computepool.sdk.resources.nodes import NodeApi
+from computepool.sdk.resources.payouts import PayoutApi
+from computepool.sdk.resources.webhooks import WebhookApi
 
 #: Combinations of options remembered, so that a loop of `pool.submit(fn, x, vram=16)` builds its spec once.
 SUBMITTERS_MAX = 64

@@ -11,9 +11,9 @@ from typing import Any
 
 import psycopg
 
+from computepool.hub.db import dialect
+from computepool.hub.db.schema import migrate
 from computepool.hub.settings import Settings
-from computepool.hub.store import dialect
-from computepool.hub.store.schema import migrate
 from computepool.testing.postgres import PostgresServer
 
 

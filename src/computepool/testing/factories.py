@@ -6,12 +6,15 @@ import itertools
 from typing import Any
 
 from computepool.core.ids import make_id
-from computepool.core.jobs import AttemptState, JobKind, JobState, Reason
-from computepool.hub.store import accounts, dependencies, groups, jobs, nodes
-from computepool.hub.store import attempts as attempt_rows
-from computepool.hub.store.session import AnyRow, Tx
-from computepool.protocol.jobs import JobSpec, spec_digest
-from computepool.protocol.nodes import Profile
+from computepool.core.jobs.lifecycle import AttemptState, JobKind, JobState, Reason
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.groups import rows as group_rows
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.jobs import attempt_rows, dependency_rows
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.nodes import rows as node_rows
+from computepool.protocol.jobs.jobs import JobSpec, spec_digest
+from computepool.protocol.nodes.nodes import Profile
 
 LEASE_MS = 60_000
 TTL_MS = 7 * 24 * 3600 * 1000
@@ -44,7 +47,7 @@ def profile(**fields: Any) -> Profile:
 
 def add_account(tx: Tx, *, name: str = "", roles: tuple[str, ...] = ROLES) -> str:
     account_id = next_id("acc", tx.now_ms)
-    accounts.insert_account(tx, account_id=account_id, name=name or account_id, roles=roles)
+    account_rows.insert_account(tx, account_id=account_id, name=name or account_id, roles=roles)
     return account_id
 
 
@@ -60,13 +63,13 @@ def add_node(tx: Tx, *, account_id: str = "", **columns: Any) -> str:
         "profile": profile().model_dump_json(),
         "boot_id": "boot",
     }
-    nodes.insert_node(tx, **(defaults | columns))
+    node_rows.insert_node(tx, **(defaults | columns))
     return node_id
 
 
 def add_group(tx: Tx, *, account_id: str, name: str = "group", kind: str = "group") -> str:
     group_id = next_id("grp", tx.now_ms)
-    groups.insert_group(tx, group_id=group_id, account_id=account_id, name=name, kind=kind)
+    group_rows.insert_group(tx, group_id=group_id, account_id=account_id, name=name, kind=kind)
     return group_id
 
 
@@ -77,11 +80,11 @@ def add_jobs(
     body = spec().body()
     digest = spec_digest(body)
     owner = account_id or add_account(tx)
-    jobs.insert_spec(tx, digest=digest, body=body, account_id=owner)
+    job_rows.insert_spec(tx, digest=digest, body=body, account_id=owner)
     defaults = _job_columns(tx, owner, digest, deps=len(after)) | columns
     ids = [next_id("job", tx.now_ms) for _ in range(count)]
-    jobs.insert_jobs(tx, [defaults | {"id": id_, "item": item} for item, id_ in enumerate(ids)])
-    dependencies.insert(tx, [{"job_id": id_, "after_id": other} for id_ in ids for other in after])
+    job_rows.insert_jobs(tx, [defaults | {"id": id_, "item": item} for item, id_ in enumerate(ids)])
+    dependency_rows.insert(tx, [{"job_id": id_, "after_id": other} for id_ in ids for other in after])
     return ids
 
 
@@ -109,7 +112,7 @@ def _job_columns(tx: Tx, account_id: str, digest: str, *, deps: int) -> dict[str
 
 def add_attempt(tx: Tx, job_id: str, *, node_id: str, **columns: Any) -> str:
     """Lease a queued job to a node, as the dispatcher does."""
-    job = jobs.lease_jobs(tx, [job_id])[job_id]
+    job = job_rows.lease_jobs(tx, [job_id])[job_id]
     attempt_id = attempt_rows.attempt_id(job_id, job.attempt_no)
     defaults: dict[str, Any] = {
         "id": attempt_id,

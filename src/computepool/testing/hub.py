@@ -10,12 +10,12 @@ from typing import Any
 import httpx2
 from fastapi import FastAPI
 
-from computepool.core.money import CREDIT
+from computepool.core.money.money import CREDIT
 from computepool.hub.app import create_app
 from computepool.hub.clock import Clock, SystemClock
+from computepool.hub.context import Hub
 from computepool.hub.main import bootstrap
-from computepool.hub.services.context import Hub
-from computepool.hub.services.dispatch import Dispatcher
+from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.settings import Settings
 from computepool.testing import compiled, databases
 from computepool.testing.clock import FakeClock

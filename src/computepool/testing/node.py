@@ -7,13 +7,13 @@ from typing import Any
 import httpx2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.core.jobs import Outcome, Reason
+from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.hub.clock import Clock
-from computepool.hub.services.identity import HUB_AUDIENCE
-from computepool.protocol.checkpoints import CheckpointReport
-from computepool.protocol.hardware import HardwareReport
-from computepool.protocol.hubkeys import rekey_text
-from computepool.protocol.nodes import CompleteRequest, Grant, NextReply, Profile, Report, signed_text
+from computepool.hub.identity.sign_in import HUB_AUDIENCE
+from computepool.protocol.hub_keys import rekey_text
+from computepool.protocol.jobs.checkpoints import CheckpointReport
+from computepool.protocol.nodes.hardware import HardwareReport
+from computepool.protocol.nodes.nodes import CompleteRequest, Grant, NextReply, Profile, Report, signed_text
 from computepool.protocol.tokens import b64, public_text, sign_node_token
 from computepool.protocol.version import PROTOCOL
 

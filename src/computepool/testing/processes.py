@@ -33,9 +33,9 @@ from computepool.agent import main as agent_main
 from computepool.agent.config import AgentConfig, AgentLimits
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.hub import main as hub_main
+from computepool.hub.db import crashpoints
 from computepool.hub.main import Bootstrap
 from computepool.hub.settings import Settings
-from computepool.hub.store import crashpoints
 from computepool.sdk.pool import Pool, connect
 from computepool.testing import databases
 
@@ -214,7 +214,7 @@ class HubProcess(RealProcess):
         return f"http://127.0.0.1:{self.port}"
 
     def start(self, *, ready: bool = True, crash_at: str = "", **changes: str | float) -> Self:
-        """On the same port and data as before. `crash_at`: see store/crashpoints.py. `changes`: settings that differ now."""
+        """On the same port and data as before. `crash_at`: see hub/db/crashpoints.py. `changes`: settings that differ now."""
         self._env |= _variables(changes)
         self._launch(_serve, self._env | {"COMPUTEPOOL_CRASH_AT": crash_at})
         if ready:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from computepool.core.errors import InvariantViolation
-from computepool.hub.services.invariants import check_all
+from computepool.hub.observability.consistency import jobs as consistency
+from computepool.hub.observability.invariants import check_all
 from computepool.hub.settings import Settings
-from computepool.hub.store import consistency
 from computepool.testing import compiled
 
 

@@ -15,10 +15,10 @@ import httpx2
 
 from computepool.agent.clock import SystemClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.homecoming import Homecoming
-from computepool.agent.hub_client import HubClient
-from computepool.agent.identity import Identity
-from computepool.protocol.nodes import OutputRef
+from computepool.agent.hub_link.hub_client import HubClient
+from computepool.agent.hub_link.identity import Identity
+from computepool.agent.storage.result_delivery import Homecoming
+from computepool.protocol.nodes.nodes import OutputRef
 from computepool.testing.hub import ORIGIN, HubDouble
 from computepool.testing.node import NodeDouble
 from tests.agent.conftest import QUICK

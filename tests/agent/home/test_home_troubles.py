@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.homecoming import _is_whole
+from computepool.agent.storage.result_delivery import _is_whole
 from computepool.core.errors import Conflict
-from computepool.hub.services import collection, homecoming
-from computepool.protocol.groups import ArrivalRequest
+from computepool.hub.artifacts import garbage_collection
+from computepool.hub.groups import result_delivery
+from computepool.protocol.jobs.groups import ArrivalRequest
 from computepool.testing.hub import HubDouble
 from tests.agent.home.coming_home import FILE, Home, make_group, run_jobs, until
 
@@ -32,7 +33,7 @@ async def test_what_is_home_arrives_again_also_when_the_hub_kept_nothing_of_it(
     await run_jobs(hub, await hub.node(name="worker"), group, content={"a": b"x" * 1_000})
     await home.arrived(group)
     hub.hub.settings.artifact_keep_s = hub.hub.settings.unreported_keep_s = 0
-    await collection.collect(hub.hub)
+    await garbage_collection.collect(hub.hub)
     assert (await hub.admin.get("/artifacts")).json()["artifacts"] == []
     await ask(hub, group)
     view = await home.arrived(group)
@@ -139,7 +140,7 @@ async def test_what_lies_at_a_place_is_hashed_before_it_is_believed_and_disks_ke
     begun = home.folder / "home" / ".coming" / f"{group}+1" / "files" / "a" / FILE
     begun.parent.mkdir(parents=True)
     begun.write_bytes(b"wrong")
-    monkeypatch.setattr("computepool.agent.homecoming.os.fsync", told)
+    monkeypatch.setattr("computepool.agent.storage.result_delivery.os.fsync", told)
     await home.arrived(group)
     [folder] = home.folders()
     assert (folder / "files" / "a" / FILE).read_bytes() == b"right"
@@ -150,7 +151,7 @@ async def test_what_lies_at_a_place_is_hashed_before_it_is_believed_and_disks_ke
 
 def arrival(digests: list[str]) -> ArrivalRequest:
     told = {
-        "digests": sorted(digests)[: homecoming.DIGESTS_MAX],
+        "digests": sorted(digests)[: result_delivery.DIGESTS_MAX],
         "files": len(digests),
         "bytes": len(digests),
     }
@@ -165,10 +166,10 @@ def test_an_arrival_counts_when_nothing_is_missing_that_was_named(
 ) -> None:
     wanted, brought = (sorted(f"{number:064x}" for number in numbers) for numbers in (there, here))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(homecoming, "DIGESTS_MAX", most)
+        patch.setattr(result_delivery, "DIGESTS_MAX", most)
         expected = (1, (len(wanted), len(wanted)), wanted[:most])
         try:
-            homecoming._compare(expected, arrival(brought))
+            result_delivery._compare(expected, arrival(brought))
             accepted = True
         except Conflict:
             accepted = False

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.homecoming import _is_whole
-from computepool.hub.services import collection
-from computepool.protocol import homefolder
-from computepool.protocol.groups import GroupItem
-from computepool.protocol.jobs import OutputFile
+from computepool.agent.storage.result_delivery import _is_whole
+from computepool.hub.artifacts import garbage_collection
+from computepool.protocol.jobs import home_folder
+from computepool.protocol.jobs.groups import GroupItem
+from computepool.protocol.jobs.jobs import OutputFile
 from computepool.testing.hub import HubDouble, running_hub
 from tests.agent.home.coming_home import LIMITS, NAMES, Home, make_group, run_jobs, until
 
@@ -87,7 +87,7 @@ async def test_a_full_disk_is_told_and_asking_again_verifies_what_is_there(
     home.start(replace(LIMITS, home_spare_bytes=10**18))
     await run_jobs(hub, await hub.node(name="worker"), group, content={"a": b"x" * 10_000})
     hub.hub.settings.artifact_keep_s = hub.hub.settings.unreported_keep_s = 0
-    await collection.collect(hub.hub)  # a group that waits for its home keeps what it has
+    await garbage_collection.collect(hub.hub)  # a group that waits for its home keeps what it has
     async with asyncio.timeout(10):
         while not (view := (await hub.admin.get(f"/groups/{group}")).json())["home"]["reason"]:
             await home.tell()
@@ -113,7 +113,7 @@ async def test_a_full_disk_is_told_and_asking_again_verifies_what_is_there(
     await hub.admin.post(f"/groups/{group}/return-home", json={})
     await home.arrived(group)
     assert len(home.breaking.ranges) == fetched, "what is whole is not fetched again"
-    await collection.collect(hub.hub)  # it has arrived, and its time at the hub is over
+    await garbage_collection.collect(hub.hub)  # it has arrived, and its time at the hub is over
     assert (await hub.admin.get("/artifacts")).json()["artifacts"] == []
 
 
@@ -195,8 +195,8 @@ def test_no_two_files_share_a_place_and_none_leaves_the_folder(group: list[tuple
     for key, names in group:
         outputs = [OutputFile(name=name, digest="0" * 64, size=1) for name in names]
         item = GroupItem(key=key, state="succeeded", outputs=outputs, result_artifact="0" * 64)
-        places += [file.path for file in homefolder.plan(item)]
-    folded = [homefolder._folded(place) for place in places]
+        places += [file.path for file in home_folder.plan(item)]
+    folded = [home_folder._folded(place) for place in places]
     assert len(set(folded)) == len(folded)
     for place in map(PurePosixPath, folded):
         assert not place.is_absolute()
@@ -210,7 +210,7 @@ def test_a_name_with_an_odd_end_of_line_does_not_make_a_folder_look_damaged(
 ) -> None:
     (tmp_path / name).write_bytes(b"x")
     text = f"{hashlib.sha256(b'x').hexdigest()}  {name}\n"
-    (tmp_path / homefolder.MANIFEST).write_text(text, encoding="utf-8")
+    (tmp_path / home_folder.MANIFEST).write_text(text, encoding="utf-8")
     manifest = hashlib.sha256(text.encode()).hexdigest()
     assert _is_whole(tmp_path, manifest)
     (tmp_path / name).write_bytes(b"y")

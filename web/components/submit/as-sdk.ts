@@ -13,7 +13,7 @@ export function asSdk(form: Form, reading: Reading, here: ReadonlySet<string>): 
   const imports = [
     "import computepool",
     ...(fetched || several
-      ? [`from computepool.protocol.jobs import ${[fetched && "InputFile", several && "Item"].filter(Boolean).join(", ")}`]
+      ? [`from computepool.protocol.jobs.jobs import ${[fetched && "InputFile", several && "Item"].filter(Boolean).join(", ")}`]
       : []),
   ];
   const work = several ? manyCommands(form, reading, options) : one(form, reading, options);

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from computepool.agent.sandbox.base import Policy, SandboxError, Status
-from computepool.agent.sandbox.insight import View, search
-from computepool.agent.sandbox.runtime import INSIDE as PYTHON
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.runtime.runtime import INSIDE as PYTHON
+from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.agent.sandbox.runtime.tree import LINKS
+from computepool.agent.sandbox.safe_paths import View, search
 from computepool.agent.sandbox.supervise import Ending
-from computepool.agent.sandbox.tree import LINKS
 
 #: The work folder inside.
 WORK = "/job"

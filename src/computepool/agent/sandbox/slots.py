@@ -25,10 +25,10 @@ from typing import Any
 
 import psutil
 
-from computepool.agent.cpus import usable_ids
+from computepool.agent.hardware.cpus import usable_ids
 from computepool.agent.sandbox import cgroups, launcher
 from computepool.agent.sandbox.base import MIB, BadCommand, Limits, Policy, SandboxError
-from computepool.agent.sandbox.runtime import Runtime
+from computepool.agent.sandbox.runtime.runtime import Runtime
 
 UID_COUNT = 1024
 _UID_BASE_MIN = 10_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from computepool.hub.context import Hub
 from computepool.hub.loops.runner import guarded, pause_after_failure
-from computepool.hub.services.context import Hub
-from computepool.hub.services.dispatch import Dispatcher
+from computepool.hub.scheduling.dispatch import Dispatcher
 
 _LOAD_ALL_S = 60.0  #: a hub that always has something to do comes to its safety net, too
 

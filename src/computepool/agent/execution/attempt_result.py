@@ -1,0 +1,166 @@
+"""How an attempt ends: the value that becomes its report, and the sentences that go with it."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from computepool.agent.execution.logs import Printed
+from computepool.agent.sandbox.base import Exit, Status
+from computepool.core.jobs.lifecycle import Outcome, Reason
+from computepool.protocol.base import TEXT_MAX
+from computepool.protocol.jobs.jobs import Usage
+from computepool.protocol.nodes.nodes import LoadModel, OutputRef, Report
+
+#: First words of what a level prints when it cannot start the program; the job's own exit codes mean nothing here.
+_CANNOT_RUN = ("computepool: cannot run", "bwrap: execvp")
+
+
+class BadJob(Exception):
+    """The job cannot be started anywhere; the message says why."""
+
+
+class StagingFailed(Exception):
+    """This node could not get what the job needs; another one may."""
+
+
+class FolderFull(Exception):
+    """What the job brings does not fit beside what it left in the folder that it asked for."""
+
+
+def is_full(error: OSError, folder: Path) -> bool:
+    """Whether that is because of the size of the job's own folder, and not of the machine's disk."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT) and os.path.ismount(folder)
+
+
+@dataclass(slots=True, kw_only=True)
+class Ending:
+    outcome: Outcome
+    reason: Reason
+    exit_code: int | None = None
+    error: str | None = None
+    result: str | None = None
+    result_artifact: str | None = None
+    outputs: tuple[OutputRef, ...] = ()
+    printed: Printed | None = None  #: the standard output, where that is (part of) the result
+    ran_ms: int = 0
+    usage: Usage | None = None
+    move_to: str | None = None
+    items_failed: int = 0  #: of a job that carries several items
+    loads: tuple[LoadModel, ...] = ()  #: what it did since the hub last heard of it
+
+    def report(self, attempt_id: str) -> Report:
+        return Report(
+            attempt_id=attempt_id,
+            outcome=self.outcome,
+            reason=self.reason,
+            exit_code=self.exit_code,
+            error=None if self.error is None else clean_text(self.error, TEXT_MAX),
+            result=self.result,
+            result_artifact=self.result_artifact,
+            outputs=list(self.outputs),
+            printed=None if self.printed is None else self.printed.digest,
+            printed_chars=None if self.printed is None else self.printed.chars,
+            ran_ms=max(0, self.ran_ms),
+            usage=self.usage,
+            move_to=self.move_to,
+            items_failed=self.items_failed,
+            loads=list(self.loads),
+        )
+
+    def name_limit(self, *, memory_mb: int, timeout_s: float) -> None:
+        """Where a limit ended it: which one, and how to raise it."""
+        more = f"{2 * memory_mb}MB"
+        raised = f'Ask for more: --ram {more}, or ram="{more}" in Python.'
+        if self.reason is Reason.OUT_OF_MEMORY:
+            self.error = f"It used more than its limit of {memory_mb} MB of memory. {raised}"
+        elif self.reason is Reason.EXIT_NONZERO and (self.error or "").endswith("MemoryError"):
+            self.error = f"{self.error}. Its limit is {memory_mb} MB of memory. {raised}"
+        elif self.reason is Reason.TIMEOUT:
+            longer = f"{math.ceil(2 * timeout_s)}s"
+            self.error = (
+                f"It ran longer than its time limit of {timeout_s:g} s. Allow more: --timeout {longer}, or "
+                f'timeout="{longer}" in Python.'
+            )
+
+
+def failed(reason: Reason, error: str) -> Ending:
+    return Ending(outcome=Outcome.FAILED, reason=reason, error=error)
+
+
+def returned(reason: Reason, error: str | None = None) -> Ending:
+    """Never started here, or stopped for the node's own sake: the hub gives it to another node at no cost."""
+    return Ending(outcome=Outcome.RETURNED, reason=reason, error=error)
+
+
+def cancelled() -> Ending:
+    return Ending(outcome=Outcome.CANCELLED, reason=Reason.CANCELLED_BY_USER)
+
+
+_REASONS = {
+    Status.SIGNAL: Reason.SIGNAL,
+    Status.TIMEOUT: Reason.TIMEOUT,
+    Status.OOM: Reason.OUT_OF_MEMORY,
+    Status.OUTPUT_LIMIT: Reason.OUTPUT_LIMIT,
+    Status.DISK_LIMIT: Reason.OUTPUT_LIMIT,
+    Status.SANDBOX_ERROR: Reason.NODE_ERROR,
+    Status.CANCELLED: Reason.CANCELLED_BY_USER,
+    Status.LEASE_LOST: Reason.LEASE_LOST,
+}
+LEASE_LOST = "the node lost touch with the hub and stopped the job"
+
+
+def of_exit(ended: Exit, *, stderr_tail: str) -> Ending:
+    """What a process's end means for its job."""
+    if ended.ok:
+        return Ending(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
+    if ended.status is Status.EXIT:
+        last = stderr_tail.rstrip().rpartition("\n")[2]
+        if ended.code in (1, 126, 127) and last.startswith(_CANNOT_RUN):
+            return failed(Reason.BAD_JOB, last)
+        if ended.detail:  # The sandbox itself says that the program never began.
+            return failed(Reason.BAD_JOB, ended.detail)
+        sentence = f"exit code {ended.code}" + (f": {last}" if last else "")
+        return Ending(
+            outcome=Outcome.FAILED, reason=Reason.EXIT_NONZERO, exit_code=ended.code, error=sentence
+        )
+    return Ending(
+        outcome=Outcome.FAILED,
+        reason=_REASONS[ended.status],
+        exit_code=-ended.code if ended.status is Status.SIGNAL else None,
+        error=sentence_of(ended, stderr_tail),
+    )
+
+
+def sentence_of(ended: Exit, stderr_tail: str = "") -> str:
+    if ended.status is Status.SIGNAL:
+        return f"killed by signal {ended.code} ({_signal_name(ended.code)})"
+    if ended.status is Status.SANDBOX_ERROR:
+        return f"the sandbox failed: {ended.detail or 'no details'} {stderr_tail[-500:]}".strip()
+    return ended.detail or {
+        Status.TIMEOUT: "ran longer than its time limit",
+        Status.OOM: "used more memory than it asked for",
+        Status.OUTPUT_LIMIT: "wrote more output than is allowed",
+        Status.DISK_LIMIT: "wrote more to its folder than it asked for",
+        Status.LEASE_LOST: LEASE_LOST,
+    }.get(ended.status, f"ended with {ended.status}")
+
+
+def clean_text(text: str, chars_max: int) -> str:
+    """Something a database text can hold, cut in the middle: the start says what, the end says why."""
+    text = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    if len(text) <= chars_max:
+        return text
+    half = chars_max // 2 - 10
+    return f"{text[:half]}\n[…]\n{text[-half:]}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

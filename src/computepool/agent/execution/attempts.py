@@ -1,0 +1,180 @@
+"""One attempt as the agent holds it, from the moment it is granted until the hub has answered its report."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from computepool.agent.config import AgentLimits
+from computepool.agent.execution.attempt_result import LEASE_LOST, Ending, cancelled, failed, returned
+from computepool.agent.execution.load import Load, Untold
+from computepool.agent.execution.logs import Asked, LogBuffer, LogShipper
+from computepool.agent.execution.specs import PreparedSpec
+from computepool.agent.network.egress import EgressProxy
+from computepool.agent.sandbox import base as sandbox
+from computepool.agent.sandbox.base import Status
+from computepool.agent.storage.sealing import seal_of
+from computepool.agent.workers.workers import Call
+from computepool.core.jobs.lifecycle import Reason
+from computepool.protocol.jobs.jobs import Usage
+from computepool.protocol.nodes.nodes import Grant
+
+if TYPE_CHECKING:
+    from computepool.agent.storage.checkpoints import Saving
+
+T = TypeVar("T")
+
+
+class Interrupted(Exception):
+    """The attempt was stopped while it was being prepared."""
+
+
+class Stop(Enum):
+    """Why the agent ends an attempt that did nothing wrong."""
+
+    CANCELLED = "cancelled"  #: the hub said so
+    LEASE_LOST = "lease_lost"  #: the hub was not heard of for too long and may have given it to another node
+    DRAINING = "draining"  #: this agent stops
+
+    def ending(self) -> Ending:
+        if self is Stop.CANCELLED:
+            return cancelled()
+        if self is Stop.LEASE_LOST:
+            return failed(Reason.LEASE_LOST, LEASE_LOST)
+        return returned(Reason.NODE_DRAINING)
+
+    def ending_unstarted(self) -> Ending:
+        if self is Stop.CANCELLED:
+            return cancelled()
+        return returned(Reason.NODE_DRAINING if self is Stop.DRAINING else Reason.GIVEN_BACK)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Attempt:
+    grant: Grant
+    spec: PreparedSpec
+    asked_at: float  #: boot time when the poll that brought it was sent: its lease began after that
+    received_at: float
+    started_at: float | None = None
+    stop: Stop | None = None
+    kill: Callable[[Status], None] | None = None  #: ends what runs now; set by whoever runs it
+    log: LogBuffer | None = None
+    call: Call | None = None  #: a function call that a worker already has
+    announced: bool = False  #: the hub was told that it is running
+    told_progress: float | None = None
+    timed_out: bool = False
+    usage: Usage | None = None  #: as last measured
+    gpu_ms: float = 0.0
+    proxy: EgressProxy | None = None  #: carries what a process sends to the hosts it listed
+    workdir: Path | None = None  #: where it runs; a worker's is shared by many
+    saving: Saving | None = None  #: of those that use checkpoints
+    calls: dict[str, asyncio.Task[None]] | None = None  #: to the hub, under way; of those that make any
+    process: sandbox.Process | None = None  #: of a command or script, while it runs
+    cpu_ids: tuple[int, ...] = ()  #: reserved for it when it starts
+    load: Load | None = None  #: as last measured
+    untold: Untold = field(default_factory=Untold)  #: what was measured since the hub last heard of it
+
+    @property
+    def id(self) -> str:
+        return self.grant.attempt_id
+
+    @property
+    def longest_s(self) -> float:
+        """Until its own time limit, or until the money set aside for it is spent."""
+        paid_ms = self.grant.paid_ms
+        return self.limit_s if paid_ms is None else min(self.limit_s, paid_ms / 1000)
+
+    @property
+    def limit_s(self) -> float:
+        """Attempts that go on from one another share the job's time limit."""
+        left_ms = self.grant.left_ms
+        return self.spec.timeout_s if left_ms is None else min(self.spec.timeout_s, left_ms / 1000)
+
+    @property
+    def progress(self) -> float | None:
+        return None if self.log is None else self.log.progress
+
+    def measured(self, used: sandbox.Usage) -> Usage:
+        """For the report: what the sandbox saw, and what only the agent knows."""
+        received, sent = (0, 0) if self.proxy is None else self.proxy.used()
+        return Usage(
+            wall_ms=used.wall_ms,
+            cpu_ms=used.cpu_ms,
+            peak_rss_mb=used.peak_rss_mb,
+            gpu_ms=int(self.gpu_ms),
+            net_in_bytes=received,
+            net_out_bytes=sent,
+        )
+
+    def end(self, status: Status) -> None:
+        if self.kill is not None:
+            self.kill(status)
+
+    async def prepare(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await something slow that comes before the start, so that `end` can break it off."""
+        task = asyncio.ensure_future(work)
+
+        def break_off(status: Status) -> None:
+            task.cancel()
+
+        self.kill = break_off
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.stop is not None and task.cancelled():
+                raise Interrupted from None
+            raise
+        finally:
+            self.kill = None
+
+
+class OutputSink:
+    """Where everything goes that attempts write."""
+
+    def __init__(self, shipper: LogShipper, limits: AgentLimits) -> None:
+        self._shipper = shipper
+        self._limits = limits
+        self.on_asked: Callable[[Attempt, list[Asked]], None] | None = None  #: told of checkpoints
+        self.on_called: Callable[[Attempt, list[str]], None] | None = None  #: told of calls to the hub
+        self.is_call: Callable[[Attempt, str], bool] | None = None  #: whether a line names one that is there
+        self.is_mark: Callable[[Attempt, str, bool], bool] | None = (
+            None  #: whether a line names one that is there
+        )
+
+    def note(self, attempt: Attempt, text: str) -> None:
+        """Tell the submitter what the node does, in the job's log."""
+        log = self.log_of(attempt)
+        log.note(text)
+        self._shipper.touched(log)
+
+    def log_of(self, attempt: Attempt) -> LogBuffer:
+        if attempt.log is None:
+            attempt.log = self._new_log(attempt)
+        return attempt.log
+
+    def __call__(self, attempt: Attempt, stream: str, data: bytes, *, skipped: int = 0) -> None:
+        log = self.log_of(attempt)
+        log.feed(stream, data, skipped=skipped)
+        self._shipper.touched(log)
+        if log.asked:
+            asked, log.asked = log.asked, []
+            if self.on_asked is not None:
+                self.on_asked(attempt, asked)
+        if log.called:
+            called, log.called = log.called, []
+            if self.on_called is not None:
+                self.on_called(attempt, called)
+        if log.over_limit:
+            attempt.end(Status.OUTPUT_LIMIT)
+
+    def _new_log(self, attempt: Attempt) -> LogBuffer:
+        spec = attempt.spec.spec
+        is_mark = partial(self.is_mark, attempt) if self.is_mark is not None and spec.saves else None
+        is_call = None if self.is_call is None else partial(self.is_call, attempt)
+        seal = seal_of(spec, attempt.grant.job_id)
+        return LogBuffer(attempt.id, self._limits, seal=seal, is_mark=is_mark, is_call=is_call)

@@ -1,0 +1,292 @@
+"""Runs what was granted: one task per lane, one attempt after the other in it, and a tick that watches the time.
+
+Owns the attempts from their grant to their ending. Knows nothing of HTTP: endings go out through `report`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.execution.attempt_result import (
+    BadJob,
+    Ending,
+    FolderFull,
+    StagingFailed,
+    failed,
+    returned,
+)
+from computepool.agent.execution.attempts import Attempt, Interrupted, Stop
+from computepool.agent.execution.job_calls import CallRelay
+from computepool.agent.execution.lanes import Lane, Slots
+from computepool.agent.execution.load import FIRST_WORD, Load
+from computepool.agent.execution.logs import LogShipper
+from computepool.agent.execution.processes import ProcessRunner
+from computepool.agent.hardware.gpus import GpuMeter
+from computepool.agent.sandbox.base import BadCommand, SandboxError, Status
+from computepool.agent.storage import sealing
+from computepool.agent.workers.functions import FunctionRunner
+from computepool.agent.workers.worker_pool import WorkerPool
+from computepool.core.errors import ComputePoolError
+from computepool.core.jobs.lifecycle import CALLED, Outcome, Reason
+from computepool.protocol.nodes.nodes import LogText, RunningAttempt
+
+_log = logging.getLogger(__name__)
+
+#: Told once per attempt: how it ended, and the last of what it wrote.
+OnEnding = Callable[[Attempt, Ending, Sequence[LogText]], None]
+
+
+class Executor:
+    def __init__(
+        self,
+        processes: ProcessRunner,
+        functions: FunctionRunner,
+        pool: WorkerPool,
+        *,
+        relay: CallRelay,
+        shipper: LogShipper,
+        meter: GpuMeter,
+        clock: Clock,
+        limits: AgentLimits,
+        on_ending: OnEnding,
+        slots: Slots,
+    ) -> None:
+        self._processes = processes
+        self._functions = functions
+        self._pool = pool
+        self._relay = relay
+        self._shipper = shipper
+        self._meter = meter
+        self._clock = clock
+        self._limits = limits
+        self._on_ending = on_ending
+        self._slots = slots
+        self._attempts: dict[str, Attempt] = {}
+        self._lanes: dict[str, Lane] = {}
+        self._patrolled_at = clock.steady()
+        self._emptied = asyncio.Event()
+        self._emptied.set()
+
+    # ------------------------------------------------------------ what the loop asks for
+    @property
+    def attempts(self) -> dict[str, Attempt]:
+        """Every attempt that has no ending yet."""
+        return self._attempts
+
+    @property
+    def waiting(self) -> int:
+        """Attempts that wait behind the head of their lane."""
+        return sum(max(0, len(lane.waiting) - (lane.head is None)) for lane in self._lanes.values())
+
+    def heads(self) -> list[Attempt]:
+        return [lane.head for lane in self._lanes.values() if lane.head is not None]
+
+    def lanes(self) -> list[tuple[Lane, Attempt]]:
+        """With what each runs at the moment."""
+        return [(lane, lane.head) for lane in self._lanes.values() if lane.head is not None]
+
+    def running(self) -> list[RunningAttempt]:
+        """What the hub should show as running, with progress. What they did since the last word is told once."""
+        now = self._clock.steady()
+        return [
+            RunningAttempt(
+                attempt_id=head.id,
+                progress=head.progress,
+                usage=head.usage,
+                cpu_ids=list(lane.cpu_ids),
+                load=None if head.load is None or head.load.looks < FIRST_WORD else head.load.wire(now),
+                earlier=head.untold.take(now, young=self._is_young(head, now)),
+            )
+            for lane, head in self.lanes()
+            if head.announced
+        ]
+
+    def _is_young(self, head: Attempt, now: float) -> bool:
+        """Whether it is told in more detail: what runs for hours needs no point for every other second."""
+        return head.started_at is None or now - head.started_at < self._limits.load_detail_s
+
+    def start(self, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            self._attempts[attempt.id] = attempt
+            lane = self._lanes.get(attempt.grant.lane)
+            if lane is None:
+                lane = self._lanes[attempt.grant.lane] = Lane(attempt.grant.lane)
+                lane.task = asyncio.create_task(self._run_lane(lane))
+            lane.waiting.append(attempt)
+        if self._attempts:
+            self._emptied.clear()
+
+    def stop(self, attempt: Attempt, why: Stop) -> None:
+        """End one attempt, started or not."""
+        if attempt.stop is not None or attempt.id not in self._attempts:
+            return
+        attempt.stop = why
+        lane = self._lanes[attempt.grant.lane]
+        if lane.withdraw(lambda waiting: waiting is attempt):
+            self._end(attempt, why.ending_unstarted())
+        elif lane.head is attempt:
+            lane.recall()  # The worker may be about to start the next one: that must not die with it.
+            attempt.end(Status.CANCELLED)
+
+    def give_back(self, reason: Reason) -> None:
+        """Hand everything that has not started back to the hub."""
+        for lane in self._lanes.values():
+            self._give_back(lane, reason)
+
+    async def emptied(self) -> None:
+        """Until nothing is waiting or running."""
+        await self._emptied.wait()
+
+    async def close(self) -> None:
+        for lane in list(self._lanes.values()):
+            if lane.task is not None:
+                lane.task.cancel()
+        await asyncio.gather(
+            *(lane.task for lane in self._lanes.values() if lane.task), return_exceptions=True
+        )
+        self._pool.close()
+
+    # ------------------------------------------------------------ lanes
+    async def _run_lane(self, lane: Lane) -> None:
+        try:
+            while lane.waiting:
+                attempt = lane.pop(self._clock.steady())
+                if (cores := attempt.spec.limits.cpus) != lane.wanted:
+                    self._slots.enter(lane, cores, near=self._functions.warm_ids(attempt))
+                attempt.cpu_ids = lane.cpu_ids
+                ending = await self._run(attempt, lane)
+                if attempt.calls is not None:
+                    await self._relay.end(attempt)
+                ending = sealing.close(ending, attempt.spec.spec, attempt.grant.job_id)
+                logs: Sequence[LogText] = ()
+                if attempt.log is not None:
+                    logs = await self._shipper.settle(attempt.log)
+                self._end(attempt, ending, logs)
+                lane.head = None
+        finally:
+            self._functions.release(lane)
+            self._slots.leave(lane, self._clock.steady())
+            del self._lanes[lane.id]
+
+    async def _run(self, attempt: Attempt, lane: Lane) -> Ending:
+        if attempt.stop is not None and attempt.call is None:
+            return attempt.stop.ending_unstarted()
+        try:
+            if attempt.spec.kind in CALLED:
+                ending = await self._functions.run(attempt, lane)
+            else:
+                ending = await self._processes.run(attempt)
+        except Interrupted:
+            return attempt.stop.ending_unstarted() if attempt.stop else returned(Reason.GIVEN_BACK)
+        except (BadJob, BadCommand) as error:
+            return failed(Reason.BAD_JOB, str(error))
+        except FolderFull as error:
+            return failed(Reason.OUTPUT_LIMIT, str(error))
+        except StagingFailed as error:
+            return failed(Reason.STAGING_FAILED, str(error))
+        except ComputePoolError as error:
+            return failed(Reason.STAGING_FAILED, f"the hub did not take the result: {error.detail}")
+        except SandboxError as error:
+            return failed(Reason.NODE_ERROR, f"the sandbox failed: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever broke, the hub must hear that this attempt did not run
+            _log.exception("attempt %s failed in the agent", attempt.id)
+            return failed(Reason.NODE_ERROR, f"the agent failed: {type(error).__name__}: {error}")
+        return self._judged(attempt, ending)
+
+    def _judged(self, attempt: Attempt, ending: Ending) -> Ending:
+        """A stop by the agent explains an end better than the signal it used. What was finished stays finished, unless
+        its money ended first: a job of milliseconds may be over before the clock is looked at.
+        """
+        if attempt.longest_s < attempt.limit_s and (
+            ending.reason is Reason.TIMEOUT
+            or (ending.outcome is Outcome.SUCCEEDED and ending.ran_ms > attempt.longest_s * 1000)
+        ):
+            why = f"stopped after {attempt.longest_s:g} s: that is how long its budget lasts at its price"
+            ran_ms, usage = ending.ran_ms, ending.usage
+            ending = failed(Reason.BUDGET_SPENT, why)
+            ending.ran_ms, ending.usage = ran_ms, usage
+        if attempt.stop is None or ending.outcome in (Outcome.SUCCEEDED, Outcome.MOVED):
+            ending.name_limit(memory_mb=attempt.spec.limits.memory_mb, timeout_s=attempt.spec.timeout_s)
+            return ending
+        judged = attempt.stop.ending()
+        judged.ran_ms, judged.usage = ending.ran_ms, ending.usage
+        return judged
+
+    def _end(self, attempt: Attempt, ending: Ending, logs: Sequence[LogText] = ()) -> None:
+        del self._attempts[attempt.id]
+        ending.loads = tuple(attempt.untold.take(self._clock.steady()))
+        self._on_ending(attempt, ending, logs)
+        if not self._attempts:
+            self._emptied.set()
+
+    def _give_back(self, lane: Lane, reason: Reason) -> None:
+        for attempt in lane.withdraw(lambda _: True):
+            self._end(attempt, returned(reason))
+
+    # ------------------------------------------------------------ time
+    def tick(self) -> bool:
+        """Look at the clock for every lane; True when the hub should hear of something new that runs."""
+        now = self._clock.steady()
+        news = False
+        for lane in list(self._lanes.values()):
+            head = lane.head
+            if head is None:
+                continue
+            try:
+                news = self._look(lane, head, now) or news
+            except Exception:  # noqa: BLE001 - what is wrong with one lane must keep the clock from no other
+                _log.exception("looking after attempt %s failed", head.id)
+        if now - self._patrolled_at >= self._limits.patrol_s:
+            news = self._patrol(now - self._patrolled_at) or news
+            self._patrolled_at = now
+        return news
+
+    def _look(self, lane: Lane, head: Attempt, now: float) -> bool:
+        self._enforce_time(head, lane, now)
+        if lane.waiting and self._holds_up(head, lane, now):
+            self._give_back(lane, Reason.GIVEN_BACK)
+        if lane.worker is not None:
+            lane.worker.poll_output()
+        if now - lane.head_since > self._limits.announce_after_s and not head.announced:
+            head.announced = True
+            return True
+        return False
+
+    def _holds_up(self, head: Attempt, lane: Lane, now: float) -> bool:
+        if head.started_at is None:
+            return now - lane.head_since > self._limits.give_back_unstarted_s
+        return now - head.started_at > self._limits.give_back_after_s
+
+    def _enforce_time(self, head: Attempt, lane: Lane, now: float) -> None:
+        if head.started_at is not None:
+            if now - head.started_at > head.longest_s and not head.timed_out:
+                head.timed_out = True
+                lane.recall()
+                head.end(Status.TIMEOUT)
+            return
+        worker = lane.worker
+        if worker and not worker.ready and now - worker.started_at > self._limits.worker_start_s:
+            worker.late = True
+            worker.kill(Status.SANDBOX_ERROR)
+
+    def _patrol(self, elapsed_s: float) -> bool:
+        """True when there is a first word about what something that runs does; later ones go with the polls."""
+        news = False
+        self._processes.patrol()
+        self._pool.patrol()
+        now = self._clock.steady()
+        self._slots.patrol(now)
+        for lane, head in self.lanes():
+            cards = None
+            if head.grant.gpus and head.started_at is not None:
+                cards = self._meter.look(head.grant.gpus)
+                head.gpu_ms += 0 if cards is None else cards.busy * elapsed_s * 1000
+            if head.announced and (process := lane.process()) is not None:
+                head.load = Load.seen(process, now, head.load, cards=cards)
+                head.untold.add(head.load)
+                news = news or head.load.looks == FIRST_WORD
+        return news

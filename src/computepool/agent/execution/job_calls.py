@@ -1,0 +1,166 @@
+"""What running jobs ask the hub for: each call is a file in the job's folder, and the answer is put beside it.
+
+A job has no network and no key. The agent asks in its own name, for that attempt alone: the hub knows which attempts this
+node holds, and what each may do. What a job leaves is a stranger's: opened without following a link, bounded, and only
+a path below the attempt's own is ever asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.execution.attempts import Attempt, OutputSink
+from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.storage.sweeper import Sweeper
+from computepool.core.errors import (
+    BadRequest,
+    ComputePoolError,
+    RateLimited,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+from computepool.core.jobs.lifecycle import JobKind
+
+#: In the work folder.
+CALLS = ".calls"
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH = re.compile(
+    r"messages|groups|jobs|jobs/[A-Za-z0-9_-]{1,64}/(?:cancel|result(?:\?wait_ms=\d{1,5})?)"
+    r"|groups/[A-Za-z0-9_-]{1,64}/results\?after=\d{1,18}&wait_ms=\d{1,5}"
+)
+_WAIT = re.compile(r"wait_ms=(\d+)")
+_PASSING = (Unavailable, RateLimited, Unauthenticated)
+
+
+class CallRelay:
+    def __init__(
+        self, client: HubClient, sink: OutputSink, *, sweeper: Sweeper, clock: Clock, limits: AgentLimits
+    ) -> None:
+        self._client = client
+        self._sweeper = sweeper
+        self._clock = clock
+        self._limits = limits
+        self._places = asyncio.Semaphore(limits.calls_relayed_max)
+        sink.on_called, sink.is_call = self.noticed, _is_call
+
+    def noticed(self, attempt: Attempt, names: Sequence[str]) -> None:
+        """A job says a call again until it is answered; each is made once."""
+        calls = attempt.calls = attempt.calls or {}
+        for name in names:
+            if name not in calls and len(calls) < self._limits.calls_open_max:
+                calls[name] = asyncio.get_running_loop().create_task(self._answer(attempt, name))
+
+    async def end(self, attempt: Attempt) -> None:
+        """The job is over: nobody waits for answers any more. A worker's folder stays, so what was left there goes."""
+        if attempt.calls is None:
+            return
+        tasks = list(attempt.calls.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        folder = None if attempt.workdir is None else attempt.workdir / _folder(attempt)
+        if folder is not None and os.path.lexists(folder):
+            self._sweeper.remove(folder)
+
+    async def _answer(self, attempt: Attempt, name: str) -> None:
+        try:
+            async with self._places:
+                body = await self._ask(attempt, name)
+            answer: dict[str, Any] = {"body": body}
+        except ComputePoolError as error:
+            answer = {"error": error.code, "detail": error.detail, "field": error.field}
+        except OSError as error:
+            answer = {"error": BadRequest.code, "detail": f"The call cannot be read: {error.strerror}."}
+        finally:
+            assert attempt.calls is not None
+            del attempt.calls[name]
+        with contextlib.suppress(OSError):  # the job has removed its folder, or its disk is full
+            _write(attempt, name, json.dumps(answer).encode())
+
+    async def _ask(self, attempt: Attempt, name: str) -> Any:
+        data = _read(attempt, name, self._limits.call_bytes_max)
+        method, path, body = await asyncio.to_thread(_parsed, data)
+        wait_ms = int(found[1]) if (found := _WAIT.search(path)) else 0
+        timeout_s = wait_ms / 1000 + self._limits.poll_slack_s
+        backoff = Backoff(self._clock, self._limits)
+        while True:
+            try:
+                return await self._client.relay(
+                    method, f"/attempts/{attempt.id}/{path}", body=body, timeout_s=timeout_s
+                )
+            except _PASSING as error:
+                await asyncio.sleep(backoff.delay_s(error))
+
+
+def _parsed(data: bytes) -> tuple[str, str, bytes | None]:
+    try:
+        said = json.loads(data)
+        method, path, body = said["method"], said["path"], said.get("body")
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise BadRequest("A call is a JSON object with method, path and body.") from None
+    if method not in ("GET", "POST") or not isinstance(path, str) or not _PATH.fullmatch(path):
+        raise BadRequest(f"A job cannot ask for {str(path)[:80]!r}.")
+    return method, path, None if body is None else json.dumps(body).encode()
+
+
+def _folder(attempt: Attempt) -> str:
+    """A worker's folder serves many calls, so each has its own in it (worker.py)."""
+    is_process = attempt.spec.kind in (JobKind.SCRIPT, JobKind.COMMAND)
+    return CALLS if is_process else f"{CALLS}-{attempt.id}"
+
+
+@contextlib.contextmanager
+def _opened(attempt: Attempt) -> Iterator[int]:
+    if attempt.workdir is None:
+        raise FileNotFoundError(2, "the job has not begun")
+    top = os.open(attempt.workdir, _OPEN_FOLDER)
+    try:
+        here = os.open(_folder(attempt), _OPEN_FOLDER, dir_fd=top)
+    finally:
+        os.close(top)
+    try:
+        yield here
+    finally:
+        os.close(here)
+
+
+def _is_call(attempt: Attempt, name: str) -> bool:
+    """Whether there is a file of that name; anything else that looks so is plain output."""
+    with contextlib.suppress(OSError), _opened(attempt) as here:
+        return stat.S_ISREG(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode)
+    return False
+
+
+def _read(attempt: Attempt, name: str, most: int) -> bytes:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with _opened(attempt) as here:
+        fd = os.open(name, flags, dir_fd=here)
+        with os.fdopen(fd, "rb") as source:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise BadRequest("A call is a plain file.")
+            data = source.read(most + 1)
+    if len(data) > most:
+        raise TooLarge(f"A call may have {most} bytes.")
+    return data
+
+
+def _write(attempt: Attempt, name: str, data: bytes) -> None:
+    """Under a name that is not looked at until everything is there."""
+    building = f".{name}.reply"
+    with _opened(attempt) as here:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(building, flags, 0o644, dir_fd=here), "wb") as target:
+            target.write(data)
+        os.rename(building, f"{name}.reply", src_dir_fd=here, dst_dir_fd=here)
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=here)

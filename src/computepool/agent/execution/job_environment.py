@@ -1,0 +1,216 @@
+"""What a job finds around it: its Python, its variables, its packages and its cards, the same at every level."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from computepool.agent.execution import job_runtime
+from computepool.agent.execution.job_calls import CALLS
+from computepool.agent.hardware import driver, gpus
+from computepool.agent.network import egress_shim
+from computepool.agent.network.egress import SOCKET, VARIABLES, Egress, EgressProxy
+from computepool.agent.packages.interpreters import Interpreter
+from computepool.agent.sandbox.backends.process import HOST_PATH
+from computepool.agent.sandbox.base import OUTPUTS, Limits, Network, Policy, Sandbox, SandboxError
+from computepool.agent.sandbox.fence import Fence
+from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime, Wish
+from computepool.agent.sandbox.runtime.tree import SITE
+from computepool.agent.storage.checkpoints import CHECKPOINT, RESTORED
+from computepool.agent.workers import worker
+from computepool.core.isolation import Level
+from computepool.core.network import Target
+
+#: Where a job finds its packages, where the level has mounts.
+PACKAGES = "/opt/packages"
+#: Where a job finds the way to the agent's proxy, if it may have one.
+NETWORK = "/run/computepool"
+#: How many threads to start, where the job itself does not say: OpenMP and the numeric libraries that follow it (MKL,
+#: OpenBLAS, NumExpr), and Python's own os.cpu_count() from 3.13.
+THREADS = ("OMP_NUM_THREADS", "PYTHON_CPU_COUNT")
+_WORKER = "computepool_worker.py"
+_SHIM = "computepool_egress_shim.py"
+
+
+def prepare_runtime(cache_dir: Path, *, add: Sequence[str] = ()) -> Runtime:
+    """The jobs' root file system; `add`: what the owner wants in it besides."""
+    return Runtime.prepare(cache_dir, _packages(cache_dir), add=add)
+
+
+def runtime_wish(cache_dir: Path) -> Wish:
+    """What a runtime that was made elsewhere must have in common with this agent."""
+    return Wish.of(_packages(cache_dir), ())
+
+
+def _packages(cache_dir: Path) -> dict[str, Path]:
+    """What the jobs' Python has beyond its own: cloudpickle, the worker, the way to the proxy, and the part of
+    `computepool` that runs inside.
+    """
+    return {
+        "cloudpickle": _package("cloudpickle"),
+        "computepool": _inside_package(cache_dir),
+        _WORKER: Path(worker.__file__),
+        _SHIM: Path(egress_shim.__file__),
+    }
+
+
+class Surroundings:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        runtime: Runtime | None,
+        cards: Sequence[gpus.Card],
+        *,
+        egress: Egress | None = None,
+        fence: Fence | None = None,
+    ) -> None:
+        self.sandbox = sandbox
+        self.cards = tuple(cards)
+        self._runtime = runtime
+        self._egress = egress
+        self._fence = fence
+
+    def worker_script(self, interpreter: Interpreter | None) -> Path:
+        if interpreter is not None:
+            return interpreter.site / _WORKER
+        if self._runtime is None:
+            return Path(worker.__file__)
+        return self._runtime.path / SITE / _WORKER
+
+    def python(self, *, workdir: Path, policy: Policy, interpreter: Interpreter | None = None) -> str:
+        """For the agent's own programs in the sandbox: by its full path, whatever PATH the job wants."""
+        if interpreter is not None:
+            return self.sandbox.inside(interpreter.path, workdir=workdir, policy=policy)
+        if self._runtime is None:
+            return shutil.which("python3", path=HOST_PATH) or "python3"
+        return self.sandbox.inside(self._runtime.python, workdir=workdir, policy=policy)
+
+    async def open_network(self, targets: Sequence[Target], *, label: str) -> EgressProxy | None:
+        """What carries a job's traffic to the hosts it listed; None where there is nothing to carry.
+
+        At level `process` a job has the host's own network, which no proxy could keep it from.
+        """
+        if not targets or self.sandbox.level is Level.PROCESS:
+            return None
+        if self._egress is None:
+            raise SandboxError("this node gives no network to jobs")
+        return await self._egress.open(targets, label=label)
+
+    def command(
+        self, argv: Sequence[str], *, workdir: Path, policy: Policy, proxy: EgressProxy | None
+    ) -> list[str]:
+        """What to start so that `argv` runs, with the way to its proxy open before it begins."""
+        if proxy is None:
+            return list(argv)
+        script = Path(egress_shim.__file__) if self._runtime is None else self._runtime.path / SITE / _SHIM
+        inside = self.sandbox.inside(script, workdir=workdir, policy=policy)
+        address = self.sandbox.inside(proxy.folder / SOCKET, workdir=workdir, policy=policy)
+        python = self.python(workdir=workdir, policy=policy)
+        return [python, "-I", "-S", inside, address, *argv]
+
+    def policy(
+        self,
+        workdir: Path,
+        *,
+        limits: Limits,
+        env: Mapping[str, str],
+        packages: Path | None = None,
+        interpreter: Interpreter | None = None,
+        cards: Sequence[int] = (),
+        fds: Mapping[int, int] | None = None,
+        proxy: EgressProxy | None = None,
+        cpu_ids: tuple[int, ...] = (),
+        saves: bool = True,
+        leased: bool = False,
+    ) -> Policy:
+        """`saves`: it may leave checkpoints. `leased`: it may run only while the node's lease lasts."""
+        used = [self.cards[index] for index in cards]
+        mounts = {} if packages is None else {packages: PACKAGES}
+        if interpreter is not None:
+            mounts[interpreter.home] = interpreter.inside
+        if proxy is not None:
+            mounts[proxy.folder] = NETWORK
+        plain = Policy(mounts=mounts)
+        if used and self.sandbox.level is not Level.PROCESS:
+            sysfs = self.sandbox.level is not Level.GVISOR  # which plays its own
+            mounts = {**mounts, **driver.mounts(used, sysfs=sysfs)}
+        variables = {
+            **({} if proxy is None else VARIABLES),
+            **(gpus.visible_env(used) if self.cards else {}),
+            "COMPUTEPOOL_OUTPUTS": self.sandbox.inside(workdir / OUTPUTS, workdir=workdir, policy=plain),
+            "COMPUTEPOOL_CALLS": self.sandbox.inside(workdir / CALLS, workdir=workdir, policy=plain),
+            **(self._places(workdir, plain) if saves else {}),
+            "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
+            "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
+            # Libraries that count the machine's processors would start a thread for each, and get in their own way.
+            **dict.fromkeys(THREADS, str(max(1, math.ceil(limits.cpus)))),
+            **self._python_env(interpreter, workdir, plain),
+            **env,
+        }
+        if packages is not None:
+            inside = self.sandbox.inside(packages, workdir=workdir, policy=plain)
+            variables["PYTHONPATH"] = ":".join(filter(None, (inside, env.get("PYTHONPATH"))))
+        if used and self.sandbox.level is not Level.PROCESS:
+            own = self._python_env(interpreter, workdir, plain).get("LD_LIBRARY_PATH")
+            if own is None and self._runtime is not None:
+                own = self._runtime.env(INSIDE).get("LD_LIBRARY_PATH")
+            variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
+        nodes = dict.fromkeys(node for card in used for node in card.nodes)
+        network = Network.NONE if proxy is None else Network.PROXY
+        return Policy(
+            mounts=mounts,
+            env=variables,
+            fds=fds or {},
+            gpus=tuple(nodes),
+            network=network,
+            cpu_ids=cpu_ids,
+            fence=self._fence.fd if leased and self._fence is not None else None,
+        )
+
+    def _python_env(self, interpreter: Interpreter | None, workdir: Path, policy: Policy) -> dict[str, str]:
+        """What a job finds another Python with, beside the agent's own; nothing where it runs with that."""
+        if interpreter is None or self._runtime is None:
+            return {}
+        own = self.sandbox.inside(self._runtime.path, workdir=workdir, policy=policy)
+        home = self.sandbox.inside(interpreter.home, workdir=workdir, policy=policy)
+        return interpreter.env(home, self._runtime.env(own))
+
+    def _places(self, workdir: Path, policy: Policy) -> dict[str, str]:
+        """Where a job saves where it is, and finds where it goes on from."""
+        places = {"COMPUTEPOOL_CHECKPOINT": CHECKPOINT, "COMPUTEPOOL_RESTORED": RESTORED}
+        return {
+            variable: self.sandbox.inside(workdir / name, workdir=workdir, policy=policy)
+            for variable, name in places.items()
+        }
+
+
+def _package(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"{name} is not installed", name=name)
+    return Path(spec.origin).parent
+
+
+def _inside_package(cache_dir: Path) -> Path:
+    """A folder that is the package `computepool` as jobs see it."""
+    package = Path(job_runtime.__file__).parents[1]
+    sources = {
+        "__init__.py": Path(job_runtime.__file__),
+        **{name: package / name for name in job_runtime.MODULES},
+    }
+    text = b"".join(name.encode() + path.read_bytes() for name, path in sources.items())
+    final = cache_dir / f"jobside-{hashlib.sha256(text).hexdigest()[:16]}" / "computepool"
+    if not final.is_dir():
+        building = final.with_name(".building")
+        shutil.rmtree(building, ignore_errors=True)
+        for name, source in sources.items():
+            (building / name).parent.mkdir(parents=True, exist_ok=True)
+            # The whole package's own __init__ would load far more than a job has.
+            (building / name).with_name("__init__.py").touch()
+            shutil.copyfile(source, building / name)
+        building.rename(final)
+    return final

@@ -1,0 +1,57 @@
+"""What a job can import as `computepool` where the whole package is not installed: the agent puts this file there.
+
+Beside it the agent puts the modules of `MODULES`, under the names that they have in the whole package; so whatever is
+pickled by name on a submitter's machine is found here by the same name. Runs inside the sandbox: standard library only,
+and nothing is loaded before it is used, because most jobs use none of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+#: Files of the package that travel into every sandbox. Each may import the standard library and the others alone.
+MODULES = (
+    "core/errors.py",
+    "protocol/jobs/bundles.py",
+    "protocol/values/values.py",
+    "protocol/values/values_arrow.py",
+    "protocol/values/values_records.py",
+    "protocol/values/values_tables.py",
+    "sdk/runtime/checkpointing.py",
+    "sdk/classes/compute_job.py",
+    "sdk/runtime/nested.py",
+    "sdk/runtime/job_context.py",
+    "sdk/client/sizes.py",
+)
+
+#: What `import computepool` gives to a job, and where it is.
+_PLACES = {
+    "checkpoint": "checkpointing",
+    "dispatch_to": "checkpointing",
+    "restored": "checkpointing",
+    "stopping": "checkpointing",
+    "ComputeJob": "computejob",
+    "ComputeJobState": "computejob",
+    "connect": "nested",
+    "send_to_collector": "nested",
+    "submit_compute_job_group": "nested",
+    "job_slice": "running",
+    "outputs": "running",
+    "progress": "running",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(
+            f"a job's computepool has no {name!r}; it has {', '.join(sorted(_PLACES))}."
+            " The whole package is there for jobs that list it among their dependencies."
+        )
+    value = getattr(importlib.import_module(f"computepool.sdk.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})

@@ -1,0 +1,114 @@
+"""Lanes: attempts that share one reservation of the node, its CPUs among it, and run strictly one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from computepool.agent.execution.attempts import Attempt
+from computepool.agent.hardware.cpus import SETTLED_S, Cpus
+from computepool.agent.sandbox.base import Process
+from computepool.agent.workers.workers import Worker
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    id: str
+    waiting: deque[Attempt] = field(default_factory=deque)
+    head: Attempt | None = None
+    head_since: float = 0.0
+    worker: Worker | None = None
+    fed: int = 0  #: how many of `waiting`, from the front, the worker already has
+    task: asyncio.Task[None] | None = None
+    wanted: float = 0.0  #: cores that its reservation is for
+    cpu_ids: tuple[int, ...] = ()  #: where it may run now
+    cores: float = 0.0  #: how much of them it may use now
+
+    def pin(self, cpu_ids: tuple[int, ...], cores: float) -> None:
+        """From now on; what runs already is moved."""
+        if (cpu_ids, cores) == (self.cpu_ids, self.cores):
+            return
+        self.cpu_ids, self.cores = cpu_ids, cores
+        if self.worker is not None:
+            self.worker.pin(cpu_ids, cores)
+        if self.head is not None and self.head.process is not None:
+            self.head.process.pin(cpu_ids, cpus=cores)
+
+    def process(self) -> Process | None:
+        """What its head runs in."""
+        if self.worker is not None:
+            return self.worker.process
+        return None if self.head is None else self.head.process
+
+    def pop(self, now: float) -> Attempt:
+        self.head = self.waiting.popleft()
+        self.head_since = now
+        self.fed = max(0, self.fed - 1)
+        return self.head
+
+    def recall(self) -> None:
+        """Take the calls that the worker has not started back into the lane."""
+        if self.worker is None or not self.fed:
+            return
+        running = None if self.head is None else self.head.call
+        back = {call.seq for call in self.worker.recall(but=running)}
+        for attempt in self.waiting:
+            if attempt.call is not None and attempt.call.seq in back:
+                attempt.call = None
+        self.fed = sum(attempt.call is not None for attempt in self.waiting)
+
+    def withdraw(self, wanted: Callable[[Attempt], bool]) -> list[Attempt]:
+        """Remove waiting attempts that have not started; those that a worker has taken meanwhile stay."""
+        self.recall()
+        out = [attempt for attempt in self.waiting if attempt.call is None and wanted(attempt)]
+        if out:
+            gone = set(map(id, out))
+            self.waiting = deque(attempt for attempt in self.waiting if id(attempt) not in gone)
+        return out
+
+    def extend(self, attempts: Iterable[Attempt]) -> None:
+        self.waiting.extend(attempts)
+
+
+class Slots:
+    """The CPUs of the lanes: reserved when one opens, free when it ends, and lent to others while nobody needs them."""
+
+    def __init__(self, cpus: Cpus, *, may_stretch: Callable[[Attempt], bool]) -> None:
+        self.cpus = cpus
+        self._may_stretch = may_stretch
+        self._lanes: dict[str, Lane] = {}
+
+    def enter(self, lane: Lane, cores: float, *, near: tuple[int, ...] = ()) -> None:
+        """Before the first attempt of a lane, and before one that asks for another number of cores."""
+        lane.wanted = cores
+        self._lanes[lane.id] = lane
+        if self.cpus.reserve(lane.id, cores, near=near):
+            self._apply()  # others give back what they had borrowed, before this one starts
+        else:
+            self._tell(lane)
+
+    def leave(self, lane: Lane, now: float) -> None:
+        if self._lanes.pop(lane.id, None) is not None:
+            self.cpus.release(lane.id, now)
+
+    def patrol(self, now: float) -> None:
+        """Once a second: what runs for longer may use what has been idle for a while."""
+        able = [
+            lane.id
+            for lane in self._lanes.values()
+            if (head := lane.head) is not None
+            and head.started_at is not None
+            and now - head.started_at >= SETTLED_S
+            and self._may_stretch(head)
+        ]
+        self.cpus.stretch(able, now)
+        self._apply()
+
+    def _apply(self) -> None:
+        for lane in self._lanes.values():
+            self._tell(lane)
+
+    def _tell(self, lane: Lane) -> None:
+        lane.pin(self.cpus.ids(lane.id), self.cpus.cores(lane.id))

@@ -1,0 +1,403 @@
+"""What attempts write: bounded, decoded, progress lines taken out, and shipped to the hub while they run.
+
+A short attempt never causes a request of its own: what it wrote travels with its report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import hashlib
+import logging
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.core.errors import ComputePoolError, RateLimited, Unauthenticated, Unavailable
+from computepool.protocol import sealing
+from computepool.protocol.nodes.nodes import LOG_CHUNK_MAX, LogsRequest, LogText
+
+_log = logging.getLogger(__name__)
+
+STDOUT, STDERR = "stdout", "stderr"
+_PROGRESS = b"::progress"
+_SIGNALS = (_PROGRESS, b"::checkpoint", b"::move", b"::call")
+_SIGNAL_LINE_MAX = 400
+#: Also behind words without a line break: what a job prints must not keep it from saving.
+_ASKED = re.compile(
+    rb"::(?:checkpoint (?P<name>[A-Za-z0-9_-]{1,64})(?: (?P<progress>[0-9.]{1,16}))?"
+    rb"|call (?P<call>[A-Za-z0-9_-]{1,64})"
+    rb"|move (?P<moving>[A-Za-z0-9_-]{1,64}) (?P<host>[^\x00-\x1f\x7f]{1,200}))\r?\n\Z"
+)
+#: No such line is longer, and what a job prints before it is not searched.
+_ASKED_LINE_MAX = 300
+#: In what is read at once, so many lines at most are looked up as marks of checkpoints; what follows is output.
+_LOOKS_MAX = 1024
+_TAIL = 1024
+#: A character is up to four bytes, and sealed bytes are sent as base64.
+_SEALED_GROWS = 6
+#: How long a finished attempt waits for its long output to be taken before that goes to the reporter.
+SETTLE_S = 20.0
+
+_Decoder = codecs.getincrementaldecoder("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Names a text: the one that the hub gets, after what cannot be sent was replaced."""
+
+    digest: str
+    chars: int
+
+
+NOTHING_PRINTED = Printed(hashlib.sha256().hexdigest(), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A line that says: a checkpoint lies in the folder of this name."""
+
+    name: str
+    progress: float | None  #: as the job said last
+    host: str | None  #: where the job wants to go on
+    printed: bytes | None = None  #: on standard output, before; None: too much, or a newer one came with it
+
+
+class LogBuffer:
+    """The output of one attempt that is not shipped yet."""
+
+    def __init__(
+        self,
+        attempt_id: str,
+        limits: AgentLimits,
+        *,
+        printed: bytes | None = b"",
+        seal: sealing.Seal | None = None,
+        is_mark: Callable[[str, bool], bool] | None = None,
+        is_call: Callable[[str], bool] | None = None,
+    ) -> None:
+        """`printed`: by the attempts that this one goes on from; None: nobody knows any more.
+
+        `is_mark`: whether a line that names this folder, for a move or not, says that one was made; else it is output.
+        `is_call`: whether one that names this file says that something is asked of the hub.
+        """
+        self.attempt_id = attempt_id
+        self._seal = seal
+        self._is_mark = is_mark
+        self._is_call = is_call
+        self.progress: float | None = None
+        self.seen_bytes = 0
+        self._limits = limits
+        self._kept_bytes = 0
+        self._truncated = False
+        self._decoders = {STDOUT: _Decoder("replace"), STDERR: _Decoder("replace")}
+        self._held = b""  #: the start of a stdout line that may become a progress line
+        self._line_start = True
+        self._pending: deque[tuple[str, str]] = deque()
+        self._returned: deque[LogText] = deque()  #: taken and not delivered; they keep their numbers
+        self._next_seq = 0
+        self.pending_chars = 0
+        self._sha = hashlib.sha256()
+        self._chars = 0
+        self._known = True
+        self._said: bytearray | None = bytearray()
+        self._follows = False
+        if printed != b"":
+            self.follow_on(printed)
+        self.asked: list[Asked] = []  #: checkpoints that were made; who sees to them takes them out
+        self.called: list[str] = []  #: calls to the hub that were left; the same
+        self.stderr_tail = ""  #: the last words, for the sentence that says how it ended
+
+    def follow_on(self, printed: bytes | None) -> None:
+        """What earlier attempts printed stands before all of this one's. Once: a call may have to be made again."""
+        if self._follows:
+            return
+        self._follows = True
+        self._known = printed is not None
+        self._count(self._decoded(STDOUT, printed or b""))
+        self._said = None if printed is None else bytearray(printed)
+
+    def note(self, text: str) -> None:
+        """A line of the agent's own: not among what was printed, which is counted and compared, nor the job's last words."""
+        self._keep(STDERR, f"[{text}]\n")
+
+    @property
+    def over_limit(self) -> bool:
+        return self.seen_bytes > self._limits.output_bytes_max
+
+    def feed(self, stream: str, data: bytes, *, skipped: int = 0) -> None:
+        """`skipped`: bytes that followed and were not even read; only when more was read than is kept."""
+        self.seen_bytes += len(data) + skipped
+        if stream == STDOUT:
+            data = self._without_progress(data)
+            self._remember(data)
+        else:
+            self.stderr_tail = (self.stderr_tail + data[-_TAIL:].decode(errors="replace"))[-_TAIL:]
+        self._take_in(stream, self._decoded(stream, data))
+
+    def _decoded(self, stream: str, data: bytes, *, final: bool = False) -> str:
+        # A database text cannot hold NUL, and no terminal shows it.
+        return self._decoders[stream].decode(data, final).replace("\x00", "\ufffd")
+
+    def _take_in(self, stream: str, text: str) -> None:
+        if stream == STDOUT:
+            self._count(text)
+        self._keep(stream, text)
+
+    def _count(self, text: str) -> None:
+        """The very text that is sent is what the report names, however long it is."""
+        self._sha.update(text.encode())
+        self._chars += len(text)
+
+    def _remember(self, data: bytes) -> None:
+        if self._said is not None:
+            self._said += data
+            if len(self._said) > self._limits.checkpoint_printed_max:
+                self._said = None
+
+    def printed(self) -> Printed | None:
+        """Names all of standard output but the progress lines; no more of it comes."""
+        self._end(STDOUT)
+        return Printed(self._sha.hexdigest(), self._chars) if self._known else None
+
+    def finish(self) -> None:
+        """No more will come: let go of what was held back for a rest that never came."""
+        for stream in self._decoders:
+            self._end(stream)
+
+    def _end(self, stream: str) -> None:
+        held = b""
+        if stream == STDOUT:
+            held, self._held = self._held, b""
+        self._take_in(stream, self._decoded(stream, held, final=True))
+
+    @property
+    def fits_report(self) -> bool:
+        limits = self._limits
+        return (
+            self.pending_chars <= limits.log_inline_chars_max
+            and len(self._returned) + len(self._pending) <= limits.log_inline_chunks_max
+        )
+
+    def take(self, chunks_max: int, chars_max: int) -> list[LogText]:
+        """The oldest that is pending, within both limits; at least one chunk, unless `chunks_max` is 0."""
+        chunks: list[LogText] = []
+        while (self._returned or self._pending) and len(chunks) < chunks_max:
+            size = len(self._returned[0].text if self._returned else self._pending[0][1])
+            chars_max -= size
+            if chunks and chars_max < 0:
+                break
+            self.pending_chars -= size
+            chunks.append(self._returned.popleft() if self._returned else self._numbered())
+        return chunks
+
+    def _numbered(self) -> LogText:
+        stream, text = self._pending.popleft()
+        seq, self._next_seq = self._next_seq, self._next_seq + 1
+        return LogText(attempt_id=self.attempt_id, stream=stream, text=self._closed(text, stream), seq=seq)
+
+    def _closed(self, text: str, stream: str) -> str:
+        if self._seal is None:
+            return text
+        about = sealing.log_about(self._seal.job_id, self.attempt_id, stream)
+        return sealing.seal_text(text, to=self._seal.to, about=about)
+
+    def take_rest(self) -> list[LogText]:
+        return self.take(len(self._returned) + len(self._pending), self.pending_chars)
+
+    def untake(self, chunks: list[LogText]) -> None:
+        """They may have arrived all the same: sent again as they are, the hub knows them by their numbers."""
+        self._returned.extendleft(reversed(chunks))
+        self.pending_chars += sum(len(chunk.text) for chunk in chunks)
+
+    def _keep(self, stream: str, text: str) -> None:
+        if not text or self._truncated:
+            return
+        data = text.encode()
+        room = self._limits.log_bytes_max - self._kept_bytes
+        self._kept_bytes += len(data)
+        if len(data) <= room:
+            self._append(stream, text)
+            return
+        self._truncated = True
+        self._append(stream, data[:room].decode(errors="ignore"))
+        # Not among what was printed, which is counted and compared.
+        self._append(STDERR, f"\n[output truncated: limit {self._limits.log_bytes_max} bytes]\n")
+
+    def _append(self, stream: str, text: str) -> None:
+        size = min(self._limits.log_chunk_max, LOG_CHUNK_MAX)
+        if self._seal is not None:
+            size = min(size, LOG_CHUNK_MAX // _SEALED_GROWS)
+        self.pending_chars += len(text)
+        place = self._mergeable(stream)
+        if place is not None and len(self._pending[place][1]) + len(text) <= size:
+            self._pending[place] = (stream, self._pending[place][1] + text)
+            return
+        self._pending.extend((stream, text[start : start + size]) for start in range(0, len(text), size))
+
+    def _mergeable(self, stream: str) -> int | None:
+        """Where text may be added. Who changes streams all the time loses their order: pieces must not be countless."""
+        depth = 1 if len(self._pending) < self._limits.log_pending_chunks_max else 2
+        places = range(-1, -min(depth, len(self._pending)) - 1, -1)
+        return next((place for place in places if self._pending[place][0] == stream), None)
+
+    def _without_progress(self, data: bytes) -> bytes:
+        if not self._held and b"::" not in data and not (self._line_start and data.startswith(b":")):
+            self._line_start = data.endswith(b"\n")
+            held_from = data.rfind(b"\n") + 1
+            if data[held_from:] != b":":
+                return data
+        data, self._held = self._held + data, b""
+        kept: list[bytes] = []
+        asked_at = None
+        looks = _LOOKS_MAX
+        for line in data.splitlines(keepends=True):
+            if self._line_start and line.startswith(_PROGRESS) and line.endswith(b"\n"):
+                self._set_progress(line[len(_PROGRESS) :])
+                continue
+            if looks and (found := self._looks_asked(line)) is not None:
+                looks -= 1
+                if self._names_one(found):
+                    kept.append(line[: found.start()])
+                    self._line_start = self._line_start and found.start() == 0
+                    if found["call"] is not None:
+                        self.called.append(found["call"].decode())
+                        continue
+                    self._ask(found)
+                    asked_at = len(kept)
+                    continue
+            if self._line_start and _may_become_signal(line):
+                self._held = line
+                break
+            kept.append(line)
+            self._line_start = line.endswith(b"\n")
+        if asked_at is not None:  # Only the newest counts, and a copy for each would be the agent's memory.
+            self.asked[-1] = replace(self.asked[-1], printed=self._said_before(kept[:asked_at]))
+        return b"".join(kept)
+
+    def _looks_asked(self, line: bytes) -> re.Match[bytes] | None:
+        if not (self._is_mark or self._is_call) or not line.endswith(b"\n") or b"::" not in line:
+            return None
+        return _ASKED.search(line, max(0, len(line) - _ASKED_LINE_MAX))
+
+    def _names_one(self, found: re.Match[bytes]) -> bool:
+        if found["call"] is not None:
+            return self._is_call is not None and self._is_call(found["call"].decode())
+        name, moves = found["name"] or found["moving"], found["host"] is not None
+        return self._is_mark is not None and self._is_mark(name.decode(), moves)
+
+    def _said_before(self, kept: list[bytes]) -> bytes | None:
+        if self._said is None:
+            return None
+        said = bytes(self._said) + b"".join(kept)
+        return said if len(said) <= self._limits.checkpoint_printed_max else None
+
+    def _ask(self, found: re.Match[bytes]) -> None:
+        if found["host"] is not None:
+            host = found["host"].decode(errors="replace").strip()
+            self.asked.append(Asked(found["moving"].decode(), self.progress, host))
+            return
+        if found["progress"] is not None:
+            self._set_progress(found["progress"])
+        self.asked.append(Asked(found["name"].decode(), self.progress, None))
+
+    def _set_progress(self, text: bytes) -> None:
+        try:
+            value = float(text)
+        except ValueError:
+            return
+        if value == value:  # not NaN
+            self.progress = min(1.0, max(0.0, value))
+
+
+def _may_become_signal(line: bytes) -> bool:
+    return (
+        not line.endswith(b"\n")
+        and len(line) < _SIGNAL_LINE_MAX
+        and any(signal.startswith(line) or line.startswith(signal) for signal in _SIGNALS)
+    )
+
+
+class LogShipper:
+    """One request at a time, at most every `log_flush_s`, with the output of all attempts in it."""
+
+    def __init__(self, client: HubClient, *, clock: Clock, limits: AgentLimits) -> None:
+        self._client = client
+        self._clock = clock
+        self._limits = limits
+        self._backoff = Backoff(clock, limits)
+        self._dirty: dict[str, LogBuffer] = {}
+        self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._under_way: frozenset[str] = frozenset()
+
+    def touched(self, buffer: LogBuffer) -> None:
+        """Something was written; it is shipped with the next request unless the attempt ends before."""
+        if buffer.pending_chars and buffer.attempt_id not in self._dirty:
+            self._dirty[buffer.attempt_id] = buffer
+            self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(self._limits.log_flush_s)
+            self._wake.clear()
+            while self._dirty:
+                async with self._turn:
+                    error = await self._ship(list(self._dirty.values()))
+                if error is not None:
+                    await asyncio.sleep(self._backoff.delay_s(error))
+
+    async def settle(self, buffer: LogBuffer) -> list[LogText]:
+        """The last output of a finished attempt, to travel with its report. Ships what is too long for that.
+
+        While the hub is away the reporter gets all of it: it keeps reports on disk.
+        """
+        buffer.finish()
+        deadline = self._clock.steady() + SETTLE_S
+        while not buffer.fits_report:
+            async with self._turn:
+                error = await self._ship([buffer])
+            if error is not None:
+                if self._clock.steady() > deadline:
+                    break
+                await asyncio.sleep(min(1.0, self._backoff.delay_s(error)))
+        while buffer.attempt_id in self._under_way:  # Chunks are numbered as they arrive: no overtaking.
+            async with self._turn:
+                pass
+        self._dirty.pop(buffer.attempt_id, None)
+        return buffer.take_rest()
+
+    async def _ship(self, buffers: list[LogBuffer]) -> ComputePoolError | None:
+        taken: list[tuple[LogBuffer, list[LogText]]] = []
+        room, chars = self._limits.log_request_chunks_max, self._limits.log_request_chars_max
+        for buffer in buffers:
+            chunks = buffer.take(room, chars)
+            if not buffer.pending_chars:
+                self._dirty.pop(buffer.attempt_id, None)
+            taken.append((buffer, chunks))
+            room -= len(chunks)
+            chars -= sum(len(chunk.text) for chunk in chunks)
+            if room <= 0 or chars <= 0:
+                break
+        request = LogsRequest(chunks=[chunk for _, chunks in taken for chunk in chunks])
+        if not request.chunks:
+            return None
+        self._under_way = frozenset(buffer.attempt_id for buffer, chunks in taken if chunks)
+        try:
+            await self._client.logs(request)
+        except (Unavailable, RateLimited, Unauthenticated) as error:
+            for buffer, chunks in taken:
+                buffer.untake(chunks)
+                self._dirty[buffer.attempt_id] = buffer
+            return error
+        except ComputePoolError as error:
+            _log.warning("the hub does not take output: %s", error.detail)
+        finally:
+            self._under_way = frozenset()
+        self._backoff.reset()
+        return None

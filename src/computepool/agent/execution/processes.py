@@ -1,0 +1,252 @@
+"""Runs `command` and `script` jobs: one process tree per attempt, in a work folder of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from functools import partial
+from pathlib import Path
+
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.execution.attempt_result import Ending, of_exit
+from computepool.agent.execution.attempts import Attempt, OutputSink
+from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.execution.logs import NOTHING_PRINTED, STDERR, STDOUT
+from computepool.agent.execution.specs import read_script
+from computepool.agent.execution.staging import place_bytes, place_inputs, send_outputs
+from computepool.agent.packages.provisions import NOTHING, Provision, Provisions
+from computepool.agent.sandbox.base import OUTPUTS, Exit, Process, Status
+from computepool.agent.sandbox.collect import is_empty
+from computepool.agent.storage import sealing
+from computepool.agent.storage.artifacts import ArtifactCache, Uploader
+from computepool.agent.storage.checkpoints import CheckpointKeeper
+from computepool.agent.storage.folders import WorkFolders
+from computepool.core.jobs.lifecycle import JobKind, Outcome
+from computepool.protocol.jobs.scripts import PYTHON
+
+#: Output of a process is read at once only when it runs longer than this; shorter ones are read when they end.
+READ_AFTER_S = 0.05
+_READ_SIZE = 64 * 1024
+#: Chunks of output read before the event loop gets its turn again.
+_BURST = 64
+_SCRIPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class ProcessRunner:
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        provisions: Provisions,
+        cache: ArtifactCache,
+        *,
+        uploader: Uploader,
+        keeper: CheckpointKeeper,
+        sink: OutputSink,
+        folders: WorkFolders,
+        clock: Clock,
+        limits: AgentLimits,
+    ) -> None:
+        self._surroundings = surroundings
+        self._provisions = provisions
+        self._cache = cache
+        self._uploader = uploader
+        self._keeper = keeper
+        self._sink = sink
+        self._folders = folders
+        self._clock = clock
+        self._limits = limits
+        self._running: set[Run] = set()
+
+    async def run(self, attempt: Attempt) -> Ending:
+        account = attempt.grant.account_id
+        disk_mb = attempt.spec.limits.disk_mb
+        workdir = attempt.workdir = self._folders.take(account, disk_mb)
+        try:
+            ended = await self._run_in(attempt, workdir)
+            ending = of_exit(ended, stderr_tail="" if attempt.log is None else attempt.log.stderr_tail)
+            ending.ran_ms = ended.usage.wall_ms
+            ending.usage = attempt.measured(ended.usage)
+            if ended.ok:
+                ending.printed = NOTHING_PRINTED if attempt.log is None else attempt.log.printed()
+            if attempt.saving is not None:
+                ending = await self._keeper.finish(attempt, ending)
+            if self._wants_outputs(attempt, ending) and not is_empty(workdir / OUTPUTS):
+                await self._take_outputs(attempt, workdir, ending)
+            return ending
+        finally:
+            self._folders.give_back(account, workdir, disk_mb)
+
+    def _wants_outputs(self, attempt: Attempt, ending: Ending) -> bool:
+        """A success is nothing without them, also one that ended before its lease was lost or the agent was stopped."""
+        if ending.outcome is Outcome.SUCCEEDED:
+            return True
+        return attempt.stop is None and ending.outcome is not Outcome.MOVED
+
+    def patrol(self) -> None:
+        for run in list(self._running):
+            run.patrol()
+
+    async def _run_in(self, attempt: Attempt, workdir: Path) -> Exit:
+        spec = attempt.spec.spec
+        argv, requirements = self._command(attempt, workdir)
+        provision, python = NOTHING, attempt.spec.python
+        if requirements or python:
+            note = partial(self._sink.note, attempt)
+            provision = await attempt.prepare(self._provisions.acquire(python, requirements, note=note))
+        try:
+            if spec.inputs:
+                await attempt.prepare(place_inputs(self._cache, attempt.spec.inputs, workdir))
+            if attempt.grant.checkpoint is not None:
+                await attempt.prepare(self._keeper.restore(attempt, workdir))
+            attempt.proxy = await self._surroundings.open_network(
+                attempt.spec.net, label=attempt.grant.job_id
+            )
+            run = self._start(attempt, argv, workdir, provision=provision)
+            self._running.add(run)
+            try:
+                return await run.ended
+            finally:
+                self._running.discard(run)
+                run.close()
+        finally:
+            if attempt.proxy is not None:
+                attempt.proxy.close()
+            self._provisions.release(provision)
+
+    def _command(self, attempt: Attempt, workdir: Path) -> tuple[list[str], tuple[str, ...]]:
+        spec = attempt.spec.spec
+        if spec.kind is JobKind.COMMAND:
+            return list(spec.argv), tuple(spec.dependencies)
+        source = spec.source or ""
+        interpreter, dependencies = read_script(source)
+        name = _script_name(spec.name, python=interpreter[0] == PYTHON)
+        if any(name == taken for taken, _ in attempt.spec.inputs):
+            name = f"script-{name}"
+        place_bytes(source.encode(), workdir, name=name, executable=True)
+        return [*interpreter, name, *spec.argv], (*spec.dependencies, *dependencies)
+
+    def _start(self, attempt: Attempt, argv: list[str], workdir: Path, *, provision: Provision) -> Run:
+        grant, spec = attempt.grant, attempt.spec
+        env = {
+            **spec.spec.env,
+            "COMPUTEPOOL_JOB_ID": grant.job_id,
+            "COMPUTEPOOL_ATTEMPT": str(grant.attempt_no),
+            "COMPUTEPOOL_SLICE": str(grant.item),
+            "COMPUTEPOOL_SLICES": str(grant.items),
+            "COMPUTEPOOL_MOVES": "1" if spec.spec.moves else "",
+        }
+        policy = self._surroundings.policy(
+            workdir,
+            limits=spec.limits,
+            env=env,
+            packages=provision.packages,
+            interpreter=provision.interpreter,
+            cards=grant.gpus,
+            proxy=attempt.proxy,
+            cpu_ids=attempt.cpu_ids,
+            saves=spec.spec.saves,
+            leased=True,
+        )
+        command = self._surroundings.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
+        readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)
+        for fd in writers:
+            os.fchmod(fd, 0o622)  # As another user, a job could otherwise not open /dev/stdout.
+        try:
+            process = self._surroundings.sandbox.spawn(
+                command,
+                workdir=workdir,
+                limits=spec.limits,
+                policy=policy,
+                stdout=writers[0],
+                stderr=writers[1],
+            )
+        except BaseException:
+            for fd in readers:
+                os.close(fd)
+            raise
+        finally:
+            for fd in writers:
+                os.close(fd)
+        attempt.started_at = self._clock.steady()
+        return Run(process, readers, attempt=attempt, sink=self._sink)
+
+    async def _take_outputs(self, attempt: Attempt, workdir: Path, ending: Ending) -> None:
+        seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
+        taken = await send_outputs(workdir / OUTPUTS, self._uploader, self._limits, seal=seal)
+        taken.apply(ending)
+        for note in taken.notes:
+            self._sink(attempt, STDERR, f"{note}\n".encode())
+
+
+class Run:
+    """One running process and its output."""
+
+    def __init__(
+        self, process: Process, readers: tuple[int, ...], *, attempt: Attempt, sink: OutputSink
+    ) -> None:
+        self._process = process
+        self._pipes = dict(zip((STDOUT, STDERR), readers, strict=True))
+        self._attempt = attempt
+        self._sink = sink
+        self._loop = asyncio.get_running_loop()
+        self._reading = False
+        self.ended: asyncio.Future[Exit] = self._loop.create_future()
+        for fd in readers:
+            os.set_blocking(fd, False)
+        attempt.kill = process.kill
+        attempt.process = process
+        self._loop.add_reader(process.fileno(), self._on_end)
+        self._timer = self._loop.call_later(READ_AFTER_S, self._read_live)
+        if attempt.stop is not None:
+            process.kill(Status.CANCELLED)
+        self._on_end()
+
+    def patrol(self) -> None:
+        if not self.ended.done():
+            used = self._process.patrol()
+            self._attempt.usage = self._attempt.measured(used)
+            self._on_end()
+
+    def close(self) -> None:
+        """Whatever happened: nothing of it runs, reads or is open afterwards."""
+        self._attempt.kill = self._attempt.process = None
+        self._timer.cancel()
+        self._loop.remove_reader(self._process.fileno())
+        self._process.close()
+        for stream, fd in self._pipes.items():
+            if self._reading:
+                self._loop.remove_reader(fd)
+            self._drain(stream, bursts=_BURST)
+            os.close(fd)
+
+    def _read_live(self) -> None:
+        self._reading = True
+        for stream, fd in self._pipes.items():
+            self._loop.add_reader(fd, self._drain, stream)
+
+    def _drain(self, stream: str, bursts: int = 4) -> None:
+        fd = self._pipes[stream]
+        for _ in range(bursts):
+            try:
+                data = os.read(fd, _READ_SIZE)
+            except BlockingIOError:
+                return
+            if not data:
+                self._loop.remove_reader(fd)
+                return
+            self._sink(self._attempt, stream, data)
+
+    def _on_end(self) -> None:
+        ended = self._process.wait(0)
+        if ended is not None and not self.ended.done():
+            self.ended.set_result(ended)
+
+
+def _script_name(name: str, *, python: bool) -> str:
+    """The submitter's own name for it where it is a plain file name: it is what tracebacks show."""
+    name = name.rpartition("/")[2]
+    if not _SCRIPT_NAME.fullmatch(name) or name == OUTPUTS:
+        name = "script"
+    return f"{name}.py" if python and not name.endswith(".py") else name

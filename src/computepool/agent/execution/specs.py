@@ -1,0 +1,149 @@
+"""Specs as the agent uses them: parsed once per digest, with everything that follows from them worked out."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from computepool.agent.config import MIB
+from computepool.agent.execution.attempt_result import BadJob
+from computepool.agent.packages.interpreters import PYTHON
+from computepool.agent.sandbox.base import Limits
+from computepool.core.isolation import Level
+from computepool.core.jobs.lifecycle import JobKind
+from computepool.core.network import Target, parse_targets
+from computepool.protocol.jobs import requirements
+from computepool.protocol.jobs.jobs import JobSpec
+from computepool.protocol.jobs.scripts import Script
+
+SPECS_MAX = 512
+MEMORY_MIN_MB = 32
+PIDS_MAX = 512
+OPEN_FILES_MAX = 4096
+TMP_MIN_MB = 64
+WORKER_WALL_S = 90 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerKey:
+    """What two calls must share to be served by the same warm worker."""
+
+    account: str
+    limits: Limits
+    packages: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    inputs: tuple[tuple[str, str], ...]
+    cards: tuple[int, ...]
+    net: tuple[Target, ...] = ()
+    python: str = ""  #: another minor version than the agent's own
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class PreparedSpec:
+    digest: str
+    spec: JobSpec
+    limits: Limits
+    isolation: Level | None
+    net: tuple[Target, ...] = ()  #: hosts it may reach
+    worker_keys: dict[tuple[str, tuple[int, ...]], WorkerKey] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> JobKind:
+        return self.spec.kind
+
+    @property
+    def timeout_s(self) -> float:
+        return self.spec.timeout_s
+
+    @property
+    def inputs(self) -> tuple[tuple[str, str], ...]:
+        return tuple((file.name, file.digest) for file in self.spec.inputs)
+
+    @property
+    def python(self) -> str:
+        """The minor version that it needs, where that is not the agent's own; else nothing."""
+        wanted = self.spec.needs.python
+        return "" if wanted is None or wanted == PYTHON else wanted
+
+    def worker_key(self, account: str, cards: tuple[int, ...]) -> WorkerKey:
+        """The same object for the same arguments, so that the usual comparison is one of identity."""
+        key = self.worker_keys.get((account, cards))
+        if key is None:
+            key = WorkerKey(
+                account=account,
+                # The agent times each call itself; a worker as a whole may live long.
+                limits=replace(self.limits, wall_s=WORKER_WALL_S),
+                packages=check_requirements(tuple(self.spec.dependencies)),
+                env=tuple(sorted(self.spec.env.items())),
+                inputs=self.inputs,
+                cards=cards,
+                net=tuple(sorted(self.net)),
+                python=self.python,
+            )
+            self.worker_keys[account, cards] = key
+        return key
+
+
+class SpecCache:
+    """`memory_mb`: what a spec may use of this node's memory."""
+
+    def __init__(self, memory_mb: Callable[[JobSpec], int], *, size_max: int = SPECS_MAX) -> None:
+        self._memory_mb = memory_mb
+        self._size_max = size_max
+        self._specs: OrderedDict[str, PreparedSpec] = OrderedDict()
+
+    def get(self, digest: str) -> PreparedSpec | None:
+        found = self._specs.get(digest)
+        if found is not None:
+            self._specs.move_to_end(digest)
+        return found
+
+    def relimit(self) -> None:
+        """What the owner allows has changed; attempts that run keep what they were given."""
+        for digest, known in list(self._specs.items()):
+            self._specs[digest] = prepare(digest, known.spec, memory_mb=self._memory_mb(known.spec))
+
+    def add(self, digest: str, body: str) -> PreparedSpec:
+        """`body` was checked against `digest`. Raises ValidationError for what this agent cannot read."""
+        spec = JobSpec.model_validate_json(body)
+        prepared = prepare(digest, spec, memory_mb=self._memory_mb(spec))
+        self._specs[digest] = prepared
+        while len(self._specs) > self._size_max:
+            self._specs.popitem(last=False)
+        return prepared
+
+
+def prepare(digest: str, spec: JobSpec, *, memory_mb: int) -> PreparedSpec:
+    needs = spec.needs
+    inputs_mb = sum(file.size for file in spec.inputs) // MIB + 1
+    memory_mb = max(MEMORY_MIN_MB, memory_mb)
+    limits = Limits(
+        memory_mb=memory_mb,
+        pids=PIDS_MAX,
+        cpus=needs.cores,
+        wall_s=spec.timeout_s,
+        disk_mb=max(1, needs.disk_mb) + inputs_mb,
+        tmp_mb=max(TMP_MIN_MB, memory_mb // 2),
+        open_files=OPEN_FILES_MAX,
+    )
+    isolation = None if needs.isolation is None else Level.parse(needs.isolation)
+    net = parse_targets(spec.net)
+    return PreparedSpec(digest=digest, spec=spec, limits=limits, isolation=isolation, net=net)
+
+
+def check_requirements(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """As the hub does: it may be older than this rule, or hostile, and uv obeys more than requirements."""
+    try:
+        return requirements.check_requirements(texts)
+    except ValueError as error:
+        raise BadJob(str(error)) from error
+
+
+def read_script(source: str) -> tuple[list[str], tuple[str, ...]]:
+    """The command that a script's file is given to, and its dependencies."""
+    script = Script(source)
+    try:
+        return script.interpreter, script.dependencies
+    except ValueError as error:
+        raise BadJob(str(error)) from error

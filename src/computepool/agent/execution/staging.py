@@ -1,0 +1,194 @@
+"""What goes into a work folder before a job, and what comes out of it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from computepool.agent.config import MIB, AgentLimits
+from computepool.agent.execution.attempt_result import BadJob, Ending, FolderFull, StagingFailed, is_full
+from computepool.agent.sandbox.base import OUTPUTS
+from computepool.agent.sandbox.collect import Caps, Collector
+from computepool.agent.sandbox.scratch import stage
+from computepool.agent.storage.artifacts import ArtifactCache, Uploader, sha256_of
+from computepool.agent.storage.sealing import sealed_file
+from computepool.core.errors import BadRequest, ComputePoolError, NotFound, QuotaExceeded
+from computepool.core.jobs.lifecycle import Outcome, Reason
+from computepool.protocol.filenames import check_name
+from computepool.protocol.nodes.nodes import OUTPUTS_MAX, OutputRef
+from computepool.protocol.sealing import OUTPUT, About, Seal
+
+#: Larger files are read and hashed in a thread, so that other attempts are not held up.
+_THREAD_ABOVE = 1 * MIB
+_RESERVED = (OUTPUTS, ".tmp", ".checkpoint", ".restored", ".calls")
+
+
+async def place_inputs(cache: ArtifactCache, inputs: Sequence[tuple[str, str]], workdir: Path) -> None:
+    """`inputs` are names and digests."""
+    for name, digest in inputs:
+        try:
+            top = check_name(name)[0]
+        except ValueError as error:
+            raise BadJob(f"input name: {error}") from error
+        if top in _RESERVED:
+            raise BadJob(f"an input cannot be called {name!r}: that place is taken")
+        await place_artifact(cache, digest, workdir, name=name)
+
+
+async def place_artifact(cache: ArtifactCache, digest: str, workdir: Path, *, name: str) -> None:
+    """Copied, not linked: at level `process` the job could write through a link into the cache."""
+    try:
+        source = await cache.open(digest)
+    except NotFound as error:
+        raise BadJob(f"the artifact {digest[:12]}… for {name!r} is gone") from error
+    except ComputePoolError as error:
+        raise StagingFailed(
+            f"cannot fetch the artifact {digest[:12]}… for {name!r}: {error.detail}"
+        ) from error
+    try:
+        await _copied(source, workdir, name)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise BadJob(f"two inputs are called {name!r}, or one is a folder of another") from error
+    except OSError as error:
+        if is_full(error, workdir):
+            raise FolderFull(f"there is no room for {name!r} in the work folder") from error
+        raise StagingFailed(f"cannot write the input {name!r}: {error.strerror}") from error
+
+
+def place_bytes(data: bytes, workdir: Path, *, name: str, executable: bool = False) -> None:
+    with stage(workdir, name, executable=executable) as file:
+        file.write(data)
+
+
+async def _copied(source: int, workdir: Path, name: str) -> None:
+    """Closes `source` when it is copied, also where nobody waits for that any more: its number may be another's then."""
+    if os.fstat(source).st_size <= _THREAD_ABOVE:
+        try:
+            _copy(source, workdir, name)
+        finally:
+            os.close(source)
+        return
+    copied = asyncio.get_running_loop().run_in_executor(None, _copy, source, workdir, name)
+    copied.add_done_callback(partial(_close, source))
+    await asyncio.shield(copied)
+
+
+def _close(source: int, copied: asyncio.Future[None]) -> None:
+    os.close(source)
+    copied.exception()  # Whoever waited has it; else nobody wants it.
+
+
+def _copy(source: int, workdir: Path, name: str) -> None:
+    with stage(workdir, name) as target:
+        offset, size = 0, os.fstat(source).st_size
+        while offset < size:
+            sent = os.sendfile(target.fileno(), source, offset, size - offset)
+            if sent == 0:
+                raise OSError(5, "the cached file is shorter than it was")
+            offset += sent
+        os.fchmod(target.fileno(), 0o444)
+
+
+class Changed(Exception):
+    """What a job made is not what it was a moment ago; the message says which file."""
+
+
+@dataclass(slots=True)
+class Outputs:
+    """What was taken from an outputs folder. `excess` says which limit was exceeded, if one was."""
+
+    refs: list[OutputRef] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    excess: str = ""
+
+    def apply(self, ending: Ending) -> None:
+        """A job that succeeded but left more than is allowed has failed; what failed anyway keeps its reason."""
+        ending.outputs = tuple(self.refs)
+        if self.excess and ending.outcome is Outcome.SUCCEEDED:
+            ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, self.excess
+            ending.result = ending.result_artifact = None
+
+
+async def send_outputs(
+    folder: Path, uploader: Uploader, limits: AgentLimits, *, seal: Seal | None = None
+) -> Outputs:
+    taken = Outputs()
+    total = 0
+    files_max = min(limits.outputs_max, OUTPUTS_MAX)
+    # The collector's own caps are a second wall; these limits are ours, because the job must fail by them.
+    collector = Collector(folder, Caps(files=files_max + 1, total_bytes=2**62, file_bytes=2**62))
+    for output in collector:
+        total += output.size
+        if len(taken.refs) >= files_max:
+            taken.excess = f"wrote more than {files_max} output files"
+        elif total > limits.outputs_bytes_max:
+            taken.excess = f"wrote more than {limits.outputs_bytes_max} bytes of output files"
+        if taken.excess:
+            break
+        try:
+            if seal is None:
+                taken.refs.append(await _send(output.fd, output.size, output.name, uploader=uploader))
+                continue
+            # Not where the job can reach it: in the folder that holds the work folders.
+            about, place = seal.about(OUTPUT, output.name), folder.parents[1]
+            async with sealed_copy(output.fd, output.size, to=seal.to, about=about, folder=place) as file:
+                taken.refs.append(await _send(*file, output.name, uploader=uploader))
+        except QuotaExceeded as error:
+            taken.excess = no_room(error)
+            break
+        except Changed as error:
+            taken.excess = str(error)
+            break
+    taken.notes += [f"[output not taken: {refused.name}: {refused.reason}]" for refused in collector.refused]
+    return taken
+
+
+@asynccontextmanager
+async def sealed_copy(
+    fd: int, size: int, *, to: bytes, about: About, folder: Path
+) -> AsyncIterator[tuple[int, int]]:
+    """Of what a job made: sealed_file, which raises Changed where it became shorter meanwhile."""
+    try:
+        async with sealed_file(fd, size, to=to, about=about, folder=folder) as file:
+            yield file
+    except BadRequest as error:
+        if os.fstat(fd).st_size >= size:
+            raise
+        raise Changed("what it made was changed while it was sealed") from error
+
+
+def no_room(error: QuotaExceeded) -> str:
+    """Nobody's fault here: the submitter learns it from the job."""
+    return f"what it made cannot be kept: {error.detail}"
+
+
+async def _send(fd: int, size: int, name: str, *, uploader: Uploader) -> OutputRef:
+    return OutputRef(name=name, digest=await send_file(fd, size, name, uploader=uploader), size=size)
+
+
+async def send_file(fd: int, size: int, name: str, *, uploader: Uploader) -> str:
+    """Its digest. Raises Changed where something that the job left running still writes to it."""
+    digest = None
+    try:
+        if size > _THREAD_ABOVE:
+            digest = await asyncio.to_thread(sha256_of, fd, size)
+        else:
+            digest = sha256_of(fd, size)
+        await uploader.send(fd, digest, size=size, name=name)
+    except BadRequest as error:
+        if digest is not None and await asyncio.to_thread(_is_still, fd, size, digest):
+            raise
+        raise Changed(f"{name!r} was changed while it was taken") from error
+    return digest
+
+
+def _is_still(fd: int, size: int, digest: str) -> bool:
+    try:
+        return sha256_of(fd, size) == digest
+    except BadRequest:
+        return False

@@ -1,0 +1,221 @@
+"""The node's own measurements, when the hub asks for them: only while it is idle, in the sandbox where jobs run.
+
+Owns when to measure and how it is reported; what is measured is measure.py. A job that comes meanwhile ends it, and it is
+tried again later: the owner's work and the pool's come first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from computepool.agent.clock import Clock
+from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.hardware import driver, measure
+from computepool.agent.hub_link.hub_client import HubClient
+from computepool.agent.hub_link.identity import Identity
+from computepool.agent.sandbox.async_wait import finish
+from computepool.agent.sandbox.base import Limits, Policy, SandboxError, Status
+from computepool.agent.sandbox.scratch import remove_tree
+from computepool.core.errors import ComputePoolError
+from computepool.core.isolation import Level
+from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
+
+_log = logging.getLogger(__name__)
+
+#: Whatever happens, the program is ended after this.
+MEASURE_S = 2.5
+_LOOK_S = 0.05
+_TRIES = 5
+_SCRIPT = "measure.py"
+_OUTPUT_MAX = 64 * 1024
+_NOTES_MAX, _NOTE_CHARS = 8, 190
+#: The context of a card takes memory of the host.
+_MEMORY_MB, _MEMORY_WITH_CARDS_MB = 256, 4096
+_UNSIGNED = "A" * 86
+
+
+class Benchmark:
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        client: HubClient,
+        identity: Identity,
+        *,
+        work_dir: Path,
+        clock: Clock,
+        idle: Callable[[], bool],
+        emptied: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._surroundings = surroundings
+        self._client = client
+        self._identity = identity
+        self._work_dir = work_dir
+        self._clock = clock
+        self._idle = idle
+        self._emptied = emptied
+        self._wanted = ""
+        self._asked = asyncio.Event()
+        self.view: HardwareView | None = None  #: what the hub made of the last one
+
+    def want(self, id_: str) -> None:
+        """The hub asked for a measurement; a newer question replaces an older one."""
+        self._wanted = id_
+        self._asked.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                await self._answer(self._wanted)
+            except ComputePoolError as error:
+                _log.info("the hub did not take the measurement: %s", error.detail)
+            except (OSError, SandboxError, ValidationError) as error:
+                _log.warning("this machine could not be measured: %s", error)
+            except Exception:  # noqa: BLE001 - a measurement that fails must never end the node
+                _log.exception("the measurement failed")
+
+    async def _answer(self, id_: str) -> None:
+        found = await self._measured_when_idle()
+        if found is None:
+            return  # It is never idle: its jobs tell how fast it is.
+        said = {**found, **await self._network(), "id": id_, "signature": _UNSIGNED}
+        report = HardwareReport.model_validate(said)
+        signed = report.model_copy(update={"signature": self._identity.sign(report.signed_text())})
+        self.view = await self._client.hardware(signed)
+        level = logging.WARNING if self.view.standing == "lowered" else logging.INFO
+        _log.log(level, "hardware: %s", self.view.sentence)
+
+    async def _measured_when_idle(self) -> dict[str, Any] | None:
+        for _ in range(_TRIES):
+            await self._emptied()
+            found = await self._measure()
+            if found is not None:
+                return found
+        return None
+
+    async def _measure(self) -> dict[str, Any] | None:
+        """None when a job came: what was measured beside it says little."""
+        workdir = self._work_dir / f"measure-{self._clock.entropy(4).hex()}"
+        workdir.mkdir(mode=0o700)
+        try:
+            shutil.copyfile(measure.__file__, workdir / _SCRIPT)
+            (workdir / _SCRIPT).chmod(0o644)
+            output, undisturbed = await self._run_in(workdir)
+        finally:
+            remove_tree(workdir)
+        return collect(output, cards=len(self._surroundings.cards)) if undisturbed else None
+
+    async def _run_in(self, workdir: Path) -> tuple[bytes, bool]:
+        cards = range(len(self._surroundings.cards))
+        limits = Limits(
+            memory_mb=_MEMORY_WITH_CARDS_MB if cards else _MEMORY_MB, wall_s=MEASURE_S, disk_mb=64
+        )
+        policy = self._policy(workdir, limits, cards)
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(reader, False)
+        os.fchmod(writer, 0o622)
+        try:
+            sandbox = self._surroundings.sandbox
+            try:
+                process = sandbox.spawn(
+                    ["python3", _SCRIPT], workdir=workdir, limits=limits, policy=policy, stdout=writer
+                )
+            finally:
+                os.close(writer)
+            ended = asyncio.create_task(finish(process))
+            try:
+                undisturbed = await self._watch(ended)
+                if not ended.done():
+                    process.kill(Status.TIMEOUT)
+                await ended
+            finally:
+                ended.cancel()
+                process.close()
+            with contextlib.suppress(BlockingIOError):
+                return os.read(reader, _OUTPUT_MAX), undisturbed
+            return b"", undisturbed
+        finally:
+            os.close(reader)
+
+    def _policy(self, workdir: Path, limits: Limits, cards: Sequence[int]) -> Policy:
+        """That of a job with all the cards, and with the library that multiplies matrices."""
+        files = driver.cublas() if cards else {}
+        if self._surroundings.sandbox.level is Level.PROCESS:
+            env = _cublas_at({name: str(path) for name, path in files.items()})
+            return self._surroundings.policy(workdir, limits=limits, env=env, cards=cards)
+        inside = {name: f"{driver.LIBRARIES}/{name}" for name in files}
+        plain = self._surroundings.policy(workdir, limits=limits, env=_cublas_at(inside), cards=cards)
+        mounts = {path: inside[name] for name, path in files.items()}
+        return dataclasses.replace(plain, mounts={**plain.mounts, **mounts})
+
+    async def _watch(self, ended: asyncio.Task[Any]) -> bool:
+        """Until it has ended, its time is over (both fine), or a job came (not)."""
+        deadline = self._clock.steady() + MEASURE_S
+        while not ended.done() and self._clock.steady() < deadline:
+            if not self._idle():
+                return False
+            await asyncio.sleep(_LOOK_S)
+        return True
+
+    async def _network(self) -> dict[str, Any]:
+        try:
+            seconds, size, transfer_s = await self._client.probe()
+        except ComputePoolError:
+            return {}
+        net = None if size < _OUTPUT_MAX else round(size / max(1e-3, transfer_s - seconds) / 1e6)
+        return {"rtt_us": round(seconds * 1e6), "net_mb_s": net}
+
+
+def collect(output: bytes, *, cards: int) -> dict[str, Any]:
+    """What the program printed, as a report. It ran in a sandbox, but its words are only words."""
+    found: dict[str, Any] = {}
+    gflops: list[int | None] = [None] * cards
+    notes: list[str] = []
+    for line in output.splitlines():
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
+            said = json.loads(line)
+            if isinstance(said.get("card"), int) and 0 <= said["card"] < cards:
+                gflops[said["card"]] = said.get("gflops")
+            found |= {name: said[name] for name in ("cpu", "memory_mb_s", "disk_mb_s") if name in said}
+            notes += [str(said["note"])[:_NOTE_CHARS]] if "note" in said else []
+    if cards and not notes and None in gflops:
+        notes.append("cards: there is no cuBLAS library here to multiply matrices with")
+    return {**found, "gflops": gflops, "notes": notes[:_NOTES_MAX]}
+
+
+def measure_here(folder: Path, *, cards: int) -> dict[str, Any]:
+    """For the doctor: the same program, without a sandbox and without a hub. Blocks for at most MEASURE_S."""
+    files = driver.cublas() if cards else {}
+    environment = {**os.environ, **_cublas_at({name: str(path) for name, path in files.items()})}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", measure.__file__],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            timeout=MEASURE_S,
+            check=False,
+        )
+        output = done.stdout
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout or b""
+    return collect(output, cards=cards)
+
+
+def _cublas_at(files: Mapping[str, str]) -> dict[str, str]:
+    path = next((place for name, place in files.items() if name.startswith("libcublas.so")), None)
+    return {} if path is None else {measure.CUBLAS_ENV: path}

@@ -1,0 +1,120 @@
+"""What of the graphics driver a job gets to see besides its card's device nodes: libraries and a few files of /sys.
+
+Each file alone and read-only, wherever the host keeps it, under names that do not depend on the host. One table for all
+makers; nothing of it is there for a job without a card.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from computepool.agent.hardware.gpus import Card, run_tool
+
+#: Where a job finds the driver's libraries; first in its LD_LIBRARY_PATH.
+LIBRARIES = "/opt/driver"
+#: Of NVIDIA's driver, by the beginning of the name: CUDA, the compiler of its portable code, management, OpenCL.
+_NVIDIA = (
+    "libcuda.so",
+    "libnvidia-ptxjitcompiler.so",
+    "libnvidia-nvvm",
+    "libnvidia-gpucomp.so",
+    "libnvidia-ml.so",
+    "libnvidia-opencl.so",
+)
+_CUBLAS = re.compile(r"libcublas(Lt)?\.so\.(\d+)")
+#: What the makers' runtimes read of /sys. The rest of it tells about the host's network and disks.
+_SYS: Mapping[str, tuple[str, ...]] = {
+    "nvidia": ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/module/nvidia/version"),
+    "amd": (
+        "/sys/devices/system/cpu",
+        "/sys/devices/system/node",
+        "/sys/class/kfd",
+        "/sys/devices/virtual/kfd",
+        "/sys/module/amdgpu/version",
+    ),
+}
+_LINE = re.compile(r"^\s*(\S+) \(([^)]*)\) => (\S+)$", re.MULTILINE)
+
+
+def mounts(cards: Sequence[Card], *, sysfs: bool = True) -> dict[Path, str]:
+    """For jobs that have these cards: path on the host -> path inside. `sysfs`: also the files of /sys."""
+    makers = sorted({card.maker for card in cards})
+    found: dict[Path, str] = {}
+    for maker in makers if sysfs else ():
+        found |= {Path(path): path for path in _SYS.get(maker, ()) if os.path.exists(path)}
+    if "nvidia" in makers:
+        found |= {path: f"{LIBRARIES}/{name}" for path, name in _named(_NVIDIA).items()}
+    return found
+
+
+def library_path(cards: Sequence[Card], *others: str | None) -> dict[str, str]:
+    """The variable that lets a job find these libraries, before what it would have had anyway."""
+    if not any(card.maker == "nvidia" for card in cards):
+        return {}
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, (LIBRARIES, *others)))}
+
+
+def version() -> str:
+    """Of NVIDIA's driver in the kernel; empty where there is none."""
+    try:
+        return Path("/sys/module/nvidia/version").read_text().strip()
+    except OSError:
+        return ""
+
+
+def cublas() -> dict[str, Path]:
+    """NVIDIA's library of matrix products, newest first found: with CUDA, or with Python packages such as torch's."""
+    candidates = [{name: path for name, path in _cache().items() if _CUBLAS.fullmatch(name)}]
+    for entry in sys.path:
+        for folder in sorted(Path(entry).glob("nvidia/*/lib")) if entry else ():
+            files = {path.name: path for path in folder.glob("libcublas*.so.*")}
+            candidates.append({name: path for name, path in files.items() if _CUBLAS.fullmatch(name)})
+    for files in candidates:
+        for major in sorted({name.rpartition(".")[2] for name in files}, key=int, reverse=True):
+            pair = {name: files[name] for name in _pair(major) if name in files}
+            if len(pair) == len(_pair(major)):
+                return pair
+    return {}
+
+
+def _pair(major: str) -> tuple[str, str]:
+    return f"libcublas.so.{major}", f"libcublasLt.so.{major}"
+
+
+def _named(prefixes: Iterable[str]) -> dict[Path, str]:
+    """Each file with the one of its names that programs ask for: libcuda.so.1, not libcuda.so or its full version."""
+    found: dict[Path, str] = {}
+    wanted = tuple(prefixes)
+    for name, path in _cache().items():
+        if name.startswith(wanted) and (path not in found or _rank(name) < _rank(found[path])):
+            found[path] = name
+    return found
+
+
+def _rank(name: str) -> int:
+    """One number after `.so` is what linkers write down; a full version is what the driver asks its own parts by."""
+    version = name.partition(".so")[2]
+    return {1: 0, 0: 2}.get(version.count("."), 1)
+
+
+@functools.lru_cache(maxsize=1)
+def _cache() -> dict[str, Path]:
+    """What the loader's cache says: name -> file, the first of each name, for this machine's own architecture."""
+    tool = shutil.which("ldconfig", path="/sbin:/usr/sbin:/usr/local/sbin:/bin:/usr/bin")
+    return read_cache(run_tool([tool, "-p"]) or "" if tool else "")
+
+
+def read_cache(text: str) -> dict[str, Path]:
+    bits = "x86-64" if os.uname().machine == "x86_64" else "AArch64"
+    found: dict[str, Path] = {}
+    for name, kind, path in _LINE.findall(text):
+        if bits in kind and name not in found:
+            # The file itself: a link would point to where the job sees nothing.
+            found[name] = Path(os.path.realpath(path))
+    return found

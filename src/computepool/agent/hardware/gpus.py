@@ -1,0 +1,251 @@
+"""Which graphics cards this machine has, and how busy they are. Each maker's own tool is asked; none must exist.
+
+Order: NVML, then nvidia-smi; amd-smi, then rocm-smi; system_profiler on macOS. A tool that is missing, hangs
+or prints something unexpected counts as "no such cards", never as an error.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from computepool.core.trust.tiers import tier_of
+
+try:
+    import pynvml
+except ImportError:  # A platform without NVML bindings; the command line tools may still be there.
+    pynvml = None
+
+_log = logging.getLogger(__name__)
+
+TOOL_TIMEOUT_S = 20.0
+MIB = 1024 * 1024
+#: Every CUDA program opens these besides its card; without them cuInit finds no device.
+_NVIDIA_SHARED = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+#: Metal lets one process use about this share of Apple's unified memory.
+_UNIFIED_SHARE = (2, 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    name: str
+    vram_mb: int
+    maker: str  #: nvidia, amd or apple
+    ident: str = ""  #: how the maker's runtime names it in its VISIBLE_DEVICES variable
+    nodes: tuple[str, ...] = ()  #: device nodes that a job needs to use it
+    tier: str = field(default="")
+
+    def __post_init__(self) -> None:
+        if not self.tier:
+            object.__setattr__(self, "tier", tier_of(self.name))
+
+
+def find_cards() -> tuple[Card, ...]:
+    return (*_nvidia(), *_amd(), *_apple())
+
+
+def visible_env(cards: Sequence[Card]) -> Mapping[str, str]:
+    """What tells the maker's runtime to use these cards and no others."""
+    nvidia = ",".join(card.ident for card in cards if card.maker == "nvidia")
+    amd = ",".join(card.ident for card in cards if card.maker == "amd")
+    # Set even when empty: a job that reserved no card must not find one by accident at level `process`.
+    return {
+        "CUDA_VISIBLE_DEVICES": nvidia,
+        "NVIDIA_VISIBLE_DEVICES": nvidia or "void",
+        "ROCR_VISIBLE_DEVICES": amd,
+    }
+
+
+# ---------------------------------------------------------------- NVIDIA
+def _nvidia() -> list[Card]:
+    cards = _nvml_cards()
+    return _nvidia_smi_cards() if cards is None else cards
+
+
+def _nvml_cards() -> list[Card] | None:
+    """None where NVML cannot say: no driver, no library, or one that does not match."""
+    if pynvml is None:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        _log.debug("NVML is not usable: %s", error)
+        return None
+    try:
+        return [_nvml_card(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError as error:
+        _log.warning("NVML failed while listing cards: %s", error)
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _nvml_card(index: int) -> Card:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    memory_mb = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // MIB
+    minor = pynvml.nvmlDeviceGetMinorNumber(handle)
+    return Card(
+        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        vram_mb=memory_mb,
+        maker="nvidia",
+        ident=_text(pynvml.nvmlDeviceGetUUID(handle)),
+        nodes=_existing([f"/dev/nvidia{minor}", *_NVIDIA_SHARED]),
+    )
+
+
+def _nvidia_smi_cards() -> list[Card]:
+    query = ["nvidia-smi", "--query-gpu=index,name,memory.total,uuid", "--format=csv,noheader,nounits"]
+    cards = []
+    for line in (run_tool(query) or "").splitlines():
+        parts = [part.strip() for part in line.split(",")]
+        if len(parts) != 4 or not parts[0].isdigit() or not parts[2].isdigit():
+            continue
+        nodes = _existing([f"/dev/nvidia{parts[0]}", *_NVIDIA_SHARED])
+        cards.append(Card(name=parts[1], vram_mb=int(parts[2]), maker="nvidia", ident=parts[3], nodes=nodes))
+    return cards
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardLoad:
+    cards: int
+    busy: float  #: cards' worth of work: 1.5 is one card full and one half used
+    vram_mb: int
+
+    @property
+    def percent(self) -> int:
+        """Of all of them together."""
+        return min(100, round(100 * self.busy / self.cards))
+
+
+class GpuMeter:
+    """How busy and how full the cards are, by NVML's samples. Says nothing where NVML cannot."""
+
+    def __init__(self, cards: Sequence[Card]) -> None:
+        self._handles: dict[int, Any] = {}
+        if pynvml is None or not any(card.maker == "nvidia" for card in cards):
+            return
+        try:
+            pynvml.nvmlInit()
+            for index, card in enumerate(cards):
+                if card.maker == "nvidia":
+                    self._handles[index] = pynvml.nvmlDeviceGetHandleByUUID(card.ident)
+        except (pynvml.NVMLError, TypeError) as error:
+            _log.warning("GPU time is not measured: %s", error)
+            self._handles.clear()
+
+    def look(self, indices: Iterable[int]) -> CardLoad | None:
+        """What these cards do now, all programs on them together; None where none of them says."""
+        cards, busy, used = 0, 0.0, 0
+        for index in indices:
+            if index in self._handles:
+                handle = self._handles[index]
+                try:
+                    busy += pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+                    used += int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+                except pynvml.NVMLError:
+                    del self._handles[index]
+                else:
+                    cards += 1
+        return CardLoad(cards=cards, busy=busy, vram_mb=used // MIB) if cards else None
+
+
+# ---------------------------------------------------------------- AMD and Apple
+def _amd() -> list[Card]:
+    return _amd_smi_cards() or _rocm_smi_cards()
+
+
+def _amd_smi_cards() -> list[Card]:
+    data = _json(run_tool(["amd-smi", "static", "--asic", "--vram", "--json"]))
+    rows = data.get("gpu_data") if isinstance(data, dict) else data
+    cards = []
+    for index, row in enumerate(rows if isinstance(rows, list) else []):
+        name, size = _path(row, "asic", "market_name"), _path(row, "vram", "size")
+        megabytes = size.get("value") if isinstance(size, dict) else size
+        if isinstance(name, str) and isinstance(megabytes, int):
+            cards.append(_amd_card(index, name, megabytes))
+    return cards
+
+
+def _rocm_smi_cards() -> list[Card]:
+    data = _json(run_tool(["rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json"]))
+    cards: list[Card] = []
+    for key in sorted(data, key=_trailing_number) if isinstance(data, dict) else []:
+        row = data[key]
+        if not key.startswith("card") or not isinstance(row, dict):
+            continue
+        # The capital letters moved between releases.
+        fields = {str(name).lower(): str(value) for name, value in row.items()}
+        size = fields.get("vram total memory (b)", "")
+        series = fields.get("card series") or fields.get("card model") or "AMD GPU"
+        if size.isdigit():
+            cards.append(_amd_card(len(cards), series, int(size) // MIB))
+    return cards
+
+
+def _amd_card(index: int, name: str, vram_mb: int) -> Card:
+    nodes = _existing(["/dev/kfd", f"/dev/dri/renderD{128 + index}"])
+    return Card(name=name, vram_mb=vram_mb, maker="amd", ident=str(index), nodes=nodes)
+
+
+def _apple() -> list[Card]:
+    data = _json(run_tool(["system_profiler", "SPDisplaysDataType", "-json"]))
+    rows = data.get("SPDisplaysDataType") if isinstance(data, dict) else None
+    cards = []
+    for row in rows if isinstance(rows, list) else []:
+        name = row.get("sppci_model") or row.get("_name") if isinstance(row, dict) else None
+        if isinstance(name, str) and name.startswith("Apple "):
+            share, whole = _UNIFIED_SHARE
+            vram_mb = psutil.virtual_memory().total * share // whole // MIB
+            cards.append(Card(name=name, vram_mb=vram_mb, maker="apple"))
+    return cards
+
+
+# ---------------------------------------------------------------- tools
+def run_tool(argv: Sequence[str]) -> str | None:
+    """What the program printed; None when it is missing, failed or took too long."""
+    program = shutil.which(argv[0])
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, *argv[1:]], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
+        _log.warning("%s could not be asked: %s", argv[0], error)
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _json(text: str | None) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return None
+
+
+def _path(tree: Any, *keys: str) -> Any:
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree
+
+
+def _trailing_number(text: str) -> int:
+    found = re.search(r"\d+$", text)
+    return int(found.group()) if found else -1
+
+
+def _existing(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(path for path in paths if Path(path).exists())
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,0 +1,141 @@
+"""What this machine has to lend: processors, memory, disk and cards, as the agent itself may use them.
+
+A container or a service unit may allow less than the hardware has; what counts is the smallest of them.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from computepool.agent.config import MIB, AgentConfig
+from computepool.agent.hardware.gpus import Card, find_cards
+from computepool.core.isolation import Level
+from computepool.protocol.nodes.nodes import GpuModel, Profile, StatedPlace
+
+CGROUPS = Path("/sys/fs/cgroup")
+#: The owner's own programs, the agent and the page cache live in the rest.
+RAM_SHARE = (9, 10)
+DISK_SHARE = (9, 10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    cores: float
+    ram_mb: int
+    disk_mb: int
+    cards: tuple[Card, ...]
+
+
+def probe(config: AgentConfig) -> Hardware:
+    ram_mb = _ram_bytes() // MIB * RAM_SHARE[0] // RAM_SHARE[1]
+    disk_mb = shutil.disk_usage(config.data_dir).free // MIB * DISK_SHARE[0] // DISK_SHARE[1]
+    return Hardware(
+        cores=config.cores or _cores(),
+        ram_mb=config.ram_mb or ram_mb,
+        disk_mb=config.disk_mb or disk_mb,
+        cards=() if config.gpus is False else find_cards(),
+    )
+
+
+def profile(
+    config: AgentConfig,
+    hardware: Hardware,
+    *,
+    level: Level,
+    python: str,
+    version: str,
+    fetches_python: Sequence[str] = (),
+    runtime: str = "",
+) -> Profile:
+    """The node as the hub hears of it."""
+    stated = config.stated_place()
+    return Profile(
+        name=config.name,
+        cores=hardware.cores,
+        ram_mb=hardware.ram_mb,
+        disk_mb=hardware.disk_mb,
+        gpus=[GpuModel(name=card.name, tier=card.tier, vram_mb=card.vram_mb) for card in hardware.cards],
+        lends_gpus=config.gpus is True,
+        region=config.region,
+        place=None if stated is None else StatedPlace(lat=stated[0], lon=stated[1]),
+        tags=list(config.tags),
+        properties=dict(config.properties),
+        mesh_version=config.mesh_version,
+        python=python,
+        fetches_python=list(fetches_python),
+        runtime=runtime,
+        isolation=level.label,
+        trusted=list(config.trusted),
+        url=config.url,
+        network=config.network,
+        version=version,
+        platform=f"{platform.system()} {platform.release()} {platform.machine()}"[:200],
+    )
+
+
+def _cores(root: Path = CGROUPS) -> float:
+    """The processors this process may run on, cut down to the smallest quota of its cgroups."""
+    if hasattr(os, "sched_getaffinity"):
+        cores: float = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    for folder in _own_cgroups(root, "cpu"):
+        quota = _cpu_quota(folder)
+        if quota is not None:
+            cores = min(cores, quota)
+    return max(0.1, round(cores, 2))
+
+
+def _cpu_quota(folder: Path) -> float | None:
+    version2 = _read(folder / "cpu.max").split()
+    if len(version2) == 2 and version2[0].isdigit():
+        return int(version2[0]) / int(version2[1])
+    quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+    return quota / period if quota and period and quota > 0 else None
+
+
+def _ram_bytes(root: Path = CGROUPS) -> int:
+    total: int = psutil.virtual_memory().total
+    for folder in _own_cgroups(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            limit = _number(folder / name)
+            if limit:
+                total = min(total, limit)
+    return total
+
+
+def _own_cgroups(root: Path, controller: str) -> list[Path]:
+    """The cgroup of this process and its parents, as far as they can be seen from here (both versions)."""
+    folders = []
+    for line in _read(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            bases = [root, root / "unified"]
+        elif controller in controllers.split(","):
+            bases = [root / controllers, root / controller]
+        else:
+            continue
+        relative = Path(path.lstrip("/"))
+        for base in bases:
+            # In a container the path may be the host's: then only the mounted root exists, and it is ours.
+            folders += [base / relative, *(base / parent for parent in relative.parents)]
+    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _number(path: Path) -> int | None:
+    text = _read(path).strip()
+    return int(text) if text.lstrip("-").isdigit() else None

@@ -1,0 +1,39 @@
+"""Leaving the pool: the hub is told, and what this machine kept of its place there is removed."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from computepool.agent.config import AgentConfig
+from computepool.agent.hub_link.hub_client import HubClient
+from computepool.agent.owner.owner_rules import FILE as RULES
+from computepool.agent.owner.saved_options import FILE as OPTIONS
+from computepool.agent.sandbox.scratch import remove_tree
+from computepool.core.errors import Unauthenticated
+from computepool.protocol.money.market import OwnNodeView
+
+_FORGOTTEN = ("node.key", OPTIONS, RULES, "paused")
+
+
+async def leave(client: HubClient, config: AgentConfig) -> OwnNodeView | None:
+    """What the hub last said of the node; None where it did not know it any more. Nothing is removed before it has answered."""
+    known = None
+    with contextlib.suppress(Unauthenticated):
+        known = await client.leave()
+    forget(config)
+    return known
+
+
+def forget(config: AgentConfig) -> None:
+    """The identity first: without it, what is left of the rest harms nothing. Caches and results that came home stay."""
+    config.identity_path.unlink(missing_ok=True)
+    for name in _FORGOTTEN:
+        (config.data_dir / name).unlink(missing_ok=True)
+    if config.outbox_dir.exists():
+        remove_tree(config.outbox_dir)
+
+
+def unreported(outbox: Path) -> int:
+    """Files of reports that the hub has not had yet."""
+    return sum(1 for _ in outbox.glob("*.json"))

@@ -1,0 +1,367 @@
+"""The agent's side of the wire: one thin HTTP client. Knows addresses, tokens and errors; decides nothing.
+
+Any failure becomes a ComputePoolError: a refusal keeps its class, what never reached the hub is Unavailable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx2
+from pydantic import BaseModel, ValidationError
+
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.hub_link import compat
+from computepool.agent.hub_link.identity import Identity
+from computepool.core.errors import ERRORS_BY_CODE, BadRequest, ComputePoolError, Unauthenticated, Unavailable
+from computepool.protocol.accounts import Problem
+from computepool.protocol.artifacts import UploadState
+from computepool.protocol.hub_keys import HubKeys
+from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
+from computepool.protocol.jobs.groups import (
+    ArrivalReply,
+    ArrivalRequest,
+    HomecomingView,
+    HomeTrouble,
+    ItemPage,
+)
+from computepool.protocol.money.market import OwnNodeView
+from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
+from computepool.protocol.nodes.nodes import (
+    CompleteReply,
+    LogsRequest,
+    NextReply,
+    NextRequest,
+    RegisterReply,
+    RegisterRequest,
+    RekeyReply,
+    RekeyRequest,
+)
+from computepool.protocol.tokens import ISSUER, NODE_TOKEN_LIFE_S, sign_node_token
+
+_log = logging.getLogger(__name__)
+
+API = "/api/v1"
+#: A token is replaced when less than this is left of it, so that it cannot end on the way.
+_TOKEN_SPARE_S = 180
+_JSON = {"content-type": "application/json"}
+_PROBE_S = 5.0
+
+Model = TypeVar("Model", bound=BaseModel)
+#: What these mean, whoever says them: a proxy's own limits are as final as the hub's.
+_STATUS_CODES = {413: "too_large", 429: "rate_limited"}
+
+#: To the hub, at the same time.
+CONNECTIONS_MAX = 32
+
+
+class HubClient:
+    def __init__(
+        self,
+        urls: tuple[str, ...],
+        *,
+        clock: Clock,
+        limits: AgentLimits,
+        identity: Identity | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._urls = urls
+        self._current = 0
+        self._clock = clock
+        self._limits = limits
+        self._identity = identity
+        self._offset_ms = 0
+        self._token = ""
+        self._token_ends_s = 0
+        timeout = httpx2.Timeout(limits.request_timeout_s, connect=limits.connect_timeout_s)
+        # An idle node polls every few seconds, so its connections stay; the hub closes what it does not want.
+        pool = httpx2.Limits(
+            max_connections=CONNECTIONS_MAX, max_keepalive_connections=8, keepalive_expiry=60
+        )
+        self._http = httpx2.AsyncClient(timeout=timeout, limits=pool, transport=transport)
+
+    @property
+    def url(self) -> str:
+        return self._urls[self._current]
+
+    @property
+    def offset_ms(self) -> int:
+        """The hub's time minus this machine's, as last heard."""
+        return self._offset_ms
+
+    def identify(self, identity: Identity) -> None:
+        self._identity = identity
+        self._token_ends_s = 0
+
+    def hub_now_s(self) -> int:
+        return (self._clock.now_ms() + self._offset_ms) // 1000
+
+    def heard_time(self, hub_time_ms: int) -> None:
+        self._offset_ms = hub_time_ms - self._clock.now_ms()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    # ------------------------------------------------------------ calls
+    async def register(self, request: RegisterRequest) -> RegisterReply:
+        plain = request.model_copy(update={"profile": compat.profile(request.profile)})
+        reply = await self._tell("/nodes/register", _written(request), lambda: _written(plain), signed=False)
+        return _parsed(RegisterReply, reply)
+
+    async def next(self, request: NextRequest) -> NextReply:
+        timeout_s = request.wait_ms / 1000 + self._limits.poll_slack_s
+        return await self._poll("/next", request, timeout_s)
+
+    async def heartbeat(self, request: NextRequest) -> NextReply:
+        return await self._poll("/heartbeat", request, self._limits.poll_slack_s)
+
+    async def complete(self, body: bytes) -> CompleteReply:
+        """`body` is a CompleteRequest as the outbox keeps it."""
+        return _parsed(CompleteReply, await self._tell("/complete", body, lambda: compat.reports(body)))
+
+    async def logs(self, request: LogsRequest) -> None:
+        await self._tell("/logs", _written(request), lambda: _written(compat.logs(request)))
+
+    async def checkpoint(self, report: CheckpointReport) -> CheckpointReply:
+        return _parsed(CheckpointReply, await self._send("POST", "/checkpoint", content=_written(report)))
+
+    async def relay(self, method: str, path: str, *, body: bytes | None, timeout_s: float) -> Any:
+        """What a running job asks for; the answer as it came."""
+        reply = await self._send(method, path, content=body, timeout_s=timeout_s)
+        try:
+            return reply.json()
+        except ValueError as error:
+            raise Unavailable("The hub's answer cannot be read.") from error
+
+    async def hardware(self, report: HardwareReport) -> HardwareView:
+        body = report.model_dump_json().encode()
+        return _parsed(HardwareView, await self._send("POST", "/hardware", content=body))
+
+    async def probe(self) -> tuple[float, int, float]:
+        """How far the hub is: seconds to it and back, then the size of a larger answer and the seconds it took."""
+        trips = []
+        for _ in range(3):
+            begin = self._clock.steady()
+            await self._send("GET", "/hub/keys", signed=False, timeout_s=_PROBE_S)
+            trips.append(self._clock.steady() - begin)
+        size, fetched = 0, []
+        for _ in range(2):  # the first one may have to be made there
+            begin = self._clock.steady()
+            reply = await self._send("GET", "/openapi.json", signed=False, timeout_s=_PROBE_S)
+            size = len(reply.content)
+            fetched.append(self._clock.steady() - begin)
+        return min(trips), size, min(fetched)
+
+    async def homecoming(self, group_id: str) -> HomecomingView:
+        return _parsed(HomecomingView, await self._send("GET", f"/homecomings/{quote(group_id, safe='')}"))
+
+    async def homecoming_items(self, group_id: str, *, after: str | None) -> ItemPage:
+        query = "" if after is None else f"?after={quote(after, safe='')}"
+        path = f"/homecomings/{quote(group_id, safe='')}/items{query}"
+        return _parsed(ItemPage, await self._send("GET", path))
+
+    async def home_trouble(self, group_id: str, trouble: HomeTrouble) -> None:
+        path = f"/homecomings/{quote(group_id, safe='')}/trouble"
+        await self._send("POST", path, content=trouble.model_dump_json().encode())
+
+    async def arrived(self, group_id: str, arrival: ArrivalRequest) -> ArrivalReply:
+        path = f"/homecomings/{quote(group_id, safe='')}/arrival"
+        body = arrival.model_dump_json().encode()
+        return _parsed(ArrivalReply, await self._send("POST", path, content=body))
+
+    async def hub_keys(self) -> HubKeys:
+        """What the hub publishes; believed only as far as it follows from what is pinned."""
+        return _parsed(HubKeys, await self._send("GET", "/hub/keys", signed=False))
+
+    async def rekey(self, request: RekeyRequest) -> RekeyReply:
+        body = request.model_dump_json().encode()
+        return _parsed(RekeyReply, await self._send("POST", "/nodes/rekey", content=body))
+
+    async def own_node(self) -> OwnNodeView:
+        """Whose node this is, and what it earns."""
+        return _parsed(OwnNodeView, await self._send("GET", "/nodes/self", timeout_s=_PROBE_S))
+
+    async def leave(self) -> OwnNodeView:
+        """From then on its key is refused."""
+        return _parsed(OwnNodeView, await self._send("POST", "/nodes/leave"))
+
+    async def hub_time_ms(self) -> int:
+        """For the doctor: reaches the hub without a token and says what time it is there."""
+        reply = await self._send("GET", "/hub/keys", signed=False)
+        return _date_ms(reply) or self._clock.now_ms()
+
+    async def upload_state(self, digest: str) -> UploadState:
+        return _parsed(UploadState, await self._send("GET", f"/artifacts/{digest}/upload"))
+
+    async def upload(
+        self, digest: str, content: AsyncIterator[bytes], *, offset: int, size: int, name: str
+    ) -> UploadState:
+        query = f"offset={offset}&size={size}&name={quote(name, safe='')}"
+        headers = {"content-type": "application/octet-stream", "content-length": str(size - offset)}
+        path = f"/artifacts/{digest}?{query}"
+        return _parsed(UploadState, await self._send("PUT", path, content=content, headers=headers))
+
+    @contextlib.asynccontextmanager
+    async def download(self, digest: str, *, offset: int) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+        """Where the bytes really start (the hub may ignore the range), and the bytes."""
+        headers = {**self._authorization(), **({"range": f"bytes={offset}-"} if offset else {})}
+        try:
+            async with self._http.stream(
+                "GET", f"{self.url}{API}/artifacts/{digest}", headers=headers
+            ) as reply:
+                if reply.status_code not in (200, 206):
+                    await reply.aread()
+                    raise _problem(reply)
+                start = offset if reply.status_code == 206 else 0
+                yield start, reply.aiter_bytes(self._limits.transfer_chunk)
+        except httpx2.HTTPError as error:
+            raise self._unreachable(error) from error
+
+    # ------------------------------------------------------------ plumbing
+    async def _poll(self, path: str, request: NextRequest, timeout_s: float) -> NextReply:
+        sent = await self._tell(
+            path, _written(request), lambda: _written(compat.poll(request)), timeout_s=timeout_s
+        )
+        reply = _parsed(NextReply, sent)
+        self.heard_time(reply.hub_time_ms)
+        return reply
+
+    async def _tell(
+        self,
+        path: str,
+        body: bytes,
+        plain: Callable[[], bytes],
+        *,
+        signed: bool = True,
+        timeout_s: float | None = None,
+    ) -> httpx2.Response:
+        """Once more without what an older hub does not know, where that was what it refused.
+
+        Each time anew: the hub may be upgraded at any moment, and behind one address there may be several.
+        """
+        try:
+            return await self._send("POST", path, content=body, signed=signed, timeout_s=timeout_s)
+        except BadRequest as error:
+            if not compat.is_unknown(error):
+                raise
+            _log.info("the hub is older than this agent: %s", error.detail)
+        return await self._send("POST", path, content=plain(), signed=signed, timeout_s=timeout_s)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | AsyncIterator[bytes] | None = None,
+        headers: dict[str, str] | None = None,
+        signed: bool = True,
+        timeout_s: float | None = None,
+    ) -> httpx2.Response:
+        sent = {**(headers or _JSON), **(self._authorization() if signed else {})}
+        timeout = httpx2.USE_CLIENT_DEFAULT if timeout_s is None else self._timeout(timeout_s)
+        try:
+            reply = await self._http.request(
+                method, f"{self.url}{API}{path}", content=content, headers=sent, timeout=timeout
+            )
+        except httpx2.HTTPError as error:  # Also an answer that cannot be unpacked.
+            raise self._unreachable(error) from error
+        except httpx2.InvalidURL as error:
+            raise BadRequest(f"{self.url} is not an address: {error}.", field="hub_url") from error
+        if reply.is_success:
+            return reply
+        raise self._refused(reply)
+
+    def _timeout(self, seconds: float) -> httpx2.Timeout:
+        return httpx2.Timeout(seconds, connect=self._limits.connect_timeout_s)
+
+    def _unreachable(self, error: Exception) -> Unavailable:
+        failed = self.url
+        self._current = (self._current + 1) % len(self._urls)
+        return Unavailable(f"The hub at {failed} cannot be reached ({str(error) or type(error).__name__}).")
+
+    def _refused(self, reply: httpx2.Response) -> ComputePoolError:
+        problem = _problem(reply)
+        if isinstance(problem, Unauthenticated):
+            # A wrong clock looks like a wrong key; with the hub's own time the next token is right.
+            self._token_ends_s = 0
+            date_ms = _date_ms(reply)
+            if date_ms is not None:
+                self.heard_time(date_ms)
+        elif isinstance(problem, Unavailable) and len(self._urls) > 1:
+            self._current = (self._current + 1) % len(self._urls)
+        return problem
+
+    def _authorization(self) -> dict[str, str]:
+        if self._identity is None:
+            raise Unauthenticated("This node is not enrolled yet.")
+        now_s = self.hub_now_s()
+        if not now_s + _TOKEN_SPARE_S < self._token_ends_s <= now_s + NODE_TOKEN_LIFE_S:
+            identity = self._identity
+            self._token = sign_node_token(identity.node_id, key=identity.key, hub=ISSUER, now_s=now_s)
+            self._token_ends_s = now_s + NODE_TOKEN_LIFE_S
+        return {"authorization": f"Bearer {self._token}"}
+
+
+class Backoff:
+    """Full jitter: a thousand nodes that lost the hub together do not come back together."""
+
+    def __init__(self, clock: Clock, limits: AgentLimits) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._failures = 0
+
+    def reset(self) -> None:
+        self._failures = 0
+
+    def delay_s(self, error: ComputePoolError | None = None) -> float:
+        ceiling = min(self._limits.retry_max_s, self._limits.retry_base_s * (1 << min(self._failures, 30)))
+        self._failures += 1
+        asked = 0.0 if error is None else error.retry_after_s or 0.0
+        # What is no length of time at all (negative, not a number) counts as nothing asked.
+        asked = min(asked, self._limits.retry_max_s) if asked > 0 else 0.0
+        return asked + self._clock.fraction() * ceiling
+
+
+def _written(request: BaseModel) -> bytes:
+    return request.model_dump_json(exclude_defaults=True).encode()
+
+
+def _parsed(model: type[Model], reply: httpx2.Response) -> Model:
+    try:
+        return model.model_validate_json(reply.content)
+    except ValidationError as error:
+        raise Unavailable(f"The hub answered something this agent does not understand: {error}.") from error
+
+
+def _problem(reply: httpx2.Response) -> ComputePoolError:
+    """Hubs say what is wrong as a Problem. Anything else is a proxy's or a portal's word: the hub was not reached."""
+    try:
+        problem = Problem.model_validate_json(reply.content)
+    except ValidationError:
+        kind = ERRORS_BY_CODE[_STATUS_CODES.get(reply.status_code, "unavailable")]
+        detail = (
+            f"What answers there is no hub, or one that fails: {reply.status_code} {reply.reason_phrase}."
+        )
+        return kind(detail, retry_after_s=_retry_after_s(reply))
+    kind = ERRORS_BY_CODE.get(problem.code, Unavailable if problem.status >= 500 else BadRequest)
+    return kind(
+        problem.detail, field=problem.field, retry_after_s=problem.retry_after_s or _retry_after_s(reply)
+    )
+
+
+def _retry_after_s(reply: httpx2.Response) -> float | None:
+    text = reply.headers.get("retry-after", "")
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+def _date_ms(reply: httpx2.Response) -> int | None:
+    try:
+        return int(email.utils.parsedate_to_datetime(reply.headers["date"]).timestamp() * 1000)
+    except (KeyError, ValueError, OverflowError):
+        return None

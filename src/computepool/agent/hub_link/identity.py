@@ -1,0 +1,119 @@
+"""Who this node is: an Ed25519 key made here, and what the hub answered when it was enrolled.
+
+The private key never leaves identity.json, which only the agent's user may read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from computepool.core.errors import BadRequest
+from computepool.protocol.nodes.nodes import Profile, RegisterReply, RegisterRequest
+from computepool.protocol.tokens import b64, public_key, public_text, unb64
+from computepool.protocol.version import PROTOCOL
+
+
+@dataclass(slots=True, kw_only=True)
+class Identity:
+    """One object, shared by all who sign and check; keyring.py alone changes it."""
+
+    key: Ed25519PrivateKey
+    node_id: str
+    owner: str  #: account id
+    hub_keys: Mapping[str, Ed25519PublicKey]  #: pinned: job tokens signed by anything else are refused
+    hub_url: str  #: where it was enrolled
+    hub_keys_version: int = 0  #: of the hub's list they are from; an older list is not believed
+
+    def sign(self, message: bytes) -> str:
+        return b64(self.key.sign(message))
+
+
+def load(path: Path) -> Identity | None:
+    """None where there is no identity yet; an unreadable one is an error, never silently replaced."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    try:
+        data = json.loads(text)
+        return Identity(
+            key=Ed25519PrivateKey.from_private_bytes(unb64(data["private_key"])),
+            node_id=data["node_id"],
+            owner=data["owner"],
+            hub_keys={kid: public_key(key) for kid, key in data["hub_keys"].items()},
+            hub_url=data["hub_url"],
+            hub_keys_version=int(data.get("hub_keys_version", 0)),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadRequest(
+            f"{path} is damaged ({error}). Move it away and enrol again with a new code: pool node start --code CODE."
+        ) from error
+
+
+def save(identity: Identity, path: Path) -> None:
+    data = {
+        "node_id": identity.node_id,
+        "owner": identity.owner,
+        "hub_url": identity.hub_url,
+        "hub_keys": {kid: public_text(key) for kid, key in identity.hub_keys.items()},
+        "hub_keys_version": identity.hub_keys_version,
+        "private_key": b64(identity.key.private_bytes_raw()),
+    }
+    write_private(path, json.dumps(data, indent=2).encode())
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Readable by this user alone from its first byte, whole or not at all, and on the disk afterwards."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:  # An almost full disk takes a part without an error.
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def load_key(path: Path) -> Ed25519PrivateKey:
+    """The key of this node, made at its first start.
+
+    It is kept before the hub hears of it: if the reply to the enrolment is lost, the same code and the same
+    key can be sent again, and the hub answers as it did.
+    """
+    try:
+        return Ed25519PrivateKey.from_private_bytes(unb64(path.read_text()))
+    except FileNotFoundError:
+        key = Ed25519PrivateKey.generate()
+        write_private(path, b64(key.private_bytes_raw()).encode())
+        return key
+
+
+def register_request(code: str, key: Ed25519PrivateKey, profile: Profile) -> RegisterRequest:
+    return RegisterRequest(
+        code=code,
+        public_key=public_text(key),
+        proof=b64(key.sign(code.encode())),
+        protocol=PROTOCOL,
+        profile=profile,
+    )
+
+
+def enrolled(reply: RegisterReply, key: Ed25519PrivateKey, *, hub_url: str) -> Identity:
+    return Identity(
+        key=key,
+        node_id=reply.node_id,
+        owner=reply.owner,
+        hub_keys={kid: public_key(text) for kid, text in reply.hub_keys.items()},
+        hub_url=hub_url,
+    )

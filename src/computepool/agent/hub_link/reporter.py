@@ -1,0 +1,213 @@
+"""Delivers reports: each is on disk before it is sent, and stays there until the hub has answered it.
+
+Batching is natural: while one request is under way, what finishes collects and travels with the next one. So a
+lone report leaves at once, and a thousand a second share few requests. While other attempts go on, requests keep
+a small distance, because on two cores each one takes time from the jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.hub_link.identity import Identity
+from computepool.agent.hub_link.outbox import Batch, Outbox
+from computepool.core.errors import ComputePoolError, OutOfSpace, RateLimited, Unauthenticated, Unavailable
+from computepool.core.jobs.lifecycle import Verdict
+from computepool.protocol.nodes.nodes import REPORTS_MAX, CompleteRequest, LogsRequest, LogText, Report
+
+_log = logging.getLogger(__name__)
+
+#: While a request hangs, finished reports go to the disk at least this often.
+SPILL_S = 0.5
+#: What one CompleteRequest may carry.
+LOGS_MAX = REPORTS_MAX * 4
+_NO_SIGNATURE = "A" * 86
+#: Says nothing about the report itself: it is worth more than the wait. Anything else is the hub's refusal of it.
+_RETRY = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
+
+#: Called once per report, when the hub has answered it or it was given up (None).
+Answered = Callable[[str, Verdict | None], None]
+
+
+class Reporter:
+    def __init__(
+        self,
+        client: HubClient,
+        outbox: Outbox,
+        identity: Identity,
+        *,
+        clock: Clock,
+        limits: AgentLimits,
+        answered: Answered,
+        busy: Callable[[], bool],
+    ) -> None:
+        self._client = client
+        self._outbox = outbox
+        self._identity = identity
+        self._limits = limits
+        self._answered = answered
+        self._busy = busy
+        self._clock = clock
+        self._sent_at = clock.steady()
+        self._backoff = Backoff(clock, limits)
+        self._queue: deque[tuple[Report, Sequence[LogText]]] = deque()
+        self._ready: deque[Batch] = deque()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def waiting(self) -> int:
+        """Reports and batches that the hub has not answered."""
+        return len(self._queue) + len(self._outbox)
+
+    def add(self, report: Report, logs: Sequence[LogText] = ()) -> None:
+        self._queue.append((report, logs))
+        self._idle.clear()
+        self._wake.set()
+
+    def load(self) -> list[str]:
+        """Take up what an earlier run left; the attempts' ids, which this node still holds."""
+        self._ready.extend(self._outbox.load())
+        if self._ready:
+            self._idle.clear()
+            self._wake.set()
+        return [report.attempt_id for batch in self._ready for report in batch.request.reports]
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            while self._ready or self._queue:
+                if not self._ready:
+                    await self._collect()
+                    self._form_batch()
+                await self._deliver_and_spill(self._ready[0])
+                self._ready.popleft()
+            self._wake.clear()
+            self._idle.set()
+
+    async def flushed(self) -> None:
+        """Until everything that is known now has been answered."""
+        await self._idle.wait()
+
+    def spill(self) -> None:
+        """Put everything that is still only in memory on the disk."""
+        while self._queue:
+            self._form_batch()
+
+    # ------------------------------------------------------------ batches
+    async def _collect(self) -> None:
+        left_s = self._sent_at + self._limits.busy_gap_s - self._clock.steady()
+        if left_s > 0 and self._busy() and len(self._queue) < self._limits.batch_reports_max:
+            await asyncio.sleep(left_s)
+        self._sent_at = self._clock.steady()
+
+    def _form_batch(self) -> None:
+        reports: list[Report] = []
+        logs: list[LogText] = []
+        size = 0
+        while self._queue and len(reports) < min(self._limits.batch_reports_max, REPORTS_MAX):
+            report, texts = self._queue[0]
+            # Only texts can be large; the rest of a report is a few hundred bytes.
+            weight = 300 + len(report.result or "") + sum(len(text.text) for text in texts)
+            too_many = len(logs) + len(texts) > LOGS_MAX
+            if reports and (too_many or size + weight > self._limits.batch_bytes_max):
+                break
+            self._queue.popleft()
+            reports.append(report)
+            logs.extend(texts)
+            size += weight
+        self._ready.append(self._outbox.put(self._signed(reports, logs)))
+
+    def _signed(self, reports: list[Report], logs: list[LogText]) -> CompleteRequest:
+        request = CompleteRequest(reports=reports, logs=logs, signature=_NO_SIGNATURE)
+        return request.model_copy(update={"signature": self._identity.sign(request.signed_text())})
+
+    async def _deliver_and_spill(self, batch: Batch) -> None:
+        delivery = asyncio.create_task(self._deliver(batch))
+        try:
+            while not (await asyncio.wait({delivery}, timeout=SPILL_S))[0]:
+                self.spill()
+            delivery.result()
+        finally:
+            delivery.cancel()
+            await asyncio.gather(delivery, return_exceptions=True)
+
+    async def _deliver(self, batch: Batch) -> None:
+        open_ids = {report.attempt_id for report in batch.request.reports}
+        while open_ids:
+            if self._outbox.expired(batch):
+                _log.error("giving up %d reports that the hub did not take in time", len(open_ids))
+                self._give_up(open_ids)
+                break
+            try:
+                batch = await self._send_ahead(batch)
+                reply = await self._client.complete(self._outbox.restamped(batch))
+            except _RETRY as error:
+                await self._pause(error)
+            except ComputePoolError as error:
+                await self._refused(batch, error)
+                return
+            else:
+                self._backoff.reset()
+                for answer in reply.answers:
+                    if answer.attempt_id in open_ids:
+                        open_ids.discard(answer.attempt_id)
+                        self._heard(answer.attempt_id, answer.verdict)
+                if open_ids:
+                    _log.warning("the hub left %d reports unanswered; sending them again", len(open_ids))
+                    await self._pause(None)
+        self._outbox.remove(batch)
+
+    async def _send_ahead(self, batch: Batch) -> Batch:
+        """Output that is too long for one request goes before the reports. What comes twice, the hub keeps once."""
+        texts, limits = batch.request.logs, self._limits
+        if sum(len(text.text) for text in texts) <= limits.log_request_chars_max:
+            return batch
+        while texts:
+            count, chars = 1, len(texts[0].text)
+            while count < min(len(texts), limits.log_request_chunks_max):
+                chars += len(texts[count].text)
+                if chars > limits.log_request_chars_max:
+                    break
+                count += 1
+            await self._client.logs(LogsRequest(chunks=texts[:count]))
+            texts = texts[count:]
+        return self._outbox.without_logs(batch)
+
+    async def _refused(self, batch: Batch, error: ComputePoolError) -> None:
+        """One report that the hub cannot read must not hold the others back: send them one by one."""
+        reports = batch.request.reports
+        if len(reports) == 1:
+            _log.error("the hub refused the report of %s: %s", reports[0].attempt_id, error.detail)
+            self._give_up({reports[0].attempt_id})
+            self._outbox.remove(batch)
+            return
+        parts = []
+        for report in reports:
+            logs = [text for text in batch.request.logs if text.attempt_id == report.attempt_id]
+            parts.append(self._outbox.put(self._signed([report], logs)))
+        self._outbox.remove(batch)
+        for part in parts:
+            await self._deliver(part)
+
+    async def _pause(self, error: ComputePoolError | None) -> None:
+        delay_s = self._backoff.delay_s(error)
+        if error is not None:
+            _log.warning("reports are kept and sent again in %.1f s: %s", delay_s, error.detail)
+        await asyncio.sleep(delay_s)
+
+    def _heard(self, attempt_id: str, verdict: Verdict) -> None:
+        if verdict in (Verdict.CONFLICT, Verdict.FOREIGN):
+            _log.warning("the hub answered %s for attempt %s", verdict, attempt_id)
+        self._answered(attempt_id, verdict)
+
+    def _give_up(self, attempt_ids: set[str]) -> None:
+        for attempt_id in attempt_ids:
+            self._answered(attempt_id, None)

@@ -1,0 +1,284 @@
+"""The way out: a proxy per job that lets it reach the hosts it listed, and nothing near the owner.
+
+Listens on a unix socket that is put into the job's sandbox, which has no other network. Names are resolved here, every
+address is judged (core/network.py), and the connection goes to an address that was judged: a name that changes its
+mind in between gains nothing. What the job says is a stranger's; all of it is bounded by names in AgentLimits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import shutil
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from computepool.agent.config import AgentLimits
+from computepool.agent.network.egress_requests import Ask, Refused, parse_head
+from computepool.agent.network.egress_shim import PORT
+from computepool.agent.network.lookups import Lookups, Resolve
+from computepool.agent.network.nearby import Nearby
+from computepool.agent.network.unix_path import short_path
+from computepool.core import network
+from computepool.core.network import Address, Network, Target
+
+_log = logging.getLogger(__name__)
+
+SOCKET = "proxy.sock"
+#: Of the addresses of one name, so many are tried.
+_TRIES = 4
+_CHUNK = 64 * 1024
+_REFUSALS_LOGGED = 20
+
+#: Connections beyond the job's own limit that still get an answer, as a multiple of it.
+_ANSWERED = 4
+_LINGER_S = 1.0
+_LOOKUPS_PER_JOB = 4
+
+_ADDRESS = f"http://127.0.0.1:{PORT}"
+#: For the job. Programs disagree about the case.
+VARIABLES = {
+    **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), _ADDRESS),
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), _ADDRESS),
+    **dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1"),
+}
+
+
+class Egress:
+    """What the owner allows; makes the proxies."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        limits: AgentLimits,
+        private: Sequence[Network] = (),
+        resolve: Resolve | None = None,
+        near: Nearby | None = None,
+    ) -> None:
+        self.limits = limits
+        self._folder = folder
+        self._private = tuple(private)
+        self._resolve = resolve or Lookups().resolve
+        self.near = near or Nearby(ipv6_site_bits=limits.net_ipv6_site_bits)
+
+    async def open(self, targets: Sequence[Target], *, label: str = "", trusted: bool = False) -> EgressProxy:
+        """A running proxy for one job; `label` is its name in the log. Close it.
+
+        `trusted`: the owner named the hosts, and they may be near.
+        """
+        # The name is no secret (the system lists sockets), and none is needed: who connects reaches no more than the job.
+        folder = self._folder / f"net-{secrets.token_hex(8)}"
+        folder.mkdir(mode=0o711, parents=True)
+        proxy = EgressProxy(self, tuple(targets), folder, label=label, trusted=trusted)
+        try:
+            await proxy.start()
+        except BaseException:
+            proxy.close()
+            raise
+        return proxy
+
+    async def addresses(self, host: str, port: int, *, trusted: bool = False) -> list[Address]:
+        """Of a host, all of them judged, unless the host is `trusted`. Raises Refused."""
+        plain = network.literal(host)
+        try:
+            found = [plain] if plain is not None else list(await self._resolve(host, port))
+        except (OSError, UnicodeError):
+            found = []
+        if not found:
+            raise Refused(502, f"{host} has no address.")
+        if trusted:
+            return found
+        near = self.near.networks()
+        for address in found:
+            if why := network.refusal(address, admitted=self._private, near=near):
+                raise Refused(403, f"{host}: {why}, which jobs do not reach.")
+        return found
+
+
+class EgressProxy:
+    """One job's. Counts what goes through; `close` ends every connection."""
+
+    def __init__(
+        self, egress: Egress, targets: tuple[Target, ...], folder: Path, *, label: str, trusted: bool
+    ) -> None:
+        self.folder = folder
+        self.targets = targets
+        self.received = 0  #: bytes from the network to the job, of all time
+        self.sent = 0
+        self._egress = egress
+        self._limits = egress.limits
+        self._label = label
+        self._trusted = trusted
+        self._taken = (0, 0)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._logged = 0
+        self._resting = False
+        self._lookups = asyncio.Semaphore(_LOOKUPS_PER_JOB)
+
+    @property
+    def connections(self) -> int:
+        return len(self._tasks)
+
+    async def start(self) -> None:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with short_path(self.folder, SOCKET) as path:
+                listener.bind(path)
+            # The job has a uid of its own, not known yet.
+            (self.folder / SOCKET).chmod(0o666)
+            self._server = await asyncio.start_unix_server(
+                self._accept, sock=listener, limit=self._limits.net_head_bytes_max, backlog=128
+            )
+        except BaseException:
+            listener.close()
+            raise
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for task in list(self._tasks):
+            task.cancel()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def rest(self) -> None:
+        """Nobody's job runs behind it now: no connection is kept, and none is made until `resume`."""
+        self._resting = True
+        for task in list(self._tasks):
+            task.cancel()
+
+    def resume(self) -> None:
+        self._resting = False
+
+    def used(self) -> tuple[int, int]:
+        """Bytes in and out since `take`."""
+        return self.received - self._taken[0], self.sent - self._taken[1]
+
+    def take(self) -> tuple[int, int]:
+        """`used()`, and begin anew: what follows belongs to the next call of a worker."""
+        used = self.used()
+        self._taken = (self.received, self.sent)
+        return used
+
+    # ------------------------------------------------------------ one connection
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._resting or len(self._tasks) >= _ANSWERED * self._limits.net_connections_max:
+            writer.transport.abort()
+            return
+        # The job's limit itself is checked in the task: a refusal must be written too.
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far: asyncio.StreamWriter | None = None
+        try:
+            async with asyncio.timeout(self._limits.net_head_s):
+                ask = await self._ask(reader)
+            async with asyncio.timeout(self._limits.net_connect_s):
+                far_reader, far = await self._connect(ask)
+            for way in (writer, far):
+                way.transport.set_write_buffer_limits(high=0)  # `drain` then means: all of it is on its way.
+            writer.write(ask.reply)
+            far.write(ask.head)
+            self.sent += len(ask.head)
+            await self._carry(reader, writer, far_reader=far_reader, far=far)
+        except Refused as refused:
+            self._log_refusal(refused)
+            await self._answer(reader, writer, refused)
+        except TimeoutError:
+            if far is None:
+                late = Refused(504, "The host, or the request, took too long.")
+                await self._answer(reader, writer, late)
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # One of the two has gone.
+        finally:
+            for end in (writer, far):
+                if end is not None:
+                    end.transport.abort()
+
+    async def _ask(self, reader: asyncio.StreamReader) -> Ask:
+        if len(self._tasks) > self._limits.net_connections_max:
+            most = self._limits.net_connections_max
+            raise Refused(503, f"The job has {most} connections open, which is the most.")
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            raise Refused(431, "The request's head is too long.") from None
+        ask = parse_head(head)
+        if not network.admitted_by(self.targets, ask.host, ask.port):
+            raise Refused(403, f"{ask.host}:{ask.port} is not in the job's list of hosts (--net).")
+        self._check_bytes()
+        return ask
+
+    def _check_bytes(self) -> None:
+        if sum(self.used()) >= self._limits.net_bytes_max:
+            raise Refused(403, f"The job has used its {self._limits.net_bytes_max} bytes of network.")
+
+    async def _connect(self, ask: Ask) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        async with self._lookups:
+            addresses = await self._egress.addresses(ask.host, ask.port, trusted=self._trusted)
+        for address in addresses[:_TRIES]:
+            with contextlib.suppress(OSError):
+                return await asyncio.open_connection(str(address), ask.port, limit=_CHUNK)
+        raise Refused(502, f"{ask.host}:{ask.port} does not answer.")
+
+    async def _carry(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        far_reader: asyncio.StreamReader,
+        far: asyncio.StreamWriter,
+    ) -> None:
+        """Both ways until both have ended, or nothing has moved for a while."""
+        loop, idle_s = asyncio.get_running_loop(), self._limits.net_idle_s
+
+        async def flow(source: asyncio.StreamReader, target: asyncio.StreamWriter, *, inwards: bool) -> None:
+            while data := await source.read(_CHUNK):
+                if inwards:
+                    self.received += len(data)
+                else:
+                    self.sent += len(data)
+                self._check_bytes()
+                target.write(data)
+                await target.drain()
+                deadline.reschedule(loop.time() + idle_s)
+            target.write_eof()
+
+        async with asyncio.timeout(idle_s) as deadline:
+            flows = [
+                loop.create_task(flow(reader, far, inwards=False)),
+                loop.create_task(flow(far_reader, writer, inwards=True)),
+            ]
+            try:
+                done, _ = await asyncio.wait(flows, return_when=asyncio.FIRST_EXCEPTION)
+                for task in done:
+                    if isinstance(error := task.exception(), Refused):
+                        # In the middle of a stream there is nobody to tell.
+                        self._log_refusal(error)
+            finally:
+                for task in flows:
+                    task.cancel()
+                await asyncio.gather(*flows, return_exceptions=True)
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refused: Refused
+    ) -> None:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_LINGER_S):
+                writer.write(refused.response())
+                writer.write_eof()
+                # Closed with something unread, the socket would take the answer back.
+                while await reader.read(_CHUNK):
+                    pass
+
+    def _log_refusal(self, refused: Refused) -> None:
+        self._logged += 1
+        if self._logged <= _REFUSALS_LOGGED:
+            _log.info("network of %s: %s", self._label or "a job", refused.sentence)

@@ -1,0 +1,69 @@
+"""What one job may do on this node: read off the same limits and lists that its sandbox is made from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from computepool.agent.execution.specs import PreparedSpec
+from computepool.core.placement.rules import Demand
+from computepool.core.words import memory_size
+from computepool.protocol.nodes.nodes import Grant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    submitter: str  #: account id
+    job_id: str
+    name: str
+    labels: tuple[str, ...]
+    network: tuple[str, ...]  #: hosts it may reach; none: no network
+    gpus: tuple[int, ...]  #: indexes of the cards it sees
+    cores: float
+    ram_mb: int
+    disk_mb: int
+    minutes: int  #: it is stopped then; also when its money is spent
+
+    @property
+    def sentence(self) -> str:
+        cards = "no GPU" if not self.gpus else f"GPU {', '.join(map(str, self.gpus))}"
+        network = f"network to {', '.join(self.network)}" if self.network else "no network"
+        labels = f", labelled {', '.join(self.labels)}" if self.labels else ""
+        return (
+            f"{self.job_id} ({self.name}) of {self.submitter}{labels}: {self.cores:g} cores, {memory_size(self.ram_mb)} RAM, "
+            f"{memory_size(self.disk_mb)} disk, {self.minutes} minutes, {cards}, {network}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def manifest(grant: Grant, spec: PreparedSpec) -> Manifest:
+    limits = spec.limits
+    return Manifest(
+        submitter=grant.account_id,
+        job_id=grant.job_id,
+        name=spec.spec.name,
+        labels=tuple(spec.spec.labels),
+        network=tuple(map(str, spec.net)),
+        gpus=tuple(grant.gpus),
+        cores=limits.cpus,
+        ram_mb=limits.memory_mb,
+        disk_mb=limits.disk_mb,
+        minutes=math.ceil(spec.timeout_s / 60),
+    )
+
+
+def demand(grant: Grant, spec: PreparedSpec) -> Demand:
+    """For the owner's rules, in the numbers that the job asked for and the hub judged it by."""
+    wanted = spec.spec.requirements()
+    return Demand(
+        account=grant.account_id,
+        labels=wanted.labels,
+        network=wanted.network,
+        gpus=max(len(grant.gpus), wanted.gpus),
+        minutes=wanted.minutes,
+        ram_mb=wanted.ram_mb,
+        disk_mb=wanted.disk_mb,
+    )

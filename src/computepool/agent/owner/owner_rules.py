@@ -1,0 +1,62 @@
+"""The owner's rules as this node knows them: told by the hub, kept on disk, held against every job of others.
+
+The hub places no job against them; they are held here again because the hub may be wrong. Rules that cannot be read
+allow nothing, until the hub has sent ones that can.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from computepool.agent.hub_link.identity import write_private
+from computepool.core.placement.rules import Demand, Rules
+from computepool.protocol.nodes.rules import NO_RULES, NodeRules, rules_digest
+
+_log = logging.getLogger(__name__)
+
+FILE = "rules.json"
+
+
+class OwnerRules:
+    def __init__(self, data_dir: Path) -> None:
+        self._path = data_dir / FILE
+        #: What the hub compares: where it has others, they come with its next word.
+        self.digest = ""
+        self._rules: Rules | None = None
+        try:
+            self._learn(self._path.read_text())
+        except FileNotFoundError:
+            self._learn(NO_RULES)
+        except (OSError, UnicodeError) as error:
+            _log.error("%s cannot be read: %s", self._path, error)
+            self.digest = "unreadable"
+
+    def follow(self, body: str) -> None:
+        """They hold from now on, also where the disk does not take them: after the next start the hub says them again."""
+        try:
+            write_private(self._path, body.encode())
+        except (OSError, UnicodeError) as error:
+            _log.error("the owner's rules are not kept on disk: %s", error)
+        self._learn(body)
+        _log.info("the owner's rules are now %s", body)
+
+    @property
+    def ram_mb_max(self) -> int | None:
+        return None if self._rules is None else self._rules.ram_mb_max
+
+    def refusals(self, demand: Demand) -> list[str]:
+        if self._rules is None:
+            return ["its owner's rules cannot be read here"]
+        return self._rules.refusals(demand)
+
+    def _learn(self, body: str) -> None:
+        self.digest = rules_digest(body)
+        try:
+            self._rules = NodeRules.model_validate_json(body).rules()
+        except ValidationError as error:
+            # Written by a newer hub, or damaged.
+            _log.error("the owner's rules cannot be read, so no job of others runs: %s", error)
+            self._rules, self.digest = None, "unreadable"

@@ -1,0 +1,52 @@
+"""The owner's options of a node, kept in its folder, so that the next start needs none of them.
+
+Only what differs from the default is kept, and never a secret: the enrolment code works once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter
+
+from computepool.agent.config import AgentConfig
+from computepool.agent.hub_link.identity import write_private
+from computepool.core.errors import BadRequest
+
+FILE = "options.json"
+#: Where it is, what works once, and what no option sets.
+_NOT_KEPT = {"data_dir", "code", "uv", "limits", "kept"}
+FIELDS = tuple(field.name for field in dataclasses.fields(AgentConfig) if field.name not in _NOT_KEPT)
+
+
+def load(data_dir: Path) -> dict[str, Any]:
+    """Fields of AgentConfig as the last start had them; a damaged file is an error, never silently dropped."""
+    path = data_dir / FILE
+    try:
+        kept = TypeAdapter(dict[str, Any]).validate_json(path.read_bytes())
+        hints = get_type_hints(AgentConfig)
+        return {name: TypeAdapter(hints[name]).validate_python(kept[name]) for name in FIELDS if name in kept}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadRequest(f"{path} is damaged ({reason}). Remove it, and give the options again.") from error
+
+
+def save(config: AgentConfig) -> None:
+    write_private(config.data_dir / FILE, json.dumps(chosen(config), indent=2).encode() + b"\n")
+
+
+def chosen(config: AgentConfig) -> dict[str, Any]:
+    """What the owner chose: a default is not kept, so that a later version may have a better one."""
+    plain = AgentConfig(hub_url=config.hub_url, data_dir=config.data_dir)
+    values = {name: getattr(config, name) for name in FIELDS}
+    return {
+        name: dict(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if name == "hub_url" or value != getattr(plain, name)
+    }

@@ -1,0 +1,209 @@
+"""Programs that make something for a job before it runs, such as its packages: in the sandbox of jobs, with limits of their own.
+
+Owns the work folder, the way out and the limits of one run. What came of it is taken by the caller while the folder is there.
+The program is the agent's, what it reads is a stranger's: it gets nothing of the owner's but what is mounted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import stat
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.execution.staging import place_bytes
+from computepool.agent.network.egress import Egress, EgressProxy
+from computepool.agent.packages.interpreters import Interpreter
+from computepool.agent.sandbox.async_wait import finish
+from computepool.agent.sandbox.base import Exit, Limits, Policy
+from computepool.agent.storage.folders import WorkFolders
+from computepool.core.isolation import Level
+from computepool.core.network import Target
+
+_OUTPUT_MAX = 64 * 1024
+_COPY_CHUNK = 16 * 1024 * 1024
+_ENTRY_BYTES = 4096  #: that a file or a folder counts at least: an empty one takes its place on the disk, too
+_DEPTH_MAX = 100  #: of folders in what was made; the walk holds one open for each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    argv: Sequence[str | Path]  #: a Path is of this machine: one of the mounts, or below one
+    limits: Limits
+    env: Mapping[str, str] = field(default_factory=dict)
+    mounts: Mapping[Path, str] = field(default_factory=dict)  #: read-only, as in Policy
+    files: Mapping[str, bytes] = field(default_factory=dict)  #: in the work folder when it begins
+    hosts: Sequence[Target] = ()  #: that it may reach; the owner trusts them, whatever their addresses
+    interpreter: Interpreter | None = None  #: of argv[0], or what it asks; None: the agent's own Python
+    label: str = "a build"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    exit: Exit
+    folder: Path
+    output: str  #: the end of what it printed
+
+
+class Builder:
+    def __init__(self, surroundings: Surroundings, folders: WorkFolders, egress: Egress) -> None:
+        self._surroundings = surroundings
+        self._folders = folders
+        self._egress = egress
+
+    @contextlib.asynccontextmanager
+    async def run(self, build: Build) -> AsyncIterator[Built]:
+        """How it ended; the work folder is there inside the block. Raises SandboxError where it cannot be started."""
+        folder = self._folders.make("build", build.limits.disk_mb)
+        proxy: EgressProxy | None = None
+        try:
+            for name, content in build.files.items():
+                place_bytes(content, folder, name=name)
+            # At level `process` it has the host's own network, as jobs do there.
+            if build.hosts and self._surroundings.sandbox.level is not Level.PROCESS:
+                proxy = await self._egress.open(build.hosts, label=build.label, trusted=True)
+            ended, output = await self._run_in(folder, build, proxy)
+            yield Built(ended, folder, output)
+        finally:
+            if proxy is not None:
+                proxy.close()
+            self._folders.remove(folder)
+
+    async def _run_in(self, folder: Path, build: Build, proxy: EgressProxy | None) -> tuple[Exit, str]:
+        policy = self._policy(folder, build, proxy)
+        sandbox = self._surroundings.sandbox
+        argv = [
+            sandbox.inside(word, workdir=folder, policy=policy) if isinstance(word, Path) else word
+            for word in build.argv
+        ]
+        command = self._surroundings.command(argv, workdir=folder, policy=policy, proxy=proxy)
+        with _Tail() as tail:
+            process = sandbox.spawn(
+                command, workdir=folder, limits=build.limits, policy=policy, stdout=tail.fd, stderr=tail.fd
+            )
+            tail.follow()
+            try:
+                return await finish(process), tail.text()
+            finally:
+                process.close()
+
+    def _policy(self, folder: Path, build: Build, proxy: EgressProxy | None) -> Policy:
+        # All goes through the proxy: what the owner named may be this machine.
+        direct = {} if proxy is None else {"no_proxy": "", "NO_PROXY": ""}
+        env = {**direct, **build.env}
+        plain = self._surroundings.policy(
+            folder, limits=build.limits, env=env, interpreter=build.interpreter, proxy=proxy, saves=False
+        )
+        return dataclasses.replace(plain, mounts={**plain.mounts, **build.mounts})
+
+
+class _Tail:
+    """The last of what a program prints; read as it comes, or a chatty one would wait for ever."""
+
+    def __init__(self) -> None:
+        self._reader, self.fd = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._reader, False)
+        os.fchmod(self.fd, 0o622)  # As another user, it could otherwise not open /dev/stderr.
+        self._read = b""
+        self._loop = asyncio.get_running_loop()
+
+    def __enter__(self) -> _Tail:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close_writer()
+        self._loop.remove_reader(self._reader)
+        os.close(self._reader)
+
+    def follow(self) -> None:
+        self._close_writer()
+        self._loop.add_reader(self._reader, self._take)
+
+    def text(self) -> str:
+        while self._take():
+            pass
+        return self._read.decode(errors="replace")
+
+    def _take(self) -> bool:
+        try:
+            data = os.read(self._reader, _OUTPUT_MAX)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._loop.remove_reader(self._reader)
+        self._read = (self._read + data)[-_OUTPUT_MAX:]
+        return bool(data)
+
+    def _close_writer(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class TooMuch(Exception):
+    """What was made is larger than it may be."""
+
+
+def take_tree(source: Path, target: Path, *, bytes_max: int) -> int:
+    """Copy what a build made to where jobs read it; the bytes it takes. `target` must not exist.
+
+    Plain files and folders only, with an owner and modes that the build did not choose, and no link followed. Times stay: Python
+    compares those of its compiled files.
+    """
+    taken = 0
+    for names, folder, files in _walk(source):
+        if len(names) > _DEPTH_MAX:
+            raise TooMuch(f"folders are deeper than {_DEPTH_MAX}")
+        taken = _more(taken, 0, bytes_max)
+        place = target.joinpath(*names)
+        place.mkdir(mode=0o755)
+        for name in files:
+            try:
+                opened = os.open(
+                    name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+                )
+            except OSError:
+                continue  # A link.
+            try:
+                info = os.fstat(opened)
+                if stat.S_ISREG(info.st_mode):
+                    taken = _more(taken, info.st_size, bytes_max)
+                    _copy(opened, place / name, info)
+            finally:
+                os.close(opened)
+    return taken
+
+
+def _more(taken: int, size: int, bytes_max: int) -> int:
+    taken += max(size, _ENTRY_BYTES)
+    if taken > bytes_max:
+        raise TooMuch(f"more than {bytes_max} bytes")
+    return taken
+
+
+def _walk(source: Path) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
+    """(names below the source, descriptor of the folder, its files)."""
+    top = str(source)
+    for path, _, files, folder in os.fwalk(top, follow_symlinks=False):
+        names = os.path.relpath(path, top)
+        yield (() if names == "." else tuple(names.split("/"))), folder, files
+
+
+def _copy(opened: int, path: Path, info: os.stat_result) -> None:
+    writing = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        left = info.st_size
+        while left > 0:
+            copied = os.sendfile(writing, opened, None, min(left, _COPY_CHUNK))
+            if not copied:
+                break
+            left -= copied
+        os.fchmod(writing, 0o755 if info.st_mode & 0o100 else 0o644)
+        os.utime(writing, ns=(info.st_mtime_ns, info.st_mtime_ns))
+    finally:
+        os.close(writing)

@@ -1,0 +1,266 @@
+"""Folders of installed Python packages, made by uv from wheels only, one per set of requirements.
+
+No code of a package runs while it is installed: that is what "wheels only" buys. Unpacking a stranger's archive is still a
+stranger's work: it is done in the sandbox of jobs (builder.py), and nothing is shared between two installations. Jobs get the
+folder read-only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import json
+import logging
+import os
+import platform
+import re
+import shutil
+import ssl
+import sys
+import uuid
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from computepool.agent.config import AgentLimits
+from computepool.agent.execution.attempt_result import BadJob, StagingFailed, sentence_of
+from computepool.agent.execution.specs import check_requirements
+from computepool.agent.packages.builder import Build, Builder, Built, TooMuch, take_tree
+from computepool.agent.packages.cached_folders import KeptFolders, to_its_end
+from computepool.agent.packages.interpreters import PYTHON, Interpreter
+from computepool.agent.packages.package_index import PackageIndex
+from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
+
+_log = logging.getLogger(__name__)
+
+#: uv exits with 1 for what the requirements, the index or a wheel say, and with 2 for what it did not expect, invalid wheels
+#: among them. Either may have a cause in this machine or on the way to the index: then another node may fare better.
+_REFUSED = 1
+_BAD_ON_ANY_MACHINE = ("The wheel is invalid", "Couldn't parse requirement")
+_ON_THE_WAY = (
+    "error sending request",
+    "HTTP status server error",
+    "429 Too Many Requests",
+    "401 Unauthorized",
+    "403 Forbidden",
+    "operation timed out",
+    "response body",
+)
+_OS_ERROR = "(os error "
+#: What the names in a wheel can bring about on any machine.
+_BY_NAMES = frozenset(
+    {
+        errno.ENAMETOOLONG,
+        errno.EEXIST,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.EINVAL,
+        errno.ENOTEMPTY,
+        errno.ELOOP,
+    }
+)
+_PACKAGES, _CACHE, _WANTED, _CERTIFICATES = "packages", ".cache", "requirements.txt", "certificates.pem"
+#: Where the installation finds uv, where the level has mounts.
+_TOOLS = "/opt/tools"
+#: What a folder of a size of its own says when it is full. Without one it is this machine's disk that says so.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+#: Names of packages that one sentence lists.
+_NAMED_MAX = 5
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+Note = Callable[[str], object]
+
+
+class Environments:
+    def __init__(
+        self, folder: Path, builder: Builder, index: PackageIndex, *, uv: str | None, limits: AgentLimits
+    ) -> None:
+        self._folder = folder
+        self._builder = builder
+        self._index = index
+        self._uv = uv or find_uv()
+        self._limits = limits
+        self._kept = KeptFolders(
+            folder, count_max=limits.environments_max, bytes_max=limits.environments_bytes_max
+        )
+        self._installing = asyncio.Semaphore(limits.environment_installs_max)
+
+    async def acquire(
+        self,
+        requirements: tuple[str, ...],
+        interpreter: Interpreter | None = None,
+        *,
+        note: Note | None = None,
+    ) -> Path | None:
+        """The folder with these packages, kept until `release`; None where nothing is required.
+
+        `interpreter`: which Python they are for, where it is not the agent's own. `note`: told in a sentence what takes its time.
+        """
+        wanted = check_requirements(requirements)
+        if not wanted:
+            return None
+        key = _key(wanted, PYTHON if interpreter is None else interpreter.minor)
+        if note is not None and not self._kept.has(key):
+            note(_installing(wanted))
+        return await self._kept.acquire(key, partial(self._install, wanted, interpreter))
+
+    def release(self, path: Path | None) -> None:
+        self._kept.release(path)
+
+    async def clear(self) -> None:
+        """Everything but what jobs and warm workers use now."""
+        await self._kept.clear()
+
+    async def _install(self, wanted: tuple[str, ...], interpreter: Interpreter | None, building: Path) -> int:
+        async with self._installing:
+            return await self._build(building, wanted, interpreter)
+
+    async def _build(self, target: Path, wanted: tuple[str, ...], interpreter: Interpreter | None) -> int:
+        """Packages are a stranger's choice: uv unpacks them in the sandbox of jobs, and what it made is copied from there."""
+        _log.info("installing %s", ", ".join(wanted))
+        room = min(self._limits.environment_bytes_max, shutil.disk_usage(self._folder).free // 2)
+        try:
+            build = await self._plan(wanted, room, interpreter)
+            async with self._builder.run(build) as built:
+                if not built.exit.ok:
+                    raise self._failed(built, room)
+                return await to_its_end(asyncio.to_thread(_take, built.folder / _PACKAGES, target, room))
+        except TooMuch:
+            raise self._too_large(room) from None
+        except (OSError, SandboxError) as error:
+            raise StagingFailed(f"the dependencies could not be installed here: {error}") from error
+
+    async def _plan(self, wanted: tuple[str, ...], room: int, interpreter: Interpreter | None) -> Build:
+        tool = await asyncio.to_thread(self._tool)
+        hosts = await self._index.hosts()
+        limits = Limits(
+            memory_mb=self._limits.environment_memory_mb,
+            cpus=self._limits.environment_cpus,
+            pids=self._limits.environment_pids,
+            wall_s=self._limits.environment_install_s,
+            disk_mb=max(1, room // MIB),
+        )
+        certificates = await asyncio.to_thread(_certificates)
+        env = {
+            # Nothing of the owner's: neither variables nor files decide what is installed.
+            "UV_NO_CONFIG": "1",
+            "UV_PYTHON_DOWNLOADS": "never",
+            "UV_KEYRING_PROVIDER": "disabled",
+            "UV_DEFAULT_INDEX": await self._index.url(),
+            "UV_CACHE_DIR": _CACHE,
+            "NO_COLOR": "1",
+            **dict.fromkeys(("UV_CONCURRENT_INSTALLS", "TOKIO_WORKER_THREADS", "RAYON_NUM_THREADS"), "4"),
+            **({"SSL_CERT_FILE": _CERTIFICATES} if certificates else {}),
+        }
+        return Build(
+            argv=(
+                *(tool, "pip", "install", "--quiet", "--no-progress", "--target", _PACKAGES),
+                *("--python", "python3" if interpreter is None else interpreter.path),
+                *("--only-binary", ":all:", "--link-mode", "hardlink"),
+                *("--compile-bytecode", "-r", _WANTED),
+            ),
+            limits=limits,
+            env=env,
+            mounts={tool.parent: _TOOLS},
+            interpreter=interpreter,
+            files={
+                _WANTED: "\n".join(wanted).encode(),
+                **({_CERTIFICATES: certificates} if certificates else {}),
+            },
+            hosts=hosts,
+            label="packages",
+        )
+
+    def _tool(self) -> Path:
+        """uv, at a place that every user can read: a job's user does not see the owner's folders."""
+        if self._uv is None:
+            raise StagingFailed("this node has no uv to install packages with")
+        info = os.stat(self._uv)
+        place = self._folder.parent / f"tools-{info.st_size:x}-{info.st_mtime_ns:x}" / "uv"
+        if not place.exists():
+            place.parent.mkdir(mode=0o755, exist_ok=True)
+            copy = place.with_name(f".{uuid.uuid4().hex}")
+            shutil.copyfile(self._uv, copy)
+            copy.chmod(0o755)
+            copy.rename(place)
+        return place
+
+    def _failed(self, built: Built, room: int) -> Exception:
+        ended = built.exit
+        full = os.path.ismount(built.folder) and not _FULL.isdisjoint(_os_errors(built.output))
+        if full or ended.status is Status.DISK_LIMIT or errno.EFBIG in _os_errors(built.output):
+            return self._too_large(room)
+        if ended.status is Status.OOM:
+            most = self._limits.environment_memory_mb
+            return BadJob(f"installing the dependencies takes more than {most} MB of memory")
+        if ended.status is Status.TIMEOUT:
+            return StagingFailed("installing the packages took too long")
+        if ended.status is Status.EXIT:
+            return _failure(ended.code, built.output)
+        return StagingFailed(
+            f"the dependencies could not be installed here: {sentence_of(ended, built.output)}"
+        )
+
+    def _too_large(self, room: int) -> Exception:
+        if room < self._limits.environment_bytes_max:
+            return StagingFailed(f"this node has no room for the dependencies: {room // MIB} MB")
+        most = self._limits.environment_bytes_max // MIB
+        return BadJob(f"the dependencies take more than {most} MB, the most that a job may have installed")
+
+
+def _take(made: Path, target: Path, room: int) -> int:
+    made.mkdir(exist_ok=True)  # There may be nothing to install: all markers said no.
+    return take_tree(made, target, bytes_max=room)
+
+
+def _certificates() -> bytes:
+    """Whom this machine trusts, as one file; empty where uv's own list has to do."""
+    found = ssl.get_default_verify_paths().cafile
+    try:
+        return Path(found).read_bytes() if found else b""
+    except OSError:
+        return b""
+
+
+def _installing(wanted: tuple[str, ...]) -> str:
+    names = [found[0] for text in wanted if (found := _NAME.match(text))]
+    listed = ", ".join(names[:_NAMED_MAX])
+    more = len(names) - _NAMED_MAX
+    return f"Installing packages ({listed}{f' and {more} more' if more > 0 else ''})"
+
+
+def find_uv() -> str | None:
+    """Next to the interpreter first: the version that was installed with the agent."""
+    beside = Path(sys.executable).with_name("uv")
+    return str(beside) if beside.is_file() else shutil.which("uv")
+
+
+def _key(wanted: tuple[str, ...], python: str) -> str:
+    where = [
+        [int(number) for number in python.split(".")],
+        f"{sys.implementation.name}-{python.replace('.', '')}",
+        sys.platform,
+        platform.machine(),
+        platform.libc_ver(),
+    ]
+    return hashlib.sha256(json.dumps([wanted, where]).encode()).hexdigest()[:32]
+
+
+def _failure(code: int | None, stderr: str) -> Exception:
+    """Whose fault it is that uv failed. What cannot be told stays open: a second owner's node decides it (core/jobs/lifecycle.py)."""
+    text = stderr.strip()[-1500:]
+    expected = bool(text) and (code == _REFUSED or any(sign in text for sign in _BAD_ON_ANY_MACHINE))
+    if expected and not any(sign in text for sign in _ON_THE_WAY) and _os_errors(text) <= _BY_NAMES:
+        return BadJob(f"the dependencies cannot be installed from wheels: {text}")
+    return StagingFailed(f"the dependencies could not be installed here: {text}")
+
+
+def _os_errors(text: str) -> set[int]:
+    """The numbers that uv's errors name; 0 for one that is no number."""
+    found = (part.partition(")")[0] for part in text.split(_OS_ERROR)[1:])
+    return {
+        int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 0 for number in found
+    }

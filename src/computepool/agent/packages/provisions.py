@@ -1,0 +1,44 @@
+"""What a job runs with besides the runtime: another Python, where it needs one, and its packages, made for that one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from computepool.agent.packages.environments import Environments, Note
+from computepool.agent.packages.interpreters import Interpreter
+from computepool.agent.packages.pythons import Pythons
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    interpreter: Interpreter | None = None  #: None: the agent's own
+    packages: Path | None = None
+
+
+NOTHING = Provision()
+
+
+class Provisions:
+    def __init__(self, pythons: Pythons, environments: Environments) -> None:
+        self._pythons = pythons
+        self._environments = environments
+
+    async def acquire(self, python: str, packages: tuple[str, ...], *, note: Note | None = None) -> Provision:
+        """Kept until `release`. `python`: another minor version than the agent's own, or nothing. `note`: told in a sentence
+        what takes its time.
+        """
+        interpreter = await self._pythons.acquire(python, note=note)
+        try:
+            return Provision(interpreter, await self._environments.acquire(packages, interpreter, note=note))
+        except BaseException:
+            self._pythons.release(interpreter)
+            raise
+
+    def release(self, provision: Provision) -> None:
+        self._environments.release(provision.packages)
+        self._pythons.release(provision.interpreter)
+
+    async def clear(self) -> None:
+        await self._environments.clear()
+        await self._pythons.clear()

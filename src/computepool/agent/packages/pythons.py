@@ -1,0 +1,235 @@
+"""Other Pythons than the agent's own, for jobs that need one: fetched by uv where the owner allows it, and kept.
+
+Which of them there are is uv's choice, or that of the mirror that the owner named, and each is known by its digest; a job only
+says which minor version it needs. So uv runs outside of the sandbox here, unlike for packages. What it fetched runs only in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+
+from pydantic import BaseModel, TypeAdapter
+
+from computepool.agent.config import AgentConfig
+from computepool.agent.execution.attempt_result import StagingFailed, sentence_of
+from computepool.agent.packages import python_copy
+from computepool.agent.packages.builder import Build, Builder, TooMuch, take_tree
+from computepool.agent.packages.cached_folders import KeptFolders, bytes_in, to_its_end
+from computepool.agent.packages.environments import Note, find_uv
+from computepool.agent.packages.interpreters import PYTHON, Interpreter
+from computepool.agent.sandbox.backends.process import HOST_PATH
+from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
+from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.agent.sandbox.runtime.tree import LEFT_OUT, SITE, open_to_all
+from computepool.agent.sandbox.scratch import remove_tree
+from computepool.protocol.nodes.nodes import PYTHONS_MAX
+
+_log = logging.getLogger(__name__)
+
+#: The oldest that is fetched: functions come from the SDK, and what a job imports of it needs this one.
+LEAST = (3, 11)
+_RELEASE = re.compile(r"3\.\d{1,2}\.\d{1,3}")
+_HOME, _DOWNLOAD, _SCRIPT = "python", "download", "fit.py"
+_ASK_S = 20.0
+#: Between two looks at the size of a download.
+_LOOK_S = 0.5
+_ERROR_CHARS = 500
+#: Of the owner's variables, those that say how this machine reaches others.
+_WAYS = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
+
+
+class _Download(BaseModel):
+    """As `uv python list` says it."""
+
+    version: str
+    implementation: str
+    variant: str
+
+
+class Pythons:
+    """`offered`: what the hub was told. `runtime`: has what the worker needs besides Python."""
+
+    def __init__(
+        self, config: AgentConfig, builder: Builder, *, offered: Collection[str], runtime: Runtime | None
+    ) -> None:
+        self._builder = builder
+        self._uv = config.uv or find_uv()
+        self._mirror = config.python_mirror
+        self._limits = limits = config.limits
+        self._offered = frozenset(() if runtime is None else offered)
+        self._runtime = runtime
+        self._kept = KeptFolders(
+            config.cache_dir / "pythons", count_max=limits.pythons_max, bytes_max=limits.pythons_bytes_max
+        )
+
+    async def acquire(self, minor: str, *, note: Note | None = None) -> Interpreter | None:
+        """Kept until `release`; None for the agent's own, which is the empty word."""
+        if not minor:
+            return None
+        if minor not in self._offered:
+            raise StagingFailed(f"this node has Python {PYTHON}, and does not fetch Python {minor}")
+        if note is not None and not self._kept.has(self._key(minor)):
+            note(f"Fetching Python {minor}")
+        folder = await self._kept.acquire(self._key(minor), partial(self._fetch, minor))
+        return Interpreter(minor, folder / _HOME)
+
+    def release(self, interpreter: Interpreter | None) -> None:
+        if interpreter is not None:
+            self._kept.release(interpreter.home.parent)
+
+    async def clear(self) -> None:
+        """Everything but what jobs and warm workers use now."""
+        await self._kept.clear()
+
+    def _key(self, minor: str) -> str:
+        """Another version of the agent may have put other modules into it."""
+        return f"{minor}-{'' if self._runtime is None else self._runtime.packages[:16]}"
+
+    async def _fetch(self, minor: str, building: Path) -> int:
+        _log.info("fetching Python %s", minor)
+        room = min(self._limits.python_bytes_max, shutil.disk_usage(self._kept.folder).free // 2)
+        download = building / _DOWNLOAD
+        download.mkdir(mode=0o755, parents=True)
+        building.chmod(0o755)  # Whatever the umask: jobs of a root agent have other uids.
+        try:
+            await self._download(minor, download, room)
+            size = await self._fit(Interpreter(minor, _installed(download, minor)), building / _HOME, room)
+        except (TooMuch, OSError, SandboxError) as error:
+            raise _failed(minor, str(error)) from error
+        await to_its_end(asyncio.to_thread(remove_tree, download))
+        return size
+
+    async def _download(self, minor: str, folder: Path, room: int) -> None:
+        if self._uv is None:
+            raise _failed(minor, "this node has no uv")
+        process = await asyncio.create_subprocess_exec(
+            *(self._uv, "python", "install", "--no-bin", "--no-progress", minor),
+            env={
+                **_environment(self._mirror),
+                "UV_PYTHON_INSTALL_DIR": str(folder),
+                "HOME": str(folder),
+                "TMPDIR": str(folder),
+            },
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        said = asyncio.ensure_future(process.communicate())
+        try:
+            async with asyncio.timeout(self._limits.python_fetch_s):
+                while not said.done():
+                    await asyncio.wait([said], timeout=_LOOK_S)
+                    if await asyncio.to_thread(bytes_in, folder) > room:
+                        raise TooMuch(f"it takes more than {room // MIB} MB")
+        except TimeoutError:
+            raise _failed(minor, f"it took longer than {self._limits.python_fetch_s:g} s") from None
+        finally:
+            if not said.done():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.wait([said])
+        if process.returncode != 0:
+            raise _failed(minor, _sentence(said.result()[1]))
+
+    async def _fit(self, fetched: Interpreter, target: Path, room: int) -> int:
+        """What jobs get is a copy that it makes of itself in their sandbox, of plain files."""
+        assert self._runtime is not None
+        await asyncio.to_thread(open_to_all, fetched.home)
+        build = Build(
+            argv=(fetched.path, "-I", _SCRIPT, self._runtime.path / SITE, _HOME, *sorted(LEFT_OUT)),
+            limits=Limits(
+                memory_mb=self._limits.python_fit_memory_mb,
+                wall_s=self._limits.python_fit_s,
+                disk_mb=max(1, room // MIB),
+            ),
+            files={_SCRIPT: Path(python_copy.__file__).read_bytes()},
+            interpreter=fetched,
+            label=f"Python {fetched.minor}",
+        )
+        async with self._builder.run(build) as built:
+            if not built.exit.ok:
+                said = built.output.strip()[-_ERROR_CHARS:]
+                why = said if built.exit.status is Status.EXIT else sentence_of(built.exit, said)
+                raise _failed(fetched.minor, f"it does not run in this node's sandbox: {why}")
+            made = built.folder / _HOME
+            size = await to_its_end(asyncio.to_thread(take_tree, made, target, bytes_max=room))
+        for alias in ("python", "python3"):
+            (target / "bin" / alias).symlink_to(fetched.path.name)
+        return size
+
+
+def fetchable(config: AgentConfig) -> list[str]:
+    """The minor versions that a node offers besides its own, because uv can get them. None, where its owner does not allow it."""
+    if not config.fetch_python:
+        return []
+    try:
+        said = subprocess.run(
+            [config.uv or find_uv() or "uv", "python", "list", "--only-downloads", "--output-format", "json"],
+            capture_output=True,
+            timeout=_ASK_S,
+            env={**_environment(config.python_mirror), "HOME": str(config.cache_dir)},
+            check=True,
+        )
+        listed = TypeAdapter(list[_Download]).validate_json(said.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        told = _sentence(getattr(error, "stderr", None) or b"") or str(error)
+        _log.warning("jobs get no other Python than %s: uv does not say which there are: %s", PYTHON, told)
+        return []
+    releases = {
+        found.version.rpartition(".")[0]
+        for found in listed
+        if (found.implementation, found.variant) == ("cpython", "default")
+        and _RELEASE.fullmatch(found.version)
+    }
+    wanted = [
+        minor for minor in sorted(releases, key=_numbers) if _numbers(minor) >= LEAST and minor != PYTHON
+    ]
+    return wanted[-PYTHONS_MAX:]
+
+
+def _numbers(minor: str) -> tuple[int, ...]:
+    return tuple(map(int, minor.split(".")))
+
+
+def _environment(mirror: str) -> dict[str, str]:
+    """Neither variables nor files of the owner's decide what is fetched, but for the mirror that the node was started with."""
+    ways = {name: value for name, value in os.environ.items() if name.lower() in _WAYS}
+    source = "UV_PYTHON_DOWNLOADS_JSON_URL" if mirror.endswith(".json") else "UV_PYTHON_INSTALL_MIRROR"
+    return {
+        **ways,
+        "PATH": HOST_PATH,
+        "NO_COLOR": "1",
+        "UV_NO_CONFIG": "1",
+        "UV_NO_CACHE": "1",
+        **({source: mirror} if mirror else {}),
+    }
+
+
+def _installed(folder: Path, minor: str) -> Path:
+    """Where uv put it: beside links to it, and files of uv's own."""
+    for path in sorted(folder.iterdir()):
+        if not path.is_symlink() and (path / "bin" / f"python{minor}").is_file():
+            return path
+    raise _failed(minor, "uv put it nowhere")
+
+
+def _failed(minor: str, why: str) -> StagingFailed:
+    return StagingFailed(f"Python {minor} could not be fetched here: {why}")
+
+
+def _sentence(stderr: bytes) -> str:
+    """uv's error without what it did before."""
+    text = stderr.decode(errors="replace")
+    return " ".join(text[max(0, text.find("error:")) :].split())[:_ERROR_CHARS]

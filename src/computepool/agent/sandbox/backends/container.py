@@ -1,0 +1,115 @@
+"""Level `container`: the job in a container that runc makes, the program that Docker and podman start theirs with.
+
+Owns what is runc's own beside gvisor.py, which starts jobs in the same way. Not the engines themselves: they add a daemon
+or a monitor, a cgroup of their own and 150 ms to each start, Docker cannot hand a job the descriptors that workers need,
+and what separates the job from the host is runc's in any case. It runs without root, with the slot's uid.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from computepool.agent.sandbox.backends.gvisor import (
+    LOG_FD,
+    BundleProcess,
+    GvisorSandbox,
+    read_ending_with_log,
+)
+from computepool.agent.sandbox.backends.runsc import Missing, Runsc
+from computepool.agent.sandbox.base import Policy
+from computepool.agent.sandbox.interior import hidden_files
+from computepool.agent.sandbox.slots import Footprint
+from computepool.agent.sandbox.supervise import Ending
+from computepool.core.isolation import Level
+
+#: Where engines put it.
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_FIX = "install runc, which comes with Docker and with podman: sudo apt install runc"
+_OLDEST = (1, 1)
+_ANSWER_S = 10.0
+#: Exit code of runc when it could not start the job; the job's own may be the same, but then its log is empty.
+_NOT_STARTED = 1
+#: The first process of a container ignores the signals that it sends itself; so the job is the second.
+_INIT = ("/bin/sh", "-c", '"$@"; exit $?', "init")
+_SHELL_SAYS = (126, 127)
+_FIRST_FD = 3
+#: As the engines do it: what tells about the host, and what could change it if everything else failed.
+_MASKED = (
+    "/proc/acpi", "/proc/kcore", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
+    "/proc/timer_stats",
+)  # fmt: skip
+_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+
+class ContainerSandbox(GvisorSandbox):
+    """Implements base.Sandbox."""
+
+    level = Level.CONTAINER
+    #: runc waits beside the job, with some ten threads.
+    footprint = Footprint(pids=32, processes=3, memory_mb=32, limits_inside=True)
+    process = BundleProcess
+    doubtful = _SHELL_SAYS
+    _ways = "rootless"
+
+    def _find(self) -> Runsc | Missing:
+        path = shutil.which("runc", path=_PATH)
+        return Missing("runc is not installed", _FIX) if path is None else _judge(path)
+
+    def cards_reason(self) -> str:
+        return "that was never tried"
+
+    def _adapt(self, spec: dict[str, Any], uid: int) -> None:
+        """A user namespace in which the slot's uid is called 0 and is nobody: it has no capability there."""
+        process = spec["process"]
+        process["args"] = [*_INIT, *process["args"]]
+        for limit in process["rlimits"]:
+            if limit["type"] == "RLIMIT_NPROC":
+                limit["soft"] = limit["hard"] = limit["hard"] + 1  # The first process is not the job's.
+            elif limit["type"] == "RLIMIT_AS":
+                limit["type"] = (
+                    "RLIMIT_DATA"  # A real kernel counts what is written; runc itself reserves more.
+                )
+        linux = spec["linux"]
+        linux["namespaces"].append({"type": "user"})
+        linux["uidMappings"] = [{"containerID": 0, "hostID": uid, "size": 1}]
+        group = uid if os.geteuid() == 0 else os.getegid()
+        linux["gidMappings"] = [{"containerID": 0, "hostID": group, "size": 1}]
+        linux["maskedPaths"], linux["readonlyPaths"] = [*_MASKED, *hidden_files()], list(_READ_ONLY)
+        spec["mounts"] = [mount for mount in spec["mounts"] if mount["destination"] != "/sys"]
+        for mount in spec["mounts"]:
+            if mount["destination"] == "/dev":
+                mount["options"] = [*mount["options"], "ro"]
+
+    def _fds(self, policy: Policy) -> Mapping[int, int | None]:
+        """runc passes on all up to a number: what is missing between them is /dev/null."""
+        last = max(policy.fds, default=_FIRST_FD - 1)
+        return dict.fromkeys(range(_FIRST_FD, last + 1)) | dict(policy.fds)
+
+    def _command(self, program: str, folder: Path, policy: Policy) -> list[str]:
+        log = ["--log", f"/proc/self/fd/{LOG_FD}", "--log-format", "json"]
+        passed = f"--preserve-fds={len(self._fds(policy))}"
+        return [program, *log, "--root", str(folder), "run", passed, "--bundle", str(folder), "job"]
+
+    def _read_ending(self, wait_status: int, log: int) -> Ending | None:
+        return read_ending_with_log(wait_status, log, not_started=_NOT_STARTED)
+
+
+@functools.lru_cache(maxsize=4)
+def _judge(path: str) -> Runsc | Missing:
+    try:
+        ran = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return Missing(f"{path} does not run", _FIX)
+    found = re.search(r"version (\d+)\.(\d+)\S*", ran.stdout)
+    if found is None or (int(found[1]), int(found[2])) < _OLDEST:
+        return Missing(f"{path} is older than {'.'.join(map(str, _OLDEST))}", _FIX)
+    return Runsc(path, found[0].removeprefix("version "))

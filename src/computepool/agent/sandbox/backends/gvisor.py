@@ -1,0 +1,258 @@
+"""Level `gvisor`: the job runs on a kernel of its own in user space (runsc), never on the host's.
+
+Owns how a job is started with runsc and how its end is read. runsc runs rootless with the uid of the slot, inside the
+slot's cgroup like every other backend: limits, freezing and killing are the slot's. `runsc kill` and `runsc delete` are
+not needed: everything of a sandbox is a process of the slot or a file in one folder, and the slot ends its processes
+in milliseconds, where those two commands take 80.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from computepool.agent.sandbox import cgroups, launcher
+from computepool.agent.sandbox.backends import runsc, seccomp
+from computepool.agent.sandbox.base import Limits, Network, Policy, Probe, SandboxError, Status
+from computepool.agent.sandbox.interior import WORK, Interior, etc_folder
+from computepool.agent.sandbox.scratch import give, remove_tree, require_reachable
+from computepool.agent.sandbox.selftest import isolation_evidence
+from computepool.agent.sandbox.selftest.probing import run_true
+from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot, SlotPool, check_command
+from computepool.agent.sandbox.supervise import Ending, SlotProcess, read_wait_status
+from computepool.core.isolation import Level
+
+#: The user-space kernel and its gofer have some 30 threads and 25 MB at rest, and up to four threads of the host for
+#: each of the job's. The exact limit on the job's processes is inside; this is the wall around it.
+_FOOTPRINT = Footprint(pids=128, processes=7, pids_each=4, memory_mb=64, limits_inside=True)
+LOG_FD = launcher.FIRST_OWN_FD - 1
+_LOG_BYTES_MAX = 16 * 1024
+#: Exit code of runsc when it could not start the job.
+_NOT_STARTED = 128
+_names = itertools.count()
+
+
+class GvisorSandbox:
+    """Implements base.Sandbox. container.py starts its jobs in the same way, with another program."""
+
+    level: Level = Level.GVISOR
+    footprint = _FOOTPRINT
+    process: type[BundleProcess]
+    #: Exit codes that may mean that the job never began.
+    doubtful: tuple[int, ...] = ()
+
+    def __init__(self, config: SandboxConfig) -> None:
+        if not seccomp.supported():
+            raise SandboxError(f"there is no seccomp filter for {os.uname().machine}")
+        self._config = config
+        self._found = self._find()
+        self._interior = Interior(config.runtime)
+        self._system = self._interior.system(
+            etc_folder(config.cache_dir, self._interior.runtime, uid=runsc.UID)
+        )
+        self._pool = SlotPool(config, self.footprint)
+        self._runs = _runs_folder(config.cache_dir / self.level.label)
+
+    @property
+    def limits_kind(self) -> str:
+        return self._pool.limits_kind
+
+    def probe(self) -> Probe:
+        if isinstance(self._found, runsc.Missing):
+            return Probe(ok=False, reason=self._found.reason, fix=self._found.fix)
+        found = f"{self._found.path} of {self._found.release}, {self._ways}, limits by {self.limits_kind}"
+        return run_true(self, self._config.cache_dir, found=found)
+
+    def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
+        return self._interior.inside(host, workdir=workdir, policy=policy)
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        workdir: Path,
+        limits: Limits,
+        policy: Policy,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> SlotProcess:
+        if isinstance(self._found, runsc.Missing):
+            raise SandboxError(f"{self._found.reason}: {self._found.fix}")
+        check_command(argv, policy)
+        if policy.gpus and (reason := self.cards_reason()):
+            raise SandboxError(
+                f"cards are not passed into {self.level.label}: {reason}; lend them at the level namespace"
+            )
+        for path in (workdir, Path(self._found.path)):
+            require_reachable(path)
+        with self._pool.starting(limits, policy.cpu_ids) as slot, self._new_folder() as folder:
+            slot.refuse_root()
+            spec = self._configuration(argv, workdir=workdir, limits=limits, policy=policy)
+            self._adapt(spec, os.geteuid() if slot.uid is None else slot.uid)
+            # In a file that only the job's uid can read: the environment may hold secrets.
+            (folder / "config.json").write_text(json.dumps(spec))
+            if slot.uid is not None:
+                give(workdir, slot.uid)
+                give(folder, slot.uid)
+            log = slot.memory_file("log")
+
+            def read_ending(wait_status: int) -> Ending:
+                ending = self._read_ending(wait_status, log)
+                if ending is not None and ending.code not in self.doubtful:
+                    return ending
+                found = self._interior.not_started(
+                    argv[0], workdir=workdir, policy=policy, otherwise=_failure(log, policy)
+                )
+                return found if ending is None or found.code == ending.code else ending
+
+            process = self.process(
+                self._pool, slot, limits=limits, workdir=workdir, read_ending=read_ending, folder=folder
+            )
+            # Not /dev/null: older ones took that for themselves, and nothing is lost by never handing it over.
+            given = slot.memory_file("stdin", b"") if stdin is None else stdin
+            fds = {0: given, 1: stdout, 2: stderr, **self._fds(policy), LOG_FD: log}
+            command = self._command(self._found.path, folder, policy)
+            slot.start(command, {}, fds=fds, cwd=None, fence=policy.fence)
+        return process
+
+    def close(self) -> None:
+        self._pool.close()
+        remove_tree(self._runs)
+
+    @contextlib.contextmanager
+    def _new_folder(self) -> Iterator[Path]:
+        """For the bundle and the state of one job; removed if the block fails, else by its process."""
+        folder = self._runs / str(next(_names))
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        except BaseException:
+            remove_tree(folder)
+            raise
+
+    def _configuration(
+        self, argv: Sequence[str], *, workdir: Path, limits: Limits, policy: Policy
+    ) -> dict[str, Any]:
+        extra = {inside: outside for outside, inside in self._interior.read_only(policy)}
+        return runsc.configuration(
+            argv,
+            self._interior.env(policy) | {"PWD": WORK},
+            root=runsc.rootfs(self._config.cache_dir, extra),
+            read_only={**self._system, **{inside: str(outside) for inside, outside in extra.items()}},
+            workdir=workdir,
+            limits=limits,
+            memory_inside=self.limits_kind == "rlimit",
+            devices=policy.gpus,
+        )
+
+    # ------------------------------------------------------------ what is runsc's own
+    _ways = "systrap, rootless"
+
+    def _find(self) -> runsc.Runsc | runsc.Missing:
+        return runsc.find()
+
+    def cards_reason(self) -> str:
+        """Why jobs get no cards here; nothing if they do."""
+        if isinstance(self._found, runsc.Missing):
+            return self._found.reason
+        return runsc.nvproxy_reason(self._found.path, _nvidia_driver())
+
+    def _adapt(self, spec: dict[str, Any], uid: int) -> None:
+        """Change what is special about a job of this uid on the host."""
+
+    def _fds(self, policy: Policy) -> Mapping[int, int | None]:
+        return policy.fds
+
+    def _command(self, program: str, folder: Path, policy: Policy) -> list[str]:
+        passed = [f"--pass-fd={number}:{number}" for number in policy.fds]
+        # Of all the host's sockets only those that are mounted can be seen, let alone opened.
+        opened = ["--host-uds=open"] if policy.network is Network.PROXY else []
+        files = [f"--root={folder}", f"--log-fd={LOG_FD}"]
+        cards = ["--nvproxy"] if policy.gpus else []
+        return [program, *runsc.FLAGS, *cards, *opened, *files, "run", f"--bundle={folder}", *passed, "job"]
+
+    def _read_ending(self, wait_status: int, log: int) -> Ending | None:
+        return read_ending_with_log(wait_status, log, not_started=_NOT_STARTED)
+
+
+class BundleProcess(SlotProcess):
+    """Removes the folder of its job when everything has ended."""
+
+    def __init__(
+        self,
+        pool: SlotPool,
+        slot: Slot,
+        *,
+        limits: Limits,
+        workdir: Path,
+        read_ending: Callable[[int], Ending],
+        folder: Path,
+    ) -> None:
+        super().__init__(pool, slot, limits=limits, workdir=workdir, read_ending=read_ending)
+        self._folder = folder
+
+    def close(self) -> None:
+        super().close()
+        remove_tree(self._folder)
+
+
+class _GvisorProcess(BundleProcess):
+    def _resident_bytes(self) -> int:
+        slot = self._open_slot()
+        return (
+            isolation_evidence.memory_bytes(slot.descendants())
+            if slot.cgroup is None
+            else super()._resident_bytes()
+        )
+
+
+GvisorSandbox.process = _GvisorProcess
+
+
+def _nvidia_driver() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/sys/module/nvidia/version").read_text().strip()
+    return ""
+
+
+def read_ending_with_log(wait_status: int, log: int, *, not_started: int) -> Ending | None:
+    """How the job ended; None if it never began: then the program has said why in its log."""
+    ending = read_wait_status(wait_status)
+    if ending.status is Status.EXIT and ending.code == not_started and _said(log):
+        return None
+    if ending.status is Status.EXIT and 128 < ending.code <= 128 + 64:  # The way to pass on a signal
+        return Ending(Status.SIGNAL, ending.code - 128)
+    return ending
+
+
+def _said(log: int) -> str:
+    """The last error in the program's own log, which the job cannot write to."""
+    said = ""
+    for line in os.pread(log, _LOG_BYTES_MAX, 0).splitlines():
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            entry = json.loads(line)
+            said = str(entry["msg"]) if entry["level"] == "error" else said
+    return said
+
+
+def _failure(log: int, policy: Policy) -> str:
+    """It does not say what it could not mount."""
+    missing = [str(path) for path in policy.mounts if not path.exists()]
+    return _said(log) + (f" (missing: {', '.join(missing)})" if missing else "")
+
+
+def _runs_folder(parent: Path) -> Path:
+    """A folder for the bundles of this sandbox; what dead agents left beside it is removed."""
+    parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+    for entry in list(parent.iterdir()):
+        if cgroups.is_stale(entry.name):
+            remove_tree(entry)
+    folder = parent / f"{cgroups.own_prefix()}-{next(_names)}"
+    folder.mkdir(mode=0o711)
+    return folder

@@ -1,0 +1,229 @@
+"""The program runsc (gVisor): where it is, whether it is new enough, and the bundle that it runs a job from.
+
+Owns the flags and the OCI configuration. Knows nothing of slots or of how a job ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from computepool.agent.sandbox.backends import seccomp
+from computepool.agent.sandbox.base import MIB, Limits
+from computepool.agent.sandbox.interior import WORK, building, system_links
+
+#: Where scripts/install-runsc.sh puts it for all users. What is on PATH comes first if it is new enough.
+FOLDER = "/usr/local/lib/computepool"
+#: Older ones have no systrap, break `stat` on new kernels and take the host's /dev/null for themselves.
+OLDEST = "20240101"
+
+#: Rootless: everything of it runs as the user that starts it, in namespaces of its own. No cgroups, because the agent's
+#: own one is around it. systrap needs neither KVM nor ptrace. Without overlays nothing is written beside the rootfs.
+#: directfs would let the user-space kernel open the host's files by itself; without it only its gofer can.
+FLAGS = (
+    "--rootless", "--network=none", "--ignore-cgroups", "--platform=systrap", "--overlay2=none", "--directfs=false",
+    "--host-uds=none", "--host-fifo=none", "--oci-seccomp", "--log-format=json",
+)  # fmt: skip
+
+#: The job's user inside. Rootless there is one uid on the outside (the slot's, never root), and the files of the work
+#: folder can belong to no other one inside. It has no capabilities and cannot get any.
+UID = 0
+
+_CAPABILITY_SETS = ("bounding", "effective", "inheritable", "permitted", "ambient")
+_EMPTY_FOLDERS = ("usr", "etc", "proc", "dev", "sys", "tmp", "run", "var/tmp", WORK.strip("/"))
+_ANSWER_S = 10.0
+#: Address space that a process may reserve beyond the memory limit, where there is no cgroup.
+_RESERVED_MB = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Runsc:
+    path: str
+    #: The day of its release, as YYYYMMDD.
+    release: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    reason: str
+    fix: str
+
+
+_FIX = (
+    "install runsc (gVisor) of 2024 or later: Debian 13's package runsc, or on Debian 12 "
+    f"`sudo scripts/install-runsc.sh {FOLDER}` of ComputePool's sources"
+)
+
+
+def find() -> Runsc | Missing:
+    """The first on PATH that will do, else the one that our script installed."""
+    folders = [*os.environ.get("PATH", os.defpath).split(os.pathsep), FOLDER]
+    paths = [os.path.join(folder, "runsc") for folder in dict.fromkeys(folders) if os.path.isabs(folder)]
+    reasons = []
+    for path in paths:
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            judged = _judge(path, os.stat(path).st_mtime_ns)
+            if isinstance(judged, Runsc):
+                return judged
+            reasons.append(judged)
+    return Missing("; ".join(reasons) or "runsc (gVisor) is not installed", _FIX)
+
+
+@functools.lru_cache(maxsize=16)
+def _judge(path: str, modified_ns: int) -> Runsc | str:
+    """What this file is; asked once for each content. A text says why it will not do."""
+    found = re.search(r"\b(20\d{6})\b", _answer(path, "--version"))
+    if found is None:
+        return f"{path} does not tell its version"
+    release = found.group(1)
+    if release < OLDEST:
+        return f"{path} is of {release[:4]}, and 2024 is the oldest that will do"
+    if "systrap" not in _answer(path, "help", "platforms").split():
+        return f"{path} has no platform systrap"
+    return Runsc(path, release)
+
+
+def _answer(*command: str) -> str:
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=_ANSWER_S, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return ran.stdout + ran.stderr
+
+
+def nvproxy_reason(path: str, driver: str) -> str:
+    """Why this runsc does not pass on the cards of this driver; nothing if it does. It knows exact versions only."""
+    if not driver:
+        return "there is no NVIDIA driver, and runsc passes on no other cards"
+    known = _answer(path, "nvproxy", "list-supported-drivers").split()
+    if driver in known:
+        return ""
+    newest = max(known, key=_version, default="none at all")
+    return f"{path} does not know the NVIDIA driver {driver} (the newest that it knows: {newest})"
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())
+
+
+def rootfs(cache_dir: Path, places: Mapping[str, Path]) -> Path:
+    """An empty root with the folders (or files) to mount on. `places`: path inside -> what is mounted there.
+
+    The job sees it read-only. runsc would make missing mount points by itself, on the host's side.
+    """
+    kinds = {place: outside.is_file() for place, outside in places.items()}
+    links = system_links()
+    digest = hashlib.sha256(repr((sorted(kinds.items()), sorted(links.items()))).encode()).hexdigest()[:16]
+    final = cache_dir / f"rootfs-{digest}"
+    with building(final) as folder:
+        if folder is not None:
+            for name in _EMPTY_FOLDERS:
+                (folder / name).mkdir(mode=0o755, parents=True, exist_ok=True)
+            for path, target in links.items():
+                (folder / path.strip("/")).symlink_to(target)
+            for place, is_file in kinds.items():
+                _mount_point(folder, place, is_file=is_file)
+    return final
+
+
+def _mount_point(root: Path, place: str, *, is_file: bool) -> None:
+    point = root / os.path.normpath(place).lstrip("/")
+    (point.parent if is_file else point).mkdir(mode=0o755, parents=True, exist_ok=True)
+    if is_file:
+        point.touch(mode=0o644)
+
+
+def configuration(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    root: Path,
+    read_only: Mapping[str, str],
+    workdir: Path,
+    limits: Limits,
+    memory_inside: bool,
+    devices: Sequence[str] = (),
+) -> dict[str, Any]:
+    """config.json of one job. `memory_inside`: no cgroup limits the memory, so each process gets a limit."""
+    rlimits = {
+        "CORE": 0,
+        "NOFILE": max(64, limits.open_files),
+        "NPROC": limits.pids,
+        # A file system of its own is full first, and says so more gently.
+        "FSIZE": limits.disk_mb * MIB * (2 if os.path.ismount(workdir) else 1),
+    }
+    if memory_inside:
+        # gVisor counts nothing but address space, of which programs reserve more than they use.
+        rlimits["AS"] = (limits.memory_mb + _RESERVED_MB) * MIB
+    return {
+        "ociVersion": "1.0.0",
+        "root": {"path": str(root), "readonly": True},
+        "hostname": "job",
+        "process": {
+            "user": {"uid": UID, "gid": UID},
+            "args": list(argv),
+            "env": [f"{name}={value}" for name, value in env.items()],
+            "cwd": WORK,
+            "noNewPrivileges": True,
+            "capabilities": {name: [] for name in _CAPABILITY_SETS},
+            "rlimits": [
+                {"type": f"RLIMIT_{name}", "soft": value, "hard": value} for name, value in rlimits.items()
+            ],
+        },
+        "mounts": _mounts(read_only, workdir, limits),
+        "linux": {
+            "namespaces": [{"type": kind} for kind in ("pid", "ipc", "uts", "mount", "network")],
+            "seccomp": seccomp.oci(),
+            **({"devices": [_device(path) for path in devices]} if devices else {}),
+        },
+    }
+
+
+def _device(path: str) -> dict[str, Any]:
+    number = os.stat(path).st_rdev
+    return {
+        "path": path,
+        "type": "c",
+        "major": os.major(number),
+        "minor": os.minor(number),
+        "fileMode": 0o666,
+        "uid": UID,
+        "gid": UID,
+    }
+
+
+def _mounts(read_only: Mapping[str, str], workdir: Path, limits: Limits) -> list[dict[str, Any]]:
+    tmp = f"size={limits.tmp_mb * MIB}"
+    return [
+        {"destination": "/proc", "type": "proc", "source": "proc"},
+        # Not read-only: gVisor would then refuse to write to /dev/null too. It heeds no size here; what a job puts there
+        # counts as its memory.
+        _tmpfs("/dev", "mode=0755"),
+        {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]},
+        _tmpfs("/dev/shm", tmp, "mode=1777"),
+        _tmpfs("/tmp", tmp, "mode=1777"),
+        *(_bind(outside, inside, "ro") for inside, outside in read_only.items()),
+        _bind(str(workdir), WORK, "rw"),
+    ]
+
+
+def _tmpfs(destination: str, *options: str) -> dict[str, Any]:
+    return {"destination": destination, "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", *options]}
+
+
+def _bind(source: str, destination: str, mode: str) -> dict[str, Any]:
+    return {
+        "destination": destination,
+        "type": "bind",
+        "source": source,
+        "options": ["rbind", mode, "nosuid", "nodev"],
+    }

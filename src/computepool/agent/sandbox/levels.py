@@ -1,0 +1,49 @@
+"""Which sandbox this node uses: the strongest that its self-test passed, or the one the owner named, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from computepool.agent.sandbox.backends.process import ProcessSandbox
+from computepool.agent.sandbox.base import Sandbox
+from computepool.agent.sandbox.selftest.selftest import BACKENDS, LevelReport
+from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.core.errors import Unavailable
+from computepool.core.isolation import Level
+
+
+def choose(test: Callable[[Level], LevelReport], wanted: str, *, cards: bool = False) -> LevelReport:
+    """The first that passes its test, the best first: an agent need not attack what it will not use.
+
+    Raises Unavailable with what the owner can do where nothing fits. `cards`: the node has some to lend.
+    """
+    failed: list[LevelReport] = []
+    for level in _candidates(wanted, cards=cards):
+        report = test(level)
+        if report.ok:
+            return report
+        failed.append(report)
+    details = "; ".join(f"{report.level.label}: {report.reason}. {report.fix}".strip() for report in failed)
+    raise Unavailable(
+        f"This machine cannot make the sandbox {wanted!r} ({details or 'this agent does not know how'})."
+    )
+
+
+def _candidates(wanted: str, *, cards: bool) -> list[Level]:
+    known = [backend.level for backend in BACKENDS]
+    if wanted != "auto":
+        return [level for level in known if level is Level.parse(wanted)]
+    if cards:
+        # A level is the node's, and few drivers can be passed into gvisor: lending cards is what they are there for.
+        known = [level for level in known if level <= Level.NAMESPACE]
+    return sorted(known, key=_preference, reverse=True)
+
+
+def _preference(level: Level) -> tuple[bool, bool, Level]:
+    """By itself a node takes a container only where nothing else holds strangers' jobs: as strong as a namespace, slower."""
+    return level >= Level.NAMESPACE, level is not Level.CONTAINER, level
+
+
+def make(level: Level, config: SandboxConfig) -> Sandbox:
+    backend = next((backend for backend in BACKENDS if backend.level is level), ProcessSandbox)
+    return backend(config)

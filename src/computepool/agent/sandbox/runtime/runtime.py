@@ -1,0 +1,313 @@
+"""The runtime of jobs: a root file system with Python, named by its content, kept in the agent's cache, read-only for jobs.
+
+Owns the folder `runtimes` of a cache: one tree for each digest, which of them belongs to which wish, what is checked before
+one is used, and when one is removed. What is in a tree is tree.py's; how it is named is manifest.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from computepool.agent.sandbox.base import SandboxError
+from computepool.agent.sandbox.runtime import manifest, tree
+from computepool.agent.sandbox.scratch import remove_tree
+
+#: Where a job finds its Python.
+INSIDE = tree.PYTHON
+#: Part of every wish: change it when the layout changes.
+_FORMAT = 2
+_FOLDER = "runtimes"
+#: In the tree, and so a part of its name: what it was made for.
+_FACTS = Path("usr/share/computepool/runtime.json")
+#: The digest of a tree that the owner imported and that is used instead of one made here.
+CHOSEN = "chosen"
+#: Trees that are kept though nobody uses them now: the one before an update.
+_KEPT_UNUSED = 1
+#: Runtimes that this process uses: nobody may remove them. The kernel drops the locks with the process.
+_held: dict[Path, int] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    #: The tree, on the host.
+    root: Path
+    #: SHA-256 of its manifest.
+    digest: str
+    files: int
+    size: int
+    #: The interpreter was built against libraries of its own that came along.
+    own_libraries: bool = False
+    #: Digest of what is in site-packages.
+    packages: str = ""
+
+    @property
+    def path(self) -> Path:
+        """Python's home on the host; at INSIDE where the level has mounts."""
+        return self.root / INSIDE.lstrip("/")
+
+    @property
+    def python(self) -> Path:
+        """The interpreter's path on the host."""
+        return self.path / "bin" / "python3"
+
+    @property
+    def python_inside(self) -> str:
+        return f"{INSIDE}/bin/python3"
+
+    @property
+    def short(self) -> str:
+        return self.digest[:12]
+
+    def env(self, home: str) -> dict[str, str]:
+        """What a job needs in its environment; `home` is where it sees the jobs' Python."""
+        found = {"PATH": f"{home}/bin:/usr/local/bin:/usr/bin:/bin"}
+        if self.own_libraries:
+            found["LD_LIBRARY_PATH"] = f"{home}/lib"
+        return found
+
+    def verify(self) -> None:
+        """Read every file again; SandboxError if the tree is not what its name says."""
+        if manifest.summarise(self.root).digest != self.digest:
+            raise SandboxError(f"the runtime {self.short} was changed on disk: {self.root}")
+
+    @classmethod
+    def prepare(cls, cache_dir: Path, extra: Mapping[str, Path], *, add: Sequence[str] = ()) -> Runtime:
+        """The runtime with `extra` (name in site-packages -> file or folder) and what the owner adds.
+
+        Made if it is not there yet or no longer what it was. Safe against a second caller (a lock) and against being
+        killed half way (made aside, then renamed).
+        """
+        for wanted in add:
+            tree.added_path(wanted)
+        store = open_store(cache_dir)
+        wish = Wish.of(extra, add)
+        with contextlib.suppress(FileNotFoundError):
+            return load_chosen(store, wish, (store / CHOSEN).read_text().strip())
+        found = _known(store, wish)
+        if found is None:
+            with locked(store):
+                found = _known(store, wish) or _make(store, wish, extra=extra, add=add)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a runtime is to be made of, told without reading all of it."""
+
+    key: str
+    #: What it must have in common with this agent wherever it was made.
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, extra: Mapping[str, Path], add: Sequence[str]) -> Wish:
+        packages = hashlib.sha256()
+        for name, source in sorted(extra.items()):
+            for path in tree.files_of(source):
+                packages.update(f"\0{name}/{path.relative_to(source)}\0".encode())
+                packages.update(hashlib.sha256(path.read_bytes()).digest())
+        facts = {
+            "format": _FORMAT,
+            "machine": platform.machine(),
+            "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+            "packages": packages.hexdigest(),
+        }
+        here = [facts, sys.version, sys.base_prefix, sorted(add), os.geteuid() == 0]
+        return cls(hashlib.sha256(json.dumps([here, _python_files()]).encode()).hexdigest()[:32], facts)
+
+
+def open_store(cache_dir: Path) -> Path:
+    store = cache_dir / _FOLDER
+    store.mkdir(mode=0o755, parents=True, exist_ok=True)
+    return store
+
+
+def load(store: Path, digest: str) -> Runtime | None:
+    """The tree of this name, kept from now on; None if it is not there or not what its name says.
+
+    Unchanged since it was last read if its stamp is the same; else it is read again.
+    """
+    hold(store, digest)
+    found = _loaded(store, digest)
+    if found is None:
+        os.close(_held.pop(store / f"{digest}.lock"))
+    return found
+
+
+def _loaded(store: Path, digest: str) -> Runtime | None:
+    root, note = store / digest, store / f"{digest}.json"
+    try:
+        known = json.loads(note.read_bytes())
+        facts = json.loads((root / _FACTS).read_bytes())
+        stamp = manifest.stamp(root)
+        summary = manifest.Summary(digest, known["files"], known["size"])
+        if known["stamp"] != stamp:
+            summary = manifest.summarise(root)
+    except (OSError, ValueError, KeyError):
+        return None
+    if summary.digest != digest:
+        return None
+    if known["stamp"] != stamp:
+        _write(note, {"stamp": stamp, "files": summary.files, "size": summary.size})
+    return _runtime(root, summary, facts)
+
+
+def load_chosen(store: Path, wish: Wish, digest: str) -> Runtime:
+    """The tree that the owner imported; SandboxError says why it cannot be used."""
+    remedy = "import one that was exported by this version of ComputePool, or `pool node runtime reset`"
+    found = load(store, digest)
+    if found is None:
+        raise SandboxError(f"the imported runtime {digest[:12]} is gone or was changed: {remedy}")
+    facts = json.loads((found.root / _FACTS).read_bytes())
+    if wrong := [name for name, value in wish.facts.items() if facts.get(name) != value]:
+        raise SandboxError(f"the imported runtime {digest[:12]} has another {', '.join(wrong)}: {remedy}")
+    return found
+
+
+def adopt(store: Path, building: Path) -> Runtime:
+    """Give a finished tree its name. Under the lock."""
+    summary = manifest.summarise(building)
+    hold(store, summary.digest)
+    root = store / summary.digest
+    remove_tree(root)  # Only ever there if it was damaged.
+    building.rename(root)
+    facts = json.loads((root / _FACTS).read_bytes())
+    note = {"stamp": manifest.stamp(root), "files": summary.files, "size": summary.size}
+    _write(store / f"{summary.digest}.json", note)
+    return _runtime(root, summary, facts)
+
+
+@contextlib.contextmanager
+def building_folder(store: Path) -> Iterator[Path]:
+    """A folder to make a tree in. Under the lock, so that what lies there is of a maker that was killed."""
+    for stale in store.glob(".building-*"):
+        remove_tree(stale)
+    folder = store / f".building-{uuid.uuid4().hex}"
+    folder.mkdir(mode=0o755)
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
+
+
+@contextlib.contextmanager
+def locked(store: Path) -> Iterator[None]:
+    fd = os.open(store / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def hold(store: Path, digest: str) -> None:
+    """Keep everybody from removing this tree as long as this process lives."""
+    path = store / f"{digest}.lock"
+    if path not in _held:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        _held[path] = fd
+
+
+def collect_garbage(store: Path) -> None:
+    """Remove the trees that nobody uses but the youngest. Under the lock."""
+    for old in store.parent.glob("runtime-*"):  # Of the first format.
+        remove_tree(old)
+    kept = _KEPT_UNUSED
+    roots = [path for path in store.iterdir() if len(path.name) == 64 and path.is_dir()]
+    for root in sorted(roots, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+        lock = store / f"{root.name}.lock"
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if kept > 0:
+                kept -= 1
+                continue
+            remove_tree(root)
+            (store / f"{root.name}.json").unlink(missing_ok=True)
+            for wish in store.glob("*.wish"):
+                if root.name in wish.read_text():
+                    wish.unlink()
+            lock.unlink()
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(fd)
+
+
+def _known(store: Path, wish: Wish) -> Runtime | None:
+    """What was made for this wish, if the files that it was made from are still the same."""
+    try:
+        noted = json.loads((store / f"{wish.key}.wish").read_bytes())
+        for path, facts in noted["sources"].items():
+            info = os.stat(path)
+            if [info.st_size, info.st_mtime_ns] != facts:
+                return None
+    except (OSError, ValueError, KeyError):
+        return None
+    return load(store, noted["digest"])
+
+
+def _make(store: Path, wish: Wish, *, extra: Mapping[str, Path], add: Sequence[str]) -> Runtime:
+    with building_folder(store) as building:
+        made = tree.Tree(building)
+        made.fill(extra, add)
+        _write(building / _FACTS, {**wish.facts, "own_libraries": made.own_libraries})
+        tree.open_to_all(building)
+        _check(building, own_libraries=made.own_libraries)
+        runtime = adopt(store, building)
+    _write(store / f"{wish.key}.wish", {"digest": runtime.digest, "sources": made.sources})
+    collect_garbage(store)
+    return runtime
+
+
+def _runtime(root: Path, summary: manifest.Summary, facts: Mapping[str, Any]) -> Runtime:
+    return Runtime(
+        root=root,
+        digest=summary.digest,
+        files=summary.files,
+        size=summary.size,
+        own_libraries=bool(facts["own_libraries"]),
+        packages=str(facts["packages"]),
+    )
+
+
+def _check(root: Path, *, own_libraries: bool) -> None:
+    home = root / INSIDE.lstrip("/")
+    env = {"LD_LIBRARY_PATH": str(home / "lib")} if own_libraries else {}
+    # Without -B it would write byte code into the tree.
+    command = [str(home / "bin" / "python3"), "-IB", "-c", "import ctypes, hashlib, json, socket, zlib"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
+    if ran.returncode != 0:
+        raise SandboxError(f"the copy of {sys.base_prefix} does not run: {ran.stderr.strip()[-300:]}")
+
+
+def _python_files() -> list[list[Any]]:
+    """Names the interpreter by the times of its files: reading it all takes too long for every start."""
+    library = Path(sysconfig.get_path("stdlib"))
+    found = []
+    for path in (Path(os.path.realpath(sys.executable)), library, library / "os.py", library / "lib-dynload"):
+        with contextlib.suppress(FileNotFoundError):
+            info = path.stat()
+            found.append([str(path), info.st_size, info.st_mtime_ns])
+    return found
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.new")
+    aside.write_text(json.dumps(value, sort_keys=True))
+    aside.chmod(0o644)
+    aside.rename(path)

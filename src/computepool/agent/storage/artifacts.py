@@ -1,0 +1,238 @@
+"""Files by their SHA-256: fetched from the hub into a bounded cache, and sent to the hub.
+
+Both directions resume where they stopped, and nothing is used or called sent before its digest was right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.core.errors import (
+    BadRequest,
+    ComputePoolError,
+    Conflict,
+    OutOfSpace,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
+
+_log = logging.getLogger(__name__)
+
+_PASSING = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
+#: A download that fails this often in a row is the node's failure; the job runs elsewhere.
+DOWNLOAD_TRIES = 6
+#: Up to this size an upload does not ask first how much of it the hub has.
+ASK_FIRST_ABOVE = 1024 * 1024
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_PART, _GONE = ".part", ".gone-"
+
+
+class ArtifactCache:
+    """Least recently used files go first, also those that were begun and left; files in use stay, because their users
+    hold them open.
+    """
+
+    def __init__(self, folder: Path, client: HubClient, *, clock: Clock, limits: AgentLimits) -> None:
+        self._folder = folder
+        self._client = client
+        self._clock = clock
+        self._limits = limits
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._wanted: Counter[str] = Counter()  #: by how many at the moment; what is coming of these stays
+        self._evicting = asyncio.Lock()
+        self._untidy = True  #: a download may have been left unfinished, now or by an earlier start
+        self._slots = asyncio.Semaphore(limits.transfers_max)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    async def open(self, digest: str) -> int:
+        """A descriptor of the file, fetched if need be. The caller closes it."""
+        if not _DIGEST.fullmatch(digest):  # It becomes a path, and names come from the hub.
+            raise BadRequest("What names the artifact is no SHA-256.")
+        self._wanted[digest] += 1
+        try:
+            async with self._locks.setdefault(digest, asyncio.Lock()):
+                return await self._opened(digest, self._folder / digest)
+        finally:
+            self._wanted[digest] -= 1
+            if not self._wanted[digest]:
+                del self._wanted[digest], self._locks[digest]
+
+    async def _opened(self, digest: str, path: Path) -> int:
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            with contextlib.suppress(OSError):
+                os.utime(fd)
+            return fd
+        if self._untidy:
+            self._untidy = False
+            await self._make_room()
+        try:
+            async with self._slots:
+                await self._fetch(digest, path)
+        except BaseException:
+            self._untidy = True
+            raise
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            await self._make_room(keep=digest)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    async def _fetch(self, digest: str, path: Path) -> None:
+        part = path.with_suffix(_PART)
+        backoff = Backoff(self._clock, self._limits)
+        for left in reversed(range(DOWNLOAD_TRIES)):
+            try:
+                await self._fetch_once(digest, part)
+                break
+            except _PASSING as error:
+                if not left:
+                    raise
+                await asyncio.sleep(backoff.delay_s(error))
+            except ComputePoolError:
+                part.unlink(missing_ok=True)  # What the hub does not go on with is of no use.
+                raise
+        if await asyncio.to_thread(_sha256, part) != digest:
+            part.unlink()
+            raise BadRequest(f"The hub sent other bytes than {digest[:12]}… stands for.")
+        part.rename(path)
+
+    async def _fetch_once(self, digest: str, part: Path) -> None:
+        # One byte again: a part may be complete, and a range that begins at the end is refused.
+        have = max(0, part.stat().st_size - 1) if part.exists() else 0
+        async with self._client.download(digest, offset=have) as (start, chunks):
+            with part.open("r+b" if have else "wb") as file:
+                file.truncate(start)
+                file.seek(start)
+                async for chunk in chunks:
+                    file.write(chunk)
+
+    async def clear(self) -> None:
+        """Everything but what is being fetched; a job keeps the files it has open."""
+        await self._make_room(most=0)
+
+    async def _make_room(self, keep: str = "", *, most: int | None = None) -> None:
+        """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
+        async with self._evicting:
+            listed = await asyncio.to_thread(self._listed)
+            gone = [name for _, _, name in listed if name.startswith(_GONE)]
+            files = [(size, name) for _, size, name in listed if not name.startswith(_GONE)]
+            most = self._limits.input_cache_bytes if most is None else most
+            over = sum(size for size, _ in files) - most
+            for size, name in files:
+                if over > 0 and name != keep and not self._is_coming(name):
+                    with contextlib.suppress(OSError):
+                        (self._folder / name).rename(self._folder / f"{_GONE}{name}")
+                        gone.append(f"{_GONE}{name}")
+                        over -= size
+        if gone:
+            await asyncio.to_thread(self._remove, gone)
+
+    def _is_coming(self, name: str) -> bool:
+        return name.endswith(_PART) and name.removesuffix(_PART) in self._wanted
+
+    def _listed(self) -> list[tuple[int, int, str]]:
+        """When each file was last used, its size and its name, oldest first."""
+        files = []
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(
+                    FileNotFoundError
+                ):  # A download that ended well has another name now.
+                    info = entry.stat(follow_symlinks=False)
+                    files.append((info.st_mtime_ns, info.st_size, entry.name))
+        return sorted(files)
+
+    def _remove(self, names: list[str]) -> None:
+        for name in names:
+            try:
+                (self._folder / name).unlink(missing_ok=True)
+            except OSError as error:
+                _log.warning("cannot remove %s from the cache: %s", name, error)
+
+
+class Uploader:
+    """Keeps trying for as long as a report may be late: the result is worth more than the wait."""
+
+    def __init__(self, client: HubClient, *, clock: Clock, limits: AgentLimits) -> None:
+        self._client = client
+        self._clock = clock
+        self._limits = limits
+        self._slots = asyncio.Semaphore(limits.transfers_max)
+
+    async def send(self, fd: int, digest: str, *, size: int, name: str) -> None:
+        """`fd` stays the caller's. Raises what the hub refuses, and Unavailable after a day without it."""
+        backoff = Backoff(self._clock, self._limits)
+        deadline = self._clock.steady() + self._limits.outbox_age_max_s
+        offset = 0
+        ask = size > ASK_FIRST_ABOVE
+        while True:
+            try:
+                async with self._slots:
+                    if ask:
+                        state = await self._client.upload_state(digest)
+                        if state.complete:
+                            return
+                        offset = state.offset
+                    chunks = self._chunks(fd, offset, size)
+                    state = await self._client.upload(digest, chunks, offset=offset, size=size, name=name)
+                if state.complete:
+                    return
+                ask = True
+            except Conflict as error:
+                # The hub has another part of it than we thought. Having asked, it is no hurry any more.
+                if ask and self._clock.steady() > deadline:
+                    raise
+                if ask:
+                    await self._pause(error, backoff)
+                ask = True
+            except _PASSING as error:
+                if self._clock.steady() > deadline:
+                    raise
+                ask = True
+                await self._pause(error, backoff)
+
+    async def _pause(self, error: ComputePoolError, backoff: Backoff) -> None:
+        delay_s = backoff.delay_s(error)
+        _log.warning("an upload goes on in %.1f s: %s", delay_s, error.detail)
+        await asyncio.sleep(delay_s)
+
+    async def _chunks(self, fd: int, offset: int, size: int) -> AsyncIterator[bytes]:
+        while offset < size:
+            chunk = os.pread(fd, min(self._limits.transfer_chunk, size - offset), offset)
+            if not chunk:
+                raise BadRequest("An output became shorter while it was sent.")
+            offset += len(chunk)
+            yield chunk
+
+
+def sha256_of(fd: int, size: int) -> str:
+    """Of the first `size` bytes: a file of a job may still grow if something in it survived."""
+    hasher = hashlib.sha256()
+    offset = 0
+    while offset < size:
+        chunk = os.pread(fd, min(1024 * 1024, size - offset), offset)
+        if not chunk:
+            raise BadRequest("An output became shorter while it was read.")
+        hasher.update(chunk)
+        offset += len(chunk)
+    return hasher.hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,402 @@
+"""Checkpoints on the node: taken over from a running job, kept at the hub, and given to the attempt that goes on from one.
+
+What a job leaves is a stranger's: its folder is renamed away from it first, opened without following a link, and
+read by the same rules as outputs. A checkpoint that cannot be kept costs the job nothing but a line in its output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from computepool.agent.clock import Clock
+from computepool.agent.config import MIB, AgentLimits
+from computepool.agent.execution.attempt_result import BadJob, Ending, StagingFailed, failed
+from computepool.agent.execution.attempts import Attempt, OutputSink, Stop
+from computepool.agent.execution.logs import STDERR, Asked
+from computepool.agent.execution.staging import place_artifact
+from computepool.agent.hub_link import compat
+from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.hub_link.identity import Identity
+from computepool.agent.sandbox.collect import Caps, Collector
+from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.storage.artifacts import ArtifactCache, Uploader, sha256_of
+from computepool.agent.storage.sweeper import Sweeper
+from computepool.core.errors import (
+    BadRequest,
+    ComputePoolError,
+    OutOfSpace,
+    QuotaExceeded,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
+from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason
+from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
+from computepool.protocol.nodes.nodes import OUTPUTS_MAX, OutputRef
+
+#: In the work folder: where a job leaves checkpoints, where it finds the last one, where the agent reads one in peace.
+CHECKPOINT, RESTORED, _TAKEN = ".checkpoint", ".restored", ".taken-{}"
+#: Marks for the job in its checkpoint folder: saving again would be too soon; this node is about to stop.
+WAIT, STOP = "wait", "stop"
+#: Among the files of a checkpoint, what the program had printed: an attempt that goes on vouches for all of it.
+PRINTED_FILE = ".computepool-printed"
+_NO_SIGNATURE = "A" * 86
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Tried again for as long as a checkpoint may take: none of it says that this one is refused.
+_PASSING = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
+
+
+class NotKept(Exception):
+    """The message says why, and the reason whose fault it is."""
+
+    def __init__(self, message: str, reason: Reason = Reason.OUTPUT_LIMIT) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Saving:
+    """What the agent knows of one attempt's checkpoints."""
+
+    known: set[str]  #: digests that the hub has for this job: not sent again
+    seq: int = 0
+    wanted: Asked | None = None
+    move: Asked | None = None
+    ran_ms: int = 0  #: when the wanted one was made
+    task: asyncio.Task[None] | None = None
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    saved: bool = False  #: one was kept since the job was told that this node stops
+    over: bool = False  #: the hub wants no more of this attempt
+
+
+class CheckpointKeeper:
+    def __init__(
+        self,
+        client: HubClient,
+        identity: Identity,
+        cache: ArtifactCache,
+        *,
+        uploader: Uploader,
+        sink: OutputSink,
+        sweeper: Sweeper,
+        clock: Clock,
+        limits: AgentLimits,
+    ) -> None:
+        self._client = client
+        self._identity = identity
+        self._cache = cache
+        self._uploader = uploader
+        self._sink = sink
+        self._sweeper = sweeper
+        self._clock = clock
+        self._limits = limits
+        sink.on_asked, sink.is_mark = self.noticed, _is_mark
+
+    # ------------------------------------------------------------ going on from one
+    async def restore(self, attempt: Attempt, workdir: Path) -> None:
+        """Put the files of the checkpoint where the job looks for them. The hub gives it to another node if this fails."""
+        files = attempt.grant.checkpoint
+        if files is None:
+            return
+        attempt.saving = Saving(known={file.digest for file in files})
+        try:
+            async with asyncio.timeout(self._limits.checkpoint_transfer_s):
+                printed = await self._place(files, workdir, folder=_folder(attempt, RESTORED))
+        except TimeoutError as error:
+            raise StagingFailed("cannot fetch the checkpoint: it took too long") from error
+        except (
+            BadJob,
+            OSError,
+        ) as error:  # An artifact is gone, or a name is taken: the job is not to blame.
+            raise StagingFailed(f"cannot go on from the checkpoint: {error}") from error
+        self._sink.log_of(attempt).follow_on(printed)
+
+    async def _place(self, files: Sequence[OutputRef], workdir: Path, *, folder: str) -> bytes | None:
+        """Returns what earlier attempts printed; None where that was too much to keep."""
+        printed: bytes | None = None
+        if os.path.lexists(workdir / folder):  # A call that has to be made again.
+            await asyncio.to_thread(remove_tree, workdir / folder)
+        (workdir / folder).mkdir(mode=0o755)
+        for file in files:
+            if file.name != PRINTED_FILE:
+                name = f"{folder}/{file.name}"
+                await place_artifact(self._cache, file.digest, workdir, name=name)
+                continue
+            try:
+                fd = await self._cache.open(file.digest)
+            except ComputePoolError as error:
+                raise StagingFailed(f"cannot fetch the checkpoint: {error.detail}") from error
+            with os.fdopen(fd, "rb") as source:
+                printed = source.read(self._limits.checkpoint_printed_max)
+        return printed
+
+    # ------------------------------------------------------------ a job has made one
+    def noticed(self, attempt: Attempt, asked: Sequence[Asked]) -> None:
+        """Of several the newest counts."""
+        saving = attempt.saving
+        if saving is None:
+            saving = attempt.saving = Saving(known=set())
+        for each in asked:
+            before, saving.wanted = saving.wanted, each
+            if before is not None:
+                self._discard(attempt, before)
+        newest = asked[-1]
+        started = attempt.started_at
+        saving.ran_ms = 0 if started is None else max(0, int((self._clock.steady() - started) * 1000))
+        if newest.host is not None:
+            saving.move = newest
+        elif saving.over or saving.saved:
+            self._discard(attempt, newest)
+            saving.wanted = None
+        elif saving.task is None or saving.task.done():
+            saving.task = asyncio.get_running_loop().create_task(self._keep_all(attempt, saving))
+
+    async def _keep_all(self, attempt: Attempt, saving: Saving) -> None:
+        """One after the other, with time between them; the job is told when it would be too soon."""
+        while saving.wanted is not None and saving.wanted.host is None and not saving.over:
+            asked, ran_ms = saving.wanted, saving.ran_ms
+            saving.wanted = None
+            self._mark(attempt, WAIT)
+            begun = self._clock.steady()
+            in_a_hurry = saving.hurry.is_set()
+            await self._try_to_keep(attempt, saving, asked, ran_ms=ran_ms, last=in_a_hurry)
+            if in_a_hurry:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.checkpoint_gap_s - (self._clock.steady() - begun)):
+                    await saving.hurry.wait()
+            self._unmark(attempt, WAIT)
+
+    async def _try_to_keep(
+        self, attempt: Attempt, saving: Saving, asked: Asked, *, ran_ms: int, last: bool
+    ) -> None:
+        try:
+            await self._keep(attempt, saving, asked, ran_ms=ran_ms, last=last)
+            saving.saved = saving.saved or last
+        except NotKept as error:
+            self._sink(attempt, STDERR, f"[checkpoint not kept: {error}]\n".encode())
+
+    async def _keep(self, attempt: Attempt, saving: Saving, asked: Asked, *, ran_ms: int, last: bool) -> None:
+        """Raises NotKept."""
+        if attempt.spec.spec.seal_to is not None:  # Only the submitter could open it again, and no node.
+            raise NotKept("the hub could read it, and the job is sealed")
+        saving.seq += 1
+        workdir = _workdir(attempt)
+        taken = workdir / _TAKEN.format(f"{attempt.id}-{saving.seq}")
+        try:
+            async with asyncio.timeout(self._limits.checkpoint_transfer_s):
+                _take_over(attempt, asked.name, taken.name)
+                files = await self._send_files(taken, saving)
+                if asked.printed is not None and not _is_function(attempt):
+                    files.append(await self._send_printed(asked.printed, saving))
+                reply = await self._tell(attempt, saving, files, asked=asked, ran_ms=ran_ms, last=last)
+        except TimeoutError:
+            raise NotKept("sending it took too long", Reason.STAGING_FAILED) from None
+        except QuotaExceeded as error:  # the submitter's own limit, on any node
+            raise NotKept(error.detail) from error
+        except ComputePoolError as error:
+            raise NotKept(error.detail, Reason.STAGING_FAILED) from error
+        except OSError as error:
+            raise NotKept(f"{asked.name} cannot be read: {error.strerror}") from error
+        finally:
+            if os.path.lexists(taken):
+                self._sweeper.remove(taken)
+        saving.over = saving.over or reply.over
+        if not reply.kept:
+            raise NotKept(reply.reason)
+        saving.known = {file.digest for file in files}
+
+    async def _send_files(self, folder: Path, saving: Saving) -> list[OutputRef]:
+        limits = self._limits
+        most = min(limits.checkpoint_files_max, OUTPUTS_MAX - 1)
+        caps = Caps(
+            files=most, total_bytes=limits.checkpoint_bytes_max, file_bytes=limits.checkpoint_bytes_max
+        )
+        collector = Collector(folder, caps)
+        files: list[OutputRef] = []
+        for output in collector:
+            if output.name == PRINTED_FILE:
+                raise NotKept(f"a file cannot be called {PRINTED_FILE}")
+            digest = (
+                sha256_of(output.fd, output.size)
+                if output.size <= MIB
+                else await asyncio.to_thread(sha256_of, output.fd, output.size)
+            )
+            if digest not in saving.known:
+                await self._uploader.send(output.fd, digest, size=output.size, name=output.name)
+            files.append(OutputRef(name=output.name, digest=digest, size=output.size))
+        if collector.refused:  # Half a checkpoint would be worse than none.
+            refused = collector.refused[0]
+            raise NotKept(f"{refused.name}: {refused.reason}")
+        if not files:
+            raise NotKept("there is no file in it to go on from")
+        return files
+
+    async def _send_printed(self, printed: bytes, saving: Saving) -> OutputRef:
+        fd = os.memfd_create("printed", os.MFD_CLOEXEC)
+        try:
+            os.write(fd, printed)
+            digest = sha256_of(fd, len(printed))
+            if digest not in saving.known:
+                await self._uploader.send(fd, digest, size=len(printed), name=PRINTED_FILE)
+        finally:
+            os.close(fd)
+        return OutputRef(name=PRINTED_FILE, digest=digest, size=len(printed))
+
+    async def _tell(
+        self,
+        attempt: Attempt,
+        saving: Saving,
+        files: list[OutputRef],
+        *,
+        asked: Asked,
+        ran_ms: int,
+        last: bool,
+    ) -> CheckpointReply:
+        report = CheckpointReport(
+            attempt_id=attempt.id,
+            seq=saving.seq,
+            files=files,
+            progress=asked.progress,
+            ran_ms=ran_ms,
+            last=last,
+            move_to=asked.host,
+            signature=_NO_SIGNATURE,
+        )
+        backoff = Backoff(self._clock, self._limits)
+        while True:
+            try:
+                return await self._client.checkpoint(self._signed(report))
+            except BadRequest as error:
+                if not compat.is_unknown_host(error, report):
+                    raise
+                report = compat.checkpoint(report)
+            except _PASSING as error:
+                await asyncio.sleep(backoff.delay_s(error))
+
+    def _signed(self, report: CheckpointReport) -> CheckpointReport:
+        return report.model_copy(update={"signature": self._identity.sign(report.signed_text())})
+
+    # ------------------------------------------------------------ this node stops
+    def ask_to_save(self, attempt: Attempt) -> bool:
+        """Tell a job that uses checkpoints to make one now. False: it uses none, or has none to make."""
+        saving = attempt.saving
+        if saving is None or saving.over or attempt.stop is not None:
+            return False
+        if not saving.hurry.is_set():
+            if saving.wanted is not None:  # It waited for its time; what the job makes now is newer.
+                self._discard(attempt, saving.wanted)
+                saving.wanted = None
+            saving.hurry.set()
+            self._mark(attempt, STOP)
+            self._unmark(attempt, WAIT)
+        return not saving.saved
+
+    # ------------------------------------------------------------ the job has ended
+    async def finish(self, attempt: Attempt, ending: Ending) -> Ending:
+        """Before its work folder goes: the last checkpoint is sent, and a job that wants to move is moved."""
+        saving = attempt.saving
+        if saving is None:
+            return ending
+        try:
+            if ending.outcome is Outcome.SUCCEEDED:
+                return ending if saving.move is None else await self._moved(attempt, saving, ending)
+            if attempt.stop in (None, Stop.DRAINING) and saving.task is not None:
+                saving.hurry.set()
+                await asyncio.wait([saving.task], timeout=self._limits.checkpoint_grace_s)
+            return ending
+        finally:
+            await self._clean_up(attempt, saving)
+
+    async def _moved(self, attempt: Attempt, saving: Saving, ending: Ending) -> Ending:
+        """The hub has everything before this attempt says that it is over: until then nothing here is removed."""
+        asked = saving.move
+        assert asked is not None
+        if saving.task is not None:
+            saving.hurry.set()
+            await asyncio.wait([saving.task])
+        try:
+            await self._keep(attempt, saving, asked, ran_ms=saving.ran_ms, last=True)
+        except NotKept as error:
+            moved = failed(error.reason, f"it did not move to {asked.host}: {error}")
+        else:
+            moved = Ending(outcome=Outcome.MOVED, reason=Reason.MOVED, move_to=asked.host)
+        moved.ran_ms, moved.usage = ending.ran_ms, ending.usage
+        return moved
+
+    async def _clean_up(self, attempt: Attempt, saving: Saving) -> None:
+        if saving.task is not None and not saving.task.done():
+            saving.task.cancel()
+            await asyncio.wait([saving.task])
+        if attempt.workdir is None or not _is_function(attempt):
+            return  # the whole work folder goes
+        for base in (CHECKPOINT, RESTORED):
+            folder = attempt.workdir / _folder(attempt, base)
+            if os.path.lexists(folder):
+                self._sweeper.remove(folder)
+
+    # ------------------------------------------------------------ in the job's folder
+    def _discard(self, attempt: Attempt, asked: Asked) -> None:
+        taken = _TAKEN.format(asked.name)
+        with contextlib.suppress(OSError, NotKept):
+            _take_over(attempt, asked.name, taken)
+            self._sweeper.remove(_workdir(attempt) / taken)
+
+    def _mark(self, attempt: Attempt, name: str) -> None:
+        with contextlib.suppress(OSError, NotKept), _opened(attempt) as (_, here):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            os.close(os.open(name, flags, 0o644, dir_fd=here))
+
+    def _unmark(self, attempt: Attempt, name: str) -> None:
+        with contextlib.suppress(OSError, NotKept), _opened(attempt) as (_, here):
+            os.unlink(name, dir_fd=here)
+
+
+def _is_mark(attempt: Attempt, name: str, moves: bool) -> bool:
+    """Of a job that declared it, and there is something of that name; anything else that looks so is plain output."""
+    if moves and not attempt.spec.spec.moves:
+        return False
+    with contextlib.suppress(OSError, NotKept), _opened(attempt) as (_, here):
+        os.stat(name, dir_fd=here, follow_symlinks=False)
+        return True
+    return False
+
+
+def _is_function(attempt: Attempt) -> bool:
+    return attempt.spec.kind not in (JobKind.SCRIPT, JobKind.COMMAND)
+
+
+def _folder(attempt: Attempt, base: str) -> str:
+    """A worker's folder serves many calls, so each has its own in it (worker.py)."""
+    return f"{base}-{attempt.id}" if _is_function(attempt) else base
+
+
+def _workdir(attempt: Attempt) -> Path:
+    if attempt.workdir is None:
+        raise NotKept("it was made before the job began")
+    return attempt.workdir
+
+
+@contextlib.contextmanager
+def _opened(attempt: Attempt) -> Iterator[tuple[int, int]]:
+    """Descriptors of the work folder and of the job's checkpoint folder in it, which may be a link: that is not followed."""
+    top = os.open(_workdir(attempt), _OPEN_FOLDER)
+    try:
+        here = os.open(_folder(attempt, CHECKPOINT), _OPEN_FOLDER, dir_fd=top)
+        try:
+            yield top, here
+        finally:
+            os.close(here)
+    finally:
+        os.close(top)
+
+
+def _take_over(attempt: Attempt, name: str, taken: str) -> None:
+    """Out of the job's checkpoint folder, to where no folder of the job's is on the way."""
+    with _opened(attempt) as (top, here):
+        os.rename(name, taken, src_dir_fd=here, dst_dir_fd=top)

@@ -1,0 +1,111 @@
+"""Work folders: one per attempt. A folder that a job left as it found it serves the next job of the same account and size.
+
+Making and removing three folders takes 0.4 ms on a busy disk, half of what starting `/bin/true` costs. Another
+account never gets a used folder, however clean it looks: attributes of a folder can carry more than its files. A folder
+with a file system of its own is emptied in the background and kept for its account, because that is quicker than another.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+from pathlib import Path
+
+from computepool.agent.sandbox.base import OUTPUTS, SandboxError
+from computepool.agent.sandbox.scratch import make_workdir
+from computepool.agent.sandbox.volumes import Volumes
+from computepool.agent.storage.sweeper import MADE_BY_US, Sweeper
+
+_log = logging.getLogger(__name__)
+
+#: Clean folders that are kept, of all accounts together.
+KEPT_MAX = 16
+
+
+class WorkFolders:
+    def __init__(self, parent: Path, sweeper: Sweeper, volumes: Volumes) -> None:
+        self.parent = parent
+        self._sweeper = sweeper
+        self._volumes = volumes
+        self._kept: dict[tuple[str, int], list[Path]] = {}
+        self._kept_count = 0
+        self._made = 0
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def take(self, account: str, disk_mb: int) -> Path:
+        with self._lock:
+            kept = self._kept.get((account, disk_mb))
+            if kept:
+                self._kept_count -= 1
+                return kept.pop()
+        return self.make("job", disk_mb)
+
+    def make(self, kind: str, disk_mb: int) -> Path:
+        """A new folder that holds `disk_mb`, by the kernel's word where that is possible."""
+        self._made += 1
+        folder = make_workdir(self.parent, f"{kind}-{self._made}")
+        if not self._volumes.missing:
+            try:
+                self._volumes.mount(folder, disk_mb)
+            except SandboxError as error:
+                _log.warning("%s; it is watched instead", error)
+        return folder
+
+    def remove(self, folder: Path) -> None:
+        """One that `make` made, and that serves nobody else."""
+        self._sweeper.remove(folder)
+
+    def give_back(self, account: str, folder: Path, disk_mb: int) -> None:
+        """After the job's whole process tree is gone."""
+        keep = functools.partial(self._keep, (account, disk_mb))
+        if _untouched(folder):
+            if not keep(folder):
+                self._sweeper.remove(folder)
+        elif os.path.ismount(folder):
+            self._sweeper.clean(folder, keep)
+        else:
+            self._sweeper.remove(folder)
+
+    def _keep(self, key: tuple[str, int], folder: Path) -> bool:
+        """Also called by the sweeper's thread."""
+        with self._lock:
+            if self._closed or self._kept_count >= KEPT_MAX:
+                return False
+            self._kept.setdefault(key, []).append(folder)
+            self._kept_count += 1
+            return True
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            kept = [folder for folders in self._kept.values() for folder in folders]
+            self._kept.clear()
+        for folder in kept:
+            self._sweeper.remove(folder)
+
+
+def _untouched(folder: Path) -> bool:
+    """Stops at the first thing that we did not make: a job may have left a million."""
+    path = str(folder)
+    found = []
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.name not in MADE_BY_US or not entry.is_dir(follow_symlinks=False):
+                    return False
+                found.append(entry.name)
+        if OUTPUTS not in found or any(_holds_something(f"{path}/{name}") for name in found):
+            return False
+        os.chmod(path, 0o700)
+        os.chmod(f"{path}/{OUTPUTS}", 0o755)
+    except OSError:
+        return False
+    return True
+
+
+def _holds_something(path: str) -> bool:
+    with os.scandir(path) as entries:
+        return next(entries, None) is not None

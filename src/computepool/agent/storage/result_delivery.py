@@ -1,0 +1,451 @@
+"""Groups come home: this node fetches what its owner's groups came to, when the hub says that they wait for it.
+
+Everything is written into a folder of its own below `home/`, which gets its name only when it is whole and every file's
+SHA-256 was right; then the hub is told. What an interrupted fetch has is used by the next one. It is tried until it
+succeeds, or nobody wants it any more; why it does not is told to the hub, where people see it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.hub_link.identity import Identity
+from computepool.agent.sandbox.scratch import remove_tree
+from computepool.core.errors import (
+    BadRequest,
+    ComputePoolError,
+    Conflict,
+    NotFound,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
+from computepool.core.words import byte_size
+from computepool.protocol.base import TEXT_MAX
+from computepool.protocol.jobs import home_folder
+from computepool.protocol.jobs.groups import (
+    DIGESTS_MAX,
+    PATH_MAX,
+    ArrivalReply,
+    ArrivalRequest,
+    GroupItem,
+    HomecomingView,
+    HomeTrouble,
+)
+from computepool.protocol.jobs.home_folder import ARRIVAL, MANIFEST, RESULTS, SUMMARY, Placed
+
+_log = logging.getLogger(__name__)
+
+HOME = "home"
+_COMING = ".coming"
+_PARTS = ".parts"
+#: Groups name folders here, and patterns that find them.
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PASSING = (Unavailable, RateLimited, Unauthenticated)
+_TRIES = 6
+#: Files that are asked for in one go; how many of them really at once is a limit of its own.
+_TOGETHER = 256
+
+
+class NoRoom(Exception):
+    """The disk is too full; the words say how much is missing where."""
+
+
+class Homecoming:
+    """One task per group; what they fetch at the same moment is bounded for all of them together."""
+
+    def __init__(
+        self, client: HubClient, identity: Identity, *, data_dir: Path, clock: Clock, limits: AgentLimits
+    ) -> None:
+        self._client = client
+        self._identity = identity
+        self._home = data_dir / HOME
+        self._clock = clock
+        self._limits = limits
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._turn = asyncio.Semaphore(limits.homecomings_max)
+        self._slots = asyncio.Semaphore(limits.transfers_max)
+        self._swept = False
+
+    def want(self, group_ids: Iterable[str]) -> None:
+        """What the hub says waits for this node: nothing else does any more."""
+        wanted = {group_id for group_id in group_ids if _ID.fullmatch(group_id)}
+        for group_id, task in list(self._tasks.items()):
+            if task.done():
+                del self._tasks[group_id]
+                if not task.cancelled() and (bug := task.exception()) is not None:
+                    _log.error("fetching group %s ended, and begins again", group_id, exc_info=bug)
+            elif group_id not in wanted:
+                task.cancel()
+        if not self._swept:
+            self._swept = True
+            self._sweep(wanted)
+        for group_id in sorted(wanted - self._tasks.keys()):
+            self._tasks[group_id] = asyncio.create_task(self._bring(group_id))
+
+    @property
+    def under_way(self) -> list[str]:
+        return sorted(group_id for group_id, task in self._tasks.items() if not task.done())
+
+    async def run(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _sweep(self, wanted: set[str]) -> None:
+        """What was begun for a group that nobody waits for any more."""
+        for leftover in (self._home / _COMING).glob("*"):
+            if leftover.name.rpartition("+")[0] not in wanted:
+                remove_tree(leftover)
+
+    async def _bring(self, group_id: str) -> None:
+        backoff = Backoff(self._clock, self._limits)
+        while True:
+            try:
+                async with self._turn:
+                    await self._fetch(group_id)
+                return
+            except NotFound:
+                _log.info("group %s does not wait for this node any more", group_id)
+                for leftover in (self._home / _COMING).glob(f"{group_id}+*"):
+                    await asyncio.to_thread(remove_tree, leftover)
+                return
+            except ComputePoolError as error:
+                delay_s = backoff.delay_s(error)
+                _log.warning("fetching group %s goes on in %.1f s: %s", group_id, delay_s, error.detail)
+            await asyncio.sleep(delay_s)
+
+    async def _fetch(self, group_id: str) -> None:
+        view = await self._client.homecoming(group_id)
+        if view.summary.id != group_id or view.summary.account_id != self._identity.owner:
+            raise NotFound("The group is not this node's owner's.")
+        try:
+            folder = home_folder.group_folder(view.summary.name, group_id, view.round)
+            arrival, reply = await self._here_or_fetched(group_id, view, folder)
+        except (*_PASSING, NotFound):
+            raise  # it is the hub that is away, or that does not want it any more: it knows
+        except (ComputePoolError, OSError, ValueError, NoRoom) as error:
+            raise await self._told(group_id, view.round, error) from error
+        if reply.recorded:
+            _log.info(
+                "group %s is home: %d results and %d files in %s",
+                view.summary.name,
+                arrival.items,
+                arrival.files,
+                self._home / folder,
+            )
+
+    async def _here_or_fetched(
+        self, group_id: str, view: HomecomingView, folder: str
+    ) -> tuple[ArrivalRequest, ArrivalReply]:
+        """What is here is put aside where the hub has more than that: less than there is must not go by its name."""
+        known = await asyncio.to_thread(self._known, folder, view.round)
+        if known is not None:
+            try:
+                return known, await self._arrived(group_id, known, folder)
+            except Conflict as refused:
+                await asyncio.to_thread(self._put_aside, folder, refused.detail)
+        arrival = await self._pull(view, folder)
+        return arrival, await self._arrived(group_id, arrival, folder)
+
+    async def _arrived(self, group_id: str, arrival: ArrivalRequest, folder: str) -> ArrivalReply:
+        # Told as it is now: the folder may have been moved since it was written.
+        place = str((self._home / folder).resolve()).encode(errors="replace").decode()
+        path = place if len(place) <= PATH_MAX else None
+        return await self._client.arrived(group_id, arrival.model_copy(update={"path": path}))
+
+    async def _told(self, group_id: str, round_: int, error: Exception) -> Unavailable:
+        """People at the hub see why, in one sentence; here it is tried again later."""
+        reason = error.detail if isinstance(error, ComputePoolError) else str(error) or type(error).__name__
+        if isinstance(error, OSError) and error.strerror:
+            reason = f"{error.strerror}: {error.filename or self._home}"
+        await self._client.home_trouble(group_id, HomeTrouble(round=round_, reason=reason[:TEXT_MAX]))
+        return Unavailable(reason)
+
+    def _known(self, folder: str, round_: int) -> ArrivalRequest | None:
+        """It is here already, and the hub has not heard it, or asks again. Damaged, it is put aside."""
+        place = self._home / folder
+        if not os.path.lexists(place):
+            return None
+        try:
+            arrival = ArrivalRequest.model_validate_json((place / ARRIVAL).read_bytes())
+            if arrival.round == round_ and _is_whole(place, arrival.manifest):
+                return arrival
+        except (OSError, ValueError):
+            pass
+        self._put_aside(folder, "it is not as it was")
+        return None
+
+    def _put_aside(self, folder: str, why: str) -> None:
+        place = self._home / folder
+        number = 1
+        while os.path.lexists(aside := place.with_name(f"{place.name}.before-{number}")):
+            number += 1
+        place.rename(aside)
+        _log.warning("%s is now %s: %s", place, aside.name, why)
+
+    async def _pull(self, view: HomecomingView, folder: str) -> ArrivalRequest:
+        pull = _Pull(
+            self._client,
+            self._home / _COMING / f"{view.summary.id}+{view.round}",
+            view=view,
+            slots=self._slots,
+            clock=self._clock,
+            limits=self._limits,
+        )
+        arrival = await pull.run(folder=f"{HOME}/{folder}")
+        await asyncio.to_thread(_publish, pull.folder, self._home / folder)
+        return arrival
+
+
+class _Pull:
+    """One try to fetch one group, into a folder that may have a part of it already."""
+
+    def __init__(
+        self,
+        client: HubClient,
+        folder: Path,
+        *,
+        view: HomecomingView,
+        slots: asyncio.Semaphore,
+        clock: Clock,
+        limits: AgentLimits,
+    ) -> None:
+        self.folder = folder
+        self._client = client
+        self._view = view
+        self._slots = slots
+        self._clock = clock
+        self._limits = limits
+        self._manifest: list[tuple[str, str]] = []
+        self._sizes: dict[str, int] = {}
+        self._first: dict[str, asyncio.Lock] = {}
+        self._at: dict[str, Path] = {}  #: where the bytes are, of those that are here
+        self._missing: set[str] = set()  #: that the hub does not have any more
+        self.items = 0
+
+    async def run(self, *, folder: str) -> ArrivalRequest:
+        await asyncio.to_thread(self._prepare)
+        have = await asyncio.to_thread(_bytes_in, self.folder)
+        self._check_room(self._view.bytes - have)
+        (self.folder / SUMMARY).write_text(self._view.summary.model_dump_json(indent=2) + "\n")
+        await self._pages(self._view.summary.id)
+        wanted, here = (await self._still_waits()).files, len(self._at.keys() - self._missing)
+        if here < wanted:
+            raise Conflict(f"{wanted - here} of {wanted} files cannot be read at the hub now.")
+        return await asyncio.to_thread(self._conclude, self._view.round, folder)
+
+    async def _still_waits(self) -> HomecomingView:
+        """Of a group that does not wait for this node any more, every file looks as if it were gone."""
+        now = await self._client.homecoming(self._view.summary.id)
+        if now.round != self._view.round:
+            raise Unavailable("the group was completed once more meanwhile")
+        return now
+
+    def _prepare(self) -> None:
+        """Others on this machine, jobs among them, may not look."""
+        for folder in (self.folder.parent.parent, self.folder.parent, self.folder, self.folder / _PARTS):
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+    def _check_room(self, size: int) -> None:
+        free = shutil.disk_usage(self.folder).free - self._limits.home_spare_bytes
+        if size > free:
+            raise NoRoom(
+                f"it needs {byte_size(size)} more, and {byte_size(max(0, free))} are free in {self.folder.parent.parent} "
+                f"({byte_size(self._limits.home_spare_bytes)} are kept free for the node's jobs)"
+            )
+
+    async def _pages(self, group_id: str) -> None:
+        after: str | None = None
+        with (self.folder / RESULTS).open("w", encoding="utf-8") as lines:
+            while True:
+                page = await self._client.homecoming_items(group_id, after=after)
+                self._check_room(sum(len(item.result or "") for item in page.items))
+                await self._take(page.items, lines)
+                after = page.next
+                if after is None:
+                    break
+            lines.flush()
+            await asyncio.to_thread(os.fsync, lines.fileno())
+
+    async def _take(self, items: list[GroupItem], lines: IO[str]) -> None:
+        plans = [(item, home_folder.plan(item)) for item in items]
+        files_of_all = [file for _, files in plans for file in files]
+        missing = len(self._missing)
+        for start in range(0, len(files_of_all), _TOGETHER):
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for file in files_of_all[start : start + _TOGETHER]:
+                        tasks.create_task(self._place(file))
+            except ExceptionGroup as group:
+                raise group.exceptions[0] from None  # the others are the same, or were broken off by it
+        if len(self._missing) > missing:
+            await self._still_waits()
+        for item, files in plans:
+            places = [
+                {"name": file.name, "path": file.path, "sha256": file.digest}
+                | ({"missing": True} if file.digest in self._missing else {})
+                for file in files
+            ]
+            lines.writelines(json.dumps(line) + "\n" for line in home_folder.lines(item, places))
+            self.items += 1
+        self._manifest += [
+            (file.digest, file.path)
+            for _, files in plans
+            for file in files
+            if file.digest not in self._missing
+        ]
+
+    async def _place(self, file: Placed) -> None:
+        """The bytes once from the hub; the same ones again, for another place, from here."""
+        target = self.folder.joinpath(*file.path.split("/"))
+        async with self._first.setdefault(file.digest, asyncio.Lock()), self._slots:
+            if await asyncio.to_thread(_is_here, target, file.digest):
+                self._have(file, target)
+                return
+            if (known := self._at.get(file.digest)) is not None:
+                self._check_room(self._sizes[file.digest])
+                await asyncio.to_thread(_copy, known, self.folder / _PARTS / f"{file.digest}.copy", target)
+                return
+            part = self.folder / _PARTS / f"{file.digest}.part"
+            if file.size is not None:
+                self._check_room(file.size - _size_of(part))
+            try:
+                await self._download(file.digest, part)
+            except NotFound:
+                self._missing.add(file.digest)
+                return
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part.rename(target)
+            self._have(file, target)
+
+    def _have(self, file: Placed, target: Path) -> None:
+        self._at.setdefault(file.digest, target)
+        self._sizes[file.digest] = target.stat().st_size
+
+    async def _download(self, digest: str, part: Path) -> None:
+        backoff = Backoff(self._clock, self._limits)
+        tries = _TRIES
+        while True:
+            before = _size_of(part)
+            try:
+                await self._download_once(digest, part)
+                break
+            except _PASSING as error:
+                tries = _TRIES if _size_of(part) > before else tries - 1
+                if tries <= 0:
+                    raise
+                await asyncio.sleep(backoff.delay_s(error))
+        if await asyncio.to_thread(_sha256, part) != digest:
+            part.unlink()
+            raise BadRequest(f"The hub sent other bytes than {digest[:12]}… stands for.")
+
+    async def _download_once(self, digest: str, part: Path) -> None:
+        have = _size_of(part)
+        # The last byte is asked for again, so that the range is never empty.
+        async with self._client.download(digest, offset=max(0, have - 1)) as (start, chunks):
+            with part.open("r+b" if have else "wb") as file:
+                file.truncate(start)
+                file.seek(start)
+                async for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                await asyncio.to_thread(os.fsync, file.fileno())
+
+    def _conclude(self, round_: int, folder: str) -> ArrivalRequest:
+        """The list of all that is here, and what the hub is told of it."""
+        remove_tree(self.folder / _PARTS)
+        own = [(_sha256(self.folder / name), name) for name in (SUMMARY, RESULTS)]
+        text = "".join(f"{digest}  {path}\n" for digest, path in [*own, *sorted(self._manifest, key=_path)])
+        (self.folder / MANIFEST).write_text(text, encoding="utf-8")
+        digests = sorted({digest for digest, _ in self._manifest})
+        arrival = ArrivalRequest(
+            round=round_,
+            items=self.items,
+            files=len(digests),
+            bytes=sum(self._sizes[digest] for digest in digests),
+            folder=folder,
+            manifest=hashlib.sha256(text.encode()).hexdigest(),
+            digests=digests[:DIGESTS_MAX],
+        )
+        (self.folder / ARRIVAL).write_text(arrival.model_dump_json(indent=2) + "\n")
+        return arrival
+
+
+def _path(entry: tuple[str, str]) -> str:
+    return entry[1]
+
+
+def _copy(source: Path, part: Path, target: Path) -> None:
+    """Under its name only when it is whole."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.copyfile(source, part)
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.rename(target)
+
+
+def _publish(folder: Path, final: Path) -> None:
+    """Whole, on the disk, and only then under its name."""
+    for parent, _, names in os.walk(folder):
+        for name in (".", *(names if parent == str(folder) else ())):
+            descriptor = os.open(os.path.join(parent, name), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+    folder.rename(final)
+    descriptor = os.open(final.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_whole(folder: Path, manifest: str) -> bool:
+    text = (folder / MANIFEST).read_bytes()
+    if hashlib.sha256(text).hexdigest() != manifest:
+        return False
+    # Not splitlines(): a name may have other characters in it that end lines.
+    for line in text.decode().removesuffix("\n").split("\n"):
+        digest, _, path = line.partition("  ")
+        file = folder.joinpath(*path.split("/"))
+        if not _is_here(file, digest):
+            return False
+    return True
+
+
+def _is_here(path: Path, digest: str) -> bool:
+    """These bytes, and not others that an earlier try put there: a place may depend on what else there is."""
+    return path.is_file() and not path.is_symlink() and _sha256(path) == digest
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(_size_of(Path(parent, name)) for parent, _, names in os.walk(folder) for name in names)

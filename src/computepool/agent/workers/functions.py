@@ -1,0 +1,347 @@
+"""Runs `function` jobs: finds the right worker, hands it calls, and makes endings of its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from functools import partial
+from pathlib import Path
+
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.execution.attempt_result import BadJob, Ending, FolderFull, failed, of_exit
+from computepool.agent.execution.attempts import Attempt, Interrupted, OutputSink
+from computepool.agent.execution.lanes import Lane
+from computepool.agent.execution.logs import STDERR
+from computepool.agent.execution.staging import (
+    Changed,
+    no_room,
+    place_artifact,
+    sealed_copy,
+    send_file,
+    send_outputs,
+)
+from computepool.agent.sandbox.base import Status
+from computepool.agent.sandbox.collect import Caps, Collector
+from computepool.agent.storage import sealing
+from computepool.agent.storage.artifacts import ArtifactCache, Uploader
+from computepool.agent.storage.checkpoints import CheckpointKeeper
+from computepool.agent.storage.sweeper import Sweeper
+from computepool.agent.workers.worker import (
+    ANSWER_FOLDER,
+    LONG_RESULT,
+    MOVES,
+    NO_MEMORY,
+    OUTPUTS_FOLDER,
+    RAISED,
+    SAVES,
+)
+from computepool.agent.workers.worker_pool import WorkerPool
+from computepool.agent.workers.workers import Answer, Call, Lost, Worker
+from computepool.core.errors import QuotaExceeded
+from computepool.core.jobs.lifecycle import CALLED, Outcome, Reason
+from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, Usage, too_large_result
+from computepool.protocol.sealing import RESULT, Seal
+
+
+class FunctionRunner:
+    def __init__(
+        self,
+        pool: WorkerPool,
+        cache: ArtifactCache,
+        uploader: Uploader,
+        *,
+        keeper: CheckpointKeeper,
+        sink: OutputSink,
+        sweeper: Sweeper,
+        clock: Clock,
+        limits: AgentLimits,
+    ) -> None:
+        self._pool = pool
+        self._cache = cache
+        self._uploader = uploader
+        self._keeper = keeper
+        self._sink = sink
+        self._sweeper = sweeper
+        self._clock = clock
+        self._limits = limits
+
+    async def run(self, attempt: Attempt, lane: Lane) -> Ending:
+        ending = await self._run(attempt, lane)
+        return ending if attempt.saving is None else await self._keeper.finish(attempt, ending)
+
+    async def _run(self, attempt: Attempt, lane: Lane) -> Ending:
+        while True:
+            call = attempt.call or await self._start_call(attempt, lane)
+            worker = lane.worker
+            assert worker is not None
+            attempt.workdir = worker.workdir
+            if not call.future.done():
+                self._watch(attempt, call, worker)
+                self._feed_ahead(lane, worker)
+            result = await call.future
+            attempt.kill = None
+            attempt.call = None
+            if isinstance(result, Answer):
+                return await self._answered(attempt, call, result, worker=worker)
+            self._drop_worker(lane)
+            if worker.cheated and result.started:
+                return failed(Reason.EXCEPTION, "the function interfered with the worker that called it")
+            stopped = result.exit.status in (Status.CANCELLED, Status.TIMEOUT)
+            innocent = stopped and attempt.stop is None and not attempt.timed_out
+            if attempt.timed_out or (result.started and not innocent):
+                attempt.proxy = worker.proxy
+                return _lost(attempt, result, worker)
+            if attempt.stop is not None:
+                raise Interrupted
+            # The worker ended for the sake of another call, or before it read this one, which is simply called again.
+
+    def warm_ids(self, attempt: Attempt) -> tuple[int, ...]:
+        """Where the worker is that a call would get; nothing where there is none yet."""
+        if attempt.spec.kind not in CALLED:
+            return ()
+        try:
+            key = attempt.spec.worker_key(attempt.grant.account_id, tuple(attempt.grant.gpus))
+        except BadJob:  # it is refused when it is its turn
+            return ()
+        return self._pool.warm_ids(key)
+
+    def release(self, lane: Lane) -> None:
+        if lane.worker is not None:
+            worker, lane.worker = lane.worker, None
+            self._pool.give_back(worker)
+
+    # ------------------------------------------------------------ handing calls over
+    async def _start_call(self, attempt: Attempt, lane: Lane) -> Call:
+        key = attempt.spec.worker_key(attempt.grant.account_id, tuple(attempt.grant.gpus))
+        while True:
+            worker = lane.worker
+            if worker is None or not worker.willing or worker.key != key or self._pool.worn(worker):
+                self.release(lane)
+                worker = lane.worker = await attempt.prepare(
+                    self._pool.take(key, lane.cpu_ids, note=partial(self._sink.note, attempt))
+                )
+                worker.pin(lane.cpu_ids, lane.cores)
+            call = await self._offered(attempt, worker)
+            if call is not None:
+                attempt.call = call
+                return call
+            worker.kill(Status.CANCELLED)  # It does nothing, and takes nothing. Another one will.
+            self.release(lane)
+
+    async def _offered(self, attempt: Attempt, worker: Worker) -> Call | None:
+        """None where earlier calls left the worker, or its folder, so that it takes no more."""
+        try:
+            call = await self._call_with_files(attempt, worker)
+        except FolderFull:
+            if not worker.served:
+                raise
+            return None
+        if not worker.send(call):
+            if worker.served or worker.sent:
+                return None
+            worker.lose(call)  # What this job brings did that, and would do it to every other worker.
+        return call
+
+    def _watch(self, attempt: Attempt, call: Call, worker: Worker) -> None:
+        attempt.kill = partial(worker.stop_call, call)
+        if worker.ready:
+            attempt.started_at = self._clock.steady()
+        else:
+            worker.on_ready = partial(self._on_ready, attempt)
+        if attempt.stop is not None:
+            attempt.kill(Status.CANCELLED)
+
+    def _on_ready(self, attempt: Attempt) -> None:
+        attempt.started_at = self._clock.steady()
+
+    def _feed_ahead(self, lane: Lane, worker: Worker) -> None:
+        """While calls are short, the worker has the next ones before it asks: no round trip between them."""
+        limits = self._limits
+        if (
+            worker.sent > limits.worker_ahead_max // 2
+            or lane.fed >= len(lane.waiting)
+            or self._pool.worn(worker)
+        ):
+            return
+        if worker.last_call_s is None or worker.last_call_s > limits.worker_ahead_below_s:
+            return
+        while worker.sent <= limits.worker_ahead_max and lane.fed < len(lane.waiting):
+            attempt = lane.waiting[lane.fed]
+            spec = attempt.spec
+            grant = attempt.grant
+            if grant.payload_artifact or grant.checkpoint is not None or spec.digest not in worker.functions:
+                return
+            if (
+                attempt.stop
+                or spec.worker_key(attempt.grant.account_id, tuple(attempt.grant.gpus)) != worker.key
+            ):
+                return
+            call = self._call(attempt, worker, payload=attempt.grant.payload, function=None)
+            if not worker.send(call):
+                return
+            attempt.call = call
+            lane.fed += 1
+
+    async def _call_with_files(self, attempt: Attempt, worker: Worker) -> Call:
+        """The message for the worker, with the function if it does not have it, and long parts as files."""
+        spec, grant = attempt.spec.spec, attempt.grant
+        payload: object = grant.payload
+        function: object = None
+        if grant.checkpoint is not None:
+            await attempt.prepare(self._keeper.restore(attempt, worker.workdir))
+        if grant.payload_artifact is not None:
+            payload = await self._placed(attempt, grant.payload_artifact, worker, label="payload")
+        if attempt.spec.digest not in worker.functions:
+            function = spec.function
+            if spec.function_artifact is not None:
+                function = await self._placed(attempt, spec.function_artifact, worker, label="function")
+        return self._call(attempt, worker, payload=payload, function=function)
+
+    async def _placed(self, attempt: Attempt, digest: str, worker: Worker, *, label: str) -> list[str]:
+        name = f".{label}-{worker.next_seq()}"
+        await attempt.prepare(place_artifact(self._cache, digest, worker.workdir, name=name))
+        return [name]
+
+    def _call(self, attempt: Attempt, worker: Worker, *, payload: object, function: object) -> Call:
+        grant, spec = attempt.grant, attempt.spec
+        seq = worker.next_seq()
+        ids = [grant.job_id, str(grant.attempt_no), str(grant.item), str(grant.items)]
+        saves = MOVES if spec.spec.moves else SAVES if spec.spec.saves else 0
+        message = json.dumps([seq, spec.digest, ids, payload, function, spec.spec.allow_pickle, saves])
+        return Call(
+            seq=seq,
+            message=message.encode(),
+            future=asyncio.get_running_loop().create_future(),
+            brings=None if function is None else spec.digest,
+            on_output=partial(self._sink, attempt),
+        )
+
+    def _drop_worker(self, lane: Lane) -> None:
+        """It has ended. What it was given ahead was lost with it before it began, and is called anew."""
+        self.release(lane)
+        for attempt in lane.waiting:
+            attempt.call = None
+        lane.fed = 0
+
+    # ------------------------------------------------------------ what comes back
+    async def _answered(self, attempt: Attempt, call: Call, answer: Answer, *, worker: Worker) -> Ending:
+        now = self._clock.steady()
+        # The worker's own word counts only up to the time that really passed.
+        measured_ms = 0 if attempt.started_at is None else int((now - attempt.started_at) * 1000)
+        claimed_ms = min(answer.wall_us // 1000, int((now - call.sent_at) * 1000))
+        ran_ms = max(measured_ms, claimed_ms)
+        received, sent = (0, 0) if worker.proxy is None else worker.proxy.take()
+        usage = Usage(
+            wall_ms=ran_ms,
+            cpu_ms=answer.cpu_us // 1000,
+            peak_rss_mb=answer.peak_rss_kb // 1024,
+            gpu_ms=int(attempt.gpu_ms),
+            net_in_bytes=received,
+            net_out_bytes=sent,
+        )
+        seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
+        ending = await self._ending(call, answer, worker, seal=seal)
+        ending.ran_ms, ending.usage = ran_ms, usage
+        return ending
+
+    async def _ending(self, call: Call, answer: Answer, worker: Worker, *, seal: Seal | None) -> Ending:
+        if answer.kind == RAISED:
+            ending = failed(Reason.EXCEPTION, answer.text)
+        elif answer.kind == NO_MEMORY:
+            ending = failed(Reason.OUT_OF_MEMORY, answer.text)
+        else:
+            ending = Ending(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result=answer.text)
+            ending.items_failed = min(answer.failed, BUNDLED_MAX)
+        if answer.kind == LONG_RESULT:
+            folder = worker.workdir / ANSWER_FOLDER.format(call.seq)
+            await self._take_long_result(ending, folder, seal=seal)
+        elif seal is not None and ending.result is not None:
+            async with sealing.sealed_result(ending.result, seal=seal, folder=worker.workdir.parent) as file:
+                await self._send_result(ending, *file)
+        if answer.has_outputs:
+            folder = worker.workdir / OUTPUTS_FOLDER.format(call.seq)
+            await self._take_outputs(ending, call, folder, seal=seal)
+        return ending
+
+    async def _take_long_result(self, ending: Ending, folder: Path, *, seal: Seal | None) -> None:
+        ending.result = None
+        limit = self._limits.result_bytes_max
+        try:
+            for output in Collector(folder, Caps(files=1, total_bytes=limit, file_bytes=limit)):
+                if seal is not None:
+                    async with sealed_copy(
+                        output.fd,
+                        output.size,
+                        to=seal.to,
+                        about=seal.about(RESULT),
+                        folder=folder.parents[1],
+                    ) as file:
+                        await self._send_result(ending, *file)
+                    return
+                if output.size <= RESULT_INLINE_MAX:
+                    ending.result = os.pread(output.fd, output.size, 0).decode(errors="replace")
+                    return
+                await self._send_result(ending, output.fd, output.size)
+                return
+            _too_large(ending, too_large_result(None, limit))
+        except Changed as error:
+            _too_large(ending, str(error))
+        finally:
+            self._sweeper.remove(folder)
+
+    async def _send_result(self, ending: Ending, fd: int, size: int) -> None:
+        """As a file: it is too long for the report, or sealed."""
+        ending.result = None
+        if size > self._limits.result_bytes_max:
+            _too_large(ending, too_large_result(size, self._limits.result_bytes_max))
+            return
+        try:
+            ending.result_artifact = await send_file(fd, size, "result.json", uploader=self._uploader)
+        except QuotaExceeded as error:
+            _too_large(ending, no_room(error))
+        except Changed as error:
+            _too_large(ending, str(error))
+
+    async def _take_outputs(self, ending: Ending, call: Call, folder: Path, *, seal: Seal | None) -> None:
+        try:
+            taken = await send_outputs(folder, self._uploader, self._limits, seal=seal)
+        finally:
+            self._sweeper.remove(folder)
+        taken.apply(ending)
+        for note in taken.notes:
+            call.on_output(STDERR, f"{note}\n".encode(), skipped=0)
+
+
+def _too_large(ending: Ending, error: str) -> None:
+    ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, error
+
+
+#: Variables that the interpreter, the dynamic linker and the C library read before any code of ours runs.
+_READ_AT_START = ("PYTHON", "LD_", "GLIBC_", "MALLOC_", "GCONV_", "LOCPATH", "LC_", "LANG")
+#: Asking for less of a core than this, a job cannot expect its worker within the usual time.
+_SLOW_CORES = 0.1
+
+
+def _meddles(attempt: Attempt) -> bool:
+    """Whether the job changes how Python starts: what that breaks, or delays, is not the node's fault."""
+    spec = attempt.spec.spec
+    if spec.dependencies or attempt.spec.limits.cpus < _SLOW_CORES:
+        return True
+    return any(name.startswith(_READ_AT_START) for name in spec.env)
+
+
+def _lost(attempt: Attempt, lost: Lost, worker: Worker) -> Ending:
+    """The worker's end is the running call's end."""
+    ended = lost.exit
+    tail = "" if attempt.log is None else attempt.log.stderr_tail
+    ending = of_exit(ended, stderr_tail=tail)
+    if not worker.ready and (worker.late or ended.status in (Status.EXIT, Status.SIGNAL)):
+        reason = Reason.BAD_JOB if _meddles(attempt) else Reason.NODE_ERROR
+        why = "it took too long" if worker.late else f"{ending.error or ''} {tail[-500:]}"
+        ending = failed(reason, f"the worker could not start: {why}")
+    elif ended.ok:
+        ending = failed(Reason.EXCEPTION, "the function ended its process without returning")
+    ending.usage = attempt.measured(ended.usage)
+    return ending

@@ -1,0 +1,264 @@
+"""The program inside the sandbox that calls the functions of one account, one after the other.
+
+Runs as a script with the standard library, cloudpickle, values.py and bundles.py; the agent imports only the constants. It is
+started by the job's first call and may be ended at any moment. What it says is a claim of the job's: the agent
+checks every message.
+
+Messages are datagrams of JSON, so that each call is taken by exactly one reader: the agent keeps a copy of this
+end of the socket and can take back, by reading, the calls that are not started yet.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import importlib
+import json
+import os
+import re
+import resource
+import shutil
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from computepool.protocol.jobs import bundles
+from computepool.protocol.values import values
+
+#: A longer message travels as a file of the work folder, because a datagram must fit the socket's buffer.
+FRAME_MAX = 64 * 1024
+ERROR_CHARS_MAX = 8_000
+#: Name of the file with a long call; folder and name of a long result; folder of the outputs of one call.
+CALL_FILE = ".call-{}"
+ANSWER_FOLDER = ".answer-{}"
+ANSWER_FILE = "result"
+OUTPUTS_FOLDER = ".outputs-{}"
+#: Kinds of answers.
+READY, RESULT, LONG_RESULT, RAISED, NO_MEMORY = "ready", "result", "long", "raised", "memory"
+
+#: What a call declared: nothing, that it saves where it is, or that it moves, too.
+SAVES, MOVES = 1, 2
+
+_STREAMS = ("stdout", "stderr")
+_PROGRESS_GAP_NS = 500_000_000
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")
+
+
+class Worker:
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._pid = os.getpid()
+        self._home = os.getcwd()
+        self._outputs = os.environ["COMPUTEPOOL_OUTPUTS"]
+        # Of each call its own: the next one must not find what this one leaves.
+        self._places = {name: os.environ[name] for name in ("COMPUTEPOOL_CHECKPOINT", "COMPUTEPOOL_RESTORED")}
+        self._calls = os.environ["COMPUTEPOOL_CALLS"]
+        # Copies: a function may close its own standard streams.
+        self._outputs_fds = (os.dup(1), os.dup(2))
+        self._streams = {name: _stream(number) for number, name in enumerate(_STREAMS, start=1)}
+        for name, stream in self._streams.items():
+            setattr(sys, name, stream)
+        self._cpu_us = _cpu_us()
+        self._failed = 0  #: items of this call's bundle that raised
+
+    def run(self) -> None:
+        self._send([0, READY, "", 0, 0, 0, False, 0, 0, 0])
+        while True:
+            message = self._channel.recv(FRAME_MAX + 1)
+            if not message:
+                return
+            call = json.loads(message)
+            if len(call) == 1:
+                call = json.loads(_read_once(CALL_FILE.format(call[0])))
+            self._serve(call)
+
+    def _serve(self, call: list[Any]) -> None:
+        seq, spec, ids, payload, function, allow_pickle, saves = call
+        environ = os.environ
+        environ["COMPUTEPOOL_JOB_ID"], environ["COMPUTEPOOL_ATTEMPT"] = ids[0], ids[1]
+        environ["COMPUTEPOOL_SLICE"], environ["COMPUTEPOOL_SLICES"] = ids[2], ids[3]
+        for name, place in self._places.items():
+            if saves:
+                environ[name] = f"{place}-{ids[0]}-{ids[1]}"
+            else:
+                environ.pop(name, None)
+        environ["COMPUTEPOOL_CALLS"] = f"{self._calls}-{ids[0]}-{ids[1]}"
+        environ["COMPUTEPOOL_MOVES"] = "1" if saves == MOVES else ""
+        self._failed = 0
+        started = time.perf_counter_ns()
+        kind, text = self._call(spec, payload, function=function, allow_pickle=allow_pickle)
+        wall_us = (time.perf_counter_ns() - started) // 1000
+        if os.getpid() != self._pid:
+            os._exit(0)  # The function forked and came back twice; only the first process may answer.
+        self._answer(seq, kind, text, wall_us=wall_us)
+
+    def _call(self, spec: str, payload: Any, *, function: Any, allow_pickle: bool) -> tuple[str, str]:
+        try:
+            target = self._functions.get(spec)
+            if target is None:
+                target = self._functions[spec] = _unpickled(function)
+            data = None if payload is None else _bytes(payload)
+            if data is not None and data[:1] == bundles.MARK:
+                return self._call_each(target, data, allow_pickle=allow_pickle)
+            args, kwargs = ((), {}) if data is None else _arguments(data, allow_pickle=allow_pickle)
+            return RESULT, values.encode(target(*args, **kwargs), allow_pickle=allow_pickle)
+        except MemoryError:
+            return NO_MEMORY, "the function ran out of memory"
+        except BaseException as error:  # noqa: BLE001 - SystemExit too: the function failed, not this program
+            if getattr(error, "computepool_moved", False):
+                return RESULT, values.encode(
+                    None
+                )  # It goes on at another host: see sdk/runtime/checkpointing.py.
+            return RAISED, _traceback(error)
+
+    def _call_each(self, target: Callable[..., Any], data: bytes, *, allow_pickle: bool) -> tuple[str, str]:
+        """The items of a bundle, one by one: each has its own value or traceback.
+
+        The text is the same wherever the items do the same, because it is what two nodes' results are compared by: so it
+        says nothing of times, and addresses in tracebacks are left out. Running out of memory ends all of it.
+        """
+        items = bundles.unpack(data)
+        for name in self._places:  # What one item saved would be found by all of them.
+            os.environ.pop(name, None)
+        os.environ["COMPUTEPOOL_MOVES"] = ""
+        parts: list[str] = []
+        told = time.perf_counter_ns()
+        for item in items:
+            try:
+                args, kwargs = _arguments(item, allow_pickle=allow_pickle)
+                text = values.encode(target(*args, **kwargs), allow_pickle=allow_pickle)
+                parts.append(bundles.returned(text))
+            except MemoryError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - as for a single call
+                parts.append(bundles.raised(_ADDRESS.sub("0x…", _traceback(error))))
+                self._failed += 1
+            if os.getpid() != self._pid:
+                os._exit(0)
+            self._mend_streams()
+            if os.getcwd() != self._home:
+                os.chdir(self._home)
+            if time.perf_counter_ns() - told > _PROGRESS_GAP_NS:
+                told = time.perf_counter_ns()
+                self._streams["stdout"].write(f"::progress {len(parts) / len(items):.4f}\n")
+        if os.listdir(self._outputs):
+            shutil.rmtree(self._outputs, ignore_errors=True)
+            os.makedirs(self._outputs, exist_ok=True)
+            return RAISED, bundles.WROTE_OUTPUTS
+        return RESULT, bundles.answer(parts)
+
+    def _answer(self, seq: int, kind: str, text: str, *, wall_us: int) -> None:
+        self._mend_streams()
+        # Standard output and error are files of the agent's: their size now is where this call's output ends.
+        ends = [os.fstat(fd).st_size for fd in self._outputs_fds]
+        has_outputs = self._set_outputs_aside(seq)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        total_us = _cpu_us()
+        cpu_us, self._cpu_us = total_us - self._cpu_us, total_us
+        answer = [seq, kind, text, wall_us, cpu_us, used.ru_maxrss, has_outputs, *ends, self._failed]
+        if len(text) > FRAME_MAX // 6 or not self._send(answer):
+            folder = Path(self._home, ANSWER_FOLDER.format(seq))
+            folder.mkdir()
+            (folder / ANSWER_FILE).write_text(text, encoding="utf-8", errors="replace")
+            self._send([seq, LONG_RESULT if kind == RESULT else kind, "", *answer[3:]])
+        if os.getcwd() != self._home:
+            os.chdir(self._home)
+
+    def _send(self, answer: list[Any]) -> bool:
+        message = json.dumps(answer).encode()
+        if len(message) > FRAME_MAX:
+            return False
+        self._channel.send(message)
+        return True
+
+    def _mend_streams(self) -> None:
+        """Flush what was printed, and give the next call streams that work, whatever this one did to them."""
+        for number, name in enumerate(_STREAMS, start=1):
+            stream = getattr(sys, name)
+            with contextlib.suppress(Exception):  # It may be closed, or anything at all.
+                stream.flush()
+            if stream is not self._streams[name] or stream.closed:
+                os.dup2(self._outputs_fds[number - 1], number)
+                self._streams[name] = _stream(number)
+                setattr(sys, name, self._streams[name])
+
+    def _set_outputs_aside(self, seq: int) -> bool:
+        try:
+            if not os.listdir(self._outputs):
+                return False
+            os.rename(self._outputs, os.path.join(self._home, OUTPUTS_FOLDER.format(seq)))
+            os.mkdir(self._outputs)
+        except OSError:
+            os.makedirs(self._outputs, exist_ok=True)
+            return False
+        return True
+
+
+def _stream(fd: int) -> TextIO:
+    return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def _unpickled(source: Any) -> Any:
+    return importlib.import_module("pickle").loads(_bytes(source))
+
+
+def _arguments(data: bytes, *, allow_pickle: bool) -> Any:
+    """Pickled, or the arguments by position as one encoded list: who must not pickle can call functions too."""
+    if data[:1] == b"[":
+        return values.decode(data.decode(), allow_pickle=allow_pickle), {}
+    return importlib.import_module("pickle").loads(data)
+
+
+def _bytes(source: Any) -> bytes:
+    """`source` is base64 text, or [name] of a file in the work folder that holds the same or the bytes."""
+    data: Any = source
+    if isinstance(source, list):
+        data = Path(source[0]).read_bytes()
+    if isinstance(data, str) or data[:1] not in (b"\x80", b"[", bundles.MARK):
+        data = base64.b64decode(data)
+    return bytes(data)
+
+
+def _traceback(error: BaseException) -> str:
+    """As the interpreter prints it, without the frames of this program, and cut in the middle if it is long."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    try:
+        text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    except Exception:  # noqa: BLE001 - an exception whose own __str__ raises
+        text = f"{type(error).__name__} (its message cannot be shown)"
+    if len(text) > ERROR_CHARS_MAX:
+        half = ERROR_CHARS_MAX // 2 - 10
+        text = f"{text[:half]}\n[…]\n{text[-half:]}"
+    return text.encode("utf-8", "replace").decode()
+
+
+def _read_once(name: str) -> bytes:
+    path = Path(name)
+    data = path.read_bytes()
+    path.unlink()
+    return data
+
+
+def _cpu_us() -> int:
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return int((own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime) * 1e6)
+
+
+def main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.set_inheritable(False)
+    sys.argv = ["function"]
+    sys.path.append(os.getcwd())  # modules among the inputs
+    importlib.import_module("cloudpickle")  # so that the first call does not wait for it
+    Worker(channel).run()
+
+
+if __name__ == "__main__":
+    main()

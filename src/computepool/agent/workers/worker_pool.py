@@ -1,0 +1,207 @@
+"""Starts warm workers, keeps the idle ones for a while, and ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+from computepool.agent.clock import Clock
+from computepool.agent.config import AgentLimits
+from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.execution.specs import WorkerKey
+from computepool.agent.execution.staging import place_inputs
+from computepool.agent.network.egress import EgressProxy
+from computepool.agent.packages.environments import Note
+from computepool.agent.packages.provisions import Provision, Provisions
+from computepool.agent.sandbox.base import Status
+from computepool.agent.storage.artifacts import ArtifactCache
+from computepool.agent.storage.folders import WorkFolders
+from computepool.agent.storage.sweeper import Sweeper
+from computepool.agent.workers.workers import OUTPUT_FILE_MAX, Worker, channel_pair, output_file
+
+_log = logging.getLogger(__name__)
+
+_CHANNEL_FD = 3
+
+
+class WorkerPool:
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        provisions: Provisions,
+        cache: ArtifactCache,
+        *,
+        sweeper: Sweeper,
+        folders: WorkFolders,
+        clock: Clock,
+        limits: AgentLimits,
+    ) -> None:
+        self._surroundings = surroundings
+        self._provisions = provisions
+        self._cache = cache
+        self._sweeper = sweeper
+        self._folders = folders
+        self._clock = clock
+        self._limits = limits
+        self._idle: dict[WorkerKey, list[Worker]] = {}
+        self._all: dict[Worker, Provision] = {}  #: with what they hold
+        self._in_use: set[Worker] = set()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    async def take(
+        self, key: WorkerKey, cpu_ids: tuple[int, ...] = (), *, note: Note | None = None
+    ) -> Worker:
+        """A worker for `key`, warm if there is one. It is the caller's until `give_back`.
+
+        `note`: told in a sentence what takes its time.
+        """
+        idle = self._idle.get(key, [])
+        worker = idle.pop() if idle else await self._start(key, cpu_ids, note=note)
+        self._in_use.add(worker)
+        if worker.proxy is not None:
+            worker.proxy.resume()
+        return worker
+
+    def warm_ids(self, key: WorkerKey) -> tuple[int, ...]:
+        """The CPUs of the worker that `take` would give."""
+        idle = self._idle.get(key)
+        return idle[-1].cpu_ids if idle else ()
+
+    def give_back(self, worker: Worker) -> None:
+        """Keeps it for the next call if it is idle, healthy and not worn out."""
+        self._in_use.discard(worker)
+        if not worker.alive:
+            self._clean_up(worker)
+        elif not worker.willing or worker.sent or self.worn(worker):
+            worker.kill(Status.CANCELLED)
+        else:
+            worker.idle_since = self._clock.steady()
+            if worker.proxy is not None:
+                worker.proxy.rest()
+            self._idle.setdefault(worker.key, []).append(worker)
+
+    def worn(self, worker: Worker) -> bool:
+        return (
+            worker.served >= self._limits.worker_jobs_max
+            or len(worker.functions) >= self._limits.worker_functions_max
+            or worker.output_size > OUTPUT_FILE_MAX
+        )
+
+    def patrol(self) -> None:
+        """Enforce limits on all, and end those that nobody used for a while."""
+        oldest_allowed = self._clock.steady() - self._limits.worker_idle_s
+        for worker in list(self._all):
+            worker.patrol(self._limits.output_bytes_max + OUTPUT_FILE_MAX)
+        for workers in self._idle.values():
+            for worker in [worker for worker in workers if worker.idle_since < oldest_allowed]:
+                self._retire(worker)
+
+    def close(self) -> None:
+        for worker in list(self._all):
+            worker.close()
+            self._clean_up(worker)
+
+    async def _start(self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None) -> Worker:
+        self._make_room()
+        provision = await self._provisions.acquire(key.python, key.packages, note=note)
+        workdir = self._folders.make("worker", key.limits.disk_mb)
+        proxy = None
+        try:
+            await place_inputs(self._cache, key.inputs, workdir)
+            proxy = await self._surroundings.open_network(key.net, label=f"a worker of {key.account}")
+            worker = self._spawn(key, workdir, provision, proxy=proxy, cpu_ids=cpu_ids)
+            worker.proxy = proxy
+        except BaseException:
+            if proxy is not None:
+                proxy.close()
+            self._provisions.release(provision)
+            self._sweeper.remove(workdir)
+            raise
+        self._all[worker] = provision
+        worker.on_closed = lambda: self._on_closed(worker)
+        return worker
+
+    def _spawn(
+        self,
+        key: WorkerKey,
+        workdir: Path,
+        provision: Provision,
+        *,
+        proxy: EgressProxy | None,
+        cpu_ids: tuple[int, ...],
+    ) -> Worker:
+        channel, theirs = channel_pair()
+        files = output_file(self._folders.parent), output_file(self._folders.parent)
+        surroundings, interpreter = self._surroundings, provision.interpreter
+        try:
+            policy = surroundings.policy(
+                workdir,
+                limits=key.limits,
+                env=dict(key.env),
+                packages=provision.packages,
+                interpreter=interpreter,
+                cards=key.cards,
+                fds={_CHANNEL_FD: theirs.fileno()},
+                proxy=proxy,
+                cpu_ids=cpu_ids,
+                leased=True,
+            )
+            script = surroundings.sandbox.inside(
+                surroundings.worker_script(interpreter), workdir=workdir, policy=policy
+            )
+            python = surroundings.python(workdir=workdir, policy=policy, interpreter=interpreter)
+            argv = [python, "-s", script, str(_CHANNEL_FD)]
+            process = surroundings.sandbox.spawn(
+                surroundings.command(argv, workdir=workdir, policy=policy, proxy=proxy),
+                workdir=workdir,
+                limits=key.limits,
+                policy=policy,
+                stdout=files[0],
+                stderr=files[1],
+            )
+        except BaseException:
+            channel.close()
+            theirs.close()
+            for fd in files:
+                os.close(fd)
+            raise
+        return Worker(
+            process,
+            key=key,
+            channel=channel,
+            theirs=theirs,
+            files=files,
+            workdir=workdir,
+            clock=self._clock,
+        )
+
+    def _make_room(self) -> None:
+        """An idle worker of another kind makes place; busy ones stay, because the hub reserved room for them."""
+        if len(self._all) < self._limits.workers_max:
+            return
+        idle = [worker for workers in self._idle.values() for worker in workers]
+        if idle:
+            self._retire(min(idle, key=lambda worker: worker.idle_since))
+
+    def _retire(self, worker: Worker) -> None:
+        with contextlib.suppress(ValueError):
+            self._idle[worker.key].remove(worker)
+        worker.kill(Status.CANCELLED)
+
+    def _on_closed(self, worker: Worker) -> None:
+        with contextlib.suppress(ValueError):
+            self._idle.get(worker.key, []).remove(worker)
+        # While a lane has it, files of answered calls may still be wanted from its folder.
+        if worker not in self._in_use:
+            self._clean_up(worker)
+
+    def _clean_up(self, worker: Worker) -> None:
+        if worker not in self._all:
+            return
+        self._provisions.release(self._all.pop(worker))
+        self._idle = {key: workers for key, workers in self._idle.items() if workers}
+        self._sweeper.remove(worker.workdir)

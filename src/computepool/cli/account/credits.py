@@ -1,0 +1,281 @@
+"""`pool credits …`: what you have, how you came to it, why a job cost that, and who lends and borrows most."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.clock import now_ms
+from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.references import JobId, OfAccount, OfJob
+from computepool.core.money.money import format_credits
+
+if TYPE_CHECKING:
+    from computepool.protocol.money.credits import CreditsView, Entry, Leader
+
+app = typer.Typer()
+_KINDS = (
+    "hold",
+    "pay",
+    "fee",
+    "refund",
+    "take_back",
+    "mature",
+    "grant",
+    "top_up",
+    "payout_reserve",
+    "payout_paid",
+    "payout_return",
+)
+
+
+@app.callback(invoke_without_command=True)
+def balance(ctx: typer.Context, *, json: Json = False) -> None:
+    """What you have: to spend, held for unfinished jobs, and earned but not yet matured.
+
+    \b
+    Examples:
+      pool credits
+      pool credits statement --since 7d
+      pool credits why job_01h…
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    have = open_pool().credits()
+    if json:
+        output.print_json(have)
+    else:
+        output.print_fields(_fields(have))
+
+
+def _fields(have: CreditsView) -> list[tuple[str, output.Cell]]:
+    if have.economy == "none":
+        return [("credits", "nothing costs anything in this pool")]
+    upcoming = ""
+    if have.matures_at_ms is not None:
+        when = output.span(have.matures_at_ms - now_ms())
+        upcoming = f"{format_credits(have.matures_next)} of it in {when}"
+    return [
+        ("available", format_credits(have.available)),
+        ("withdrawable", format_credits(have.withdrawable) if have.economy == "market" else None),
+        ("held", format_credits(have.held)),
+        ("maturing", format_credits(have.maturing)),
+        ("next", upcoming),
+        ("unconfirmed", _waits_for_a_check(have.unconfirmed)),
+    ]
+
+
+def _waits_for_a_check(amount: int) -> str | None:
+    if not amount:
+        return None
+    return (
+        f"{format_credits(amount)} of what matures waits until another owner's node has confirmed the results"
+    )
+
+
+@app.command()
+def statement(
+    *,
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help=f"One of {', '.join(_KINDS)}.")] = None,
+    job: OfJob = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="2h, 7d ago, or a date: 2026-05-01.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="The same, as the end.")] = None,
+    account: OfAccount = None,
+    sums: Annotated[bool, typer.Option("--sums", help="Only what it adds up to, by kind.")] = False,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all of it as CSV; - to standard output.")
+    ] = None,
+    limit: Limit = 50,
+    json: Json = False,
+) -> None:
+    """Every transfer of yours, the newest first.
+
+    \b
+    Examples:
+      pool credits statement --kind pay --since 30d
+      pool credits statement --job job_01h…
+      pool credits statement --since 2026-04-01 --until 2027-04-01 --csv year.csv
+    """
+    if kind is not None and kind not in _KINDS:
+        raise typer.BadParameter(f"one of {', '.join(_KINDS)}.", param_hint="--kind")
+    filters: dict[str, Any] = {
+        "kind": kind,
+        "job_id": job,
+        "since_ms": _moment(since, what="--since"),
+        "until_ms": _moment(until, what="--until"),
+        "account_id": account,
+    }
+    if csv is not None:
+        _export(csv, filters, json=json)
+    elif sums:
+        _sums(filters, json=json)
+    else:
+        _list(filters, limit=limit, json=json)
+
+
+def _list(filters: dict[str, Any], *, limit: int, json: bool) -> None:
+    entries = open_pool().credits.statement(limit=limit, **filters)
+    if json:
+        output.print_json(entries)
+        return
+    columns = ("NUMBER", "WHEN", "KIND", "AMOUNT", "TO SPEND", "FROM", "TO", "WHAT")
+    output.print_table(columns, map(_entry, entries), empty="No transfers.")
+
+
+def _entry(entry: Entry) -> tuple[output.Cell, ...]:
+    return (
+        entry.seq,
+        output.moment(entry.at_ms),
+        entry.kind,
+        format_credits(entry.amount),
+        _signed(entry.available_change),
+        entry.source,
+        entry.target,
+        entry.text,
+    )
+
+
+def _signed(amount: int) -> str:
+    return f"+{format_credits(amount)}" if amount > 0 else format_credits(amount) if amount else ""
+
+
+def _sums(filters: dict[str, Any], *, json: bool) -> None:
+    found = open_pool().credits.sums(**filters)
+    if json:
+        output.print_json(found)
+        return
+    rows = [
+        (
+            one.kind,
+            one.transfers,
+            format_credits(one.moved),
+            format_credits(one.gained),
+            format_credits(one.lost),
+        )
+        for one in found
+    ]
+    output.print_table(("KIND", "TRANSFERS", "MOVED", "IN", "OUT"), rows, empty="No transfers.")
+
+
+def _export(file: Path, filters: dict[str, Any], *, json: bool) -> None:
+    import sys
+
+    parts = open_pool().credits.export(**filters)
+    if str(file) == "-":
+        for part in parts:
+            sys.stdout.buffer.write(part)
+        sys.stdout.flush()
+        return
+    with file.open("wb") as opened:
+        size = sum(opened.write(part) for part in parts)
+    if json:
+        output.print_json({"file": str(file), "bytes": size})
+    else:
+        output.say(f"Wrote {file}, {output.size(size)}.")
+
+
+def _moment(text: str | None, *, what: str) -> int | None:
+    """A length of time ago, or a day or moment of the local calendar."""
+    if text is None:
+        return None
+    from datetime import datetime
+
+    from computepool.core.errors import BadRequest
+    from computepool.sdk.client.sizes import seconds
+
+    try:
+        return max(0, now_ms() - round(seconds(text.removesuffix("ago"), what=what) * 1000))
+    except BadRequest:
+        pass
+    try:
+        return max(0, round(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(f"{text!r}: write 2h, 7d or 2026-05-01.", param_hint=what) from None
+
+
+@app.command()
+def why(
+    job_id: JobId,
+    *,
+    json: Json = False,
+) -> None:
+    """Explain what a job cost, or what you were paid for it: every factor, and where it went.
+
+    \b
+    Examples:
+      pool credits why job_01h…
+    """
+    cost = open_pool().credits.why(job_id)
+    if json:
+        output.print_json(cost)
+        return
+    output.say(cost.sentence)
+    output.print_table(("", ""), [(line.label, line.text) for line in cost.lines], empty="")
+
+
+@app.command()
+def leaderboard(
+    *,
+    by: Annotated[str, typer.Option(metavar="WHAT", help="credits or hours.")] = "credits",
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, max=100, help="So many of each.")
+    ] = 10,
+    json: Json = False,
+) -> None:
+    """Who lent and who borrowed most in the last 30 days.
+
+    \b
+    Examples:
+      pool credits leaderboard
+      pool credits leaderboard --by hours -n 3
+    """
+    if by not in ("credits", "hours"):
+        raise typer.BadParameter("credits or hours.", param_hint="--by")
+    board = open_pool().credits.leaderboard(by="hours" if by == "hours" else "credits", limit=limit)
+    if json:
+        output.print_json(board)
+        return
+    columns = ("", "PLACE", "NAME", "TIME", "JOBS", "CREDITS")
+    rows = [_leader("lends", one) for one in board.lenders] + [
+        _leader("borrows", one) for one in board.borrowers
+    ]
+    output.print_table(columns, rows, empty="Nobody has lent or borrowed anything in 30 days.")
+
+
+def _leader(what: str, one: Leader) -> tuple[output.Cell, ...]:
+    return what, one.rank, one.name, output.span(one.ran_ms), one.jobs, format_credits(one.credits)
+
+
+@app.command()
+def give(
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Its name or id.")],
+    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="Credits: 500 or 12.5.")],
+    *,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="For the account's statement.")] = None,
+    paid_in: Annotated[
+        bool, typer.Option("--paid-in", help="The person paid this in; else it is a gift.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Give an account credits, or book what it paid in (for administrators).
+
+    \b
+    Examples:
+      pool credits give ada 100 --note "thank you"
+      pool credits give ada 500 --paid-in --note "UTR 4312"
+    """
+    given = open_pool().credits.give(account, amount, note=note, paid_in=paid_in)
+    if given.approval_id and not json:
+        output.say(f"{given.approval_id} waits for a second administrator: pool approvals list")
+        return
+    if json:
+        output.print_json(given)
+        return
+    output.say(
+        f"{given.name} got {format_credits(given.amount)} credits and has {format_credits(given.available)} to spend."
+    )

@@ -1,0 +1,84 @@
+"""`pool events`: every state transition, as it was recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.clock import now_ms
+from computepool.cli.options import Json, open_pool
+from computepool.cli.references import OfAccount, OfGroup, OfJob, OfNode
+
+if TYPE_CHECKING:
+    from computepool.protocol.accounts import EventView
+
+
+def events(
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as they happen.")] = False,
+    newest: Annotated[
+        bool | None,
+        typer.Option(
+            "--newest/--oldest", help="Which come first; with -n alone the newest.", show_default=False
+        ),
+    ] = None,
+    action: Annotated[
+        str | None, typer.Option(help="Whose name begins so: node., job.failed, key.created.")
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option("--search", "-q", metavar="TEXT", help="With this in its reason or data; or an id."),
+    ] = None,
+    actor: Annotated[str | None, typer.Option(help="Done by this account or node, or by `hub`.")] = None,
+    account: OfAccount = None,
+    job: OfJob = None,
+    node: OfNode = None,
+    group: OfGroup = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Of the last: 30m, 2h, 7d.")] = None,
+    after: Annotated[int, typer.Option(help="From this number on.")] = 0,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most this many.")] = None,
+    json: Json = False,
+) -> None:
+    """Print state transitions: who, what, from, to, why. With --json one line each.
+
+    \b
+    Examples:
+      pool events --job job_01h…
+      pool events -n 20
+      pool events --newest --action node.
+      pool events --search "out of memory" --since 7d
+      pool events -f --json
+    """
+    from computepool.sdk.client.sizes import seconds
+
+    if newest is None:
+        newest = limit is not None and not (follow or after)
+    if newest and (follow or after):
+        raise typer.BadParameter("goes with neither --follow nor --after.", param_hint="--newest")
+    pool = open_pool(patience_s=300 if follow else 3)
+    wanted = {
+        "action": action, "q": search, "actor": actor, "account_id": account, "job_id": job, "node_id": node,
+        "group_id": group, "since_ms": None if since is None else now_ms() - round(seconds(since, what="--since") * 1000),
+    }  # fmt: skip
+    try:
+        for event in pool.events(follow=follow, newest=newest, after=after, limit=limit, **wanted):
+            output.say(event.model_dump_json() if json else _line(event))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _line(event: EventView) -> str:
+    subject = event.job_id or event.node_id or event.group_id or event.account_id or ""
+    change = f"{event.before or ''} → {event.after}" if event.after else ""
+    words = (
+        str(event.seq),
+        output.moment(event.at_ms),
+        event.action,
+        subject,
+        change,
+        event.reason or "",
+        f"by {event.actor}",
+    )
+    return "  ".join(word for word in words if word)

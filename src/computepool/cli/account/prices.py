@@ -1,0 +1,195 @@
+"""`pool prices …`: the price table, its history, and a new version of it."""
+
+from __future__ import annotations
+
+import json as json_text
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.options import Json, open_pool
+from computepool.core.money.money import format_credits
+
+if TYPE_CHECKING:
+    from computepool.protocol.money.credits import PriceTableView
+
+app = typer.Typer()
+_EDITED = ("base", "tiers", "regions", "fee_ppm", "spot_range", "payout_min")
+
+
+@app.callback(invoke_without_command=True)
+def newest(ctx: typer.Context, *, json: Json = False) -> None:
+    """The price table in force.
+
+    \b
+    Examples:
+      pool prices
+      pool prices set --base 12
+    """
+    if ctx.invoked_subcommand is None:
+        _print(open_pool().prices.show(), json=json)
+
+
+@app.command()
+def show(
+    version: Annotated[int | None, typer.Argument(metavar="VERSION", help="A former version.")] = None,
+    *,
+    json: Json = False,
+) -> None:
+    """Show the price table in force, or a former version.
+
+    \b
+    Examples:
+      pool prices show
+      pool prices show 3 --json > prices.json
+    """
+    _print(open_pool().prices.show(version), json=json)
+
+
+def _print(table: PriceTableView, *, json: bool) -> None:
+    if json:
+        output.print_json(table)
+        return
+    output.print_fields(
+        [
+            ("version", table.version),
+            ("economy", table.economy),
+            ("base", f"{format_credits(table.base)} per unit-hour"),
+            ("fee", f"{_percent(table.fee_ppm)}, at most {_percent(table.fee_max_ppm)}"),
+            ("spot price", f"from 1/{table.spot_range} to {table.spot_range} times the reference"),
+            ("least payout", format_credits(table.payout_min)),
+            ("digest", table.digest),
+        ]
+    )
+    rows = [("tier", name, _rate(rate)) for name, rate in sorted(table.tiers.items(), key=lambda one: one[1])]
+    rows += [("region", name, _rate(rate)) for name, rate in sorted(table.regions.items())]
+    output.print_table(("", "NAME", "RATE"), rows, empty="")
+
+
+@app.command()
+def history(*, json: Json = False) -> None:
+    """List every version of the prices, the newest first.
+
+    \b
+    Examples:
+      pool prices history
+    """
+    versions = open_pool().prices.history()
+    if json:
+        output.print_json(versions)
+        return
+    rows = [
+        (one.version, output.moment(one.created_at_ms), one.created_by, one.digest[:12]) for one in versions
+    ]
+    output.print_table(("VERSION", "SINCE", "BY", "DIGEST"), rows, empty="No prices.")
+
+
+@app.command("set")
+def set_prices(
+    *,
+    file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A whole table, as `pool prices show --json` prints it."),
+    ] = None,
+    base: Annotated[str | None, typer.Option(metavar="CREDITS", help="One unit-hour at 1.00 × 1.00.")] = None,
+    tier: Annotated[
+        list[str] | None, typer.Option(metavar="TIER=RATE", help="rtx-4090=3.1; may be repeated.")
+    ] = None,
+    region: Annotated[
+        list[str] | None, typer.Option(metavar="REGION=RATE", help="in=0.7; may be repeated.")
+    ] = None,
+    fee: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT", help="The platform's part: 20%, the most unless the hub allows more."
+        ),
+    ] = None,
+    payout_min: Annotated[str | None, typer.Option(metavar="CREDITS", help="The least payout.")] = None,
+    json: Json = False,
+) -> None:
+    """Put a new version of the prices in force (for administrators). Running jobs keep theirs.
+
+    \b
+    Examples:
+      pool prices set --base 12 --tier rtx-4090=3.1 --region in=0.7 --fee 20%
+      pool prices set --file prices.json
+    """
+    from computepool.protocol.money.credits import PricesRequest
+    from computepool.sdk.jobs.options import validated
+
+    prices = open_pool().prices
+    table = _from_file(file) if file is not None else _editable(prices.show())
+    if base is not None:
+        table["base"] = _credits(base, what="--base")
+    if payout_min is not None:
+        table["payout_min"] = _credits(payout_min, what="--payout-min")
+    if fee is not None:
+        table["fee_ppm"] = _ppm(fee)
+    table["tiers"] = {**table["tiers"], **_rates(tier, what="--tier")}
+    table["regions"] = {**table["regions"], **_rates(region, what="--region")}
+    changed = prices.change(validated(PricesRequest, **table))
+    if json:
+        output.print_json(changed)
+    else:
+        output.say(f"Version {changed.version} of the prices holds from now on.")
+
+
+def _editable(table: PriceTableView) -> dict[str, Any]:
+    whole = table.model_dump()
+    return {name: whole[name] for name in _EDITED} | {"based_on": table.version}
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    """A table that was shown knows its version; a new one is made from that."""
+    from computepool.core.errors import BadRequest
+    from computepool.sdk.jobs.options import readable_file
+
+    try:
+        whole = json_text.loads(readable_file(file, what="--file").read_text())
+        based_on = whole.get("based_on", whole.get("version"))
+        return {name: whole[name] for name in _EDITED} | {"based_on": based_on}
+    except KeyError as error:
+        raise BadRequest(
+            f"{file} has no {error.args[0]}; take `pool prices show --json` as a pattern."
+        ) from None
+    except (ValueError, AttributeError, TypeError):
+        raise BadRequest(f"{file} is not a price table in JSON.") from None
+
+
+def _rates(given: list[str] | None, *, what: str) -> dict[str, int]:
+    from computepool.cli.options import pairs
+
+    return {name.lower(): _hundredths(text, what=what) for name, text in pairs(given, what=what).items()}
+
+
+def _hundredths(text: str, *, what: str) -> int:
+    whole, _, part = text.partition(".")
+    if not (whole.isdecimal() and (part.isdecimal() or not part) and len(part) <= 2 and len(whole) <= 4):
+        raise typer.BadParameter(f"{text!r}: write a rate like 3 or 0.75.", param_hint=what)
+    return int(whole) * 100 + int(part.ljust(2, "0"))
+
+
+def _ppm(text: str) -> int:
+    """`20%` or `12.5%`, with up to four decimals."""
+    whole, _, part = text.strip().removesuffix("%").strip().partition(".")
+    if not (whole.isdecimal() and (part.isdecimal() or not part) and len(part) <= 4 and len(whole) <= 2):
+        raise typer.BadParameter(f"{text!r}: write a percentage like 20%.", param_hint="--fee")
+    return int(whole) * 10_000 + int(part.ljust(4, "0"))
+
+
+def _credits(text: str, *, what: str) -> int:
+    from computepool.sdk.client.amounts import microcredits
+
+    return microcredits(text, what=what)
+
+
+def _rate(hundredths: int) -> str:
+    return f"{hundredths // 100}.{hundredths % 100:02d}"
+
+
+def _percent(ppm: int) -> str:
+    whole, part = divmod(ppm, 10_000)
+    digits = f"{part:04d}".rstrip("0")
+    return f"{whole}.{digits} %" if digits else f"{whole} %"

@@ -1,0 +1,133 @@
+"""`pool login`, `logout`, `whoami`: which hub, and as whom."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.options import PATIENCE_S, Json, open_pool
+
+if TYPE_CHECKING:
+    from computepool.protocol.accounts import AccountView
+
+
+def login(
+    url: Annotated[str | None, typer.Argument(help="The hub's address, or a sign-in link.")] = None,
+    *,
+    code: Annotated[str | None, typer.Option(help="A one-time code from a sign-in link.")] = None,
+    key: Annotated[str | None, typer.Option(help="An API key; - reads it from standard input.")] = None,
+    json: Json = False,
+) -> None:
+    """Sign in to a hub; the address and the key are kept in your config file.
+
+    \b
+    Examples:
+      pool login 'http://pool.example:8000/signin?code=…'
+      pool login pool.example:8000 --code …
+      pool login pool.example:8000 --key - < key.txt
+    """
+    from computepool.sdk.client.config import Config, hub_url, load_config, save_config
+
+    address, linked = (load_config().hub, None) if url is None else _split(url)
+    address = hub_url(address)
+    code = code or linked
+    if code is None and key is None:
+        key = _ask()
+    if key == "-":
+        key = sys.stdin.readline().strip()
+    account, secret = _with_code(address, code) if code else (_check(address, key or ""), key)
+    path = save_config(Config(hub=address, key=secret, hub_keys=_hub_keys(address)))
+    if json:
+        output.print_json({"hub": address, "account": account.model_dump(mode="json"), "config": str(path)})
+    else:
+        output.say(f"Signed in to {address} as {account.name}.")
+
+
+def logout(
+    *,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="Also end every key and browser session of yours.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Forget the key. It stays valid, unless you sign out everywhere or revoke it with `pool keys revoke`.
+
+    \b
+    Examples:
+      pool logout
+      pool logout --everywhere
+    """
+    from computepool.sdk.client.config import Config, load_config, save_config
+
+    hub = load_config().hub
+    if everywhere:
+        open_pool().keys.revoke_all(keep_this=False)
+    save_config(Config(hub=hub, key=None))
+    if json:
+        output.print_json({"hub": hub, "signed_in": False})
+    else:
+        output.say(f"Signed out of {hub}.")
+
+
+def whoami(*, json: Json = False) -> None:
+    """Say which hub this is and who you are there.
+
+    \b
+    Examples:
+      pool whoami
+    """
+    pool = open_pool()
+    account = pool.whoami()
+    if json:
+        output.print_json({"hub": pool.transport.url, **account.model_dump(mode="json")})
+    else:
+        output.say(f"{account.name} ({', '.join(account.roles)}) at {pool.transport.url}")
+
+
+def _split(link: str) -> tuple[str, str | None]:
+    """A sign-in link is address and code in one."""
+    from urllib.parse import parse_qs, urlsplit
+
+    parts = urlsplit(link)
+    path = parts.path.rstrip("/")  # the dashboard's own ends in a slash
+    if not path.endswith("/signin"):
+        return link, None
+    codes = parse_qs(parts.query).get("code")
+    return f"{parts.scheme}://{parts.netloc}{path.removesuffix('/signin')}", codes[0] if codes else None
+
+
+def _ask() -> str:
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("give --code or --key; there is no terminal to ask at.", param_hint="--key")
+    answer: str = typer.prompt("API key", hide_input=True)
+    return answer.strip()
+
+
+def _with_code(address: str, code: str) -> tuple[AccountView, str | None]:
+    from computepool.sdk import connect
+
+    with connect(address, "", patience_s=PATIENCE_S) as pool:
+        reply = pool.accounts.sign_in(code, name=f"pool login on {platform.node() or 'a machine'}")
+        return reply.account, reply.key
+
+
+def _hub_keys(address: str) -> dict[str, str]:
+    """What the hub signs receipts with. One that does not tell is a hub all the same."""
+    from computepool.sdk import ComputePoolError, connect
+
+    with connect(address, "", patience_s=PATIENCE_S) as pool:
+        try:
+            return pool.accounts.hub_keys()
+        except ComputePoolError:
+            return {}
+
+
+def _check(address: str, key: str) -> AccountView:
+    from computepool.sdk import connect
+
+    with connect(address, key, patience_s=PATIENCE_S) as pool:
+        return pool.whoami()

@@ -1,0 +1,74 @@
+"""`pool status`: who you are, at which hub, what you have there, and what it does for you now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from computepool.cli import output
+from computepool.cli.options import Json, open_pool
+from computepool.core.money.money import format_credits
+from computepool.core.words import counted
+
+if TYPE_CHECKING:
+    from computepool.protocol.jobs.jobs import JobView
+    from computepool.protocol.money.credits import CreditsView
+    from computepool.sdk import Pool
+
+_SHOWN_MAX = 10
+_STATES = ("running", "leased", "queued")
+
+
+def status(*, json: Json = False) -> None:
+    """Show who you are, the hub, your unfinished jobs, your nodes and your balance.
+
+    \b
+    Examples:
+      pool status
+      pool status --json
+    """
+    pool = open_pool()
+    hub, account, have = pool.accounts.hub(), pool.whoami(), pool.credits()
+    jobs = {state: _jobs(pool, state) for state in _STATES}
+    nodes = pool.nodes.list(mine=True)
+    listed = [job for state in _STATES for job in jobs[state]]
+    if json:
+        output.print_json(
+            {
+                "account": account.model_dump(mode="json"),
+                "hub": {"url": pool.transport.url, **hub.model_dump(mode="json", exclude={"account"})},
+                "credits": have.model_dump(mode="json"),
+                "jobs": [job.model_dump(mode="json") for job in listed],
+                "nodes": [node.model_dump(mode="json") for node in nodes],
+            }
+        )
+        return
+    counts = ", ".join(f"{_count(jobs[state])} {state}" for state in _STATES if jobs[state])
+    output.print_fields(
+        [
+            ("you", f"{account.name} ({', '.join(account.roles)})"),
+            ("hub", f"{hub.name} at {pool.transport.url}, version {hub.version}"),
+            ("pool", f"{hub.nodes_online} of {counted(hub.nodes, 'node')} online"),
+            ("credits", _credits(have)),
+            ("your nodes", ", ".join(f"{node.name} ({node.status.label})" for node in nodes) or "none"),
+            ("your jobs", counts or "none unfinished"),
+        ]
+    )
+    if listed:
+        rows = [(job.id, job.name, job.state, job.node_name, job.status) for job in listed[:_SHOWN_MAX]]
+        output.print_table(("ID", "NAME", "STATE", "NODE", "STATUS"), rows, empty="")
+
+
+def _jobs(pool: Pool, state: str) -> list[JobView]:
+    """One's own, also of an administrator; one more than is shown."""
+    return pool.jobs.list(state=state, all="false", limit=_SHOWN_MAX + 1)
+
+
+def _count(jobs: list[JobView]) -> str:
+    return f"more than {_SHOWN_MAX}" if len(jobs) > _SHOWN_MAX else str(len(jobs))
+
+
+def _credits(have: CreditsView) -> str:
+    if have.economy == "none":
+        return "nothing costs anything in this pool"
+    held = f", {format_credits(have.held)} held for unfinished jobs" if have.held else ""
+    return f"{format_credits(have.available)} to spend{held}"

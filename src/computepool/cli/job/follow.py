@@ -1,0 +1,214 @@
+"""Watching a job to its end: its state, what it prints, how far it is; then what it left behind."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
+
+from computepool.cli import output
+from computepool.core.jobs.lifecycle import TERMINAL, JobState
+from computepool.core.money.money import format_credits
+from computepool.core.plaintext import printable
+from computepool.sdk.client.waiting import WaitNotice, job_reason
+from computepool.sdk.jobs.outcome import fetch
+from computepool.sdk.resources.jobs import incomplete_output
+
+if TYPE_CHECKING:
+    from computepool.protocol.jobs.jobs import JobDetail, JobResult, JobView, LogChunk, OutputFile
+    from computepool.sdk import Pool
+
+#: How long a log poll waits; also how old the state on the screen may be.
+_POLL_MS = 500
+#: How the status of every job that succeeded begins; what follows is what its submitter should know besides.
+DONE = "done"
+
+
+class Screen(Protocol):
+    def show(self, job: JobDetail) -> None: ...
+
+    def write(self, chunk: LogChunk) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def follow(pool: Pool, job_id: str, *, warning: str = "") -> JobDetail:
+    """Until the job is over and all it printed is on the screen. `warning`: why no node can run it."""
+    screen: Screen = _LiveScreen() if sys.stdout.isatty() else _PlainScreen()
+    notice = WaitNotice(partial(job_reason, pool.transport, job_id), say=screen.say)
+    if warning:
+        notice.tell(f"{job_id}: {warning}")
+    try:
+        job = pool.jobs.get(job_id)
+        cursor = 0
+        while True:
+            screen.show(job)
+            if job.state is JobState.QUEUED:
+                notice.look()
+            page = pool.jobs.log_page(job_id, after=cursor, wait_ms=_POLL_MS)
+            for chunk in page.chunks:
+                screen.write(chunk)
+            cursor = page.cursor
+            if page.ended:
+                job = pool.jobs.wait(job_id)
+                screen.show(job)
+                if page.complete is False:
+                    output.note(incomplete_output(job_id))
+                return job
+            job = pool.jobs.get(job_id)
+    finally:
+        screen.close()
+
+
+def follow_slices(pool: Pool, group_id: str, job_ids: Sequence[str]) -> list[JobResult]:
+    """Until these are over; the group may have others, of before and of other people's terminals."""
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+    )
+    with bar:
+        open_ = set(job_ids)
+        ended: list[JobResult] = []
+        task = bar.add_task(printable(pool.groups.get(group_id).name), total=len(open_))
+        for result in pool.groups.results(group_id, follow=True):
+            if result.job_id not in open_:
+                continue
+            open_.discard(result.job_id)
+            ended.append(result)
+            if result.state is not JobState.SUCCEEDED:
+                output.note(f"{result.job_id} (slice {result.item}): {result.state}, {result.reason}")
+            bar.advance(task)
+            if not open_:
+                break
+    return ended
+
+
+def save_outputs(pool: Pool, outputs: list[OutputFile], folder: Path | None, *, job_id: str) -> None:
+    """Say what came back, and fetch it where a folder was given."""
+    if folder is None:
+        for item in outputs:
+            output.note(f"output {item.name}  {output.size(item.size)}  {item.digest[:12]}")
+        if outputs:
+            output.note("Fetch them with --out DIR, or: pool artifacts get DIGEST")
+        return
+    for item, path, reason in fetch(pool, outputs, folder, job_id=job_id):
+        if path is not None:
+            output.note(f"output {path}  {output.size(item.size)}")
+        else:
+            output.note(f"{reason} It is there: pool artifacts get {item.digest[:12]} FILE")
+
+
+def bill(jobs: Sequence[JobView]) -> str:
+    """What finished jobs cost of what was set aside for them; empty where no money was."""
+    held, charge = sum(job.hold for job in jobs), sum(job.charge or 0 for job in jobs)
+    if not held and not charge:
+        return ""
+    back = f"{format_credits(held - charge)} of the {format_credits(held)} set aside came back."
+    return f"It cost {format_credits(charge)} credits; {back}" if charge else f"It cost nothing; {back}"
+
+
+def sentence(job: JobDetail) -> str:
+    where = f" on {job.node_name}" if job.node_name else ""
+    if job.state in TERMINAL:
+        took = "" if job.started_at_ms is None or job.finished_at_ms is None else (
+            f" after {output.span(job.finished_at_ms - job.started_at_ms)}"
+        )  # fmt: skip
+        code = "" if job.exit_code in (None, 0) else f", exit code {job.exit_code}"
+        why = f": {job.reason.replace('_', ' ')}{code}"
+        if job.state is JobState.SUCCEEDED:  # "done, but not confirmed: …"
+            why = job.status.removeprefix(DONE) if job.status.startswith(DONE) else ""
+        return f"{job.state}{where}{took}{why}"
+    return f"{job.state}{where}: {job.status}" if job.state is JobState.QUEUED else f"{job.state}{where}"
+
+
+class _PlainScreen:
+    """The job's own output goes where it would go here; all else goes to stderr, so that pipes stay clean."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def show(self, job: JobDetail) -> None:
+        text = sentence(job)
+        if text != self._said:
+            self._said = text
+            output.note(f"{job.id} {text}")
+
+    def write(self, chunk: LogChunk) -> None:
+        output.write_log(chunk.text, stderr=chunk.stream == "stderr")
+
+    def say(self, text: str) -> None:
+        output.note(text)
+
+    def close(self) -> None:
+        return None
+
+
+class _LiveScreen:
+    """A line at the bottom with state and progress; what the job prints scrolls above it, line by line."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False)
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=None)
+        self._lines = {"stdout": "", "stderr": ""}
+        self._last: JobDetail | None = None
+        self._bar.start()
+
+    def show(self, job: JobDetail) -> None:
+        self._last = job
+        total, done = (None, 0.0) if job.progress is None else (1.0, job.progress)
+        self._bar.update(
+            self._task, description=printable(f"{job.id} {sentence(job)}"), total=total, completed=done
+        )
+
+    def write(self, chunk: LogChunk) -> None:
+        whole, newline, rest = (self._lines[chunk.stream] + chunk.text).rpartition("\n")
+        self._lines[chunk.stream] = rest
+        if newline:
+            self._print(whole, chunk.stream)
+
+    def say(self, text: str) -> None:
+        self._console.print(Text(printable(text), style="yellow"), soft_wrap=True)
+
+    def close(self) -> None:
+        for stream, rest in self._lines.items():
+            if rest:
+                self._print(rest, stream)
+        self._bar.stop()
+        if self._last is not None and self._last.state in TERMINAL:
+            style = "green" if self._last.state is JobState.SUCCEEDED else "red"
+            self._console.print(Text(printable(f"{self._last.id} {sentence(self._last)}"), style=style))
+
+    def _print(self, text: str, stream: str) -> None:
+        shown = Text.from_ansi(printable(text, colours=True))
+        if stream == "stderr":
+            shown.stylize("dim")
+        self._console.print(shown, soft_wrap=True)

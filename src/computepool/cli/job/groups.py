@@ -1,0 +1,431 @@
+"""`pool jobs groups` and `pool group …`: what belongs together, how far it is, and how it comes home."""
+
+from __future__ import annotations
+
+import json as json_text
+import math
+import sys
+import time
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.job.detach import goes_on
+from computepool.cli.options import PATIENCE_S, Json, Limit, open_pool, pairs
+from computepool.core.words import counted
+
+if TYPE_CHECKING:
+    from computepool.protocol.jobs.groups import GroupItem, GroupSummary, GroupView
+    from computepool.sdk import Collector
+
+app = typer.Typer(
+    no_args_is_help=True, help="Collectors: what a group waits for, what came, and where it goes."
+)
+Group = Annotated[
+    str, typer.Argument(metavar="GROUP", help="Its name, its id or the beginning of it, or last.")
+]
+#: While somebody waits, a restart of the hub is waited out.
+_PATIENCE_S = 300.0
+_FAILED_MAX = 20  #: failures that are shown of a group
+
+
+def groups(
+    *,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="This one in full (id or name).")] = None,
+    limit: Limit = 30,
+    json: Json = False,
+) -> None:
+    """List groups, the newest first: how far each is, what failed, and whether it is home.
+
+    \b
+    Examples:
+      pool jobs groups
+      pool jobs groups --group sweep
+      pool jobs groups --group grp_01h… --json
+    """
+    pool = open_pool()
+    if group is not None:
+        show_summary(pool.groups.collector(group).summary().view, json=json)
+        return
+    found = pool.groups.list(limit=limit)
+    if json:
+        output.print_json(found)
+        return
+    columns = ("ID", "NAME", "KIND", "TOTAL", "DONE", "FAILED", "PENDING", "STATE", "HOME", "CREATED")
+    output.print_table(columns, map(_row, found), empty="No groups. Try: pool submit job.py --group NAME")
+
+
+def _row(group: GroupView) -> tuple[output.Cell, ...]:
+    home = "" if group.home.state == "off" else group.home.sentence
+    return (
+        group.id, group.name, group.kind, group.total, group.succeeded, group.failed, group.pending,
+        _state(group), home, output.ago(group.created_at_ms),
+    )  # fmt: skip
+
+
+def _state(group: GroupView) -> str:
+    return "complete" if group.complete else "open" if group.total else "empty"
+
+
+def _collector(name: str) -> Collector:
+    return open_pool().groups.collector(name)
+
+
+@app.command()
+def summary(group: Group, *, json: Json = False) -> None:
+    """What the collector knows: counts, what is pending and why, results, failures, and whether it is home.
+
+    \b
+    Examples:
+      pool group summary sweep
+      pool group summary grp_01h… --json
+    """
+    show_summary(_collector(group).summary().view, json=json)
+
+
+def show_summary(found: GroupSummary, *, json: bool) -> None:
+    from computepool.protocol.jobs.unbundling import each_item
+
+    if json:
+        output.print_json(found)
+        return
+    counts = ", ".join(f"{count} {state}" for state, count in found.counts.items() if count)
+    fields: list[tuple[str, output.Cell]] = [
+        ("id", found.id),
+        ("name", found.name),
+        ("state", _state(found)),
+        ("total", found.total),
+        ("counts", counts),
+        ("expected", counted(found.expected, "key") if found.expected else None),
+        ("duplicates", counted(found.duplicates, "report") if found.duplicates else None),
+        ("created", output.ago(found.created_at_ms)),
+        ("complete", output.ago(found.completed_at_ms)),
+        ("collector", f"hub {found.location.hub_id} {found.location.address}".strip()),
+        ("home", None if found.home.state == "off" else found.home.sentence),
+        (
+            "messages",
+            f"{found.message_count}; see: pool group messages {found.id}" if found.message_count else None,
+        ),
+    ]
+    if found.home.state == "arrived":
+        brought = (
+            f"{counted(found.home.items or 0, 'item')}, {counted(found.home.files or 0, 'different file')}"
+        )
+        size = output.size(found.home.bytes or 0)
+        fields.append(("arrived", f"{brought}, {size}, {output.ago(found.home.at_ms)}"))
+        place = found.home.path or f"{found.home.folder} in the data of the agent"
+        fields.append(("folder", f"{place} on {found.home.node_name}"))
+    output.print_fields(fields)
+    # Of a job that did several items of a map, those that failed are told one by one, as each has its own reason.
+    failed = list(islice(each_item(found.failures.items, "failures"), _FAILED_MAX + 1))
+    more = len(failed) > _FAILED_MAX or found.failures.next is not None
+    _print_items("PENDING", found.waiting.items, more=found.waiting.next is not None)
+    _print_items("FAILED", failed[:_FAILED_MAX], more=more)
+    _print_items("DONE", found.results.items, more=found.results.next is not None)
+
+
+def _brought(items: int, files: int) -> str:
+    return f"{counted(items, 'item')}, {counted(files, 'file')}"
+
+
+def _print_items(title: str, items: Sequence[GroupItem], *, more: bool) -> None:
+    if not items:
+        return
+    rows = [
+        (
+            item.key or "(no key)",
+            item.job_id or "",
+            item.state,
+            (item.error or "").strip().splitlines()[-1] if (item.error or "").strip() else item.sentence,
+            len(item.outputs) or "",
+        )
+        for item in items
+    ]
+    output.print_table((title, "JOB", "STATE", "WHY", "FILES"), rows, empty="")
+    if more:
+        output.note("… and more; all of them: pool group fetch, or --json and the API's /items")
+
+
+@app.command()
+def drain(
+    group: Group,
+    *,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Longest wait: 90, 10m, 2h. Default: as long as it takes."),
+    ] = None,
+    notify: Annotated[
+        bool, typer.Option("--notify", help="Say so on the desktop, or in the terminal, when it is complete.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Wait until everything the group expects is over, with a bar. Exit code 1 when something failed, or the time is over.
+
+    Ctrl-C only ends the waiting: the jobs go on, and so can the waiting, from anywhere.
+
+    \b
+    Examples:
+      pool group drain sweep
+      pool group drain sweep --timeout 2h --notify
+    """
+    from computepool.sdk.classes.collector import DrainTimeout
+    from computepool.sdk.client.sizes import seconds
+    from computepool.sdk.errors import BadRequest
+    from computepool.sdk.jobs.progress_bar import Bar
+
+    limit_s = math.inf if timeout is None else seconds(timeout, what="--timeout")
+    end = time.monotonic() + limit_s
+    pool = open_pool(patience_s=min(_PATIENCE_S, limit_s))
+    collector = pool.groups.collector(group)
+    start = collector.summary()
+    if not start.total:
+        raise BadRequest("The group is empty: submit jobs into it, or register keys, then wait for it.")
+    bar = Bar("draining", total=start.total, show=False if json else None)
+    seen = 0
+
+    def progress(view: GroupView) -> None:
+        nonlocal seen
+        pool.transport.patience_s = min(_PATIENCE_S, max(0.0, end - time.monotonic()))
+        done = view.succeeded + view.failed
+        bar.add(done - seen)
+        seen = done
+
+    try:
+        with goes_on(f"Everything goes on. Wait again: pool group drain {collector.group_id}"), bar:
+            found = collector.drain(None if timeout is None else limit_s, progress, notify=notify)
+    except DrainTimeout as late:
+        show_summary(late.summary.view, json=json)
+        output.note(f"It takes longer than you wanted to wait: {late}.")
+        raise typer.Exit(1) from None
+    show_summary(found.view, json=json)
+    if found.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def messages(
+    group: Group,
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new ones as they come, until the group is complete.")
+    ] = False,
+    after: Annotated[int, typer.Option(metavar="N", min=0, help="Only those after this number.")] = 0,
+    json: Json = False,
+) -> None:
+    """What running jobs told the collector (computepool.send_to_collector), in the order in which it came.
+
+    A job that was begun again tells everything again: TRY says which attempt it was. --json: one document per line.
+
+    \b
+    Examples:
+      pool group messages sweep
+      pool group messages sweep -f
+    """
+    pool = open_pool(patience_s=_PATIENCE_S if follow else PATIENCE_S)
+    collector = pool.groups.collector(group)
+    for told in pool.groups.messages(collector.group_id, follow=follow, after=after):
+        if json:
+            output.say(told.model_dump_json())
+        else:
+            who = told.key or told.job_id
+            output.say(f"{told.number}  {output.moment(told.at_ms)}  {who}  try {told.attempt}  {told.value}")
+        sys.stdout.flush()
+
+
+@app.command()
+def register(
+    group: Group,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY…", help="Keys to wait for.")] = None,
+    *,
+    file: Annotated[
+        str | None, typer.Option(metavar="PATH", help="One key per line; - reads what is piped in.")
+    ] = None,
+    meta: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Shown with each of them in lists.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Register keys that the group waits for: a job with that key, or a report of it, ends each.
+
+    The group is made if there is none of that name. Register before anything runs, and it cannot look complete too early.
+
+    \b
+    Examples:
+      pool group register sweep seed-1 seed-2 --meta stage=first
+      seq 1 1000 | pool group register sweep --file -
+    """
+    from computepool.sdk.errors import BadRequest
+
+    wanted = list(keys or ())
+    if file is not None:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        wanted += [line.strip() for line in text.split("\n") if line.strip()]
+    if not wanted:
+        raise BadRequest("Name keys, or a file with them: pool group register GROUP KEY…")
+    pool = open_pool()
+    collector = pool.groups.collector(pool.groups.find_or_create(group))
+    words: dict[str, Any] | None = dict(pairs(meta, what="--meta")) or None
+    added = collector.register_jobs(dict.fromkeys(wanted, words))
+    if json:
+        output.print_json({"group_id": collector.group_id, "added": added, "known": len(set(wanted)) - added})
+        return
+    output.say(collector.group_id)
+    known = len(set(wanted)) - added
+    were = "was" if known == 1 else "were"
+    output.note(f"{counted(added, 'new key')}, {known} {were} registered already.")
+
+
+@app.command()
+def result(
+    group: Group,
+    key: Annotated[str, typer.Argument(help="A registered key without a job.")],
+    value: Annotated[
+        str | None, typer.Argument(help="Its result: JSON, or else the text as it stands.")
+    ] = None,
+    *,
+    json: Json = False,
+) -> None:
+    """Report a key as done, from outside the pool. The first report of a key stands; others are counted.
+
+    \b
+    Examples:
+      pool group result sweep seed-1 0.93
+      pool group result sweep seed-2 '{"loss": 0.1, "epochs": 3}'
+    """
+    _say_reported(key, _collector(group).job_result(key, _value(value)), json=json)
+
+
+def _value(text: str | None) -> object:
+    if text is None:
+        return None
+    try:
+        return json_text.loads(text)
+    except ValueError:
+        return text
+
+
+@app.command()
+def failure(
+    group: Group,
+    key: Annotated[str, typer.Argument(help="A registered key without a job.")],
+    error: Annotated[str, typer.Argument(help="Why, in a sentence.")],
+    *,
+    json: Json = False,
+) -> None:
+    """Report a key as failed, from outside the pool.
+
+    \b
+    Examples:
+      pool group failure sweep seed-3 "the simulator has no licence here"
+    """
+    _say_reported(key, _collector(group).job_failure(key, error), json=json)
+
+
+def _say_reported(key: str, stands: bool, *, json: bool) -> None:
+    if json:
+        output.print_json({"key": key, "accepted": stands})
+    elif stands:
+        output.say(f"{key} reported")
+    else:
+        output.note(f"{key} was reported before, or has a job of its own; this was counted as a duplicate.")
+    if not stands:
+        raise typer.Exit(1)
+
+
+@app.command("return-home")
+def return_home(
+    group: Group,
+    *,
+    home: Annotated[
+        str | None,
+        typer.Option(metavar="NODE", help="A node of yours (id or name). Default: the one it has."),
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="Call it off.")] = False,
+    json: Json = False,
+) -> None:
+    """Bring all results and files to a node of yours, when the group is complete or, if it is, now.
+
+    The node fetches them as soon as it is online, checks every SHA-256, and tries until it succeeds. Again, to have
+    it verify what it has.
+
+    \b
+    Examples:
+      pool group return-home sweep --home laptop
+      pool group return-home sweep
+      pool group return-home sweep --off
+    """
+    view = _collector(group).return_home(home, wanted=not off)
+    if json:
+        output.print_json(view)
+    else:
+        output.say(view.home.sentence if view.home.state != "off" else "It stays at the hub.")
+
+
+@app.command()
+def fetch(
+    group: Group,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to; made if it is not there.")],
+    *,
+    json: Json = False,
+) -> None:
+    """Pull everything here: summary, results and files, each checked by its SHA-256. Run it again to go on.
+
+    \b
+    Examples:
+      pool group fetch sweep ./results
+      cd results && sha256sum -c manifest.txt
+    """
+    from computepool.sdk.files.fetching import Fetched, fetch_group
+    from computepool.sdk.jobs.progress_bar import Bar
+
+    pool = open_pool(patience_s=_PATIENCE_S)
+    view = pool.groups.find(group)
+    bar = Bar("fetching", total=None, show=False if json else None)
+
+    def progress(_: Fetched) -> None:
+        bar.add(1)
+
+    with goes_on(f"What is there stays. Go on: pool group fetch {view.id} {folder}"), bar:
+        found = fetch_group(pool, view.id, folder, progress=progress)
+    if json:
+        output.print_json(
+            {
+                "group_id": view.id,
+                "folder": str(found.folder),
+                "complete": found.summary.complete,
+                "items": found.items,
+                "files": found.files,
+                "bytes": found.bytes,
+                "missing": found.missing,
+            }
+        )
+        return
+    output.say(str(found.folder))
+    pending, lost = found.summary.pending, len(found.missing)
+    are = "is" if pending == 1 else "are"
+    later = "" if found.summary.complete else f" {pending} {are} pending; run it again later."
+    gone = f" {lost} file{' is' if lost == 1 else 's are'} not at the hub any more." if lost else ""
+    output.note(f"{_brought(found.items, found.files)}, {output.size(found.bytes)}.{later}{gone}")
+
+
+@app.command()
+def cancel(group: Group, *, json: Json = False) -> None:
+    """Cancel every unfinished job of a group; keys that nobody has reported fail.
+
+    \b
+    Examples:
+      pool group cancel sweep
+    """
+    pool = open_pool()
+    before = pool.groups.find(group)
+    view = pool.groups.cancel(before.id)
+    if json:
+        output.print_json(view)
+    else:
+        counts = ", ".join(f"{count} {state}" for state, count in view.counts.items() if count)
+        over = " was over already:" if before.complete else ""
+        output.say(f"{view.id}{over} {counts or 'empty'}")

@@ -1,0 +1,413 @@
+"""`pool jobs …`: look at jobs, follow, explain and cancel them."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.clock import now_ms
+from computepool.cli.job.detach import goes_on
+from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.references import JobId, JobIds, OfGroup, OfNode
+from computepool.core.words import counted
+
+if TYPE_CHECKING:
+    from computepool.protocol.jobs.jobs import (
+        CheckpointView,
+        CorrectedResult,
+        JobDetail,
+        JobView,
+        Usage,
+        WhyView,
+    )
+
+#: What the node keeps beside the job's files, such as how much was printed.
+_OWN_FILES = ".computepool-"
+app = typer.Typer(no_args_is_help=True, help="Look at jobs, follow, explain and cancel them.")
+
+
+@app.command("list")
+def list_jobs(
+    *,
+    state: Annotated[str | None, typer.Option(help="queued, running, succeeded, failed …")] = None,
+    group: OfGroup = None,
+    search: Annotated[
+        str | None, typer.Option("--search", "-q", metavar="TEXT", help="With this in its name or key.")
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="script, command, function or class.")] = None,
+    node: OfNode = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Of the last: 30m, 2h, 7d.")] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Administrators: only your own.")] = False,
+    limit: Limit = 30,
+    json: Json = False,
+) -> None:
+    """List jobs, the newest first.
+
+    \b
+    Examples:
+      pool jobs list
+      pool jobs list --search train --since 7d
+      pool jobs list --state failed --limit 100
+      pool jobs list --group grp_01h… --json
+    """
+    from computepool.core.jobs.lifecycle import JobKind, JobState
+    from computepool.sdk.client.sizes import seconds
+
+    if kind is not None and kind not in list(JobKind):
+        raise typer.BadParameter(f"one of {', '.join(JobKind)}.", param_hint="--kind")
+    if state is not None and state not in list(JobState):
+        raise typer.BadParameter(f"one of {', '.join(JobState)}.", param_hint="--state")
+    jobs = open_pool().jobs.list(
+        state=state,
+        group_id=group,
+        limit=limit,
+        q=search,
+        kind=kind,
+        node_id=node,
+        since_ms=None if since is None else now_ms() - round(seconds(since, what="--since") * 1000),
+        all="false" if mine else None,
+    )
+    if json:
+        output.print_json(jobs)
+        return
+    # A narrow terminal leaves out the last ones.
+    columns = ("ID", "NAME", "STATE", "NODE", "SUBMITTED", "TOOK", "NOTE", "KIND")
+    output.print_table(columns, map(_row, jobs), empty="No jobs. Try: pool submit examples/hello.py --wait")
+
+
+def _row(job: JobView) -> tuple[output.Cell, ...]:
+    took = None if job.started_at_ms is None else (job.finished_at_ms or now_ms()) - job.started_at_ms
+    return (
+        job.id, job.name, job.state, job.node_name, output.ago(job.created_at_ms), output.span(took), _remark(job),
+        job.kind,
+    )  # fmt: skip
+
+
+def _remark(job: JobView) -> str:
+    """What its state does not say."""
+    if job.state == "queued" or (job.state == "succeeded" and job.status.startswith("done,")):
+        return job.status
+    return "" if job.reason in ("completed", "started", "placed") else job.reason.replace("_", " ")
+
+
+@app.command()
+def show(job_id: JobId, *, json: Json = False) -> None:
+    """Show one job in full: what it needs, its tries, its outputs.
+
+    \b
+    Examples:
+      pool jobs show last
+      pool jobs show job_01h… --json
+    """
+    job = open_pool().jobs.get(job_id)
+    if json:
+        output.print_json(job)
+        return
+    from computepool.cli.account.seal import fingerprint
+
+    needs = job.spec.needs.model_dump(exclude_defaults=True)
+    output.print_fields(
+        [
+            ("id", job.id),
+            ("name", job.name),
+            ("kind", job.kind),
+            ("state", job.state),
+            ("status", job.status),
+            ("node", job.node_name),
+            ("group", job.group_id),
+            ("submitted by", None if job.parent_id is None else f"job {job.parent_id}"),
+            ("it submitted", ", ".join(job.children)),
+            ("submitted", output.ago(job.created_at_ms)),
+            ("took", _took(job)),
+            ("progress", None if job.progress is None else f"{job.progress:.0%}"),
+            ("checkpoint", None if job.checkpoint is None else checkpoint_words(job.checkpoint)),
+            ("goes to", job.pinned),
+            ("exit code", job.exit_code),
+            ("error", (job.error or "").rstrip()),
+            ("cost", _cost(job)),
+            ("checked", _checked(job)),
+            ("sealed to", None if job.spec.seal_to is None else fingerprint(job.spec.seal_to)),
+            ("command", " ".join(job.spec.argv)),
+            ("needs", ", ".join(f"{name} {_plain(value)}" for name, value in needs.items())),
+            ("network", ", ".join(job.spec.net)),
+            ("labels", ", ".join(job.spec.labels)),
+            ("after", ", ".join(job.after)),
+        ]
+    )
+    if job.tries:
+        rows = [
+            (t.number, t.node_name, t.state, t.reason, t.resumed, t.exit_code, _traffic(t.usage), t.error)
+            for t in job.tries
+        ]
+        columns = ("TRY", "NODE", "STATE", "REASON", "FROM", "EXIT", "NETWORK", "ERROR")
+        output.print_table(columns, rows, empty="")
+    if job.outputs:
+        rows_out = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
+        output.print_table(("OUTPUT", "SIZE", "DIGEST"), rows_out, empty="")
+    if job.corrected is not None:
+        _show_corrected(job.corrected)
+
+
+def _plain(value: object) -> object:
+    """As people write it: `gpu linux`, `site=lab-7`."""
+    if isinstance(value, dict):
+        return " ".join(f"{name}={item}" for name, item in value.items())
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def checkpoint_words(kept: CheckpointView) -> str:
+    """`3 min ago, 40%, 2 files, 1.4 MB, by try 1`."""
+    share = "" if kept.progress is None else f", {kept.progress:.0%}"
+    return f"{output.ago(kept.at_ms)}{share}, {counted(kept.files, 'file')}, {output.size(kept.size)}, by try {kept.attempt}"
+
+
+@app.command()
+def checkpoint(
+    job_id: JobId,
+    *,
+    out: Annotated[Path | None, typer.Option(help="Fetch the files into this folder.")] = None,
+    json: Json = False,
+) -> None:
+    """Show where an unfinished job goes on from if it has to start again; list or fetch the files.
+
+    \b
+    Examples:
+      pool jobs checkpoint job_01h…
+      pool jobs checkpoint job_01h… --out saved
+    """
+    from computepool.cli.job.follow import save_outputs
+
+    pool = open_pool()
+    kept = pool.jobs.checkpoint(job_id)
+    if json:
+        output.print_json(kept)
+    else:
+        output.say(f"saved {checkpoint_words(kept)}")
+    if out is not None or not json:
+        own = [item for item in kept.outputs if not item.name.startswith(_OWN_FILES)]
+        save_outputs(pool, own, out, job_id=job_id)
+
+
+def _show_corrected(right: CorrectedResult) -> None:
+    rows = [(item.name, output.size(item.size), item.digest) for item in right.outputs]
+    if right.result_artifact is not None:
+        rows.append(("the result", "", right.result_artifact))
+    if right.result is not None:
+        output.print_table(("THE RIGHT RESULT",), [(right.result,)], empty="")
+    if rows:
+        output.print_table(("THE RIGHT OUTPUT", "SIZE", "DIGEST"), rows, empty="")
+
+
+def _cost(job: JobDetail) -> str | None:
+    from computepool.core.money.money import format_credits
+
+    if job.charge is None:
+        return f"at most {format_credits(job.hold)}, set aside" if job.hold else None
+    back = f"; {format_credits(job.taken_back)} came back" if job.taken_back else ""
+    return (
+        f"{format_credits(job.charge)}, of {format_credits(job.hold)} set aside{back}" if job.hold else None
+    )
+
+
+_VERDICTS = {
+    "unchecked": "no, as for most results",
+    "own": "no: your own node ran it",
+    "confirmed": "yes: several owners' nodes came to the same result",
+    "alone": "not yet: nobody else could run it in time; its pay is held until somebody has",
+    "varies": "every run came to another result; this is the first",
+    "refuted": "yes, afterwards, and it is WRONG: two other owners' nodes came to another result",
+}
+
+
+def _checked(job: JobDetail) -> str | None:
+    """Whether somebody else came to the same result."""
+    if job.verify == "none" or (job.verdict is None and job.finished_at_ms is not None):
+        return None
+    if job.verdict is None:
+        return f"not yet ({job.verify})"
+    return f"{_VERDICTS.get(job.verdict, job.verdict)} ({job.verify})"
+
+
+def _traffic(usage: Usage | None) -> str:
+    if usage is None or not (usage.net_in_bytes or usage.net_out_bytes):
+        return ""
+    return f"{output.size(usage.net_in_bytes)} in, {output.size(usage.net_out_bytes)} out"
+
+
+def _took(job: JobDetail) -> str:
+    if job.started_at_ms is None or job.finished_at_ms is None:
+        return ""
+    return output.span(job.finished_at_ms - job.started_at_ms)
+
+
+@app.command()
+def logs(
+    job_id: JobId,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    json: Json = False,
+) -> None:
+    """Print what a job printed; with -f as it comes. With --json each line is a JSON document of its own.
+
+    Where there is nothing to print yet, standard error says why: a queued job says what it waits for.
+
+    \b
+    Examples:
+      pool logs last
+      pool jobs logs -f job_01h…
+      pool jobs logs job_01h… 2>/dev/null
+    """
+    from computepool.cli.job.logs import print_logs
+
+    pool = open_pool(patience_s=300 if follow else 3)
+    with goes_on(f"The job goes on. Stop it: pool jobs cancel {job_id}") if follow else nullcontext():
+        print_logs(pool, job_id, follow=follow, json=json)
+
+
+@app.command()
+def cancel(job_ids: JobIds, *, json: Json = False) -> None:
+    """Cancel jobs; running ones are stopped with everything they started.
+
+    \b
+    Examples:
+      pool cancel last
+      pool jobs cancel job_01h…
+      pool jobs cancel $(pool jobs list --state queued | cut -f1)
+    """
+    pool = open_pool()
+    jobs = [pool.jobs.cancel(job_id) for job_id in job_ids]
+    if json:
+        output.print_json(jobs)
+        return
+    for job in jobs:
+        output.say(f"{job.id} {job.state}")
+
+
+@app.command()
+def again(
+    job_id: JobId,
+    *,
+    today: Annotated[
+        bool, typer.Option("--today", help="At today's prices, instead of the first one's limits.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Submit the same job once more, as a new one: same spec, arguments, checks and limits; in no group.
+
+    \b
+    Examples:
+      pool jobs again job_01h…
+      pool jobs wait $(pool jobs again job_01h…)
+    """
+    made = open_pool().jobs.again(job_id, terms="today" if today else "same")
+    if json:
+        output.print_json(made)
+        return
+    output.say(made.job_ids[0])
+
+
+@app.command()
+def why(job_id: JobId, *, json: Json = False) -> None:
+    """Explain why a job is where it is, and the smallest change that would let it start.
+
+    \b
+    Examples:
+      pool jobs why job_01h…
+    """
+    answer = open_pool().jobs.why(job_id)
+    if json:
+        output.print_json(answer)
+    else:
+        print_why(answer)
+
+
+def print_why(answer: WhyView) -> None:
+    output.say(answer.sentence)
+    if answer.ahead:
+        output.say(f"{counted(answer.ahead, 'job is', 'jobs are')} ahead of it.")
+    if answer.gates:
+        rows = [(g.gate, g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
+        output.print_table(
+            ("GATE", "NEEDS", "NODES THAT FAIL", "EVEN WHEN IDLE", "WOULD DO WITHOUT"), rows, empty=""
+        )
+    for change in answer.changes:
+        output.say(f"{change.change}: {counted(change.nodes, 'node')} could start it now.")
+
+
+@app.command()
+def wait(
+    job_ids: JobIds,
+    *,
+    timeout: Annotated[str | None, typer.Option(help="Give up after: 90, 10m, 2h.")] = None,
+    notify: Annotated[
+        bool, typer.Option("--notify", help="Say so on the desktop, or in the terminal, when they are over.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Wait until jobs are over; exit code 1 when one of them did not succeed.
+
+    \b
+    Examples:
+      pool jobs wait job_01h… job_02k… --timeout 10m
+      pool jobs wait job_01h… --notify
+    """
+    from computepool.core.jobs.lifecycle import JobState
+    from computepool.sdk.client.sizes import seconds
+    from computepool.sdk.jobs.notify import notify as tell
+
+    pool = open_pool(patience_s=300)
+    timeout_s = None if timeout is None else seconds(timeout)
+    jobs = [pool.jobs.wait(job_id, timeout_s=timeout_s) for job_id in job_ids]
+    if notify:
+        tell(", ".join(f"{job.name}: {job.state.value}" for job in jobs))
+    if json:
+        output.print_json(jobs)
+    else:
+        for job in jobs:
+            output.say(f"{job.id} {job.state}")
+    if any(job.state is not JobState.SUCCEEDED for job in jobs):
+        raise typer.Exit(1)
+
+
+@app.command()
+def result(
+    job_id: JobId,
+    *,
+    out: Annotated[Path | None, typer.Option(help="Fetch the outputs into this folder.")] = None,
+    json: Json = False,
+) -> None:
+    """Print a finished job's result (what its function returned), and list or fetch its outputs.
+
+    \b
+    Examples:
+      pool jobs result job_01h…
+      pool jobs result job_01h… --out results
+    """
+    from computepool.cli.job.follow import save_outputs
+    from computepool.core.errors import Conflict
+    from computepool.protocol.jobs.unbundling import answers, key_of
+    from computepool.sdk.errors import job_error
+
+    pool = open_pool()
+    try:
+        ended = pool.jobs.result_now(job_id)
+    except Conflict:
+        raise Conflict(f"Job {job_id} is not over yet. Wait for it: pool jobs wait {job_id}") from None
+    text = ended.result
+    if ended.result_artifact is not None:
+        text = pool.artifacts.get_result(ended.result_artifact, job_id=job_id)
+    if json:
+        output.print_json(ended)
+    elif text is not None:
+        parts = answers(text, ended)
+        for line in [text] if parts is None else [f"{key_of(ended, n)}: {part}" for n, _, part in parts]:
+            output.say(line)
+    if out is not None or not json:
+        save_outputs(pool, ended.outputs, out, job_id=job_id)
+    error = job_error(ended)
+    if error is not None:
+        raise error

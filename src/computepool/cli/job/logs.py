@@ -1,0 +1,77 @@
+"""`pool logs`: what a job printed, and on standard error why there is nothing to print yet."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from computepool.cli import output
+from computepool.core.jobs.lifecycle import TERMINAL, JobState
+from computepool.sdk.client.transport import WAIT_MS
+from computepool.sdk.client.waiting import WaitNotice, job_reason
+from computepool.sdk.resources.jobs import incomplete_output
+
+if TYPE_CHECKING:
+    from computepool.protocol.jobs.jobs import JobDetail, LogPage
+    from computepool.sdk import Pool
+
+
+def print_logs(pool: Pool, job_id: str, *, follow: bool, json: bool) -> None:
+    """What there is; with `follow` also what comes until the job ends."""
+    printed, page = _print_pages(pool, job_id, json=json)
+    if not page.ended and follow:
+        wait_for_start(pool, job_id)
+        more, page = _print_pages(pool, job_id, json=json, after=page.cursor, follow=True)
+        printed = printed or more
+    if page.ended and page.complete is False:
+        output.note(incomplete_output(job_id))
+    elif not page.ended or not printed:
+        _explain_silence(pool, job_id, printed=printed)
+
+
+def wait_for_start(pool: Pool, job_id: str) -> None:
+    """Until the job is no longer queued. Says why it waits, and where it started."""
+    job = pool.jobs.get(job_id)
+    waits = job.state is JobState.QUEUED
+    if not waits:
+        return
+    notice = WaitNotice(partial(_why_queued, pool, job), say=output.note)
+    notice.tell(_why_queued(pool, job))
+    while waits:
+        job = pool.jobs.get(job_id, seen=JobState.QUEUED, wait_ms=notice.left_ms(WAIT_MS))
+        waits = job.state is JobState.QUEUED
+        notice.look()
+    output.note(f"{job.id} {job.state}{_where(job)}.")
+
+
+def _print_pages(
+    pool: Pool, job_id: str, *, json: bool, after: int = 0, follow: bool = False
+) -> tuple[bool, LogPage]:
+    """Whether anything was printed, and the last page."""
+    printed = False
+    for page in pool.jobs.log_pages(job_id, after=after, follow=follow):
+        for chunk in page.chunks:
+            printed = True
+            if json:
+                output.say(chunk.model_dump_json())
+            else:
+                output.write_log(chunk.text, stderr=chunk.stream == "stderr")
+    return printed, page
+
+
+def _explain_silence(pool: Pool, job_id: str, *, printed: bool) -> None:
+    job = pool.jobs.get(job_id)
+    if job.state is JobState.QUEUED:
+        output.note(_why_queued(pool, job))
+    elif not printed:
+        ended = job.state in TERMINAL
+        output.note(f"{job.id} {job.state}{_where(job)}: it printed nothing{'' if ended else ' yet'}.")
+
+
+def _why_queued(pool: Pool, job: JobDetail) -> str:
+    reason = job_reason(pool.transport, job.id).removeprefix(f"{job.id}: ")
+    return f"{job.id} queued: {reason or job.status}"
+
+
+def _where(job: JobDetail) -> str:
+    return f" on {job.node_name}" if job.node_name else ""

@@ -1,0 +1,137 @@
+"""`pool mesh`: the pool as a whole; `pool jobs usage`: what a job used over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.account.market import sparkline
+from computepool.cli.options import Json, open_pool
+from computepool.cli.references import JobId
+from computepool.core.words import counted
+
+if TYPE_CHECKING:
+    from computepool.protocol.nodes.mesh import Activity, AttemptUsage, MeshView
+
+#: As wide as a curve is drawn.
+_COLUMNS = 60
+
+
+def mesh(
+    *,
+    nodes: Annotated[
+        bool, typer.Option("--nodes", help="List the nodes that are online, and where.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print what happens, as it happens; names nobody.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show the pool in a few numbers; with --nodes where its nodes are, with -f what happens.
+
+    \b
+    Examples:
+      pool mesh
+      pool mesh --nodes
+      pool mesh -f
+    """
+    pool = open_pool(patience_s=300 if follow else 3)
+    if follow:
+        try:
+            for item in pool.mesh.activity(follow=True):
+                output.say(item.model_dump_json() if json else _line(item))
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+    elif nodes:
+        found = pool.mesh.nodes()
+        if json:
+            output.print_json(found)
+            return
+        rows = [
+            (
+                node.name,
+                node.owner_name,
+                node.tier,
+                node.place,
+                node.status.label,
+                node.cores,
+                node.running,
+                node.id,
+            )
+            for node in found.nodes
+        ]
+        columns = ("NAME", "OWNER", "TIER", "PLACE", "STATE", "CORES", "RUNNING", "ID")
+        output.print_table(columns, rows, empty="No node is online.")
+    else:
+        view = pool.mesh()
+        if json:
+            output.print_json(view)
+        else:
+            _print_numbers(view)
+
+
+def _line(item: Activity) -> str:
+    price = f"  price: {item.price_level}" if item.price_level is not None else ""
+    return f"{output.moment(item.at_ms)}  {item.sentence}{price}"
+
+
+def _print_numbers(view: MeshView) -> None:
+    from computepool.core.money.money import format_credits
+
+    output.print_fields(
+        (
+            ("nodes online", f"{view.nodes_online} of {view.nodes}"),
+            ("cores busy", f"{view.cores_busy:g} of {view.cores:g}"),
+            ("cards busy", f"{view.gpus_busy} of {view.gpus}, {output.memory(view.vram_mb)}"),
+            ("jobs running", view.running),
+            ("jobs waiting", view.queued),
+            (
+                "last hour",
+                f"{format_credits(view.settled_hour)} credits for {counted(view.jobs_hour, 'job')}",
+            ),
+        )
+    )
+
+
+def usage(job_id: JobId, *, json: Json = False) -> None:
+    """Show what each try of a job used over time: CPU, memory, processes, and cards where it had some.
+
+    \b
+    Examples:
+      pool jobs usage job_01h…
+    """
+    found = open_pool().jobs.usage(job_id)
+    if json:
+        output.print_json(found)
+        return
+    seen = [attempt for attempt in found.attempts if attempt.at_ms]
+    for attempt in seen:
+        _print_attempt(attempt)
+    if not seen:
+        output.note("Nothing was measured: nodes first tell two seconds after a try began.")
+
+
+def _print_attempt(attempt: AttemptUsage) -> None:
+    length = output.span(attempt.at_ms[-1] - (attempt.started_at_ms or attempt.at_ms[0]))
+    output.say(f"try {attempt.number} on {attempt.node_name or attempt.node_id}, {attempt.state}, {length}")
+    columns = (
+        ("CPU", attempt.cpu_percent, " %"),
+        ("memory", attempt.rss_mb, " MB"),
+        ("processes", attempt.processes, ""),
+        ("cards", attempt.gpu_percent, " %"),
+        ("card memory", attempt.vram_mb, " MB"),
+    )
+    rows = [
+        (name, sparkline(_fitted(values)), f"{values[-1]}{unit}", f"{max(values)}{unit}")
+        for name, values, unit in columns
+        if values
+    ]
+    output.print_table(("", "", "LAST", "MOST"), rows, empty="")
+
+
+def _fitted(values: list[int]) -> list[int]:
+    """The highest of neighbours, where there are more than fit."""
+    step = -(-len(values) // _COLUMNS)
+    return [max(values[start : start + step]) for start in range(0, len(values), step)]

@@ -1,0 +1,120 @@
+"""`pool jobs queue` and `pool jobs hosts`: what every node is doing, and where a job would go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from computepool.cli import output
+from computepool.cli.options import Json, Limit, accepts, open_pool, requirements
+from computepool.core.words import counted
+
+if TYPE_CHECKING:
+    from computepool.protocol.jobs.jobs import NodeVerdictView
+    from computepool.protocol.jobs.queueing import LeaseView, LoadView, QueueRow, QueueView
+    from computepool.sdk import JobOptions
+
+_NODES = ("NODE", "STATE", "RUNNING", "WAITING", "CORES FREE", "RAM FREE", "LOAD", "TAGS")
+_LEASES = ("NODE", "JOB", "KEY OR NAME", "STATE", "AGE", "CORES", "CPUS", "LOAD")
+
+#: What sounds odd by its own name where there is no card: the less of a card stays unused, the more it counts.
+_TERMS = {"fit_vram": "wastes no GPU", "fit_cores": "wastes no cores"}
+
+
+def queue(*, json: Json = False) -> None:
+    """Show what each node holds and does, on which of its CPUs, and what waits for a node.
+
+    CPUS are the node's own numbers. LOAD is CPU time over the last second, where 100 % is one CPU, then memory, then
+    processes. Of others' jobs only numbers are shown; --json has more.
+
+    \b
+    Examples:
+      pool jobs queue
+      watch pool jobs queue
+      pool jobs queue --json | jq '.nodes[].leases[] | {key, cpu_ids, load}'
+    """
+    view = open_pool().jobs.queue()
+    if json:
+        output.print_json(view)
+        return
+    later = f", {view.delayed} more later" if view.delayed else ""
+    output.say(f"{counted(view.queued, 'job waits', 'jobs wait')}{later}.")
+    output.print_table(_NODES, map(_node, view.nodes), empty="No nodes. Lend one: pool node start")
+    leases = list(_leases(view))
+    if leases:
+        output.print_table(_LEASES, leases, empty="")
+    if view.waiting:
+        rows = [(row.queued, row.needs, row.able or "none", row.sentence) for row in view.waiting]
+        output.print_table(("WAIT", "AND NEED", "NODES THAT COULD", "WHY"), rows, empty="")
+
+
+def _node(node: QueueRow) -> tuple[output.Cell, ...]:
+    return (
+        node.name,
+        node.status.label,
+        node.running,
+        node.leased,
+        f"{node.cores_free:g} of {node.cores_total:g}",
+        output.memory(node.ram_free_mb),
+        _load(node.load if node.running else None),
+        " ".join(node.tags),
+    )
+
+
+def _leases(view: QueueView) -> Iterator[tuple[output.Cell, ...]]:
+    for node in view.nodes:
+        for lease in node.leases:
+            yield (
+                node.name, lease.job_id, lease.key or lease.name, _state(lease), output.span(lease.age_ms),
+                f"{lease.cores:g}", output.ranges(lease.cpu_ids), _load(lease.load),
+            )  # fmt: skip
+        if node.hidden:
+            yield (node.name, f"and {node.hidden} more", *[""] * (len(_LEASES) - 2))
+
+
+def _state(lease: LeaseView) -> str:
+    return lease.state if lease.progress is None else f"{lease.state} {lease.progress:.0%}"
+
+
+def _load(load: LoadView | None) -> str:
+    if load is None:
+        return ""
+    return f"{load.cpu_percent} %, {output.memory(load.rss_mb)}, {load.processes}"
+
+
+@accepts(needs=requirements)
+def hosts(*, limit: Limit = 30, json: Json = False, needs: JobOptions) -> None:
+    """Preview: which nodes would take a job with these needs, in which order, and why the others would not.
+
+    The first one listed gets it. A score is the sum of what stands behind it; your own nodes and tags that are preferred
+    count most in it, tags that are asked for or excluded decide before it.
+
+    \b
+    Examples:
+      pool jobs hosts --tag linux --prefer-tag gpu --exclude-host laptop
+      pool jobs hosts --vram 16 --exclude-tag shared --property site=lab-7
+      pool jobs hosts --mesh-version analysis --json
+    """
+    from computepool.sdk.jobs import options
+
+    view = open_pool().jobs.preview(options.needs(needs), limit=limit, **options.rules(needs))
+    if json:
+        output.print_json(view)
+        return
+    output.say(view.why.sentence)
+    output.print_table(
+        ("", "NODE", "FITS", "SCORE", "TAGS", "BECAUSE"),
+        (_verdict(place, host) for place, host in enumerate(view.hosts, 1)),
+        empty="No nodes. Lend one: pool node start",
+    )
+
+
+def _verdict(place: int, host: NodeVerdictView) -> tuple[output.Cell, ...]:
+    tags = " ".join(host.tags)
+    if not host.ok:
+        return "", host.name, "when free" if host.busy else "no", "", tags, "; ".join(host.failed)
+    terms = sorted(host.terms.items(), key=lambda term: -term[1])
+    because = ", ".join(
+        f"{_TERMS.get(name) or name.replace('_', ' ')} {value:.2f}" for name, value in terms if value
+    )
+    return place, host.name, "ok", f"{host.score:.2f}", tags, because

@@ -1,0 +1,93 @@
+"""`pool quote`: what a script or command would cost, who would take it, and when it would end. Submits nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.options import REST, Json, accepts, checks, merged, open_pool, requirements, terms
+from computepool.core.money.money import format_credits, free_or_reserved
+
+if TYPE_CHECKING:
+    from computepool.protocol.money.credits import QuoteView
+    from computepool.sdk import JobOptions, Submitter
+
+
+@accepts(needs=requirements, more=terms, trust=checks)
+def quote(
+    ctx: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="A script; its arguments follow, or stand after --.")
+    ] = None,
+    *,
+    slices: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=1_000_000, help="For this many of them.")
+    ] = None,
+    json: Json = False,
+    needs: JobOptions,
+    more: JobOptions,
+    trust: JobOptions,
+) -> None:
+    """Say what a job would cost and when it would end, without submitting it. Takes the options of `pool submit`.
+
+    \b
+    Examples:
+      pool quote train.py --vram 16 --timeout 2h --max-price 40
+      pool quote --cores 4 --slices 100 --budget 250 -- ffmpeg -i in.mp4 outputs/out.webm
+      pool quote --type ml
+    """
+    work = open_pool().options(**merged(needs, more, trust))
+    if file is not None and not json and (sentence := work.dependencies(file).sentence):
+        output.note(sentence)
+    print_quote(ask(work, file, ctx.meta.get(REST, []), items=slices or 1), json=json)
+
+
+def ask(work: Submitter, file: Path | None, rest: list[str], *, items: int) -> QuoteView:
+    """Of a script, of a command, or, where neither is named, of anything with these requirements."""
+    what: Any = file if file is not None else (rest or None)
+    return work.quote(what, rest if file is not None else (), items=items)
+
+
+def print_quote(quote: QuoteView, *, json: bool) -> None:
+    if json:
+        output.print_json(quote)
+        return
+    for sentence in quote.sentences:
+        output.say(sentence)
+    rows = [
+        (
+            zone.tier,
+            zone.region,
+            format_credits(zone.spot),
+            format_credits(zone.price),
+            zone.nodes_now,
+            zone.nodes_able,
+        )
+        for zone in quote.zones
+    ]
+    if rows:
+        output.print_table(("TIER", "REGION", "SPOT", "PRICE/H", "NODES NOW", "NODES ABLE"), rows, empty="")
+
+
+def short(quote: QuoteView) -> str:
+    """One line, for somebody who is about to wait anyway."""
+    if not quote.hold_total and not quote.price_high:
+        return "It costs nothing."
+    if quote.own_node and not quote.price_high:
+        return free_or_reserved(quote.hold_total)
+    now = (
+        "no node is free for it now"
+        if quote.nodes_able
+        else "not known, because no connected node can run it"
+    )
+    if quote.price_low is not None and quote.price_high is not None:
+        low, high = format_credits(quote.price_low), format_credits(quote.price_high)
+        now = f"{high} credits per hour now" if low == high else f"{low} to {high} credits per hour now"
+    if quote.nodes_network is not None:
+        now += f", on one of {quote.nodes_network} nodes that take jobs with network"
+    if quote.own_node:
+        return f"Price: {now}. {free_or_reserved(quote.hold_total)}"
+    return f"Price: {now}; {format_credits(quote.hold_total)} are set aside, and what is not used comes back."

@@ -1,0 +1,253 @@
+"""`pool submit`: a file or a command line becomes a job."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from computepool.cli import output
+from computepool.cli.job import quote
+from computepool.cli.job.detach import goes_on
+from computepool.cli.options import REST, Json, accepts, checks, merged, open_pool, requirements, terms
+from computepool.core.money.money import format_credits, free_or_reserved
+
+if TYPE_CHECKING:
+    from computepool.protocol.jobs.jobs import JobDetail, JobSpec, SubmitReply
+    from computepool.sdk import JobOptions, Pool, Submitter
+
+#: How alike two options are of which one may be a mistake for the other, from 0 to 1.
+_LIKE = 0.75
+#: While somebody watches, a restart of the hub is waited out.
+WATCH_PATIENCE_S = 300.0
+
+
+class SubmitCommand(TyperCommand):
+    """Keeps what is not its own apart: what stands after `--` is a command, or the arguments of the script before it; and so
+    is what follows the script and neither is an option here nor looks like one that was mistyped."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        cut = args.index("--") if "--" in args else len(args)
+        own, rest = args[:cut], args[cut + 1 :]
+        ctx.ignore_unknown_options = ctx.allow_extra_args = True
+        super().parse_args(ctx, list(own))
+        extra, ctx.args = list(ctx.args), []
+        file = ctx.params.get("file")
+        for word in [] if file is None else [str(file), *extra]:
+            self._check_foreign(ctx, word, own=own, is_file=word == str(file))
+        if extra:
+            output.note(f"Passed to {file}: {shlex.join(extra)}")
+        ctx.meta[REST] = [*extra, *rest]
+        return []
+
+    def _check_foreign(self, ctx: Any, word: str, *, own: list[str], is_file: bool) -> None:
+        """An option of the script must be written as one word, and not resemble one of ours."""
+        if not word.startswith("-") or word == "-" or word[1:2].isdigit():
+            return
+        name = word.partition("=")[0]
+        known = [option for parameter in self.params for option in parameter.opts if option.startswith("--")]
+        near = difflib.get_close_matches(name, known, n=1, cutoff=_LIKE) if name.startswith("--") else []
+        if is_file or near or word not in own:
+            meant = f" Did you mean {near[0]}?" if near else ""
+            ctx.fail(
+                f"No such option: {name}.{meant} Options of the script follow its name, or stand after --."
+            )
+
+
+_Slices = Annotated[
+    int | None, typer.Option(metavar="N", min=1, max=1000, help="Run it this many times, as a group.")
+]
+_Group = Annotated[
+    str | None,
+    typer.Option(metavar="GROUP", help="Put it into this group (name or id); a new name makes one."),
+]
+_Out = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Fetch its outputs into this folder; implies --wait.")
+]
+_Impossible = Annotated[
+    str,
+    typer.Option(metavar="HOW", help="Where no node can run it: queue it for one that will, or refuse it."),
+]
+_Key = Annotated[
+    str | None, typer.Option(metavar="KEY", help="Its name in the group, such as seed-7; unique there.")
+]
+
+
+@accepts(needs=requirements, more=terms, trust=checks)
+def submit(
+    ctx: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="A script; its arguments follow, or stand after --.")
+    ] = None,
+    *,
+    slices: _Slices = None,
+    group: _Group = None,
+    key: _Key = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch it to its end.")] = False,
+    out: _Out = None,
+    ask: Annotated[bool, typer.Option("--quote", help="Say what it would cost, and submit nothing.")] = False,
+    impossible: _Impossible = "queue",
+    json: Json = False,
+    needs: JobOptions,
+    more: JobOptions,
+    trust: JobOptions,
+) -> None:
+    """Submit a script or a command to the pool.
+
+    Without --wait the job's id is printed and the job goes on by itself.
+    With it, the price is shown before and the bill at the end.
+
+    \b
+    Examples:
+      pool submit examples/hello.py --wait
+      pool submit train.py --epochs 3 --wait
+      pool submit train.py --vram 16 --ram 32GB --timeout 2h --wait -- --epochs 3
+      pool submit --cores 4 -i in.mp4 --out results -- ffmpeg -i in.mp4 outputs/out.webm
+      pool submit render.py --slices 100 --retries 2 --tag studio --budget 50
+      pool submit fit.py --group sweep --key seed-7 -- --seed 7
+      pool submit train.py --type ml --max-price 40 --quote
+      pool submit prove.py --verify quorum:3 --wait
+      pool submit fit.py --verify quorum:2 --compare tolerance:1e-9
+    """
+    if key is not None and (group is None or slices):
+        raise typer.BadParameter(
+            "it names one job of a group: give --group, without --slices.", param_hint="--key"
+        )
+    pool, rest = open_pool(), ctx.meta.get(REST, [])
+    work = pool.options(**merged(needs, more, trust, {"impossible": impossible}))
+    _note_dependencies(work, file, json=json)
+    if ask:
+        quote.print_quote(quote.ask(work, file, rest, items=slices or 1), json=json)
+        return
+    spec = _spec(work, file, rest)
+    if (wait or out) and not json:
+        output.note(quote.short(quote.ask(work, file, rest, items=slices or 1)))
+    reply = _send(pool, work, spec, slices=slices, group=group, key=key)
+    if spec.needs.host is not None and not json:
+        _note_host(pool, reply.job_ids[0])
+    if not (wait or out):
+        _say(reply, spec, json=json, group=group)
+        return
+    pool = open_pool(patience_s=WATCH_PATIENCE_S)
+    if slices:
+        _watch_slices(pool, reply, json=json, out=out)
+    else:
+        watch(pool, reply.job_ids[0], json=json, out=out, warning=reply.warning)
+
+
+def _spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
+    if file is not None:
+        return work.script(file, rest)
+    if not rest:
+        raise typer.BadParameter("name a script, or a command after --.", param_hint="FILE")
+    return work.program(rest)
+
+
+def _note_dependencies(work: Submitter, file: Path | None, *, json: bool) -> None:
+    if file is not None and not json and (sentence := work.dependencies(file).sentence):
+        output.note(sentence)
+
+
+def _send(
+    pool: Pool, work: Submitter, spec: JobSpec, *, slices: int | None, group: str | None, key: str | None
+) -> SubmitReply:
+    from computepool.protocol.jobs.jobs import Item
+    from computepool.sdk.jobs.options import validated
+
+    item = validated(Item, key=key)
+    group_id = None if group is None else pool.groups.find_or_create(group).id
+    if slices and group_id is None:
+        group_id = pool.groups.create(spec.name, kind="slices").id
+    return pool.jobs.submit(spec, items=[item] * (slices or 1), group_id=group_id, **work.terms)
+
+
+def _say(reply: SubmitReply, spec: JobSpec, *, json: bool, group: str | None) -> None:
+    if json:
+        output.print_json(reply)
+        return
+    for job_id in reply.job_ids:
+        output.say(job_id)
+    many = len(reply.job_ids) > 1
+    what = f"{len(reply.job_ids)} jobs of {spec.name}" if many else spec.name
+    held = f" At most {format_credits(reply.hold)} credits are set aside." if reply.hold else ""
+    if reply.own_node and reply.hold:
+        held = f" {free_or_reserved(reply.hold)}"
+    together = "" if group is None else f" · wait for the group: pool group drain {shlex.quote(group)}"
+    output.note(
+        f"Submitted {what}.{held} Follow: pool jobs logs -f {reply.job_ids[0]} · why it waits: pool jobs why {reply.job_ids[0]}"
+        f"{together}"
+    )
+    if reply.warning:  # nobody waits for it, so nobody would notice that it waits for ever
+        output.note(reply.warning)
+
+
+def _note_host(pool: Pool, job_id: str) -> None:
+    """Anybody may give a node any name, so say whose node a name turned out to be."""
+    from computepool.sdk.errors import ComputePoolError
+
+    with suppress(ComputePoolError):  # it is submitted, whatever becomes of this
+        node = pool.nodes.get(pool.jobs.get(job_id).spec.needs.host or "")
+        if not node.can_manage:
+            output.note(f"Host {node.name} is {node.id}, a node of {node.owner_name}.")
+
+
+def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None, warning: str = "") -> None:
+    """Follow one job, then exit as it did."""
+    from computepool.cli.job import follow
+
+    with goes_on(
+        f"The job goes on. Follow it: pool jobs logs -f {job_id} · stop it: pool jobs cancel {job_id}"
+    ):
+        job = pool.jobs.wait(job_id) if json else follow.follow(pool, job_id, warning=warning)
+    if json:
+        output.print_json(job)
+    if job.outputs and (out is not None or not json):
+        follow.save_outputs(pool, job.outputs, out, job_id=job.id)
+    if not json and (bill := follow.bill([job])):
+        output.note(f"{bill} Why: pool credits why {job_id}")
+    end_as(job)
+
+
+def end_as(job: JobDetail) -> None:
+    from computepool.core.jobs.lifecycle import JobState
+    from computepool.sdk.errors import missing_module_hint, missing_package
+
+    if job.state is JobState.SUCCEEDED:
+        return
+    if job.error:
+        output.note(job.error.rstrip())
+        if name := missing_package(job.error):
+            output.note(missing_module_hint(name, send="-i {}", install="--dep {}"))
+    raise typer.Exit(1)
+
+
+def _watch_slices(pool: Pool, reply: SubmitReply, *, json: bool, out: Path | None) -> None:
+    from computepool.cli.job import follow
+    from computepool.core.jobs.lifecycle import JobState
+
+    group_id = reply.group_id or ""
+    if reply.warning:
+        output.note(reply.warning)
+    with goes_on(f"The jobs go on. See them: pool jobs list --group {group_id}"):
+        ended = follow.follow_slices(pool, group_id, reply.job_ids)
+    group = pool.groups.get(group_id)
+    if json:
+        output.print_json(group)
+    else:
+        counts = Counter(result.state.value for result in ended)
+        output.note(f"{group.name}: {', '.join(f'{count} {state}' for state, count in counts.items())}")
+        mine = set(reply.job_ids)
+        jobs = [job for job in pool.jobs.list(group_id=group_id, limit=group.total) if job.id in mine]
+        if bill := follow.bill(jobs):
+            output.note(bill)
+    if out is not None:
+        for result in ended:
+            follow.save_outputs(pool, result.outputs, out / str(result.item), job_id=result.job_id)
+    if any(result.state is not JobState.SUCCEEDED for result in ended):
+        raise typer.Exit(1)

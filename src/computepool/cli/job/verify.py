@@ -1,0 +1,142 @@
+"""`pool jobs receipt` and `pool verify`: proof of what a job cost, and its check, which needs no hub."""
+
+from __future__ import annotations
+
+import json as json_text
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.options import Json, open_pool
+from computepool.cli.references import JobId
+
+_SIZE_MAX = 1024 * 1024
+
+
+def receipt(
+    job_id: JobId,
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here; else it is printed.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Fetch the signed receipt of a job that was paid for.
+
+    \b
+    Examples:
+      pool jobs receipt job_01h… -o receipt.json
+      pool jobs receipt job_01h… | pool verify -
+    """
+    from computepool.sdk.client.config import kept_hub_keys, save_hub_keys
+
+    pool = open_pool()
+    document = json_text.loads(pool.credits.receipt(job_id))
+    # What the hub signs with is kept for the check; once it is known, only what follows from it.
+    url = pool.transport.url
+    save_hub_keys(url, pool.accounts.hub_keys(pinned=kept_hub_keys(url)))
+    text = json_text.dumps(document, indent=2) + "\n"
+    if out is None or json:
+        output.say(text.rstrip())
+    if out is not None:
+        out.write_text(text)
+        output.note(f"Wrote {out}. Check it, also without a hub: pool verify {out}")
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A receipt; - reads standard input.")],
+    *,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The hub's public key; else the one kept at sign-in.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check a receipt offline: signature, arithmetic, and the rows of the ledger it quotes.
+
+    Exit code 1 if one does not hold, or if the hub's key is not known: anybody can sign with a key of his own.
+
+    \b
+    Examples:
+      pool verify receipt.json
+      pool verify receipt.json --key 11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo
+    """
+    from computepool.cli.job import receipt_check
+
+    document = _read(file)
+    trusted = _trusted(document, key)
+    checks = receipt_check.check(document, trusted=trusted)
+    good = all(found.ok for found in checks)
+    proven = good and bool(trusted)
+    if json:
+        output.print_json(
+            {
+                "ok": proven,
+                "key_known": bool(trusted),
+                "checks": [{"ok": found.ok, "text": found.text} for found in checks],
+            }
+        )
+    else:
+        for found in checks:
+            output.say(f"{'ok' if found.ok else 'WRONG'}\t{found.text}")
+        _conclude(good, known=bool(trusted))
+    if not proven:
+        raise typer.Exit(1)
+
+
+def _conclude(good: bool, *, known: bool) -> None:
+    if not good:
+        output.note("This receipt is not to be trusted.")
+    elif known:
+        output.note("Everything holds.")
+    else:
+        output.note(
+            "It all adds up, but anybody could have signed it: the key is only the receipt's own. Get the hub's key from "
+            "the hub (`pool login`, or GET /api/v1/hub/keys) and give it with --key."
+        )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """The document, if it is a receipt at all."""
+    import sys
+
+    from pydantic import ValidationError
+
+    from computepool.core.errors import BadRequest
+    from computepool.protocol.money.receipts import SignedReceipt
+    from computepool.sdk.jobs.options import readable_file
+
+    try:
+        if str(file) == "-":
+            text = sys.stdin.read(_SIZE_MAX)
+        else:
+            with readable_file(file, what="receipt").open() as opened:
+                text = opened.read(_SIZE_MAX)
+        document = json_text.loads(text, object_pairs_hook=_without_repeats)
+        SignedReceipt.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadRequest(f"{file} is not a receipt: {where}: {first['msg']}.") from None
+    except ValueError as error:
+        raise BadRequest(f"{file} is not a receipt: {error}.") from None
+    if not isinstance(document, dict):
+        raise BadRequest(f"{file} is not a receipt.")
+    return document
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A field that is there twice would be read one way and shown another."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a field is there twice")
+    return found
+
+
+def _trusted(document: dict[str, Any], key: str | None) -> dict[str, str]:
+    if key is not None:
+        return {document["receipt"]["kid"]: key}
+    from computepool.sdk.client.config import load_config
+
+    return dict(load_config().hub_keys)

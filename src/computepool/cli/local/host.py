@@ -1,0 +1,389 @@
+"""`pool host`: a small mesh of machines that trust each other. The first host is its hub, too; the others join it."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+import re
+import shlex
+import sys
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.confirmation import Yes, confirm
+from computepool.cli.local.folders import data_folder, node_folder
+from computepool.cli.local.hub import check_port
+from computepool.cli.local.local_pool import NODE_START_S, Together, program, signed_in, status_line
+from computepool.cli.node import codes
+from computepool.cli.node import options as node_options
+from computepool.cli.node.options import CODE_ENV, Cores, Elastic, Net, Properties, Ram, Reset, Tags
+from computepool.cli.options import PATIENCE_S, Json, accepts
+from computepool.protocol.local_address import outgoing_address, url_of
+
+PORT = 8765
+LOOPBACK = "127.0.0.1"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_VERSION = re.compile(r"([A-Za-z0-9][A-Za-z0-9._:/+-]{0,63})?")
+_MEMORY = "host.json"
+#: A mesh of people who trust each other: nobody pays, nobody proves anything. The sandbox stays on: what runs is still
+#: somebody's program, with all the mistakes that programs have. What the environment says wins.
+MESH_SETTINGS = {
+    "COMPUTEPOOL_ECONOMY": "none",
+    "COMPUTEPOOL_VERIFY": "none",
+    "COMPUTEPOOL_DUES_SUCCESSES": "0",
+    "COMPUTEPOOL_EXPOSURE": "0",
+    "COMPUTEPOOL_EXPLORE_SHARE": "0",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What a host is, kept in its folder, so that the next start needs its name alone. The node keeps what it lends."""
+
+    name: str
+    mesh_version: str = ""
+    peer: str = ""  #: the hub it joined; empty: it is the hub
+    port: int = PORT
+    bind_public: str = "no"
+
+
+_FIELDS = {field.name for field in fields(Host)}
+
+
+def lending(
+    *,
+    tag: Tags = None,
+    property_: Properties = None,
+    cores: Cores = None,
+    elastic: Elastic = None,
+    ram: Ram = None,
+    sandbox: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="Default: the strongest that works here.")
+    ] = None,
+    net: Net = None,
+    reset: Reset = None,
+) -> list[str]:
+    """As options of `pool node start`, which is what runs. What is wrong with them is said before anything is started."""
+    from computepool.agent.config import AgentConfig
+
+    given = node_options.lending(tag=tag, property_=property_, cores=cores, ram=ram, sandbox=sandbox)
+    AgentConfig(hub_url=LOOPBACK, data_dir=Path(), **given)
+    node_options.check_reset(reset or ())
+    single = {"--cores": cores, "--ram": ram, "--sandbox": sandbox}
+    options = [part for word in tag or () for part in ("--tag", word)]
+    options += [part for pair in property_ or () for part in ("--property", pair)]
+    options += [part for name, value in single.items() if value is not None for part in (name, str(value))]
+    if elastic is not None:
+        options.append("--elastic" if elastic else "--no-elastic")
+    if net is not None:
+        options.append("--net" if net else "--no-net")
+    return options + [part for word in reset or () for part in ("--reset", word)]
+
+
+_Name = Annotated[
+    str | None, typer.Option(metavar="NAME", help="What to call it; default: the machine's name.")
+]
+_Public = Annotated[
+    str | None,
+    typer.Option(
+        "--bind-public",
+        metavar="auto|ADDRESS|no",
+        help="How other machines reach this one; auto: by the address it goes out with. Default: they do not.",
+    ),
+]
+_Version = Annotated[
+    str | None,
+    typer.Option(metavar="VERSION", help="A word of yours; hosts of other versions are not let in."),
+]
+_Peer = Annotated[
+    str | None, typer.Option(metavar="URL", help="Join the mesh of this host; without it, begin a mesh here.")
+]
+_Code = Annotated[
+    str | None,
+    typer.Option(metavar="CODE", envvar=CODE_ENV, help="What the first host printed; needed once."),
+]
+_Port = Annotated[int | None, typer.Option(min=1, max=65535, help=f"Port of the hub; default: {PORT}.")]
+_Data = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder for its data; default: one of its own for each name."),
+]
+
+
+@accepts(lent=lending)
+def host(
+    *,
+    name: _Name = None,
+    bind_public: _Public = None,
+    mesh_version: _Version = None,
+    peer: _Peer = None,
+    code: _Code = None,
+    port: _Port = None,
+    data: _Data = None,
+    yes: Yes = False,
+    json: Json = False,
+    lent: list[str],
+) -> None:
+    """Run this machine as a host of a small mesh that trusts its members; Ctrl-C stops it.
+
+    Without --peer it begins a mesh: it is hub and node, and prints the command with which others join.
+    Nothing costs anything there, and results are believed; jobs run in the sandbox all the same.
+    Where `pool login` signed this machine in to that hub, --peer needs nothing else: no code, and its mesh version.
+    A name that was started before goes on with what it had, and needs no code. --json prints one document when it is ready.
+
+    \b
+    Examples:
+      pool host --name laptop --bind-public auto --mesh-version analysis --tag laptop
+      pool host --name linux-a --peer http://laptop:8765 --code CODE --mesh-version analysis \\
+        --tag linux --property python=3.12
+      pool host --peer http://laptop:8765      on a machine that is signed in to it
+      pool host --name linux-a                 again, as before
+      pool host --name two --port 9001         another one on the same machine
+    """
+    chosen = _named(name)
+    base = (data or data_folder() / "hosts" / chosen).expanduser().absolute()
+    given = {"mesh_version": mesh_version, "peer": peer, "port": port, "bind_public": bind_public}
+    me = _agreed(_remembered(base), chosen, yes=yes, given=given)
+    codes.checked(code)
+    run = _join if me.peer else _begin
+    with Together(base) as machine:
+        run(machine, me, lent, code=code, json=json)
+
+
+# ------------------------------------------------------------ the two ways to be a host
+def _begin(machine: Together, me: Host, lent: list[str], *, code: str | None, json: bool) -> None:
+    """Hub and node."""
+    address = _address(me.bind_public)
+    listen = address if _is_ip(address) else "0.0.0.0"
+    check_port(listen, me.port)
+    url = url_of(address, me.port)
+    env = {name: value for name, value in MESH_SETTINGS.items() if name not in os.environ}
+    env["COMPUTEPOOL_MESH_VERSION"] = me.mesh_version
+    with status_line("Starting the hub") as say:
+        words = machine.start_hub(listen, me.port, public_url=url, env=env)
+        _remember(me, machine.base)
+        machine.start_node([*lent, *_options(me, url)], url=url, code=words["enrol_code"])
+        pool = signed_in(machine, url, words["key"])
+        say("Starting the node (its sandbox is tested first)")
+        machine.until_ready(lambda: _connected(machine.base), timeout_s=NODE_START_S, what="The node")
+    made = pool.nodes.code(hosts=None)
+    version = ["--mesh-version", me.mesh_version] if me.mesh_version else []
+    public = [] if address == LOOPBACK else ["--bind-public", "auto"]
+    join = [program(), "host", "--name", "NAME", *public, "--peer", url, *version, "--code", made.code]
+    ready = {
+        **_facts(me, machine, url=url),
+        "code": made.code,
+        "code_hosts": made.hosts,
+        "code_expires_at_ms": made.expires_at_ms,
+        "join": shlex.join(join),
+        "signin": f"{url}/signin?code={words['signin_code']}",
+    }
+    _tell(ready, _begun(me, ready, alone=not public), json=json)
+    machine.wait()
+
+
+def _join(machine: Together, me: Host, lent: list[str], *, code: str | None, json: bool) -> None:
+    address = _address(me.bind_public)
+    own = url_of(address if address != LOOPBACK else me.name, me.port)
+    if own == me.peer:  # several hosts on one machine
+        own = url_of(me.name, me.port)
+    fresh = not (node_folder(machine.base) / "identity.json").exists()
+    if fresh and code is None:
+        code = _own_code(me.peer)
+    if fresh:  # one that belongs to it waits for it
+        version = _probe(me.peer)
+        me = replace(me, mesh_version=me.mesh_version or version)
+    with status_line(f"Joining {me.peer} (the sandbox is tested first)"):
+        machine.start_node([*lent, *_options(me, own)], url=me.peer, code=code if fresh else None)
+        machine.until_ready(lambda: _connected(machine.base), timeout_s=NODE_START_S, what="The node")
+    _remember(me, machine.base)
+    lines = [
+        f"{me.name} is a host of {me.peer}{_of_version(me)}, and lends itself.",
+        f"Jobs may leave it out by its name, or by {own}",
+        f"Everything is kept in {machine.base}",
+    ]
+    _tell(_facts(me, machine, url=own), lines, json=json)
+    machine.wait()
+
+
+def _options(me: Host, url: str) -> list[str]:
+    return ["--name", me.name, "--mesh-version", me.mesh_version, "--url", url]
+
+
+def _own_code(peer: str) -> str:
+    """With the key that `pool login` stored for that hub; it is never sent to another one."""
+    from computepool.core.errors import BadRequest
+    from computepool.sdk import connect
+    from computepool.sdk.client.config import hub_url, load_config
+
+    known = load_config()
+    if known.key is None or known.hub != hub_url(peer):
+        here = "" if known.key is None else f" (this machine is signed in to {known.hub})"
+        raise BadRequest(
+            f"Joining {peer} needs the code that its first host printed: --code CODE, or {CODE_ENV}; "
+            f"or sign in to it first: pool login {peer}{here}",
+            field="code",
+        )
+    with connect(known.hub, known.key, patience_s=PATIENCE_S) as pool:
+        return pool.nodes.code().code
+
+
+def _probe(peer: str) -> str:
+    """The mesh version there. Says at once that nobody is, before a minute of trying."""
+    from computepool.sdk.client.transport import Transport
+    from computepool.sdk.errors import HubUnreachable, Unavailable
+    from computepool.sdk.pool import Pool
+
+    with Pool(Transport(peer, None, patience_s=PATIENCE_S)) as pool:
+        try:
+            return pool.accounts.hub().mesh_version
+        except HubUnreachable as error:
+            raise Unavailable(f"There is no host to join at {peer}: {error.detail}") from error
+
+
+def _connected(base: Path) -> bool:
+    from computepool.agent.owner import control
+    from computepool.core.errors import ComputePoolError
+
+    try:
+        return bool(control.call(node_folder(base), "status")["connected"])
+    except ComputePoolError:
+        return False
+
+
+# ------------------------------------------------------------ what it was before
+def _remembered(base: Path) -> Host | None:
+    try:
+        kept: dict[str, Any] = jsonlib.loads((base / _MEMORY).read_text())
+        return Host(**{name: value for name, value in kept.items() if name in _FIELDS})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        from computepool.core.errors import BadRequest
+
+        raise BadRequest(
+            f"{base / _MEMORY} is damaged ({error}); remove it and say again what it is."
+        ) from error
+
+
+def _remember(me: Host, base: Path) -> None:
+    fresh = base / f".{_MEMORY}.{os.getpid()}"
+    fresh.write_text(jsonlib.dumps(asdict(me), indent=2) + "\n")
+    fresh.replace(base / _MEMORY)
+
+
+def _agreed(before: Host | None, name: str, *, yes: bool, given: dict[str, Any]) -> Host:
+    """What was asked for, and for the rest what it was; what would make it another host is refused or asked about."""
+    from computepool.core.errors import BadRequest, Conflict
+    from computepool.sdk.client.config import hub_url
+
+    given = {field: value for field, value in given.items() if value is not None}
+    if "peer" in given:
+        given["peer"] = hub_url(given["peer"])
+    if not _VERSION.fullmatch(given.get("mesh_version", "")):
+        raise BadRequest(
+            "A mesh version is a word of letters, digits and ._:/+- with a letter or digit first.",
+            field="mesh_version",
+        )
+    if before is None:
+        return Host(name=name, **given)
+    if name != before.name:
+        raise Conflict(f"This folder belongs to the host {before.name}. Choose another one with --data.")
+    if given.get("peer", before.peer) and not before.peer:
+        raise Conflict(f"{name} is the hub of a mesh of its own. Choose another --name, or another --data.")
+    me = replace(before, **given)
+    if not yes:
+        _ask(before, me)
+    return me
+
+
+def _ask(before: Host, me: Host) -> None:
+    """Somebody who starts it with other words than before may have meant another host."""
+    if me.peer != before.peer:
+        output.note(
+            f"{me.name} joined {before.peer} until now, and would join {me.peer}. It takes jobs only from the hub that "
+            "it was enrolled at: go on if that one has a new address, else choose another --name."
+        )
+        confirm("Is it the same hub?")
+    if me.mesh_version != before.mesh_version:
+        others = f"The hub {me.peer}" if me.peer else "The hosts that joined it"
+        output.note(
+            f"{me.name} was of mesh version {before.mesh_version or '(none)'} until now, and would be of "
+            f"{me.mesh_version or '(none)'}. {others} must change, too: different versions are not mixed."
+        )
+        confirm("Change its mesh version?")
+
+
+# ------------------------------------------------------------ names and addresses
+def _named(name: str | None) -> str:
+    import platform
+
+    from computepool.core.errors import BadRequest
+
+    chosen = name or platform.node().split(".")[0] or "host"
+    if not _NAME.fullmatch(chosen):
+        raise BadRequest(
+            f"{chosen!r} cannot be the name of a host: letters, digits, dots and dashes, and a letter or digit first.",
+            field="name",
+        )
+    return chosen
+
+
+def _address(bind_public: str) -> str:
+    from computepool.core.errors import BadRequest
+
+    if bind_public == "no":
+        return LOOPBACK
+    address = outgoing_address() if bind_public == "auto" else bind_public.strip("[]")
+    if not address or "/" in address or not (_is_ip(address) or _NAME.fullmatch(address)):
+        raise BadRequest(
+            f"{bind_public!r} is no address of this machine. Name one: --bind-public 192.168.7.3",
+            field="bind_public",
+        )
+    return address
+
+
+def _is_ip(address: str) -> bool:
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return True
+
+
+# ------------------------------------------------------------ what it says
+def _of_version(me: Host) -> str:
+    return f" (mesh version {me.mesh_version})" if me.mesh_version else ""
+
+
+def _facts(me: Host, machine: Together, *, url: str) -> dict[str, Any]:
+    kept = {"name": me.name, "url": url, "mesh_version": me.mesh_version, "data": str(machine.base)}
+    return {**kept, "peer": me.peer or None}
+
+
+def _begun(me: Host, ready: dict[str, Any], *, alone: bool) -> list[str]:
+    until = output.moment(ready["code_expires_at_ms"])
+    lines = [
+        f"{me.name} is hub and host of a mesh at {ready['url']}{_of_version(me)}",
+        f"Everything is kept in {ready['data']}",
+        "",
+        f"Join it from {'this' if alone else 'another'} machine, with the --name and --tag you like:",
+        f"  {ready['join']}",
+        f"The code lets {ready['code_hosts']} hosts in until {until}; see and end codes: {program()} node codes",
+        "",
+        f"Sign in (once):      {ready['signin']}",
+    ]
+    return [*lines, "Only this machine reaches it; --bind-public auto lets others in."] if alone else lines
+
+
+def _tell(ready: dict[str, Any], lines: list[str], *, json: bool) -> None:
+    if json:
+        output.print_json(ready)
+    else:
+        output.say("\n".join(["", *(f"  {line}".rstrip() for line in lines), "  Ctrl-C stops everything."]))
+    sys.stdout.flush()

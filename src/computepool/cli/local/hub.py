@@ -1,0 +1,208 @@
+"""`pool hub …`: run a hub on this machine."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.local.children import watch_parent
+from computepool.cli.local.folders import data_folder, hub_folder
+from computepool.cli.options import Json, LogJson, accepts, log_as_json
+
+if TYPE_CHECKING:
+    from computepool.hub.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, help="Run a hub on this machine.")
+keys = typer.Typer(no_args_is_help=True, help="What the hub signs job tokens and receipts with.")
+app.add_typer(keys, name="keys")
+
+
+def hub_settings(
+    *,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Base folder for data.")] = None,
+    public_url: Annotated[str | None, typer.Option(help="How others reach this hub.")] = None,
+) -> Settings:
+    """Options win over COMPUTEPOOL_… variables; DATABASE_URL chooses PostgreSQL."""
+    settings = _hub_module("settings")
+    given: dict[str, Any] = {"host": host, "port": port, "public_url": public_url}
+    if data is not None or "COMPUTEPOOL_DATA_DIR" not in os.environ:
+        given["data_dir"] = hub_folder(data_folder(data))
+    try:
+        made: Settings = settings.Settings(
+            **{name: value for name, value in given.items() if value is not None}
+        )
+    except ValueError as error:  # pydantic's is one
+        raise _wrong_setting(error, settings.Settings) from error
+    return made
+
+
+def _wrong_setting(error: Any, settings: Any) -> Exception:
+    """A sentence with the variable's name. What a rule over all of them refuses begins with a field's name."""
+    from computepool.core.errors import BadRequest
+
+    first = error.errors(include_url=False, include_context=False)[0]
+    words = str(first["msg"]).removeprefix("Value error, ")
+    field = str(first["loc"][0]) if first["loc"] else words.partition(" ")[0].rstrip(":")
+    if field not in settings.model_fields:
+        return BadRequest(f"{words}.")
+    words = words.removeprefix(field).lstrip(": ")
+    return BadRequest(f"COMPUTEPOOL_{field.upper()}: {words}.", field=field)
+
+
+@app.command()
+@accepts(settings=hub_settings)
+def start(
+    *,
+    announce: Annotated[int | None, typer.Option(hidden=True)] = None,
+    json: LogJson = False,
+    settings: Settings,
+) -> None:
+    """Run a hub until it is told to stop. `pool up` does this for you, with a node beside it.
+
+    \b
+    Examples:
+      pool hub start --host 0.0.0.0 --port 8000 --public-url http://pool.example:8000
+      DATABASE_URL=postgresql://pool@db/pool pool hub start
+      pool hub start --json | jq .message
+    """
+    if json:
+        log_as_json(settings.log_level.upper())
+    watch_parent()
+    check_port(settings.host, settings.port)
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    main = _hub_module("main")
+    if announce is not None:
+        made = main.bootstrap(settings)
+        words = {"key": made.admin_key, "enrol_code": made.enrol_code, "signin_code": made.signin_code}
+        with os.fdopen(announce, "w") as pipe:
+            jsonlib.dump(words, pipe)
+    main.serve(settings)
+
+
+@app.command()
+@accepts(settings=hub_settings)
+def link(*, json: Json = False, settings: Settings) -> None:
+    """Make a one-time sign-in link for the administrator, whether or not the hub runs.
+
+    Open it in a browser, or sign the command line in with it: pool login LINK
+
+    \b
+    Examples:
+      pool hub link
+    """
+    address = _hub_module("main").signin_link(settings)
+    if json:
+        output.print_json({"link": address})
+    else:
+        output.say(address)
+
+
+@app.command()
+@accepts(settings=hub_settings)
+def check(
+    *,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every artifact and check its SHA-256.")] = False,
+    json: Json = False,
+    settings: Settings,
+) -> None:
+    """Check that the hub's database keeps its rules, and that the files it names are there. Exit code 1 if not.
+
+    A hub may go on serving meanwhile.
+
+    \b
+    Examples:
+      pool hub check
+      pool hub check --deep
+      DATABASE_URL=postgresql://pool@db/pool pool hub check --json
+    """
+    broken: list[str] = _hub_module("main").check(settings, deep=deep)
+    if json:
+        output.print_json({"database": settings.url.partition("://")[0], "broken": broken})
+    else:
+        output.say("\n".join(broken) or "Every rule holds.")
+    if broken:
+        raise typer.Exit(1)
+
+
+@keys.command("list")
+@accepts(settings=hub_settings)
+def list_hub_keys(*, json: Json = False, settings: Settings) -> None:
+    """List what the hub signs with: the current key, the next one, and those before.
+
+    \b
+    Examples:
+      pool hub keys list
+    """
+    _show_keys(_hub_module("main").list_keys(settings), json=json)
+
+
+@keys.command("rotate")
+@accepts(settings=hub_settings)
+def rotate_hub_key(*, json: Json = False, settings: Settings) -> None:
+    """Sign with the next key from now on; hubs that serve follow within seconds.
+
+    Nodes know the next key already and follow by themselves. The last one is accepted for another two days
+    (COMPUTEPOOL_KEY_OVERLAP_S), then its private half is deleted. By itself this happens every 90 days
+    (COMPUTEPOOL_KEY_ROTATION_DAYS).
+
+    \b
+    Examples:
+      pool hub keys rotate
+      DATABASE_URL=postgresql://pool@db/pool pool hub keys rotate
+    """
+    _show_keys(_hub_module("main").rotate_key(settings), json=json)
+
+
+def _show_keys(found: list[dict[str, Any]], *, json: bool) -> None:
+    if json:
+        output.print_json(found)
+        return
+
+    def when(at_ms: int | None) -> str:
+        return "" if at_ms is None else output.moment(at_ms)
+
+    rows = [
+        (k["kid"], k["state"], when(k["starts_at_ms"]), when(k["ends_at_ms"]), k["public_key"]) for k in found
+    ]
+    output.print_table(
+        ("KEY", "STATE", "SIGNS SINCE", "ACCEPTED UNTIL", "PUBLIC KEY"), rows, empty="No keys."
+    )
+
+
+def check_port(host: str, port: int) -> None:
+    """Say that a port is taken before a server says it in its own way."""
+    from computepool.core.errors import BadRequest
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise BadRequest(
+                f"Cannot listen on {host}:{port}: {reason}. Choose another with --port."
+            ) from error
+
+
+def _hub_module(name: str) -> Any:
+    from importlib import import_module
+
+    from computepool.core.errors import BadRequest
+
+    try:
+        return import_module(f"computepool.hub.{name}")
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith("computepool"):
+            raise
+        raise BadRequest(
+            f"The hub needs {error.name}, which is not installed: in the project's folder, pipx install --force '.[hub]'"
+        ) from error

@@ -1,0 +1,71 @@
+"""`pool node cache`: what jobs left in the node's cache, and emptying it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.local.folders import data_folder, node_folder
+from computepool.cli.node.options import Data
+from computepool.cli.options import Json
+
+app = typer.Typer()
+
+
+@app.callback(invoke_without_command=True)
+def cache(context: typer.Context, *, data: Data = None, json: Json = False) -> None:
+    """Show what the node on this machine keeps for the next job.
+
+    \b
+    Examples:
+      pool node cache
+      pool node cache clear
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from computepool.agent.storage import cache_usage
+
+    found = cache_usage.parts(node_folder(data_folder(data)) / "cache")
+    if json:
+        output.print_json([asdict(part) for part in found])
+        return
+    rows = [(p.name, p.files, output.size(p.size), "yes" if p.cleared else "no") for p in found]
+    output.print_table(("WHAT", "FILES", "SIZE", "CLEARED BY `clear`"), rows, empty="")
+
+
+@app.command()
+def clear(*, data: Data = None, json: Json = False) -> None:
+    """Remove inputs and packages of earlier jobs; what running jobs use stays. The next job fetches what it needs again.
+
+    \b
+    Examples:
+      pool node cache clear
+    """
+    from computepool.agent import main
+    from computepool.agent.owner import control
+    from computepool.agent.storage import cache_usage
+    from computepool.core.errors import Unavailable
+
+    folder = node_folder(data_folder(data))
+    before = _size(folder)
+    try:
+        control.call(folder, "clear_cache")
+    except Unavailable:
+        if folder.exists():
+            with main.only_agent(folder):
+                cache_usage.clear(folder / "cache")
+    freed: dict[str, Any] = {"freed_bytes": max(0, before - _size(folder)), "left_bytes": _size(folder)}
+    if json:
+        output.print_json(freed)
+        return
+    left = f"; {output.size(freed['left_bytes'])} are in use and stay" if freed["left_bytes"] else ""
+    output.say(f"Freed {output.size(freed['freed_bytes'])}{left}.")
+
+
+def _size(folder: Any) -> int:
+    from computepool.agent.storage import cache_usage
+
+    return sum(part.size for part in cache_usage.parts(folder / "cache") if part.cleared)

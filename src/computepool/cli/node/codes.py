@@ -1,0 +1,119 @@
+"""`pool node code` and `pool node codes`: what a machine needs to become a node, once."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.options import Json, open_pool
+
+if TYPE_CHECKING:
+    from computepool.protocol.nodes.joining import JoinStatus
+    from computepool.sdk import Pool
+
+_LOOK_S = 1.0
+_MARKS = {"done": "[x]", "warning": "[!]", "skipped": "[-]"}
+_CODE = re.compile(r"[!-~]{8,128}")
+
+
+def checked(given: str | None) -> str | None:
+    """What cannot be a code is said before anything is started with it."""
+    from computepool.core.errors import BadRequest
+
+    if given is not None and not _CODE.fullmatch(given):
+        raise BadRequest(f"--code: {given!r} is no code; `pool node code` makes one.", field="code")
+    return given
+
+
+def code(
+    *,
+    hosts: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1000, help="How many machines may use it.")
+    ] = 1,
+    life: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="How long it works: 10m, 2h.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Show what happens until the machine has joined and is ready.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make a code for a new machine, or for several, and print the command to type there.
+
+    \b
+    Examples:
+      pool node code
+      pool node code --wait
+      pool node code --hosts 5 --for 1h
+    """
+    from computepool.sdk.client.sizes import seconds
+
+    pool = open_pool(patience_s=300 if wait else 3)
+    made = pool.nodes.code(hosts=hosts, life_s=None if life is None else seconds(life, what="--for"))
+    if json:
+        output.print_json(followed(pool, made.id) if wait else made)
+        return
+    output.say(made.command)
+    often = "once" if made.hosts == 1 else f"on {made.hosts} machines"
+    output.note(
+        f"On the other machine, with ComputePool installed; {often}, before {output.moment(made.expires_at_ms)}."
+    )
+    if made.warning:
+        output.note(f"Warning: {made.warning}")
+    if wait:
+        followed(pool, made.id, say=True)
+
+
+def followed(pool: Pool, code_id: str, *, say: bool = False) -> JoinStatus:
+    """Until a machine has come as far as it can without a job, or nobody can join any more."""
+    told: dict[str, str] = {}
+    try:
+        while True:
+            status = pool.nodes.joined(code_id)
+            for step in status.steps:
+                if step.state != "waiting" and told.get(step.name) != step.state:
+                    told[step.name] = step.state
+                    if say:
+                        output.note(f"{_MARKS[step.state]} {step.title}: {step.detail}")
+            left = [step.name for step in status.steps if step.state == "waiting"]
+            if left in ([], ["job"]) or status.state == "expired":
+                break
+            time.sleep(_LOOK_S)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if say:
+        output.note(status.sentence)
+    if status.state == "expired":
+        raise typer.Exit(1)
+    return status
+
+
+def codes(
+    *,
+    end: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Let nobody join with this one any more.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List your codes that several machines may still join with, or end one. Machines that joined stay.
+
+    The codes themselves are shown only when they are made.
+
+    \b
+    Examples:
+      pool node codes
+      pool node codes --end 3f9c01ab24de
+    """
+    nodes = open_pool().nodes
+    for code_id in end or ():
+        nodes.end_code(code_id)
+    found = nodes.codes()
+    if json:
+        output.print_json(found)
+        return
+    rows = [(c.id, f"{c.used} of {c.hosts}", output.moment(c.expires_at_ms)) for c in found]
+    output.print_table(("ID", "JOINED", "WORKS UNTIL"), rows, empty="No code is open.")

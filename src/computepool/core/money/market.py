@@ -1,0 +1,88 @@
+"""The market: one posted price for each zone, moved by demand. Floors and ceilings decide who takes part, never the price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from computepool.core.money.money import AMOUNT_MAX
+from computepool.core.money.pricing import PPM, PriceTable, Zone, price_of, units_of, zone_of
+from computepool.core.resources import CPU_TIERS, Capacity, NodeProfile, Shape
+
+#: A zone is in balance when three quarters of its units are wanted: a little is always free for whoever comes next.
+TARGET = (3, 4)
+#: The most that one tick moves a price, and how steeply: as far as demand is off the target. Larger steps swing
+#: (beyond a half they never settle), and so does a smoothed signal, because it lags.
+STEP_PPM_MAX = 50_000
+#: A card that claims more memory than this counts as this large, so that a column can hold it.
+_CARD_MB_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one job would cost on one node now, and how that comes about."""
+
+    zone: Zone
+    spot: int  #: per unit-hour
+    units: int  #: thousandths
+    price: int  #: per hour for the job; 0 on the submitter's own node
+    version: int  #: of the price table
+
+
+def spot_bounds(table: PriceTable, zone: Zone) -> tuple[int, int]:
+    """Between these the spot price stays. A table of extreme numbers must not lead out of 64 bits."""
+    low, high = table.bounds(zone)
+    return min(low, AMOUNT_MAX), min(high, AMOUNT_MAX)
+
+
+def next_spot(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int]) -> int:
+    """The price of the next tick, in whole numbers. Nobody's own floor or ceiling is in it: they only move who counts.
+
+    `demand` must leave out jobs that do not pay `spot`: with them, the price would run away from everybody.
+    """
+    part, whole = TARGET
+    if capacity > 0:
+        off_by = STEP_PPM_MAX * (whole * demand - part * capacity) // (part * capacity)
+        ppm = max(-STEP_PPM_MAX, min(STEP_PPM_MAX, off_by))
+    else:
+        ppm = STEP_PPM_MAX if demand > 0 else 0
+    moved = spot + spot * ppm // PPM
+    low, high = bounds
+    return max(low, min(high, max(moved, spot + 1) if ppm > 0 else moved))
+
+
+class Market:
+    """The prices in force. Soft state: the store keeps them, this is what the hub computes with."""
+
+    def __init__(self, table: PriceTable) -> None:
+        self.table = table
+        self.spots: dict[Zone, int] = {}
+
+    def bounds(self, zone: Zone) -> tuple[int, int]:
+        return spot_bounds(self.table, zone)
+
+    def spot(self, zone: Zone) -> int:
+        """Per unit-hour; the reference until the zone's first tick."""
+        low, high = self.bounds(zone)
+        return max(low, min(high, self.spots.get(zone, self.table.reference(zone))))
+
+    def offer(self, shape: Shape, node: NodeProfile) -> Offer:
+        wanted, capacity = shape.requirements, node.capacity
+        zone = zone_of(wanted, capacity, region=node.region)
+        units = units_of(wanted, card_mb=largest_card_mb(capacity))
+        spot = self.spot(zone)
+        price = 0 if node.owner == shape.account else price_of(spot, units)
+        return Offer(zone, spot, units, price, self.table.version)
+
+    def floor_in(self, tier: str, *, node_tier: str, floor: int) -> int:
+        """A node's floor, posted for a unit of its own tier, for jobs that pay the price of `tier`.
+
+        Rounded up: an owner never gets less than the floor, not even by a crumb.
+        """
+        if tier == node_tier or tier not in CPU_TIERS:
+            return floor
+        scaled = -(-floor * self.table.tier_rate(tier) // self.table.tier_rate(node_tier))
+        return min(scaled, AMOUNT_MAX)
+
+
+def largest_card_mb(capacity: Capacity) -> int:
+    return min(_CARD_MB_MAX, max((gpu.vram_mb for gpu in capacity.gpus), default=0))

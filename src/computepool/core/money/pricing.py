@@ -1,0 +1,164 @@
+"""What a job costs: the versioned price table, and the whole-number arithmetic from an hourly price to a bill.
+
+A *unit* is what one price is for: a core for jobs without a GPU, a card for jobs with one. Units are counted in
+thousandths, so that half a core, or a share of a card's memory, is a whole number too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+from computepool.core.errors import BadRequest
+from computepool.core.fleet.node_record import cards_needed
+from computepool.core.money.money import AMOUNT_MAX, CREDIT
+from computepool.core.resources import CPU_TIER, CPU_TIERS, UNKNOWN_GPU_TIER, Capacity, Requirements
+from computepool.core.trust.tiers import TIER_SPEED, region_of
+
+HOUR_MS = 3_600_000
+MILLI = 1_000
+PPM = 1_000_000
+#: Multipliers and regional rates are kept times 100.
+PERCENT = 100
+#: A table may set none of its numbers beyond this, so that no product leaves 64 bits.
+PERCENT_MAX = 100_000
+BASE_MAX = 1_000_000 * CREDIT
+
+REGION_RATES: dict[str, int] = {"in": 70, "eu": 95, "us": 100, "uk": 100}
+OTHER_REGIONS = 100
+
+
+class Economy(StrEnum):
+    """What credits are in this pool."""
+
+    MARKET = "market"  #: rupees, with a spot price and payouts
+    TIME_BANK = "time-bank"  #: hours lent and borrowed
+    NONE = "none"  #: nothing costs anything
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """Where one price holds: a tier in a region."""
+
+    tier: str
+    region: str
+
+    def __str__(self) -> str:
+        return f"{self.tier}/{self.region or 'anywhere'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceTable:
+    """Everything a price is made of. Immutable: a change is a new version, and old bills keep theirs."""
+
+    version: int = 1
+    economy: Economy = Economy.MARKET
+    base: int = 10 * CREDIT  #: microcredits for one unit-hour at 1.00 × 1.00
+    tiers: Mapping[str, int] = field(default_factory=lambda: dict(TIER_SPEED))  #: multiplier × 100
+    regions: Mapping[str, int] = field(default_factory=lambda: dict(REGION_RATES))  #: rate × 100
+    fee_ppm: int = 200_000
+    spot_range: int = 4  #: the spot price stays between reference ÷ this and reference × this
+    payout_min: int = 500 * CREDIT
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.base <= BASE_MAX:
+            raise BadRequest(
+                f"The base price must be between 0 and {BASE_MAX // CREDIT} credits.", field="base"
+            )
+        for name, rates in (("tiers", self.tiers), ("regions", self.regions)):
+            bad = next((key for key, value in rates.items() if not 0 < value <= PERCENT_MAX), None)
+            if bad is not None:
+                raise BadRequest(
+                    f"{name}: {bad} must be between 1 and {PERCENT_MAX} (hundredths).", field=name
+                )
+        if not 0 <= self.fee_ppm < PPM:
+            raise BadRequest("The fee must be at least 0 and less than the whole.", field="fee_ppm")
+        if not 1 <= self.spot_range <= 100:
+            raise BadRequest("The spot range must be between 1 and 100.", field="spot_range")
+
+    def tier_rate(self, tier: str) -> int:
+        rate = self.tiers.get(tier)
+        if rate is None and tier in CPU_TIERS and CPU_TIER in self.tiers:
+            # A table that does not know this class of cores: as much less than a core as the speeds say.
+            return max(1, self.tiers[CPU_TIER] * TIER_SPEED[tier] // TIER_SPEED[CPU_TIER])
+        return self.tiers.get(UNKNOWN_GPU_TIER, PERCENT) if rate is None else rate
+
+    def region_rate(self, region: str) -> int:
+        return self.regions.get(region_of(region), OTHER_REGIONS)
+
+    def reference(self, zone: Zone) -> int:
+        """Per unit-hour. The region's rate applies here, once, and nowhere else."""
+        return self.base * self.tier_rate(zone.tier) * self.region_rate(zone.region) // (PERCENT * PERCENT)
+
+    def bounds(self, zone: Zone) -> tuple[int, int]:
+        reference = self.reference(zone)
+        return reference // self.spot_range, reference * self.spot_range
+
+    def fee_of(self, gross: int) -> int:
+        """The platform's part; it takes the crumb that does not divide, so that owner's part + fee = gross."""
+        return gross - gross * (PPM - self.fee_ppm) // PPM
+
+    def net_of(self, gross: int) -> int:
+        return gross - self.fee_of(gross)
+
+
+def first_table(economy: Economy, version: int = 1) -> PriceTable:
+    """What holds until the operator says otherwise."""
+    if economy is Economy.NONE:
+        return PriceTable(version=version, economy=economy, base=0, fee_ppm=0)
+    if economy is Economy.TIME_BANK:
+        # Every unit-hour is one credit, whatever the hardware and wherever it is, and nobody takes a part of it.
+        flat = dict.fromkeys(TIER_SPEED, PERCENT)
+        return PriceTable(
+            version=version, economy=economy, base=CREDIT, tiers=flat, regions={}, fee_ppm=0, spot_range=1
+        )
+    return PriceTable(version=version)
+
+
+def to_json(table: PriceTable) -> str:
+    return json.dumps(asdict(table), sort_keys=True)
+
+
+def from_json(body: str) -> PriceTable:
+    values = json.loads(body)
+    return PriceTable(**(values | {"economy": Economy(values["economy"])}))
+
+
+def zone_of(wanted: Requirements, node: Capacity, *, region: str) -> Zone:
+    """A job pays for what it uses: one without a GPU pays the price of a core, also on a node with cards."""
+    return Zone(node.tier if cards_needed(wanted) else node.cpu_tier, region_of(region))
+
+
+def units_of(wanted: Requirements, *, card_mb: int = 0) -> int:
+    """Thousandths of units the job takes. `card_mb` is the node's largest card; 0 counts whole cards, the most it can be."""
+    cards = cards_needed(wanted)
+    if not cards:
+        return wanted.cpu_milli
+    if not wanted.vram_mb or card_mb <= 0:
+        return cards * MILLI
+    share = -(-wanted.vram_mb * MILLI // card_mb)
+    return cards * min(MILLI, share)
+
+
+def price_of(unit_price: int, units: int) -> int:
+    """Per hour, for the whole job."""
+    return min(AMOUNT_MAX, unit_price * units // MILLI)
+
+
+def charge_of(price: int, ms: int) -> int:
+    """Rounded down, in the submitter's favour."""
+    return min(AMOUNT_MAX, price * ms // HOUR_MS)
+
+
+def billed_ms(*, reported_ms: int, leased_at_ms: int, accepted_at_ms: int, longest_ms: int) -> int:
+    """What a node says it ran, never more than the hub's own clock or the job's limit allows."""
+    return max(0, min(reported_ms, accepted_at_ms - leased_at_ms, longest_ms))
+
+
+def affordable_ms(price: int, amount: int) -> int | None:
+    """How long the money lasts: the longest run whose charge is not above `amount`. None: for ever."""
+    if price <= 0:
+        return None
+    return ((amount + 1) * HOUR_MS - 1) // price

@@ -1,0 +1,374 @@
+"""Why a job waits, where it would run, and why a node gets no work: with numbers, and with what would change it.
+
+Built from the same gates that place jobs, so an explanation cannot disagree with a decision. For people who
+ask; placing never comes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from computepool.core.fleet.fleet import Fleet
+from computepool.core.fleet.node_record import NodeRecord
+from computepool.core.placement import gate_messages
+from computepool.core.placement.allocator import score_bands, scored
+from computepool.core.placement.counterfactual import Change, changes
+from computepool.core.placement.gates import Verdicts, cheapest, judge
+from computepool.core.resources import Shape
+from computepool.core.words import counted
+
+__all__ = [
+    "Blocker",
+    "Change",
+    "Explanation",
+    "FailedGate",
+    "GateReport",
+    "NodeVerdict",
+    "ShapeVerdict",
+    "blockers",
+    "explain",
+    "explain_node",
+    "named",
+    "preview",
+    "without_moot_price",
+]
+
+#: Queued shapes that a node's owner is told about, those with the most jobs first.
+SHAPES_EXPLAINED_MAX = 200
+_PRICE = "price"
+_AVAILABLE = "available"
+_NODE = "node"
+#: What runs there takes of these.
+_FILLED = frozenset({"cores", "ram", "disk", "gpu"})
+_NAMED_MAX = 2
+#: Reasons of a named host that one sentence gives.
+_REASONS_MAX = 2
+#: Nodes whose own reasons are looked at for one sentence.
+_LOOKED_AT_MAX = 200
+#: How the sentence begins where no node could ever run a job, busy or not.
+IMPOSSIBLE = "No node can run this"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateReport:
+    """One gate that the job asks about, over the whole fleet."""
+
+    gate: str
+    need: str
+    failing: int  #: nodes that fail it now
+    failing_even_if_idle: int  #: nodes that fail it for ever; the others are only busy or away
+    passing_without: int  #: nodes that could start the job now if this gate alone were dropped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a job can or cannot start now."""
+
+    sentence: str
+    nodes: int
+    eligible_now: int
+    able: int  #: nodes that could run it if they were online and idle
+    gates: tuple[GateReport, ...]
+    changes: tuple[Change, ...]  #: what would let it start now, smallest first; empty if it can
+
+    @property
+    def unsatisfiable(self) -> bool:
+        """There are nodes, and not one of them could ever run it."""
+        return self.nodes > 0 and self.able == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedGate:
+    gate: str
+    need: str
+    have: str
+    busy: bool  #: it would pass if it were online and idle
+
+    @property
+    def text(self) -> str:
+        return f"needs {self.need} ({self.have})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeVerdict:
+    """One node's answer to a job."""
+
+    node_id: str
+    name: str
+    ok: bool
+    failed: tuple[FailedGate, ...] = ()
+    score: float = 0.0
+    terms: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeVerdict:
+    """Why a node does not run the waiting jobs of one shape."""
+
+    shape: str  #: in words
+    queued: int
+    ok: bool
+    failed: tuple[FailedGate, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """What keeps waiting jobs from a node."""
+
+    gate: str
+    jobs: int  #: waiting jobs that fail this gate here
+    jobs_only: int  #: of these, the ones that fail no other
+    have: str
+
+
+def without_moot_price(fleet: Fleet, shape: Shape) -> Shape:
+    """A job for one's own node alone pays others nothing; that they want to be paid is no second reason why it waits."""
+    node = shape.requirements.node
+    if not node or shape.ceiling != 0:
+        return shape
+    row = fleet.row_of(node)
+    strangers = row is not None and fleet.node_at(row).profile.owner != shape.account
+    return shape if strangers else replace(shape, ceiling=None)
+
+
+def explain(fleet: Fleet, shape: Shape) -> Explanation:
+    """Every gate's numbers, the smallest changes that would let the job start now, and one sentence."""
+    verdicts = judge(fleet, shape)
+    eligible_now = int(np.count_nonzero(verdicts.failures() == 0))
+    explanation = Explanation(
+        sentence="",
+        nodes=len(fleet),
+        eligible_now=eligible_now,
+        able=int(np.count_nonzero(verdicts.ever())),
+        gates=tuple(_reports(named(fleet, shape), verdicts)),
+        changes=() if eligible_now else changes(fleet, shape, verdicts),
+    )
+    return replace(explanation, sentence=_sentence(fleet, shape, explanation, verdicts=verdicts))
+
+
+def named(fleet: Fleet, shape: Shape) -> Shape:
+    """The same with names of nodes beside or in the place of their ids: for words only."""
+    wanted = shape.requirements
+    if not wanted.node and not wanted.exclude_nodes:
+        return shape
+    excluded = frozenset(_name(fleet, word) for word in wanted.exclude_nodes)
+    return replace(
+        shape,
+        requirements=replace(
+            wanted, node=gate_messages.name_with_id(fleet, wanted.node), exclude_nodes=excluded
+        ),
+    )
+
+
+def _name(fleet: Fleet, word: str) -> str:
+    row = fleet.row_of(word)
+    return word if row is None else fleet.node_at(row).profile.name
+
+
+def preview(fleet: Fleet, shape: Shape, limit: int) -> list[NodeVerdict]:
+    """Up to `limit` nodes: those that would take the job, best first, then the nearest misses."""
+    verdicts = judge(fleet, shape)
+    order = _preview_order(fleet, shape, verdicts)[:limit]
+    rows = verdicts.rows[order].tolist()
+    failures = verdicts.failures()[order].tolist()
+    passed = [row for row, failed in zip(rows, failures, strict=True) if not failed]
+    scores = dict(zip(passed, scored(fleet, shape, passed), strict=True))
+    result = []
+    for position, row in zip(order.tolist(), rows, strict=True):
+        profile = fleet.node_at(row).profile
+        score, terms = scores.get(row, (0.0, {}))
+        result.append(
+            NodeVerdict(
+                node_id=profile.node_id,
+                name=profile.name,
+                ok=row in scores,
+                failed=_failed(fleet, shape, verdicts, position=position),
+                score=score,
+                terms=terms,
+            )
+        )
+    return result
+
+
+def explain_node(fleet: Fleet, node_id: str, shapes: Mapping[Shape, int]) -> list[ShapeVerdict]:
+    """For the shapes now waiting (with their numbers of jobs), why this node does not get them.
+
+    The most wanted shape first. Raises KeyError if the node is not in the fleet.
+    """
+    row = fleet.row_of(node_id)
+    if row is None:
+        raise KeyError(node_id)
+    rows = np.array([row], np.intp)
+    wanted = sorted(shapes.items(), key=lambda item: -item[1])[:SHAPES_EXPLAINED_MAX]
+    result = []
+    for shape, queued in wanted:
+        failed = _failed(fleet, shape, judge(fleet, shape, rows), position=0)
+        reason = "; ".join(gate.text for gate in failed)
+        result.append(
+            ShapeVerdict(
+                shape=gate_messages.describe(named(fleet, shape).requirements),
+                queued=queued,
+                ok=not failed,
+                failed=failed,
+                reason=reason or "fits here: another node ranks higher, or it is about to start",
+            )
+        )
+    return result
+
+
+def blockers(verdicts: Iterable[ShapeVerdict]) -> list[Blocker]:
+    """What keeps the most waiting jobs from a node, first what keeps them alone: the thing to change."""
+    jobs: dict[str, int] = {}
+    alone: dict[str, int] = {}
+    have: dict[str, str] = {}
+    for verdict in verdicts:
+        for gate in verdict.failed:
+            jobs[gate.gate] = jobs.get(gate.gate, 0) + verdict.queued
+            alone[gate.gate] = alone.get(gate.gate, 0) + (verdict.queued if len(verdict.failed) == 1 else 0)
+            have.setdefault(gate.gate, gate.have)
+    found = [Blocker(gate=gate, jobs=jobs[gate], jobs_only=alone[gate], have=have[gate]) for gate in jobs]
+    return sorted(found, key=lambda blocker: (-blocker.jobs_only, -blocker.jobs, blocker.gate))
+
+
+def _reports(shape: Shape, verdicts: Verdicts) -> Iterable[GateReport]:
+    failures = verdicts.failures()
+    for gate, passed in verdicts.now.items():
+        yield GateReport(
+            gate=gate,
+            need=gate_messages.need(gate, shape),
+            failing=int(np.count_nonzero(~passed)),
+            failing_even_if_idle=int(np.count_nonzero(~verdicts.idle[gate])),
+            passing_without=int(np.count_nonzero(failures == ~passed)),
+        )
+
+
+def _failed(fleet: Fleet, shape: Shape, verdicts: Verdicts, *, position: int) -> tuple[FailedGate, ...]:
+    return tuple(
+        FailedGate(
+            gate=gate,
+            need=gate_messages.need(gate, named(fleet, shape)),
+            have=gate_messages.have(gate, fleet, shape, row=int(verdicts.rows[position])),
+            busy=bool(verdicts.idle[gate][position]),
+        )
+        for gate, passed in verdicts.now.items()
+        if not passed[position]
+    )
+
+
+def _preview_order(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> NDArray[np.intp]:
+    """Fewest failures first; among those that pass, as the allocator chooses."""
+    bands = score_bands(fleet, shape, verdicts.rows)
+    used = fleet.table.last_used[verdicts.rows]
+    return np.lexsort((used, -bands.astype(np.int32), verdicts.failures()))
+
+
+def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdicts) -> str:
+    nodes = why.nodes
+    if not nodes:
+        return "Waiting: no node is connected."
+    if why.eligible_now:
+        return f"Can start now on {why.eligible_now} of {counted(nodes, 'node')}."
+    host = _named_host(verdicts)
+    if host is not None:
+        return _host_sentence(fleet, shape, why, verdicts=verdicts, position=host)
+    change = why.changes[0] if why.changes else None
+    culprits = _culprits(why.gates, change, able=why.able)
+    blame = " and ".join(_blame(fleet, named(fleet, shape), report, verdicts=verdicts) for report in culprits)
+    if all(report.failing == report.failing_even_if_idle for report in culprits):
+        # What it says is wrong for ever with some nodes; there are others, for which it only has to wait.
+        blame = "; ".join([*_able_but(fleet, verdicts), blame])
+    opening = _opening(why)
+    if change:
+        return f"{opening}: {blame}; {change.clause} it could start now on {counted(change.nodes, 'node')}."
+    if why.able:
+        able = [fleet.node_at(row) for row in verdicts.rows[verdicts.ever()][:_LOOKED_AT_MAX].tolist()]
+        who = "it could run this" if nodes == 1 else f"{counted(why.able, 'node')} could run it"
+        return f"{opening}: {blame}; {who} once {_once(culprits[0].gate, able) or 'free'}."
+    return f"{opening}: {blame}."
+
+
+def _opening(why: Explanation) -> str:
+    return "Waiting" if why.able else IMPOSSIBLE
+
+
+def _named_host(verdicts: Verdicts) -> int | None:
+    """The position of the one node that the job may go to, if it names one that is here."""
+    asked = verdicts.now.get(_NODE)
+    positions = [] if asked is None else np.flatnonzero(asked).tolist()
+    return positions[0] if len(positions) == 1 else None
+
+
+def _host_sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdicts, position: int) -> str:
+    """Of the named host alone: that the others are not it is no reason, and going elsewhere was not asked about."""
+    row = int(verdicts.rows[position])
+    change = next((change for change in why.changes if _NODE not in change.gates), None)
+    judged = verdicts.now if why.able else verdicts.idle
+    failing = [gate for gate, passed in judged.items() if not passed[position]]
+    gates = list(change.gates) if change else failing[:_REASONS_MAX]
+    busy = {gate: bool(verdicts.idle[gate][position]) for gate in gates}
+    blame = gate_messages.of_host(fleet, shape, row=row, busy=busy)
+    if change:
+        return f"{_opening(why)}: {blame}; {change.clause} it would start now."
+    once = _once(gates[0], [fleet.node_at(row)]) if why.able else ""
+    return (
+        f"{_opening(why)}: {blame}; it could run this once {once}." if once else f"{_opening(why)}: {blame}."
+    )
+
+
+def _once(gate: str, nodes: Sequence[NodeRecord]) -> str:
+    """What has to happen to those who could run it; empty where time alone does not do it."""
+    if gate == _PRICE:
+        return "the price moves"
+    if gate == _AVAILABLE:
+        return gate_messages.rested(nodes)
+    return "free" if gate in _FILLED else ""
+
+
+def _able_but(fleet: Fleet, verdicts: Verdicts) -> Iterable[str]:
+    """The nodes that could run it, and why they do not now: first those that are full."""
+    able, away = verdicts.ever(), ~verdicts.now[_AVAILABLE]
+    full = np.zeros_like(able)
+    for gate in _FILLED & verdicts.now.keys():
+        full |= ~verdicts.now[gate]
+    for mask, words in ((able & full & ~away, "busy"), (able & away, "")):
+        nodes = [fleet.node_at(row) for row in verdicts.rows[mask].tolist()]
+        if nodes:
+            names = " and ".join(sorted(node.profile.name for node in nodes[:_NAMED_MAX]))
+            who = names if len(nodes) <= _NAMED_MAX else counted(len(nodes), "node")
+            state = words or gate_messages.rest_words(nodes[:_LOOKED_AT_MAX])
+            yield f"{who} {'is' if len(nodes) == 1 else 'are'} {state}"
+
+
+def _blame(fleet: Fleet, shape: Shape, report: GateReport, *, verdicts: Verdicts) -> str:
+    if report.gate == _PRICE and report.passing_without:
+        alone = ~verdicts.now[_PRICE] & (verdicts.failures() == 1)
+        offer = cheapest(fleet, shape, verdicts.rows[alone])
+        return gate_messages.priced_out(shape, offer)
+    if report.gate == _AVAILABLE:
+        away = [fleet.node_at(row) for row in verdicts.rows[~verdicts.now[_AVAILABLE]].tolist()]
+        return gate_messages.resting(away, total=verdicts.rows.size)
+    if report.gate == _NODE and report.failing == verdicts.rows.size:
+        return f"{shape.requirements.node} is not connected"
+    busy = report.failing > report.failing_even_if_idle
+    return gate_messages.failing(
+        report.gate, shape, count=report.failing, total=verdicts.rows.size, busy=busy
+    )
+
+
+def _culprits(gates: Sequence[GateReport], change: Change | None, *, able: int) -> list[GateReport]:
+    """What to name: the gates whose change would help, else the one that fails most nodes.
+
+    Where no node could ever run it, that nodes are busy as well is not the reason.
+    """
+    if change:
+        return [report for report in gates if report.gate in change.gates]
+
+    def weight(report: GateReport) -> tuple[int, int, int]:
+        return report.passing_without, 0 if able else report.failing_even_if_idle, report.failing
+
+    return [max(gates, key=weight)]

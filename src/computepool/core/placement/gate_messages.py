@@ -1,0 +1,465 @@
+"""The gates in people's words: what a job needs, what a node has, how a number of nodes fails.
+
+Only wording, no decisions. Sizes are decimal as on a card's box: 24 GB is 24 000 MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from computepool.core.fleet.fleet import Fleet
+from computepool.core.fleet.node_record import NodeRecord, cards_needed
+from computepool.core.fleet.node_status import NodeStatus
+from computepool.core.isolation import Level
+from computepool.core.money.market import Market, Offer
+from computepool.core.money.money import format_credits, round_up
+from computepool.core.placement.rule_gates import demand_of
+from computepool.core.placement.rules import ASPECTS
+from computepool.core.pythons import newest_last
+from computepool.core.resources import Requirements, Shape
+from computepool.core.words import memory_size
+
+_BOTH = 2
+_ITS_OWNER = "its owner "
+#: What a node that takes no work has to become to take some.
+_RESTED = {
+    NodeStatus.OFFLINE: "online",
+    NodeStatus.PAUSED: "resumed",
+    NodeStatus.DRAINING: "resumed",
+    NodeStatus.UNRESPONSIVE: "responsive",
+}
+_VERBS = {
+    "lend": "lends",
+    "have": "has",
+    "are": "is",
+    "lack": "lacks",
+    "run": "runs",
+    "carry": "carries",
+    "do": "does",
+}
+
+
+def cores(milli: int) -> str:
+    return "1 core" if milli == 1_000 else f"{max(0, milli) / 1_000:g} cores"
+
+
+def any_of(words: Iterable[str]) -> str:
+    return " or ".join(sorted(words))
+
+
+def all_of(words: Iterable[str]) -> str:
+    return ", ".join(sorted(words))
+
+
+def pairs(properties: Iterable[tuple[str, str]]) -> str:
+    return all_of(f"{key}={value}" for key, value in properties)
+
+
+@dataclass(frozen=True, slots=True)
+class GateWords:
+    need: Callable[[Shape], str]
+    have: Callable[[Fleet, NodeRecord, Shape], str]
+    #: After "31 of 40 nodes …", beginning with the verb; the second argument says whether being busy is part of it. Of rules,
+    #: what they refuse.
+    fail: Callable[[Shape, bool], str]
+
+
+def need(gate: str, shape: Shape) -> str:
+    """What the job asks of a node: `24 GB of VRAM`."""
+    return WORDS[gate].need(shape)
+
+
+def have(gate: str, fleet: Fleet, shape: Shape, *, row: int) -> str:
+    """What the node has of it: `16 GB of VRAM free`."""
+    return WORDS[gate].have(fleet, fleet.node_at(row), shape)
+
+
+def failing(gate: str, shape: Shape, *, count: int, total: int, busy: bool) -> str:
+    """`31 of 40 nodes have less than 24 GB of free VRAM`."""
+    words = WORDS[gate].fail(shape, busy)
+    return _refusing(words, count, total) if gate in RULE_WORDS else _of_nodes(words, count, total)
+
+
+def resting(nodes: Sequence[NodeRecord], *, total: int) -> str:
+    """`2 of 3 nodes are paused`, of nodes that take no work."""
+    return _of_nodes(f"are {rest_words(nodes)}", len(nodes), total)
+
+
+def rest_words(nodes: Iterable[NodeRecord]) -> str:
+    """Why they take no work: `paused`, `offline or paused`."""
+    return any_of({(node.rest or NodeStatus.OFFLINE).label for node in nodes})
+
+
+def rested(nodes: Iterable[NodeRecord]) -> str:
+    """What nodes that take no work have to become."""
+    found = {node.rest or NodeStatus.OFFLINE for node in nodes}
+    return _RESTED.get(found.pop(), "available") if len(found) == 1 else "available"
+
+
+def of_host(fleet: Fleet, shape: Shape, *, row: int, busy: Mapping[str, bool]) -> str:
+    """Why one host does not take the job: `studio's owner takes jobs of at most 5 minutes`, `studio is paused`.
+
+    `busy`: the gates that it fails, and whether it would pass them if it were idle. It is named once.
+    """
+    name = fleet.node_at(row).profile.name
+    found: list[str] = []
+    for gate, filled in busy.items():
+        said = _of_host(gate, fleet, shape, row=row, busy=filled)
+        if found:
+            said = said.replace(f"{name}'s owner ", _ITS_OWNER).removeprefix(f"{name} ")
+        found.append(said)
+    return " and ".join(found)
+
+
+def _of_host(gate: str, fleet: Fleet, shape: Shape, *, row: int, busy: bool) -> str:
+    name, has = fleet.node_at(row).profile.name, have(gate, fleet, shape, row=row)
+    if has.startswith(_ITS_OWNER):
+        return f"{name}'s owner {has.removeprefix(_ITS_OWNER)}"
+    if gate == "price":
+        return f"{priced_at_most(shape)}, and the price of {name} is {has}"
+    if gate == "available":
+        return f"{name} is {has}"
+    return f"{name} {_singular(WORDS[gate].fail(shape, busy))}"
+
+
+def _singular(words: str) -> str:
+    verb, _, rest = words.partition(" ")
+    return f"{_VERBS.get(verb, verb)} {rest}".replace(" their ", " its ")
+
+
+def _of_nodes(words: str, count: int, total: int) -> str:
+    said = _singular(words) if count == 1 else words
+    if count < total:
+        return f"{count} of {total} nodes {said}"
+    return f"the only node {said}" if total == 1 else f"{_every(total)} nodes {said}"
+
+
+def _every(total: int) -> str:
+    return "both" if total == _BOTH else f"all {total}"
+
+
+def _refusing(words: str, count: int, total: int) -> str:
+    """What people decided is said as such: it is no lack of the machine."""
+    if total == 1:
+        return f"the owner's rules refuse {words}"
+    which = _every(total) if count == total else f"{count} of {total}"
+    return f"the owners' rules of {which} nodes refuse {words}"
+
+
+def name_with_id(fleet: Fleet, word: str) -> str:
+    """A node's id is sure, its name is what people know."""
+    row = fleet.row_of(word)
+    return word if row is None else f"{fleet.node_at(row).profile.name} ({word})"
+
+
+def _fail_ram(shape: Shape, busy: bool) -> str:
+    wanted = shape.requirements
+    if busy and wanted.ram_by_cores:
+        return f"have no share of RAM free for {cores(wanted.cpu_milli)}"
+    return f"have less than {memory_size(wanted.ram_mb, up=True)} of {'free ' if busy else ''}RAM"
+
+
+def describe(wanted: Requirements) -> str:
+    """A job's requirements in one line."""
+    parts = [cores(wanted.cpu_milli)]
+    if not wanted.ram_by_cores:
+        parts.append(f"{memory_size(wanted.ram_mb, up=True)} RAM")
+    shape = Shape(wanted, "")
+    optional = {
+        "gpu": cards_needed(wanted),
+        "tier": wanted.tiers,
+        "region": wanted.regions,
+        "tags": wanted.tags,
+        "excluded_tags": wanted.exclude_tags,
+        "properties": wanted.properties,
+        "excluded_nodes": wanted.exclude_nodes,
+        "node": wanted.node,
+        "mesh_version": wanted.mesh_version,
+        "python": wanted.python,
+        "isolation": wanted.isolation,
+        "network": wanted.network,
+    }
+    return ", ".join([*parts, *(need(gate, shape) for gate, asked in optional.items() if asked)])
+
+
+def _fail_cores(shape: Shape, busy: bool) -> str:
+    milli = shape.requirements.cpu_milli
+    least = f"{milli / 1_000:g} {'free ' if busy else ''}core"
+    return f"have less than {least}" if milli <= 1_000 else f"have fewer than {least}s"
+
+
+def _need_gpu(shape: Shape) -> str:
+    wanted, count = shape.requirements, cards_needed(shape.requirements)
+    if not wanted.vram_mb:
+        return "a whole GPU" if count == 1 else f"{count} whole GPUs"
+    vram = f"{memory_size(wanted.vram_mb, up=True)} of VRAM"
+    return vram if count == 1 else f"{count} GPUs with {vram} each"
+
+
+def _have_gpu(_fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
+    if not node.cards:
+        return "no GPU"
+    free = node.free()
+    if not shape.requirements.vram_mb:
+        return f"{free.cards_idle} of {len(node.cards)} GPUs unused"
+    return f"{' and '.join(memory_size(mb) for mb in free.vram_mb)} of VRAM free"
+
+
+def _fail_gpu(shape: Shape, busy: bool) -> str:
+    wanted, count = shape.requirements, cards_needed(shape.requirements)
+    free = "free " if busy else ""
+    if not wanted.vram_mb:
+        return f"have no {free}GPU" if count == 1 else f"have fewer than {count} {free}GPUs"
+    vram = memory_size(wanted.vram_mb, up=True)
+    if count == 1:
+        return f"have less than {vram} of {free}VRAM"
+    return f"have fewer than {count} GPUs with {vram} of {free}VRAM"
+
+
+def _level(level: int | Level | None) -> str:
+    return Level(level or 0).label
+
+
+def per_hour(amount: int) -> str:
+    return f"{format_credits(amount)}/h"
+
+
+def hundredths(amount: int) -> int:
+    """Up to a hundredth of a credit, or two digits of less: a price that is said must be enough to pay it."""
+    return round_up(amount)
+
+
+def priced_out(shape: Shape, offer: Offer | None) -> str:
+    """After "Waiting: ", when the price alone is in the way. `offer` is the cheapest there is."""
+    if offer is None:
+        return "the owners of the nodes that fit want more than the spot price pays"
+    return f"{priced_at_most(shape)}, and the price is {per_hour(hundredths(offer.price))} in {offer.zone}"
+
+
+def priced_at_most(shape: Shape) -> str:
+    return f"it pays at most {per_hour(shape.ceiling)}" if shape.ceiling else "it pays nothing"
+
+
+def _floor_met(market: Market, shape: Shape, node: NodeRecord) -> bool:
+    if node.profile.owner == shape.account:
+        return True
+    offer = market.offer(shape, node.profile)
+    return _floor(market, offer, node) <= market.table.net_of(offer.spot)
+
+
+def _floor(market: Market, offer: Offer, node: NodeRecord) -> int:
+    return market.floor_in(offer.zone.tier, node_tier=node.profile.capacity.tier, floor=node.floor or 0)
+
+
+def _need_price(shape: Shape) -> str:
+    if shape.ceiling is None:
+        return "an owner who takes the spot price"
+    return f"a price of at most {per_hour(shape.ceiling)}" if shape.ceiling else "a node of one's own"
+
+
+def _have_price(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
+    market = fleet.prices.market
+    if market is None:
+        return "no price"
+    offer = market.offer(shape, node.profile)
+    if _floor_met(market, shape, node):
+        return f"{per_hour(hundredths(offer.price))} in {offer.zone}"
+    floor, net = _floor(market, offer, node), market.table.net_of(offer.spot)
+    unit = "GPU" if cards_needed(shape.requirements) else "core"
+    return f"its owner wants {per_hour(floor)} for a {unit}, {offer.zone} pays {per_hour(net)} after the fee"
+
+
+def _fail_price(shape: Shape, _busy: bool) -> str:
+    if shape.ceiling is None:
+        return "do not take the spot price"
+    return f"do not take a job for at most {per_hour(shape.ceiling)}"
+
+
+def _rule(aspect: str) -> Callable[[Fleet, NodeRecord, Shape], str]:
+    def have(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
+        return ASPECTS[aspect].sentence(fleet.rules_of(node), demand_of(shape))
+
+    return have
+
+
+def _have_network(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
+    return _rule("network")(fleet, node, shape) if node.profile.network else "no network for jobs"
+
+
+def _labels(shape: Shape) -> str:
+    labels = shape.requirements.labels
+    return f"labelled {all_of(labels)}" if labels else "without a label"
+
+
+RULE_WORDS: dict[str, GateWords] = {
+    "rule_submitter": GateWords(
+        lambda _: "an owner who takes this account's jobs",
+        _rule("submitter"),
+        lambda *_: "this account's jobs",
+    ),
+    "rule_label": GateWords(
+        lambda s: f"an owner who takes jobs {_labels(s)}",
+        _rule("label"),
+        lambda s, _: f"jobs {_labels(s)}",
+    ),
+    "rule_gpu": GateWords(
+        lambda _: "an owner who takes jobs with a GPU",
+        _rule("gpu"),
+        lambda *_: "jobs with a GPU",
+    ),
+    "rule_minutes": GateWords(
+        lambda s: f"an owner who takes jobs of {s.requirements.minutes} minutes",
+        _rule("minutes"),
+        lambda s, _: f"jobs of {s.requirements.minutes} minutes",
+    ),
+    "rule_ram": GateWords(
+        lambda s: f"an owner who takes jobs of {memory_size(s.requirements.ram_mb, up=True)} RAM",
+        _rule("ram"),
+        lambda s, _: f"jobs of {memory_size(s.requirements.ram_mb, up=True)} RAM",
+    ),
+    "rule_disk": GateWords(
+        lambda s: f"an owner who takes jobs of {memory_size(s.requirements.disk_mb, up=True)} disk",
+        _rule("disk"),
+        lambda s, _: f"jobs of {memory_size(s.requirements.disk_mb, up=True)} disk",
+    ),
+    "conduct": GateWords(
+        lambda _: "an owner who takes submitters of this account's score",
+        lambda f, n, s: (
+            f"its owner takes submitters from a score of {f.rules_of(n).score_min:.2f}, "
+            f"this one has {f.submitter_score(s.account):.2f}"
+        ),
+        lambda *_: "submitters of this account's score",
+    ),
+}
+
+
+def _have_exposure(fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
+    owner = fleet.accounts.find(node.profile.owner)
+    cap, held = (format_credits(int(column[owner])) for column in (fleet.owners.caps, fleet.owners.held))
+    return f"its owner may hold jobs worth {cap} credits, and has {held}"
+
+
+WORDS: dict[str, GateWords] = {
+    **RULE_WORDS,
+    "network": GateWords(
+        lambda _: "network for jobs", _have_network, lambda *_: "do not take jobs with network"
+    ),
+    "available": GateWords(
+        lambda _: "an available node",
+        lambda _f, n, _s: rest_words([n]),
+        lambda *_: "are not available",
+    ),
+    "cores": GateWords(
+        lambda s: cores(s.requirements.cpu_milli),
+        lambda _f, n, _s: f"{n.free().cpu_milli / 1_000:g} of {cores(n.profile.capacity.cpu_milli)} free",
+        _fail_cores,
+    ),
+    "ram": GateWords(
+        lambda s: f"{memory_size(s.requirements.ram_mb, up=True)} of RAM",
+        lambda _f, n, _s: (
+            f"{memory_size(n.free().ram_mb)} of {memory_size(n.profile.capacity.ram_mb)} RAM free"
+        ),
+        _fail_ram,
+    ),
+    "disk": GateWords(
+        lambda s: f"{memory_size(s.requirements.disk_mb, up=True)} of disk",
+        lambda _f, n, _s: (
+            f"{memory_size(n.free().disk_mb)} of {memory_size(n.profile.capacity.disk_mb)} disk free"
+        ),
+        lambda s, busy: (
+            f"have less than {memory_size(s.requirements.disk_mb, up=True)} of {'free ' if busy else ''}disk"
+        ),
+    ),
+    "gpu": GateWords(_need_gpu, _have_gpu, _fail_gpu),
+    "tier": GateWords(
+        lambda s: f"tier {any_of(s.requirements.tiers)}",
+        lambda _f, n, _s: f"tier {any_of({card.tier for card in n.cards} or {'cpu'})}",
+        lambda s, _: f"are not of tier {any_of(s.requirements.tiers)}",
+    ),
+    "region": GateWords(
+        lambda s: f"region {any_of(s.requirements.regions)}",
+        lambda _f, n, _s: f"region {n.profile.region or 'unknown'}",
+        lambda s, _: f"are not in region {any_of(s.requirements.regions)}",
+    ),
+    "tags": GateWords(
+        lambda s: f"tags {all_of(s.requirements.tags)}",
+        lambda _f, n, s: f"no tag {all_of(s.requirements.tags - n.profile.tags)}",
+        lambda s, _: f"lack tag {any_of(s.requirements.tags)}",
+    ),
+    "excluded_tags": GateWords(
+        lambda s: f"no tag {any_of(s.requirements.exclude_tags)}",
+        lambda _f, n, s: f"tag {all_of(s.requirements.exclude_tags & n.profile.tags)}",
+        lambda s, _: f"carry the excluded tag {any_of(s.requirements.exclude_tags)}",
+    ),
+    "properties": GateWords(
+        lambda s: f"property {pairs(s.requirements.properties)}",
+        lambda _f, n, _s: (
+            f"property {pairs(n.profile.properties)}" if n.profile.properties else "no property"
+        ),
+        lambda s, _: f"lack property {pairs(s.requirements.properties)}",
+    ),
+    "excluded_nodes": GateWords(
+        lambda s: f"any node but {any_of(s.requirements.exclude_nodes)}",
+        lambda _f, n, _s: f"is {n.profile.name}",
+        lambda *_: "are excluded by name",
+    ),
+    "node": GateWords(
+        lambda s: f"node {s.requirements.node}",
+        lambda _f, n, _s: f"is {n.profile.name}",
+        lambda s, _: f"are not {s.requirements.node}",
+    ),
+    "mesh_version": GateWords(
+        lambda s: f"mesh version {s.requirements.mesh_version}",
+        lambda _f, n, _s: f"mesh version {n.profile.mesh_version or 'unknown'}",
+        lambda s, _: f"do not run mesh version {s.requirements.mesh_version}",
+    ),
+    "python": GateWords(
+        lambda s: f"Python {s.requirements.python}",
+        lambda _f, n, _s: f"Python {', '.join(newest_last(n.profile.pythons())) or 'unknown'}",
+        lambda s, _: f"do not have Python {s.requirements.python}",
+    ),
+    "isolation": GateWords(
+        lambda s: f"isolation {_level(s.requirements.isolation)}",
+        lambda _f, n, _s: f"isolation {_level(n.profile.level)}",
+        lambda s, _: f"have weaker isolation than {_level(s.requirements.isolation)}",
+    ),
+    "trust": GateWords(
+        lambda _: "a sandbox, or an owner who trusts this account",
+        lambda *_: "no sandbox for strangers' jobs",
+        lambda *_: "have no sandbox for strangers' jobs",
+    ),
+    "gpu_lent": GateWords(
+        lambda _: "a GPU that its owner lends to others",
+        lambda *_: "a GPU for its owner and trusted accounts only",
+        lambda *_: "lend their GPU to their owner and trusted accounts only",
+    ),
+    "integrity": GateWords(
+        lambda _: "a node whose results were not proven wrong",
+        lambda *_: "banned: several of its results were proven wrong",
+        lambda *_: "are banned: several of their results were proven wrong",
+    ),
+    "other_owner": GateWords(
+        lambda _: "an owner who has not run this job yet, to confirm its result",
+        lambda *_: "its owner has run this job already",
+        lambda *_: "belong to owners who have run it already",
+    ),
+    "dues": GateWords(
+        lambda _: "an established node, or a new one that is not already running someone else's job",
+        lambda *_: "new, and its owner's nodes already run someone else's job",
+        lambda *_: "are too new to run more than one job of others at a time",
+    ),
+    "price": GateWords(_need_price, _have_price, _fail_price),
+    "exposure": GateWords(
+        lambda s: f"an owner who may hold jobs worth {format_credits(hundredths(s.value))} credits more",
+        _have_exposure,
+        lambda s, _: (
+            f"belong to owners who may not hold jobs worth {format_credits(hundredths(s.value))} more yet"
+        ),
+    ),
+    "avoid": GateWords(
+        lambda _: "another node than the one that failed it",
+        lambda *_: "failed this job last time",
+        lambda *_: "failed this job last time",
+    ),
+}

@@ -1,0 +1,216 @@
+"""Hardware truth: which tier a node is paid by, from what was measured on it and how its jobs run beside others'.
+
+A claim (the name of a card, or just "a core") is believed until something measured contradicts it. Measurements and run
+times only ever lower a tier, never raise it above the claim. The name of a card that no table knows claims its family
+and nothing more: it counts as what it was measured to do. Pure rules: the hub stores what they say.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER, Capacity
+from computepool.core.trust.relative_speed import UNHURRIED, Pace
+from computepool.core.trust.tiers import REFERENCE_SCORE, TIER_GFLOPS, TIER_SPEED, family_of, speed_of
+
+#: No machine is faster. What is above is counted as this much, and flagged.
+BOUNDS: Mapping[str, int] = {
+    "cpu": 5_000,
+    "memory_mb_s": 400_000,
+    "disk_mb_s": 30_000,
+    "net_mb_s": 12_500,
+    "rtt_us": 60_000_000,
+}
+#: A card is faster than the table says when it is overclocked or cooled well, but never by this factor.
+GFLOPS_BOUND = 2
+#: Per cent of what a tier is known for. A tier that the node has is kept down to KEEP, and reached again from REACH on.
+#: They are as far apart as two measurements of one machine that are off by 20 % each way: nothing flaps.
+KEEP, REACH = 40, 60
+#: Scores from which a core belongs to the class; what is below all of them is the last one.
+CPU_CLASSES: tuple[tuple[str, int], ...] = ((CPU_TIER, 500), ("cpu-slow", 150), ("cpu-tiny", 0))
+
+
+class Standing(StrEnum):
+    CLAIMED = "claimed"  #: nothing measured supports or contradicts it
+    CONFIRMED = "confirmed"
+    MEASURED = "measured"  #: no table knows the card, so that it counts as what it was measured to do
+    LOWERED = "lowered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """One measurement. None: not measured."""
+
+    cpu: int | None = None  #: of one core, 1000 = REFERENCE
+    memory_mb_s: int | None = None
+    disk_mb_s: int | None = None
+    net_mb_s: int | None = None
+    rtt_us: int | None = None
+    gflops: tuple[int | None, ...] = ()  #: of each card: a product of half-precision matrices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What is known of a node's hardware."""
+
+    cpu_tier: str = CPU_TIER  #: in force
+    gpu_tiers: tuple[str, ...] = ()  #: in force, by card
+    standing: Standing = Standing.CLAIMED
+    reason: str = ""  #: why a tier was lowered or given back last, for its owner
+    scores: Scores = Scores()
+    notes: tuple[str, ...] = ()  #: what could not be measured, or cannot be true
+    measured_at_ms: int = 0
+    history: tuple[tuple[int, Scores], ...] = ()  #: earlier measurements, newest first
+    #: What the run times of its jobs allow at most, as a score of a core and as GFLOPS of a card, and until when.
+    cpu_cap: int | None = None
+    gpu_cap: int | None = None
+    capped_until_ms: int = 0
+    cpu_pace: Pace = UNHURRIED
+    gpu_pace: Pace = UNHURRIED
+    doubted_at_ms: int = 0  #: since when its run times are too long; 0: they are not
+    due_at_ms: int = field(default=0)  #: when to measure again
+
+
+UNKNOWN = Truth()
+
+
+def bounded(scores: Scores, claims: Sequence[str]) -> tuple[Scores, tuple[str, ...]]:
+    """The scores as far as they can be true, and a sentence for each that cannot. An impossible card is not measured."""
+    notes = []
+    values: dict[str, Any] = {}
+    for name, most in BOUNDS.items():
+        said = getattr(scores, name)
+        values[name] = None if said is None else max(0, min(said, most))
+        if said is not None and said > most:
+            notes.append(f"{name} of {said} is impossible and counts as {most}")
+    cards: list[int | None] = []
+    for claim, said in zip(claims, scores.gflops, strict=False):
+        most = GFLOPS_BOUND * TIER_GFLOPS.get(claim, max(TIER_GFLOPS.values()))
+        impossible = said is not None and said > most
+        if impossible:
+            notes.append(f"{said} GFLOPS are impossible for {claim} and do not count")
+        cards.append(None if said is None or impossible else max(0, said))
+    return Scores(**values, gflops=tuple(cards)), tuple(notes)
+
+
+def cpu_class(score: int | None, before: str = CPU_TIER) -> str:
+    """The class of a core by its score. `before` is kept a little below its threshold."""
+    if score is None:
+        return CPU_TIER
+    for name, least in CPU_CLASSES:
+        needed = least * KEEP // REACH if _is_at_most(before, name) else least
+        if score >= needed:
+            return name
+    return CPU_CLASSES[-1][0]
+
+
+def _is_at_most(before: str, name: str) -> bool:
+    """Whether the class that holds is this one or a better one: then this one need not be reached, only kept."""
+    names = [known for known, _ in CPU_CLASSES]
+    return before in names and names.index(before) <= names.index(name)
+
+
+def gpu_tier(claim: str, gflops: int | None, before: str | None = None) -> str:
+    """The tier that a card of this claim is paid by. Never above the claim, or above the family of one that no table
+    knows; a slower card never gets a higher one."""
+    rate, least, is_known = TIER_GFLOPS.get(claim), speed_of(UNKNOWN_GPU_TIER), claim in TIER_SPEED
+    if gflops is None or (is_known and (rate is None or speed_of(claim) <= least)):
+        return claim  # what is paid no more than an unknown card has nothing to lose
+    held = claim if before is None else before
+    if rate is not None and gflops * 100 >= (KEEP if held == claim else REACH) * rate:
+        return claim
+    found = [
+        (speed_of(tier), known, tier)
+        for tier, known in TIER_GFLOPS.items()
+        if tier != claim
+        and least < speed_of(tier)
+        and _is_within(tier, claim)
+        and gflops * 100 >= (KEEP if tier == held else REACH) * known
+    ]
+    return max(found)[2] if found else UNKNOWN_GPU_TIER if is_known else claim
+
+
+def _is_within(tier: str, claim: str) -> bool:
+    """Whether a card of this claim may count as the tier."""
+    if claim not in TIER_SPEED:
+        return family_of(tier) == family_of(claim)
+    return speed_of(tier) <= speed_of(claim) and TIER_GFLOPS[tier] <= TIER_GFLOPS[claim]
+
+
+def allowed_by_pace(tier: str, slowdown: float) -> int:
+    """What jobs that run `slowdown` times longer than on other nodes of the tier say of it: GFLOPS, or a core's score."""
+    if any(tier == name for name, _ in CPU_CLASSES):
+        return int(_typical(tier) / slowdown)
+    # As if measured: what does exactly what a tier is known for must just reach that tier.
+    return int(TIER_GFLOPS.get(tier, 0) * REACH / 100 / slowdown)
+
+
+def _typical(tier: str) -> int:
+    """The score of the nodes that one of this class is held against, at the least."""
+    return REFERENCE_SCORE if tier == CPU_TIER else dict(CPU_CLASSES)[tier]
+
+
+def decide(truth: Truth, claims: Sequence[str], *, now_ms: int) -> Truth:
+    """The tiers that follow from what is known, for cards of these claimed tiers."""
+    capped = truth.capped_until_ms > now_ms
+    cpu_cap, gpu_cap = (truth.cpu_cap, truth.gpu_cap) if capped else (None, None)
+    cpu = cpu_class(_least(truth.scores.cpu, cpu_cap), truth.cpu_tier)
+    tiers: list[str] = []
+    seen = [*truth.scores.gflops, *[None] * len(claims)]
+    held = [*truth.gpu_tiers, *[None] * len(claims)]
+    for claim, gflops, before in zip(claims, seen, held, strict=False):
+        tier = gpu_tier(claim, _least(gflops, gpu_cap), before)
+        unknown = claim not in TIER_GFLOPS and speed_of(claim) > speed_of(UNKNOWN_GPU_TIER)
+        # Nothing is known of other makers' cards but how their jobs run.
+        tiers.append(UNKNOWN_GPU_TIER if unknown and gpu_cap is not None else tier)
+    pace, measured = (truth.gpu_pace, seen[: len(claims)]) if claims else (truth.cpu_pace, [truth.scores.cpu])
+    standing = Standing.CONFIRMED if None not in measured or pace.keeps_up else Standing.CLAIMED
+    changed = [claim for claim, tier in zip(claims, tiers, strict=True) if claim != tier]
+    if changed:
+        standing = Standing.MEASURED
+    if cpu != CPU_TIER or any(claim in TIER_SPEED for claim in changed):
+        standing = Standing.LOWERED
+    return dataclasses.replace(truth, cpu_tier=cpu, gpu_tiers=tuple(tiers), standing=standing)
+
+
+def _least(first: int | None, second: int | None) -> int | None:
+    return min((value for value in (first, second) if value is not None), default=None)
+
+
+def truthful(capacity: Capacity, truth: Truth) -> Capacity:
+    """The capacity with the tiers in force instead of the claimed ones."""
+    gpus = tuple(
+        dataclasses.replace(gpu, tier=truth.gpu_tiers[index]) if index < len(truth.gpu_tiers) else gpu
+        for index, gpu in enumerate(capacity.gpus)
+    )
+    return dataclasses.replace(capacity, gpus=gpus, cpu_tier=truth.cpu_tier)
+
+
+# ---------------------------------------------------------------- stored as text
+def to_json(truth: Truth) -> str:
+    return json.dumps(asdict(truth), separators=(",", ":"))
+
+
+def from_json(body: str) -> Truth:
+    values = json.loads(body)
+    return Truth(
+        **{
+            **values,
+            "gpu_tiers": tuple(values["gpu_tiers"]),
+            "standing": Standing(values["standing"]),
+            "scores": _scores(values["scores"]),
+            "notes": tuple(values["notes"]),
+            "history": tuple((at_ms, _scores(scores)) for at_ms, scores in values["history"]),
+            "cpu_pace": Pace(**{**values["cpu_pace"], "accounts": tuple(values["cpu_pace"]["accounts"])}),
+            "gpu_pace": Pace(**{**values["gpu_pace"], "accounts": tuple(values["gpu_pace"]["accounts"])}),
+        }
+    )
+
+
+def _scores(values: Mapping[str, Any]) -> Scores:
+    return Scores(**{**values, "gflops": tuple(values["gflops"])})

@@ -1,0 +1,373 @@
+"""Artifacts: streamed in, verified, referred to by accounts and jobs, streamed out, kept for a time.
+
+Who refers to an artifact may read it, and knowing its digest is not enough: whoever wants a reference sends the bytes.
+A node's upload is referred to by the node itself until a report hands it to the job's account. What nothing refers to any
+more is taken away by `collection`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from computepool.core.errors import BadRequest, Conflict, NotFound, QuotaExceeded, TooLarge
+from computepool.core.retention import Role
+from computepool.hub.artifacts import garbage_collection, storage_quota
+from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.artifacts.storage.base import Reading, Upload, place_of
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.identity import access
+from computepool.hub.identity.access import NodePrincipal, Principal
+from computepool.hub.threads import in_thread
+from computepool.protocol.artifacts import (
+    ArtifactInfo,
+    ArtifactPage,
+    ArtifactRef,
+    ArtifactView,
+    KeepRequest,
+    StorageView,
+    UploadState,
+)
+
+#: References of one artifact that are told; the rest is counted.
+_REFS_SHOWN = 200
+#: Whoever sends the same once more within this time changes nothing.
+_SENT_AGAIN_MS = 5 * 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    digest: str
+    offset: int
+    size: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An artifact the caller may read."""
+
+    digest: str
+    size: int
+    place: str
+
+
+def _owner_of(asker: Principal | NodePrincipal) -> str:
+    return asker.node_id if isinstance(asker, NodePrincipal) else asker.account_id
+
+
+async def _own(hub: Hub, owner: str, digest: str) -> AnyRow | None:
+    """The row of an artifact that this owner has shown to have."""
+
+    def look(connection: Connection) -> AnyRow | None:
+        if not artifact_rows.may_read(connection, digest=digest, account_id=owner):
+            return None
+        return artifact_rows.get_artifact(connection, digest)
+
+    return await hub.store.read(look)
+
+
+async def _is_whole(hub: Hub, row: AnyRow | None) -> bool:
+    if row is None:
+        return False
+    size = await in_thread(hub, hub.blobs.size, row.place or place_of(row.digest, ""))
+    return size == int(row.size)
+
+
+async def upload_state(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> UploadState:
+    """Whether somebody else has the same bytes here is not told: the caller uploads them all the same.
+
+    Where all bytes are here it may still say so, with none: that is what the time they are kept for counts from.
+    """
+    owner = _owner_of(asker)
+    row = await _own(hub, owner, digest)
+    if row is not None and await _is_whole(hub, row):
+        return UploadState(digest=digest, offset=row.size, complete=await _just_sent(hub, asker, digest))
+    offset = await in_thread(hub, hub.blobs.uploaded, digest, owner)
+    return UploadState(digest=digest, offset=offset, complete=False)
+
+
+async def _just_sent(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> bool:
+    """By a person. Of a node nobody knows for which of its jobs it was: each says so, and no other can take it back."""
+    if isinstance(asker, NodePrincipal):
+        return False
+    account, since_ms = asker.account_id, hub.now_ms() - _SENT_AGAIN_MS
+    return await hub.store.read(
+        lambda connection: artifact_rows.is_sent(
+            connection, digest=digest, account_id=account, since_ms=since_ms
+        )
+    )
+
+
+async def receive(
+    hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, *, body: AsyncIterator[bytes]
+) -> UploadState:
+    """Append a stream to an upload; when it is whole, verify and keep it. Memory stays flat whatever the size."""
+    if incoming.size > hub.settings.artifact_max_bytes:
+        raise TooLarge(f"An artifact may have {hub.settings.artifact_max_bytes} bytes at most.", field="size")
+    if incoming.offset > incoming.size:
+        raise BadRequest("The offset lies behind the end that the size says.", field="offset")
+    owner, digest = _owner_of(asker), incoming.digest
+    done = UploadState(digest=digest, offset=incoming.size, complete=True)
+    row = await _own(hub, owner, digest)
+    if await _is_whole(hub, row):
+        await _keep(hub, asker, incoming)
+        return done
+    # What is lost, and comes again, is counted already.
+    async with storage_quota.reserved(hub, asker, digest=digest, size=incoming.size if row is None else 0):
+        upload = await in_thread(hub, hub.blobs.open_upload, digest, owner, offset=incoming.offset)
+        try:
+            offset = await _append(hub, upload, incoming, body=body)
+            if offset < incoming.size:
+                return UploadState(digest=digest, offset=offset, complete=False)
+            place = await in_thread(hub, upload.finish, incoming.size)
+        finally:
+            await in_thread(hub, upload.close)
+        await _keep(hub, asker, incoming, place=place)
+        if row is None:
+            storage_quota.count_in(hub, owner, incoming.size)
+    return done
+
+
+async def _append(hub: Hub, upload: Upload, incoming: Incoming, *, body: AsyncIterator[bytes]) -> int:
+    """The next bytes arrive while those before are written and hashed."""
+    offset, writing = incoming.offset, None
+    try:
+        async for data in _chunks(body, upload.chunk_bytes):
+            if writing is not None:
+                await writing
+            if offset + len(data) > incoming.size:
+                raise BadRequest("More bytes were sent than the size says.", field="size")
+            offset += len(data)
+            writing = asyncio.ensure_future(in_thread(hub, upload.append, data))
+    finally:
+        # Also when the connection broke, or the request was given up: what is being written must not lose its file.
+        if writing is not None:
+            await asyncio.shield(writing)
+    return offset
+
+
+async def _keep(
+    hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, *, place: str | None = None
+) -> None:
+    """Refer to the bytes; if somebody else's are here already those are kept, and ours are erased."""
+    lost = None if place is None else await _lost(hub, incoming.digest)
+
+    def unit(tx: Tx) -> str | None:
+        kept, owner = None, _owner_of(asker)
+        if place is not None:
+            if not artifact_rows.may_read(tx.connection, digest=incoming.digest, account_id=owner):
+                storage_quota.check_kept(hub, tx.connection, asker, size=incoming.size)
+            kept = artifact_rows.insert_artifact(
+                tx, digest=incoming.digest, size=incoming.size, place=place, lost=lost
+            )
+        role = Role.NODE if isinstance(asker, NodePrincipal) else Role.UPLOAD
+        row = {"digest": incoming.digest, "account_id": owner, "job_id": "", "role": role.value}
+        artifact_rows.renew(tx, {**row, "name": incoming.name})
+        if isinstance(asker, Principal):
+            _say(tx, asker, "artifact.uploaded", digest=incoming.digest, size=incoming.size)
+        return kept
+
+    try:
+        kept = await hub.store.write(unit)
+    except QuotaExceeded:
+        if place is not None:
+            await in_thread(hub, hub.blobs.erase, place)
+        raise
+    surplus = [(incoming.digest, one) for one in {place, lost} - {kept} if one is not None]
+    await garbage_collection.erase(hub, surplus)
+
+
+async def _lost(hub: Hub, digest: str) -> str | None:
+    """The place of an artifact whose bytes are gone, or not whole: what is sent now takes it over."""
+    row = await hub.store.read(lambda connection: artifact_rows.get_artifact(connection, digest))
+    return None if row is None or await _is_whole(hub, row) else str(row.place)
+
+
+def _say(tx: Tx, principal: Principal, action: str, **data: Any) -> None:
+    account = principal.account_id
+    tx.emit(actor=account, action=action, account_id=account, data=json.dumps(data))
+
+
+async def _chunks(body: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes | bytearray]:
+    """Network reads are small; writing them one by one would cost a thread switch each."""
+    buffer = bytearray()
+    try:
+        async for data in body:
+            buffer += data
+            if len(buffer) >= size:
+                yield buffer
+                buffer = bytearray()
+    except Exception:
+        # The connection broke: what came before is kept, and the sender continues from there.
+        if buffer:
+            yield buffer
+        raise
+    if buffer:
+        yield buffer
+
+
+async def find(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> Found:
+    def look(connection: Connection) -> AnyRow | None:
+        if isinstance(asker, NodePrincipal):
+            readable = artifact_rows.node_may_read(connection, digest=digest, node_id=asker.node_id)
+        else:
+            account = asker.account_id
+            readable = asker.is_admin or artifact_rows.may_read(connection, digest=digest, account_id=account)
+        return artifact_rows.get_artifact(connection, digest) if readable else None
+
+    row = await hub.store.read(look)
+    if row is None:
+        raise NotFound("There is no such artifact, or it is not yours, or the time it was kept for is over.")
+    return Found(row.digest, row.size, row.place or place_of(digest, ""))
+
+
+async def open_part(hub: Hub, found: Found, *, start: int, length: int) -> Reading:
+    try:
+        return await in_thread(hub, hub.blobs.read, found.place, start=start, length=length)
+    except FileNotFoundError:
+        raise NotFound("The bytes of this artifact are gone; `pool hub check` tells the operator.") from None
+
+
+async def page(
+    hub: Hub, principal: Principal, *, job_id: str | None, after: str | None, limit: int
+) -> ArtifactPage:
+    before = None if after is None else _read_cursor(after)
+    rows = await hub.store.read(
+        lambda connection: artifact_rows.list_artifacts(
+            connection, account_id=access.scope(principal), job_id=job_id, before=before, limit=limit
+        )
+    )
+    views = [
+        ArtifactView(
+            digest=row.digest,
+            size=row.size,
+            name=row.name,
+            role=row.role,
+            job_id=row.job_id or None,
+            created_at_ms=row.created_at_ms,
+        )
+        for row in rows
+    ]
+    return ArtifactPage(artifacts=views, next=_cursor(rows[-1]) if len(rows) == limit else None)
+
+
+def _cursor(row: AnyRow) -> str:
+    return base64.urlsafe_b64encode(f"{row.created_at_ms} {row.place}".encode()).rstrip(b"=").decode()
+
+
+def _read_cursor(text: str) -> tuple[int, str]:
+    try:
+        words = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+    except ValueError:
+        words = ""
+    found = re.fullmatch(r"([0-9]{1,15}) ([^\x00]+)", words)
+    if found is None:
+        raise BadRequest("This cursor is not one of ours; take it from the page before.", field="after")
+    return int(found[1]), found[2]
+
+
+async def storage(hub: Hub, principal: Principal) -> StorageView:
+    account = principal.account_id
+    own = await hub.store.read(lambda connection: storage_quota.room_of(hub, connection, account))
+    return StorageView(
+        bytes=own.bytes,
+        artifacts=own.artifacts,
+        bytes_max=own.bytes_max,
+        keep_s=own.keep_s,
+        uploading_bytes=sum((await in_thread(hub, hub.blobs.uploading, account)).values()),
+    )
+
+
+async def info(hub: Hub, principal: Principal, digest: str) -> ArtifactInfo:
+    """What the caller's own references say; to administrators, everybody's."""
+    scope = access.scope(principal)
+
+    def look(connection: Connection) -> tuple[AnyRow | None, list[AnyRow]]:
+        refs = artifact_rows.refs_of(connection, digest, account_id=scope, limit=_REFS_SHOWN + 1)
+        return artifact_rows.get_artifact(connection, digest), list(refs)
+
+    row, refs = await hub.store.read(look)
+    if row is None or not (refs or principal.is_admin):
+        raise NotFound("There is no such artifact, or it is not yours, or the time it was kept for is over.")
+    untils = [garbage_collection.until_ms(hub, ref) for ref in refs]
+    return ArtifactInfo(
+        digest=digest,
+        size=row.size,
+        created_at_ms=row.created_at_ms,
+        whole=await _is_whole(hub, row),
+        kept_until_ms=None
+        if None in untils or not untils
+        else max(until for until in untils if until is not None),
+        refs=[_ref(ref, until) for ref, until in zip(refs, untils, strict=True)][:_REFS_SHOWN],
+        more_refs=len(refs) > _REFS_SHOWN,
+    )
+
+
+def _ref(row: AnyRow, until_ms: int | None) -> ArtifactRef:
+    return ArtifactRef(
+        role=row.role,
+        name=row.name,
+        account_id=row.account_id,
+        job_id=row.job_id or None,
+        job_state=row.job_state,
+        created_at_ms=row.created_at_ms,
+        kept_until_ms=until_ms,
+    )
+
+
+async def keep(hub: Hub, principal: Principal, digest: str, *, request: KeepRequest) -> ArtifactInfo:
+    """One more reference, which ends when its owner says."""
+    account = principal.account_id
+
+    def unit(tx: Tx) -> None:
+        if not artifact_rows.may_read(tx.connection, digest=digest, account_id=account):
+            raise NotFound("There is no such artifact, or it is not yours.")
+        until_ms = None if request.for_s is None else tx.now_ms + round(request.for_s * 1000)
+        row = {"digest": digest, "account_id": account, "job_id": "", "role": Role.KEPT.value, "name": ""}
+        artifact_rows.renew(tx, {**row, "kept_until_ms": until_ms})
+        _say(tx, principal, "artifact.kept", digest=digest, until_ms=until_ms)
+
+    await hub.store.write(unit)
+    return await info(hub, principal, digest)
+
+
+async def release(hub: Hub, principal: Principal, digest: str) -> None:
+    """Ends `keep`: the artifact stays for as long as its other references say."""
+    account = principal.account_id
+
+    def unit(tx: Tx) -> list[tuple[str, str]]:
+        if not artifact_rows.release(tx, digest=digest, account_id=account, role=Role.KEPT.value):
+            raise NotFound("You did not ask to keep this artifact.")
+        _say(tx, principal, "artifact.released", digest=digest)
+        return artifact_rows.drop_unused(tx, [digest])
+
+    await garbage_collection.erase(hub, await hub.store.write(unit))
+    hub.kept.pop(account, None)
+
+
+async def remove(hub: Hub, principal: Principal, digest: str) -> None:
+    """Drops the caller's references, and what came of it if it is not whole; the bytes go when nobody else refers to them."""
+    account = principal.account_id
+    unfinished = await in_thread(hub, hub.blobs.uploaded, digest, account)
+    if unfinished:
+        await in_thread(hub, hub.blobs.drop_upload, digest, account)
+
+    def unit(tx: Tx) -> list[tuple[str, str]]:
+        used = artifact_rows.open_jobs_using(tx.connection, digest=digest, account_id=account)
+        if used:
+            raise Conflict(f"Job {used[0]} still needs this artifact; cancel it or wait for it first.")
+        if artifact_rows.drop_refs(tx, digest=digest, account_id=account):
+            _say(tx, principal, "artifact.removed", digest=digest)
+        elif not unfinished:
+            raise NotFound("There is no such artifact, or it is not yours.")
+        return artifact_rows.drop_unused(tx, [digest])
+
+    await garbage_collection.erase(hub, await hub.store.write(unit))
+    hub.kept.pop(account, None)

@@ -1,0 +1,84 @@
+"""Whether the bytes of artifacts that something refers to are there, and are what their names say."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+
+from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.artifacts.storage.base import Blobs, place_of
+from computepool.hub.db.session import AnyRow, Connection
+
+_PAGE = 1_000
+_THREADS = 8
+_BLOCK_BYTES = 1024 * 1024
+_EXAMPLES = 5
+
+Snapshot = Callable[[], AbstractContextManager[Connection]]
+
+
+def check_files(snapshot: Snapshot, blobs: Blobs, *, deep: bool) -> list[str]:
+    """A sentence for each rule that is broken. `deep` reads every byte."""
+    missing: list[AnyRow] = []
+    damaged: list[AnyRow] = []
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for page in _pages(snapshot):
+            sizes = threads.map(lambda row: blobs.size(_place(row)), page)
+            for row, size in zip(page, sizes, strict=True):
+                if size != row.size:
+                    missing.append(row)
+                elif deep and _hash(blobs, row) != row.digest:
+                    damaged.append(row)
+    # A hub may be serving: what was removed since it was listed is not missing.
+    missing, damaged = (_still_named(snapshot, rows) for rows in (missing, damaged))
+    return [
+        *_said("the bytes of an artifact are there, all of them", missing),
+        *_said("an artifact's bytes are what its SHA-256 says", damaged),
+    ]
+
+
+def _pages(snapshot: Snapshot) -> Iterator[list[AnyRow]]:
+    """Each by itself: reading a terabyte must not hold one view of the database for hours."""
+    after = ""
+    while True:
+        with snapshot() as connection:
+            rows = list(artifact_rows.list_stored(connection, after=after, limit=_PAGE))
+        if not rows:
+            return
+        yield [row for row in rows if row.referred]
+        after = rows[-1].digest
+
+
+def _place(row: AnyRow) -> str:
+    return row.place or place_of(row.digest, "")
+
+
+def _hash(blobs: Blobs, row: AnyRow) -> str:
+    try:
+        reading = blobs.read(_place(row), start=0, length=row.size)
+    except FileNotFoundError:
+        return ""
+    hasher = hashlib.sha256()
+    try:
+        while block := reading.read(_BLOCK_BYTES):
+            hasher.update(block)
+    finally:
+        reading.close()
+    return hasher.hexdigest()
+
+
+def _still_named(snapshot: Snapshot, rows: list[AnyRow]) -> list[AnyRow]:
+    if not rows:
+        return []
+    with snapshot() as connection:
+        places = artifact_rows.get_places(connection, [row.digest for row in rows])
+    return [row for row in rows if places.get(row.digest) == row.place]
+
+
+def _said(rule: str, rows: list[AnyRow]) -> list[str]:
+    if not rows:
+        return []
+    more = f" and {len(rows) - _EXAMPLES} more" if len(rows) > _EXAMPLES else ""
+    return [f"Broken: {rule}: {', '.join(row.digest for row in rows[:_EXAMPLES])}{more}."]

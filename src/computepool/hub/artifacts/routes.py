@@ -1,0 +1,204 @@
+"""Routes of artifacts: streamed both ways, resumable both ways."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from fastapi import Body, HTTPException, Path, Query, Request
+from starlette.responses import Response
+
+from computepool.core.errors import BadRequest
+from computepool.core.plaintext import is_plain
+from computepool.hub.artifacts import artifacts
+from computepool.hub.artifacts.artifacts import Incoming
+from computepool.hub.http.blob_response import BlobResponse
+from computepool.hub.http.dependencies import (
+    Cursor,
+    Either,
+    EitherSends,
+    HubDep,
+    IdQuery,
+    Limit,
+    MaySubmit,
+    SignedIn,
+)
+from computepool.hub.http.guard import guarded
+from computepool.hub.http.openapi import examples
+from computepool.hub.http.openapi.problems import refuses
+from computepool.protocol.artifacts import ArtifactInfo, ArtifactPage, KeepRequest, StorageView, UploadState
+
+router = guarded(tags=["artifacts"])
+DigestPath = Annotated[
+    str,
+    Path(
+        pattern="^[0-9a-f]{64}$",
+        description="SHA-256 of the bytes",
+        examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+    ),
+]
+_RANGE = re.compile(r"^(\d{1,18})?-(\d{1,18})?$")
+#: A stranger's file must never run as a page of this site.
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Disposition": "attachment",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Cache-Control": "private, no-cache",
+}
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_RANGE_PARAMETER = {
+    "name": "Range",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "Part of the bytes, to resume a download",
+    "examples": {"rest": {"summary": "From byte 1024 on", "value": "bytes=1024-"}},
+}
+
+
+@router.get("/artifacts", summary="List artifacts and what refers to them, newest first")
+async def list_artifacts(
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    job_id: IdQuery = None,
+    after: Cursor = None,
+    limit: Limit = 100,
+) -> ArtifactPage:
+    return await artifacts.page(hub, principal, job_id=job_id, after=after, limit=limit)
+
+
+@router.get("/storage", summary="How much you keep at the hub, and may keep")
+async def storage(principal: SignedIn, hub: HubDep) -> StorageView:
+    return await artifacts.storage(hub, principal)
+
+
+@router.get("/artifacts/{digest}/upload", summary="How much of your upload is here; continue from `offset`")
+async def upload_state(digest: DigestPath, asker: Either, hub: HubDep) -> UploadState:
+    return await artifacts.upload_state(hub, asker, digest)
+
+
+@router.put(
+    "/artifacts/{digest}",
+    summary="Send (the rest of) an artifact",
+    description="Send the bytes in one piece or in several. When all have come they are checked against the digest; "
+    "if they do not match, the upload is dropped.",
+    openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
+    responses=refuses(409, 413, 507),
+)
+async def upload(
+    request: Request,
+    digest: DigestPath,
+    asker: EitherSends,
+    hub: HubDep,
+    *,
+    size: Annotated[int, Query(ge=0, le=2**53, description="Length of the whole artifact")],
+    offset: Annotated[int, Query(ge=0, le=2**53, description="Where this body begins")] = 0,
+    name: Annotated[str, Query(max_length=255, description="What to call it in lists")] = "",
+) -> UploadState:
+    if not is_plain(name):
+        raise BadRequest("A name may not contain control characters.", field="name")
+    incoming = Incoming(digest=digest, offset=offset, size=size, name=name)
+    return await artifacts.receive(hub, asker, incoming, body=request.stream())
+
+
+@router.get(
+    "/artifacts/{digest}",
+    summary="The bytes; Range is honoured",
+    response_class=Response,
+    responses={
+        200: {"description": "The bytes", "content": _BYTES},
+        206: {"description": "Part of the bytes", "content": _BYTES},
+        **refuses(404, 416),
+    },
+    openapi_extra={"parameters": [_RANGE_PARAMETER]},
+)
+async def download(request: Request, digest: DigestPath, asker: Either, hub: HubDep) -> Response:
+    found = await artifacts.find(hub, asker, digest)
+    asked = _part(request, found.size, etag := f'"{digest}"')
+    part = range(found.size) if asked is None else asked
+    reading = None
+    if request.method != "HEAD":
+        reading = await artifacts.open_part(hub, found, start=part.start, length=len(part))
+    return BlobResponse(hub, reading, size=found.size, part=asked, headers={**_HEADERS, "ETag": etag})
+
+
+@router.head(
+    "/artifacts/{digest}",
+    summary="Length and presence",
+    response_class=Response,
+    responses={200: {"description": "The headers alone"}, **refuses(404, 416)},
+    openapi_extra={"parameters": [_RANGE_PARAMETER]},
+)
+async def head(request: Request, digest: DigestPath, asker: Either, hub: HubDep) -> Response:
+    return await download(request, digest, asker, hub)
+
+
+def _part(request: Request, size: int, etag: str) -> range | None:
+    """The bytes that were asked for; None: all of them, as for several ranges at once. What cannot be served is refused."""
+    header = request.headers.get("range")
+    if header is None or request.headers.get("if-range", etag) != etag:
+        return None
+    unit, _, ranges = header.partition("=")
+    parts = [_parsed(part.strip(), size) for part in ranges.split(",")]
+    if unit.strip().lower() != "bytes" or not all(parts):
+        raise HTTPException(
+            416,
+            f"The artifact has {size} bytes; the range asked for is not among them.",
+            headers={"Content-Range": f"bytes */{size}"},
+        )
+    return parts[0] if len(parts) == 1 else None
+
+
+def _parsed(part: str, size: int) -> range:
+    """Empty where it makes no sense, or lies outside."""
+    found = _RANGE.match(part)
+    if found is None:
+        return range(0)
+    first, last = found.groups()
+    if first is None:
+        return range(size if last is None else max(0, size - int(last)), size)
+    return range(int(first), size if last is None else min(size, int(last) + 1))
+
+
+@router.get(
+    "/artifacts/{digest}/info",
+    summary="What refers to an artifact, and until when it is kept",
+    responses=refuses(404),
+)
+async def info(digest: DigestPath, principal: SignedIn, hub: HubDep) -> ArtifactInfo:
+    return await artifacts.info(hub, principal, digest)
+
+
+@router.put(
+    "/artifacts/{digest}/keep",
+    summary="Keep an artifact, whatever becomes of its jobs",
+    responses=refuses(404),
+)
+async def keep(
+    digest: DigestPath,
+    body: Annotated[KeepRequest, Body(openapi_examples=examples.KEEP)],
+    principal: MaySubmit,
+    hub: HubDep,
+) -> ArtifactInfo:
+    return await artifacts.keep(hub, principal, digest, request=body)
+
+
+@router.delete(
+    "/artifacts/{digest}/keep",
+    status_code=204,
+    summary="Keep it no longer than its other references do",
+    responses=refuses(404),
+)
+async def release(digest: DigestPath, principal: MaySubmit, hub: HubDep) -> None:
+    await artifacts.release(hub, principal, digest)
+
+
+@router.delete(
+    "/artifacts/{digest}",
+    status_code=204,
+    summary="Drop your references; the bytes go with the last one",
+    responses=refuses(404, 409),
+)
+async def remove(digest: DigestPath, principal: MaySubmit, hub: HubDep) -> None:
+    await artifacts.remove(hub, principal, digest)

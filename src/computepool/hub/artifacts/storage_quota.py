@@ -1,0 +1,324 @@
+"""How much an account, or a node, may keep at the hub. Counted as jobs are: exactly when the estimate says no, or is old.
+
+Two limits. Beyond its quota an account may send nothing more and submit nothing more; what its jobs come to is kept all the
+same, up to a reserve beyond the quota, so that a full account does not lose the result of a job that is done. Beyond the
+reserve a node is refused, and the job fails and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from computepool.core.errors import Forbidden, QuotaExceeded
+from computepool.core.words import byte_size
+from computepool.hub.artifacts import inline_rows
+from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.context import Hub, Kept
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.groups import rows as group_rows
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity.access import NodePrincipal, Principal
+from computepool.hub.threads import in_thread
+from computepool.protocol.nodes.nodes import LOG_SENT_MIN, OutputRef
+
+#: An estimate may miss what came through another hub, or with a report: so it is not trusted for longer.
+_ESTIMATE_MS = 30_000
+_ESTIMATES_MAX = 100_000
+#: So much of one submission, or result, is counted but no reason to refuse it: a job's row is hardly smaller.
+SMALL_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What an account keeps, and may keep."""
+
+    bytes: int
+    artifacts: int
+    bytes_max: int
+    keep_s: float
+
+
+def room_of(hub: Hub, connection: Connection, account_id: str) -> Room:
+    size, count = artifact_rows.kept_bytes(connection, account_id)
+    size += group_rows.words_of_account(connection, account_id) + inline_rows.stored(connection, account_id)
+    row, settings = account_rows.get_account(connection, account_id), hub.settings
+    own_max = None if row is None else row.artifact_bytes_max
+    own_keep_s = None if row is None else row.artifact_keep_s
+    return Room(
+        bytes=size,
+        artifacts=count,
+        bytes_max=settings.artifact_bytes_max if own_max is None else own_max,
+        keep_s=settings.artifact_keep_s if own_keep_s is None else own_keep_s,
+    )
+
+
+@asynccontextmanager
+async def reserved(
+    hub: Hub, asker: Principal | NodePrincipal, *, digest: str, size: int
+) -> AsyncIterator[None]:
+    """While bytes come there is room for as many as were announced, whatever else is sent at the same time."""
+    owner = asker.node_id if isinstance(asker, NodePrincipal) else asker.account_id
+    there = await in_thread(hub, hub.blobs.uploading, owner)
+
+    def more() -> int:
+        """This one, with what else is on its way from this owner: as long as it says, or as it lies here unfinished."""
+        return size + sum(({**there, **dict(sorted(hub.coming.get(owner, ())))} | {digest: 0}).values())
+
+    if isinstance(asker, NodePrincipal):
+        known = await _kept(hub, owner, more=more(), is_node=True)
+        _check(asker, known, more())
+        await _check_results(hub, asker, more())
+    else:
+        known = await _kept(hub, owner, more=more())
+    # From here to the reservation nothing is waited for: those that came at the same time see it.
+    _check(asker, known, more())
+    coming = hub.coming.setdefault(owner, [])
+    coming.append((digest, size))
+    try:
+        yield
+    finally:
+        coming.remove((digest, size))
+        if not coming:
+            hub.coming.pop(owner, None)
+
+
+def check_kept(hub: Hub, connection: Connection, asker: Principal | NodePrincipal, *, size: int) -> None:
+    """In the transaction that keeps it: another hub may have been faster. Far from the limit the estimate is enough."""
+    owner = asker.node_id if isinstance(asker, NodePrincipal) else asker.account_id
+    known = _estimate(hub, owner)
+    if known is None or 2 * (known.bytes + size) >= known.bytes_max:
+        known = _count(hub, connection, owner, is_node=isinstance(asker, NodePrincipal))
+    _check(asker, known, size)
+
+
+def _check(asker: Principal | NodePrincipal, known: Kept, more: int) -> None:
+    if known.bytes + more <= known.bytes_max:
+        return
+    if isinstance(asker, NodePrincipal):
+        raise QuotaExceeded(
+            f"This node has sent {byte_size(known.bytes)} that no report has named; it may send {byte_size(known.bytes_max)}."
+        )
+    raise QuotaExceeded(
+        f"{_of(known)} {byte_size(more)} more do not fit. `pool artifacts list` shows what there is, `pool artifacts rm` "
+        "gives it up.",
+        field="size",
+    )
+
+
+async def reserve_submission(hub: Hub, account_id: str, *, size: int) -> None:
+    """What a submission brings along is counted as files are, and from now on, as others come at the same time, until
+    `end_submission`. An account that is over its quota makes nothing new.
+    """
+    kept = await _kept(hub, account_id, more=hub.submitting[account_id] + size)
+    # From here to the reservation nothing is waited for.
+    if kept.bytes + hub.submitting[account_id] + _weight(size) > kept.bytes_max:
+        raise _no_submission(kept, size)
+    hub.submitting[account_id] += size
+
+
+def end_submission(hub: Hub, account_id: str, *, size: int, is_kept: bool) -> None:
+    hub.submitting[account_id] -= size
+    if not hub.submitting[account_id]:
+        del hub.submitting[account_id]
+    if is_kept:
+        count_in(hub, account_id, size)
+
+
+def check_submission(hub: Hub, tx: Tx, account_id: str, *, size: int) -> None:
+    """In the transaction that keeps it: another hub may have been faster. Far from the limit the estimate is enough."""
+    known = _estimate(hub, account_id)
+    if known is not None and 2 * known.bytes < known.bytes_max:
+        return
+    counted = _count(hub, tx.connection, account_id, is_node=False)
+    counted.bytes += tx.inline_bytes(account_id) - inline_rows.stored(tx.connection, account_id)
+    counted.bytes -= size
+    if counted.bytes + _weight(size) > counted.bytes_max:
+        raise _no_submission(counted, size)
+
+
+def _weight(size: int) -> int:
+    return size if size > SMALL_BYTES else 0
+
+
+def _no_submission(kept: Kept, size: int) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"{_of(kept)} {byte_size(size)} of programs and arguments more do not fit. Give some up before you submit: "
+        "`pool artifacts list`, `pool artifacts rm`."
+    )
+
+
+def log_max_bytes(hub: Hub, account_id: str) -> int:
+    """Of what an attempt prints. Of an account beyond its reserve, only as much as its report is compared with. By the
+    estimate: a line is no reason to count.
+    """
+    known = hub.kept.get(account_id)
+    full = known is not None and not _has_reserve(hub, known, 0)
+    return must_send_bytes(hub) if full else hub.settings.log_max_bytes
+
+
+def must_send_bytes(hub: Hub) -> int:
+    """Of what an attempt writes. From there on its node may leave out the rest."""
+    return min(LOG_SENT_MIN, hub.settings.log_max_bytes)
+
+
+def check_words(hub: Hub, connection: Connection, account_id: str, *, more: int) -> None:
+    """In the transaction that keeps keys, their metadata or what is reported of them: it counts as files do."""
+    known = _estimate(hub, account_id)
+    if known is None or 2 * (known.bytes + more) >= known.bytes_max:
+        known = hub.kept[account_id] = _count(hub, connection, account_id, is_node=False)
+    if known.bytes + more > known.bytes_max:
+        raise QuotaExceeded(f"{_of(known)} {byte_size(more)} of keys and results more do not fit.")
+    count_in(hub, account_id, more)
+
+
+async def check_group(hub: Hub, account_id: str) -> None:
+    count = await hub.store.read(lambda connection: group_rows.count_of_account(connection, account_id))
+    if count >= hub.settings.groups_max:
+        raise QuotaExceeded(f"An account may have {hub.settings.groups_max} groups at most.")
+
+
+def count_in(hub: Hub, owner: str, size: int) -> None:
+    if owner in hub.kept:
+        hub.kept[owner].bytes += size
+
+
+def hand_over(
+    hub: Hub,
+    connection: Connection,
+    account_id: str,
+    *,
+    files: Mapping[str, int],
+    given: dict[str, int],
+    reserve: bool = True,
+    text: int = 0,
+) -> str | None:
+    """In the transaction that hands files of a job to its account: what to say where there is no room for them.
+
+    `given`: by account, what the transaction gives besides; they are added to it. `reserve`: it may be used, too.
+    `text`: bytes of a result that is kept in the database itself.
+    """
+    besides = given.get(account_id, 0) + text
+    full = _no_room(hub, connection, account_id, files=files, besides=besides, reserve=reserve)
+    if full is None:
+        given[account_id] = besides + sum(files.values())
+    return full
+
+
+def keep_of_failed(
+    hub: Hub,
+    tx: Tx,
+    job: AnyRow,
+    *,
+    files: Sequence[OutputRef],
+    sizes: Mapping[str, int],
+    given: dict[str, int],
+) -> None:
+    """The outputs of a job that was given up become its account's, for looking at: those the node sent (`sizes`),
+    and only where there is room without the reserve, which is for results.
+    """
+    sent = [file for file in files if file.digest in sizes]
+    room = {file.digest: sizes[file.digest] for file in sent}
+    if hand_over(hub, tx.connection, job.account_id, files=room, given=given, reserve=False) is None:
+        shared = {"account_id": job.account_id, "job_id": job.id, "role": "output"}
+        artifact_rows.refer(tx, [{"digest": file.digest, "name": file.name, **shared} for file in sent])
+
+
+def _no_room(
+    hub: Hub,
+    connection: Connection,
+    account_id: str,
+    *,
+    files: Mapping[str, int],
+    besides: int,
+    reserve: bool,
+) -> str | None:
+    known = _estimate(hub, account_id)
+    if known is not None and known.bytes + besides + sum(files.values()) <= known.bytes_max:
+        return None
+    own = artifact_rows.readable_of(connection, files, account_id=account_id)
+    more = besides + sum(size for digest, size in files.items() if digest not in own)
+    # Remembered for the reports that follow: a large account is not counted for each of them.
+    counted = hub.kept[account_id] = _count(hub, connection, account_id, is_node=False)
+    fits = _has_reserve(hub, counted, more) if reserve else counted.bytes + more <= counted.bytes_max
+    return None if more <= 0 or fits else _full(counted, more)
+
+
+def note_results(hub: Hub, sizes: Mapping[str, int]) -> None:
+    """By account, what reports handed on. Far from the quota that is good enough; near it, it is counted anew."""
+    for account_id, size in sizes.items():
+        count_in(hub, account_id, size)
+        known = hub.kept.get(account_id)
+        if known is not None and 2 * known.bytes >= known.bytes_max:
+            del hub.kept[account_id]
+
+
+async def _kept(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> Kept:
+    known = _estimate(hub, owner)
+    if known is not None and known.bytes + more <= known.bytes_max:
+        return known
+    before = hub.kept.get(owner)
+    had = 0 if before is None else before.bytes
+    counted = await hub.store.read(lambda connection: _count(hub, connection, owner, is_node=is_node))
+    newer = hub.kept.get(owner)
+    if newer is not None and newer is not before:
+        return newer  # counted at the same time, with what came since
+    if before is not None:
+        counted.bytes += max(0, before.bytes - had)  # it came while this was counted, or after
+    return _remember(hub, owner, counted)
+
+
+def _estimate(hub: Hub, owner: str) -> Kept | None:
+    known = hub.kept.get(owner)
+    old = known is None or not 0 <= hub.now_ms() - known.counted_at_ms < _ESTIMATE_MS
+    return None if old else known
+
+
+def _count(hub: Hub, connection: Connection, owner: str, *, is_node: bool) -> Kept:
+    if is_node:
+        sent = artifact_rows.unreported_bytes(connection, owner)
+        return Kept(sent, hub.settings.unreported_max_bytes, hub.now_ms())
+    room = room_of(hub, connection, owner)
+    return Kept(room.bytes, room.bytes_max, hub.now_ms())
+
+
+def _remember(hub: Hub, owner: str, kept: Kept) -> Kept:
+    while len(hub.kept) >= _ESTIMATES_MAX:
+        hub.kept.pop(next(iter(hub.kept)))
+    hub.kept[owner] = kept
+    return kept
+
+
+async def _check_results(hub: Hub, node: NodePrincipal, size: int) -> None:
+    """The bytes do not say for which of its jobs they are: it is enough that one of their accounts has room."""
+    owners = await hub.store.read(
+        lambda connection: (
+            artifact_rows.accounts_at(connection, node.node_id)
+            or artifact_rows.accounts_late_at(connection, node.node_id)
+        )
+    )
+    full = None
+    for account_id in owners:
+        kept = await _kept(hub, account_id, more=size)
+        if _has_reserve(hub, kept, size):
+            return
+        full = kept
+    if full is None:
+        raise Forbidden("This node holds no job that this could be a result of.")
+    raise QuotaExceeded(_full(full, size))
+
+
+def _has_reserve(hub: Hub, kept: Kept, more: int) -> bool:
+    return kept.bytes + more <= kept.bytes_max * (1 + hub.settings.artifact_reserve)
+
+
+def _full(kept: Kept, more: int) -> str:
+    return (
+        f"The submitter's account keeps {byte_size(kept.bytes)} of files and job data and may keep "
+        f"{byte_size(kept.bytes_max)}; there is no room for {byte_size(more)} of results."
+    )
+
+
+def _of(kept: Kept) -> str:
+    return f"Your account keeps {byte_size(kept.bytes)} of files and job data and may keep {byte_size(kept.bytes_max)}."

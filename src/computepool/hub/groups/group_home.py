@@ -1,0 +1,128 @@
+"""Homes: the node where a group's results go, and what is told about it. The node's own side is in homecoming.py."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+from computepool.core.errors import Conflict, NotFound
+from computepool.core.resources import NodeState
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups.rows import ARRIVED, WAITING
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.scheduling.registry import Session
+from computepool.protocol.jobs.groups import HomeView
+
+#: A group waits for its home, or does not any more; with it goes one topic that names the node.
+HOMES_TOPIC = "homes"
+_NODE = "home:"
+#: Groups that a node is told of at once; the others follow when these have arrived.
+TOLD_MAX = 20
+_NODES_MAX = 1_000
+
+
+def find(connection: Connection, account_id: str, text: str | None) -> str | None:
+    """The node that is meant, which must be the account's own. Nobody named one: the only one there is, or none."""
+    nodes = [
+        node
+        for node in node_rows.list_nodes(connection, after="", limit=_NODES_MAX, account_id=account_id)
+        if node.state != NodeState.REVOKED
+    ]
+    if text is None:
+        return str(nodes[0].id) if len(nodes) == 1 else None
+    named = [node for node in nodes if node.id == text] or [node for node in nodes if node.name == text]
+    if not named:
+        raise NotFound(
+            f"There is no node {text!r} of your account; a home is a node of your own (`pool nodes --mine`).",
+            field="home",
+        )
+    if len(named) > 1:
+        ids = ", ".join(node.id for node in named[:5])
+        raise Conflict(f"Several of your nodes are called {text!r}; give an id: {ids}.", field="home")
+    return str(named[0].id)
+
+
+def begin(tx: Tx, row: AnyRow) -> None:
+    """The group is complete, or its home has changed since: the home node is to come for it."""
+    if row.return_home and row.home is not None:
+        group_rows.set_group(
+            tx, row.id, home_state=WAITING, home_at_ms=tx.now_ms, home_reason=None, home_arrival=None
+        )
+        touch(tx, row.home)
+
+
+def touch(tx: Tx, node_id: str | None) -> None:
+    if node_id is not None:
+        tx.touch(HOMES_TOPIC, f"{_NODE}{node_id}")
+
+
+def follow(hub: Hub, topics: set[str] | None) -> None:
+    """After a commit, here or elsewhere: these nodes (None: all of them) are told at once, if they poll this hub."""
+    if topics is None:
+        sessions = hub.registry.sessions
+    else:
+        named = (topic.removeprefix(_NODE) for topic in topics if topic.startswith(_NODE))
+        sessions = [session for node_id in named if (session := hub.registry.get(node_id)) is not None]
+    for session in sessions:
+        session.home_due = True
+        session.wake()
+
+
+async def load(hub: Hub, session: Session) -> None:
+    """Which groups wait for this node, by the store's word."""
+    session.home_due = False
+    node_id = session.node_id
+    session.homecoming = await hub.store.read(
+        lambda connection: group_rows.coming_home(connection, node_id=node_id, limit=TOLD_MAX)
+    )
+
+
+def offline_since(hub: Hub, node: AnyRow) -> int | None:
+    """When it was last heard of; None while it is there. One that polls another hub is known by the store's word."""
+    limit_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+    seen_ms = int(node.last_seen_ms or 0)
+    silent = node.departure is not None or seen_ms + limit_ms <= hub.now_ms()
+    return seen_ms if silent and hub.registry.get(node.id) is None else None
+
+
+def view(row: AnyRow, node: AnyRow | None, *, offline_ms: int | None = None) -> HomeView:
+    """`node` is the home's row; it was last heard of at `offline_ms`, or may be there."""
+    if not row.return_home:
+        return HomeView(node_id=row.home, node_name=None if node is None else node.name)
+    state = row.home_state or ("when_complete" if row.completed_at_ms is None else WAITING)
+    arrival = json.loads(row.home_arrival) if row.home_arrival is not None and state == ARRIVED else {}
+    return HomeView(
+        state=state,
+        sentence=_sentence(row, node, state) + _offline(state, offline_ms),
+        node_id=row.home,
+        node_name=None if node is None else node.name,
+        reason=row.home_reason,
+        at_ms=row.home_at_ms,
+        **arrival,
+    )
+
+
+def _offline(state: str, since_ms: int | None) -> str:
+    return "" if since_ms is None or state == ARRIVED else f" (offline since {moment(since_ms)})"
+
+
+def moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _sentence(row: AnyRow, node: AnyRow | None, state: str) -> str:
+    if row.home is None or node is None:
+        return f"it has no home; name a node of yours: pool group return-home {row.id} --home NODE"
+    if state == ARRIVED:
+        return f"everything is on {node.name}"
+    if node.state == NodeState.REVOKED:
+        return (
+            f"its home {node.name} was revoked; name another one: pool group return-home {row.id} --home NODE"
+        )
+    if state == "when_complete":
+        return f"goes to {node.name} when it is complete"
+    if row.home_reason:
+        return f"{node.name} could not fetch it yet: {row.home_reason}"
+    return f"waits for {node.name} to fetch it"

@@ -1,0 +1,105 @@
+"""What running jobs tell their collector: kept in the order in which it came, bounded, read live by long poll."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from computepool.core.errors import Conflict, NotFound, TooLarge
+from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState
+from computepool.hub.artifacts import storage_quota
+from computepool.hub.artifacts.inline_rows import size_of
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.groups import groups, message_rows
+from computepool.hub.groups import rows as group_rows
+from computepool.hub.identity.access import NodePrincipal, Principal
+from computepool.hub.jobs import attempt_rows
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.running import checkpoints
+from computepool.protocol.jobs.children import MessagePage, MessageReply, MessageRequest, MessageView
+
+#: Among a summary's first things.
+NEWEST = 20
+
+
+async def receive(hub: Hub, node: NodePrincipal, attempt_id: str, *, request: MessageRequest) -> MessageReply:
+    size, most = size_of(request.value), hub.settings.message_max_bytes
+    if size > most:
+        raise TooLarge(f"A message may have {most} bytes; this one has {size}. Write a file to outputs().")
+    return await hub.store.write(lambda tx: _receive(hub, tx, node, attempt_id=attempt_id, request=request))
+
+
+def _receive(
+    hub: Hub, tx: Tx, node: NodePrincipal, *, attempt_id: str, request: MessageRequest
+) -> MessageReply:
+    # Jobs before attempts before groups, as everywhere.
+    job_id, _, _ = attempt_id.rpartition("-")
+    job = job_rows.lock_jobs(tx, [job_id]).get(job_id)
+    attempt = attempt_rows.lock_attempts(tx, [attempt_id]).get(attempt_id)
+    if job is None or attempt is None or attempt.node_id != node.node_id:
+        raise NotFound("This node holds no such attempt.")
+    which = {"job_id": job.id, "attempt_no": attempt.number}
+    known = message_rows.find(tx.connection, **which, seq=request.seq)
+    if known is not None:
+        return MessageReply(number=known.number)  # the answer to the first time was lost
+    if AttemptState(attempt.state) not in LIVE_ATTEMPT:
+        raise Conflict("This attempt is over.")
+    if job.group_id is None or job.errand is not None:
+        raise Conflict("The job is in no group, so there is no collector to tell.")
+    if checkpoints.spec_of(hub, tx, job).seal_to is not None:
+        raise Conflict("The hub could read it, and the job is sealed.")
+    if message_rows.count_of(tx.connection, **which) >= hub.settings.messages_max:
+        raise Conflict(f"An attempt may send {hub.settings.messages_max} messages.")
+    storage_quota.check_words(hub, tx.connection, job.account_id, more=size_of(request.value))
+    group_rows.lock_group(tx, job.group_id)
+    number = message_rows.insert(
+        tx, group_id=job.group_id, account_id=job.account_id, **which, seq=request.seq, value=request.value
+    )
+    tx.touch(f"messages:{job.group_id}")
+    return MessageReply(number=number)
+
+
+async def page(
+    hub: Hub, principal: Principal, group_id: str, *, after: int, limit: int, wait_ms: int
+) -> MessagePage:
+    """What came since the cursor; waits for the first new one if asked to, unless the group is over."""
+    await groups.check_owner(hub, principal, group_id)
+    deadline_ms = hub.now_ms() + wait_ms
+    while True:
+        with hub.signals.watch(f"messages:{group_id}", f"group:{group_id}") as watch:
+            # First what is open: whoever hears that nothing is asks no more.
+            pending = await groups.unfinished(hub, group_id)
+            found = await hub.store.read(
+                lambda connection: views(
+                    connection, message_rows.page(connection, group_id, after=after, limit=limit)
+                )
+            )
+            left_ms = deadline_ms - hub.now_ms()
+            if found or not pending or left_ms <= 0 or hub.stopping:
+                break
+            await watch.wait(left_ms / 1000)
+    if not found:
+        return MessagePage(messages=[], cursor=after, open=pending)
+    return MessagePage(messages=found, cursor=found[-1].number)
+
+
+def views(connection: Connection, rows: Sequence[AnyRow]) -> list[MessageView]:
+    keys = {row.id: row.key for row in job_rows.get_jobs(connection, sorted({row.job_id for row in rows}))}
+    return [
+        MessageView(
+            number=row.number,
+            job_id=row.job_id,
+            key=keys.get(row.job_id),
+            attempt=row.attempt_no,
+            seq=row.seq,
+            at_ms=row.at_ms,
+            value=row.value,
+        )
+        for row in rows
+    ]
+
+
+def newest(connection: Connection, group_id: str) -> tuple[int, list[MessageView]]:
+    """How many there are, and the last of them."""
+    rows = message_rows.newest(connection, group_id, limit=NEWEST)
+    return (rows[-1].number if rows else 0), views(connection, rows)

@@ -1,0 +1,154 @@
+"""A home node fetches its group: what it is to bring, why it could not, and that it has arrived.
+
+Only the node that is the group's home, of the account whose group it is, and only while the group waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+
+from computepool.core.errors import Conflict, NotFound
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.groups import group_home, summaries
+from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups.rows import ARRIVED, WAITING
+from computepool.hub.identity.access import NodePrincipal
+from computepool.protocol.jobs.groups import (
+    DIGESTS_MAX,
+    ArrivalReply,
+    ArrivalRequest,
+    HomecomingView,
+    HomeTrouble,
+    ItemPage,
+)
+
+
+def _mine(node: NodePrincipal, row: AnyRow | None) -> AnyRow:
+    if row is None or row.home != node.node_id or row.account_id != node.owner or not row.return_home:
+        raise NotFound("There is no such group, or this node is not its home.")
+    return row
+
+
+def _coming(node: NodePrincipal, row: AnyRow | None) -> AnyRow:
+    row = _mine(node, row)
+    if row.home_state != WAITING:
+        raise NotFound("The group does not wait for its home.")
+    return row
+
+
+async def get(hub: Hub, node: NodePrincipal, group_id: str) -> HomecomingView:
+    def load(connection: Connection) -> HomecomingView:
+        row = _coming(node, group_rows.get_group(connection, group_id))
+        files, size = group_rows.count_files(connection, group_id)
+        return HomecomingView(
+            summary=summaries.summarise(hub, connection, row),
+            round=row.rounds,
+            items=group_rows.count_items(connection, group_id),
+            files=files,
+            bytes=size,
+        )
+
+    return await hub.store.read(load)
+
+
+async def items(hub: Hub, node: NodePrincipal, group_id: str, *, after: str | None, limit: int) -> ItemPage:
+    def load(connection: Connection) -> ItemPage:
+        _coming(node, group_rows.get_group(connection, group_id))
+        return summaries.load(
+            connection,
+            group_id,
+            summaries.Which.ALL,
+            after=after,
+            limit=limit,
+            bytes_max=hub.settings.result_page_bytes,
+        )
+
+    return await hub.store.read(load)
+
+
+async def trouble(hub: Hub, node: NodePrincipal, group_id: str, *, request: HomeTrouble) -> None:
+    """Why it is not home yet, for people to see. The node goes on trying."""
+
+    def unit(tx: Tx) -> None:
+        row = _mine(node, group_rows.lock_group(tx, group_id))
+        if row.home_state != WAITING or row.rounds != request.round:
+            return
+        group_rows.set_group(tx, group_id, home_reason=request.reason, home_at_ms=tx.now_ms)
+        if row.home_reason != request.reason:
+            _say(tx, row, node, action="group.home_trouble", data={"reason": request.reason})
+
+    await hub.store.write(unit)
+
+
+async def arrived(hub: Hub, node: NodePrincipal, group_id: str, *, request: ArrivalRequest) -> ArrivalReply:
+    """Recorded once. Nothing of what there is may be missing: a node that lost a page on the way starts again. It may have
+    more, from when there was more at the hub.
+    """
+    expected = await hub.store.read(lambda connection: _expected(connection, node, group_id))
+    if expected is not None:
+        _compare(expected, request)
+
+    def unit(tx: Tx) -> ArrivalReply:
+        row = _mine(node, group_rows.lock_group(tx, group_id))
+        if row.home_state != WAITING or row.rounds != request.round:
+            return ArrivalReply(recorded=False)
+        said = request.model_dump(include={"items", "files", "bytes", "folder"})
+        # Where the owner keeps data is the owner's: shown with the group, and not told to who reads events.
+        kept = said if request.path is None else {**said, "path": request.path}
+        group_rows.set_group(
+            tx,
+            group_id,
+            home_state=ARRIVED,
+            home_at_ms=tx.now_ms,
+            home_reason=None,
+            home_arrival=json.dumps(kept),
+        )
+        _say(tx, row, node, action="group.home", data={**said, "manifest": request.manifest})
+        tx.touch(f"group:{group_id}")
+        group_home.touch(tx, node.node_id)
+        return ArrivalReply(recorded=True)
+
+    return await hub.store.write(unit)
+
+
+def _expected(
+    connection: Connection, node: NodePrincipal, group_id: str
+) -> tuple[int, tuple[int, int], list[str]] | None:
+    """What there is to bring; None when nobody waits for it any more. Counted outside the transaction that records
+    it, because it takes long for a large group; of a complete group it does not change."""
+    row = _mine(node, group_rows.get_group(connection, group_id))
+    if row.home_state != WAITING:
+        return None
+    return (
+        group_rows.count_items(connection, group_id),
+        group_rows.count_files(connection, group_id),
+        group_rows.digests_of(connection, group_id, limit=DIGESTS_MAX),
+    )
+
+
+def _compare(expected: tuple[int, tuple[int, int], list[str]], request: ArrivalRequest) -> None:
+    items, (files, size), digests = expected
+    if request.items != items:
+        raise Conflict(f"The group has {items} items, and {request.items} arrived.", field="items")
+    if request.files < files or request.bytes < size:
+        raise Conflict(
+            f"The group has {files} files of {size} bytes, and {request.files} of {request.bytes} arrived.",
+            field="files",
+        )
+    told = set(request.digests)
+    # Of very many files both name the first ones only.
+    last = max(told) if len(request.digests) == DIGESTS_MAX else None
+    if not all(digest in told or (last is not None and digest > last) for digest in digests):
+        raise Conflict("Other files arrived than the group has.", field="digests")
+
+
+def _say(tx: Tx, row: AnyRow, node: NodePrincipal, *, action: str, data: dict[str, object]) -> None:
+    tx.emit(
+        actor=node.node_id,
+        action=action,
+        account_id=row.account_id,
+        group_id=row.id,
+        node_id=node.node_id,
+        data=json.dumps(data),
+    )

@@ -1,0 +1,433 @@
+"""Groups: their rows, the keys they expect, and their jobs as the collector sees them.
+
+A group is *watched* when somebody wants to know that it is complete. Its jobs say so in their own rows, and an index
+holds those of them that are open: to find out costs the same however large the group is, and others pay nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Select, bindparam, exists, func, select, update
+
+from computepool.core.jobs.lifecycle import JobState
+from computepool.hub.db import dialect
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.tables import (
+    IS_COMING_HOME,
+    IS_FINAL,
+    IS_OPEN,
+    IS_WATCHED,
+    artifact_refs,
+    artifacts,
+    events,
+    groups,
+    jobs,
+    nodes,
+)
+from computepool.hub.groups.tables import IS_PENDING, expected_jobs
+
+PENDING, HAS_JOB, SUCCEEDED, FAILED = "pending", "job", "succeeded", "failed"
+WAITING, ARRIVED = "waiting", "arrived"
+#: How many groups one search looks at.
+SEARCH_WINDOW = 20_000
+#: What of a job goes home with its group.
+_RESULT_ROLES = ("output", "result")
+
+
+#: Its home has not fetched it yet, and will: until then everything of it is kept.
+GOES_HOME = (
+    groups.c.return_home
+    & groups.c.home.is_not(None)
+    & (func.coalesce(groups.c.home_state, WAITING) == WAITING)
+)
+
+
+def insert_group(tx: Tx, *, group_id: str, account_id: str, name: str, kind: str, **columns: Any) -> None:
+    row = {"id": group_id, "account_id": account_id, "name": name, "kind": kind, **columns}
+    tx.connection.execute(groups.insert().values(created_at_ms=tx.now_ms, **row))
+
+
+def get_group(connection: Connection, group_id: str) -> AnyRow | None:
+    return connection.execute(_GROUP, {"group": group_id}).first()
+
+
+_GROUP = select(groups).where(groups.c.id == bindparam("group"))
+
+
+def lock_group(tx: Tx, group_id: str) -> AnyRow | None:
+    """Nobody else registers, reports, submits into or completes it until the transaction ends."""
+    return tx.connection.execute(_locked(tx.connection.dialect.name), {"group": group_id}).first()
+
+
+@cache
+def _locked(name: str) -> Select[Any]:
+    return dialect.for_update(name, _GROUP)
+
+
+def join_group(tx: Tx, group_id: str) -> AnyRow | None:
+    """What it is stays as read until the transaction ends. Others may submit into it at the same time, unless it is watched:
+    then its row may be written next, and two that share it would wait for each other.
+    """
+    row = get_group(tx.connection, group_id)
+    shared = _shared(tx.connection.dialect.name)
+    if row is not None and not row.watched and shared is not _GROUP:  # on SQLite nobody else writes
+        row = tx.connection.execute(shared, {"group": group_id}).first()
+    return lock_group(tx, group_id) if row is not None and row.watched else row
+
+
+@cache
+def _shared(name: str) -> Select[Any]:
+    return dialect.for_share(name, _GROUP)
+
+
+def set_group(tx: Tx, group_id: str, **values: Any) -> None:
+    tx.connection.execute(update(groups).where(groups.c.id == group_id).values(**values))
+
+
+def add_duplicates(tx: Tx, group_id: str, count: int) -> None:
+    set_group(tx, group_id, duplicates=groups.c.duplicates + count)
+
+
+def list_groups(
+    connection: Connection,
+    *,
+    account_id: str | None,
+    kinds: Sequence[str],
+    before: str | None,
+    limit: int,
+    name: str | None = None,
+) -> Sequence[AnyRow]:
+    statement = _newest(account_id=account_id, kinds=kinds, before=before).limit(limit)
+    if name is not None:
+        statement = statement.where(groups.c.name == name)
+    return connection.execute(statement).all()
+
+
+def search_groups(
+    connection: Connection,
+    text: str,
+    *,
+    account_id: str | None,
+    kinds: Sequence[str],
+    before: str | None,
+    limit: int,
+) -> tuple[Sequence[AnyRow], str | None]:
+    """Those with `text` in their name, or as their id. No index has that, so only so many are looked at in one go: the
+    second is the last one that was, when there may be more."""
+    newest = _newest(account_id=account_id, kinds=kinds, before=before)
+    near = newest.limit(SEARCH_WINDOW).subquery("near")
+    named = near.c.name.icontains(text, autoescape=True) | (near.c.id == text)
+    rows = connection.execute(select(near).where(named).order_by(near.c.id.desc()).limit(limit)).all()
+    if len(rows) == limit:
+        return rows, rows[-1].id
+    ids = newest.with_only_columns(groups.c.id)
+    return rows, connection.execute(ids.offset(SEARCH_WINDOW - 1).limit(1)).scalar()
+
+
+def _newest(*, account_id: str | None, kinds: Sequence[str], before: str | None) -> Select[Any]:
+    statement = select(groups).where(groups.c.kind.in_(kinds)).order_by(groups.c.id.desc())
+    if account_id is not None:
+        statement = statement.where(groups.c.account_id == account_id)
+    if before is not None:
+        statement = statement.where(groups.c.id < before)
+    return statement
+
+
+# results, in the order in which they came
+
+
+def list_results(connection: Connection, *, group_id: str, after: int, limit: int) -> Sequence[AnyRow]:
+    """What finished of a group. Without an id: a key that was reported from outside, which `told` names."""
+    found = {"group": group_id, "after": after, "most": limit}
+    return connection.execute(_RESULTS, found).all()
+
+
+_RESULTS = (
+    select(
+        events.c.seq,
+        events.c.data.label("told"),
+        jobs.c.id,
+        jobs.c.key,
+        jobs.c.item,
+        jobs.c.state,
+        jobs.c.reason,
+        jobs.c.exit_code,
+        jobs.c.error,
+        jobs.c.kind,
+        jobs.c.result,
+        jobs.c.result_artifact,
+        jobs.c.dropped_at_ms,
+        jobs.c.bundled,
+        jobs.c.carried,
+        jobs.c.started_at_ms,
+        jobs.c.finished_at_ms,
+    )
+    .select_from(events)
+    .outerjoin(jobs, jobs.c.id == events.c.job_id)
+    .where(IS_FINAL, events.c.group_id == bindparam("group"), events.c.seq > bindparam("after"))
+    .order_by(events.c.seq)
+    .limit(bindparam("most"))
+)
+
+
+# is it complete?
+
+
+def watch_jobs(tx: Tx, group_id: str) -> None:
+    """Its open jobs, from now on. Those that end meanwhile hold their rows, so none is missed."""
+    statement = update(jobs).where(jobs.c.group_id == group_id, IS_OPEN, ~jobs.c.watched).values(watched=True)
+    tx.connection.execute(statement)
+
+
+def is_waiting(connection: Connection, group_id: str) -> bool:
+    """Whether a watched group waits for anything."""
+    return bool(connection.execute(_WAITING, {"group": group_id}).scalar())
+
+
+_WAITING = select(
+    exists().where(jobs.c.group_id == bindparam("group"), IS_WATCHED)
+    | exists().where(expected_jobs.c.group_id == bindparam("group"), IS_PENDING)
+)
+
+
+def is_open(connection: Connection, group_id: str) -> bool:
+    """The same of any group: whether one of its jobs is unfinished."""
+    return bool(connection.execute(select(exists().where(jobs.c.group_id == group_id, IS_OPEN))).scalar())
+
+
+def has_jobs(connection: Connection, group_id: str) -> bool:
+    return bool(connection.execute(select(exists().where(jobs.c.group_id == group_id))).scalar())
+
+
+# expected keys
+
+
+def get_expected(connection: Connection, group_id: str, keys: Iterable[str]) -> dict[str, AnyRow]:
+    wanted = dialect.among(connection, expected_jobs.c.key, keys)
+    found = connection.execute(select(expected_jobs).where(expected_jobs.c.group_id == group_id, wanted))
+    return {row.key: row for row in found}
+
+
+def keys_of_jobs(connection: Connection, group_id: str, keys: Iterable[str]) -> set[str]:
+    wanted = dialect.among(connection, jobs.c.key, keys)
+    return set(connection.execute(select(jobs.c.key).where(jobs.c.group_id == group_id, wanted)).scalars())
+
+
+def insert_expected(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        tx.connection.execute(
+            expected_jobs.insert(), [{"registered_at_ms": tx.now_ms, **row} for row in rows]
+        )
+
+
+_SET_META = (
+    update(expected_jobs)
+    .where(expected_jobs.c.group_id == bindparam("group"), expected_jobs.c.key == bindparam("name"))
+    .values(meta=bindparam("words"))
+)
+
+
+def set_meta(tx: Tx, group_id: str, meta: Mapping[str, str | None]) -> None:
+    if meta:
+        rows = [{"group": group_id, "name": key, "words": text} for key, text in sorted(meta.items())]
+        tx.connection.execute(_SET_META, rows)
+
+
+def give_to_jobs(tx: Tx, group_id: str, keys: Iterable[str]) -> None:
+    """Jobs with these keys were submitted: what becomes of the keys is what becomes of the jobs."""
+    wanted = dialect.among(tx.connection, expected_jobs.c.key, keys)
+    statement = update(expected_jobs).where(expected_jobs.c.group_id == group_id, IS_PENDING, wanted)
+    tx.connection.execute(statement.values(state=HAS_JOB))
+
+
+_REPORT = (
+    update(expected_jobs)
+    .where(
+        expected_jobs.c.group_id == bindparam("group"), expected_jobs.c.key == bindparam("name"), IS_PENDING
+    )
+    .values(
+        state=bindparam("outcome"),
+        result=bindparam("value"),
+        error=bindparam("words"),
+        reported_at_ms=bindparam("at"),
+    )
+)
+
+
+def report(tx: Tx, group_id: str, rows: Sequence[Mapping[str, Any]]) -> int:
+    """How keys ended that waited for it; returns how many did."""
+    if not rows:
+        return 0
+    rowcount = tx.connection.execute(
+        _REPORT, [{"group": group_id, "at": tx.now_ms, **row} for row in rows]
+    ).rowcount
+    return int(rowcount)
+
+
+def count_duplicates(tx: Tx, group_id: str, counts: Mapping[str, int]) -> None:
+    for key, count in sorted(counts.items()):
+        statement = update(expected_jobs).where(
+            expected_jobs.c.group_id == group_id, expected_jobs.c.key == key
+        )
+        tx.connection.execute(statement.values(duplicates=expected_jobs.c.duplicates + count))
+
+
+def pending_keys(connection: Connection, group_id: str, *, limit: int) -> list[str]:
+    statement = (
+        select(expected_jobs.c.key)
+        .where(expected_jobs.c.group_id == group_id, IS_PENDING)
+        .order_by(expected_jobs.c.key)
+        .limit(limit)
+    )
+    return list(connection.execute(statement).scalars())
+
+
+def count_of_account(connection: Connection, account_id: str) -> int:
+    return int(connection.execute(select(func.count()).where(groups.c.account_id == account_id)).scalar_one())
+
+
+def words_of_account(connection: Connection, account_id: str) -> int:
+    """How long keys, their metadata and what was reported of them from outside are, in characters."""
+    columns = (expected_jobs.c.key, expected_jobs.c.meta, expected_jobs.c.result, expected_jobs.c.error)
+    each = sum((func.coalesce(func.length(column), 0) for column in columns[1:]), func.length(columns[0]))
+    statement = (
+        select(func.coalesce(func.sum(each), 0))
+        .join(groups, groups.c.id == expected_jobs.c.group_id)
+        .where(groups.c.account_id == account_id, groups.c.expected > 0)
+    )
+    return int(connection.execute(statement).scalar_one())
+
+
+def count_keys(connection: Connection, group_id: str) -> dict[str, int]:
+    """Those without a job, by state."""
+    statement = (
+        select(expected_jobs.c.state, func.count().label("keys"))
+        .where(expected_jobs.c.group_id == group_id, expected_jobs.c.state != HAS_JOB)
+        .group_by(expected_jobs.c.state)
+    )
+    return {row.state: row.keys for row in connection.execute(statement)}
+
+
+# pages of both
+
+
+_ITEM_COLUMNS = [
+    column for column in jobs.columns if column.name not in ("payload", "payload_artifact", "compare")
+]
+
+
+def page_jobs(
+    connection: Connection, group_id: str, *, states: Sequence[str], after: str, limit: int
+) -> Sequence[AnyRow]:
+    """With `states`: those that have items which count as one of these."""
+    statement = (
+        select(*_ITEM_COLUMNS, expected_jobs.c.meta, expected_jobs.c.duplicates)
+        .outerjoin(
+            expected_jobs,
+            (expected_jobs.c.group_id == jobs.c.group_id) & (expected_jobs.c.key == jobs.c.key),
+        )
+        .where(jobs.c.group_id == group_id, jobs.c.id > after)
+        .order_by(jobs.c.id)
+        .limit(limit)
+    )
+    if states:
+        counts = jobs.c.state.in_(states) & (jobs.c.bundled > jobs.c.items_failed)
+        if JobState.FAILED.value in states:
+            counts |= jobs.c.items_failed > 0
+        statement = statement.where(counts)
+    return connection.execute(statement).all()
+
+
+def page_job_states(connection: Connection, group_id: str, *, after: str, limit: int) -> Sequence[AnyRow]:
+    """The least about each job, from rows that may hold large results."""
+    statement = (
+        select(jobs.c.id, jobs.c.key, jobs.c.state, jobs.c.bundled, jobs.c.items_failed)
+        .where(jobs.c.group_id == group_id, jobs.c.id > after)
+        .order_by(jobs.c.id)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+def page_keys(
+    connection: Connection, group_id: str, *, states: Sequence[str], after: str, limit: int
+) -> Sequence[AnyRow]:
+    """Keys without a job."""
+    statement = (
+        select(expected_jobs)
+        .where(expected_jobs.c.group_id == group_id, expected_jobs.c.key > after)
+        .where(expected_jobs.c.state.in_(states) if states else expected_jobs.c.state != HAS_JOB)
+        .order_by(expected_jobs.c.key)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+# home
+
+
+def coming_home(connection: Connection, *, node_id: str, limit: int) -> list[str]:
+    """Groups that wait for this node to fetch them, the oldest first."""
+    statement = (
+        select(groups.c.id).where(IS_COMING_HOME, groups.c.home == node_id).order_by(groups.c.id).limit(limit)
+    )
+    return list(connection.execute(statement).scalars())
+
+
+def count_items(connection: Connection, group_id: str) -> int:
+    count = select(func.count()).where(jobs.c.group_id == group_id).scalar_subquery()
+    others = (
+        select(func.count())
+        .where(expected_jobs.c.group_id == group_id, expected_jobs.c.state != HAS_JOB)
+        .scalar_subquery()
+    )
+    return int(connection.execute(select(count + others)).scalar_one())
+
+
+def _digests(group_id: str) -> Select[Any]:
+    return (
+        select(artifact_refs.c.digest)
+        .join(jobs, jobs.c.id == artifact_refs.c.job_id)
+        .where(
+            jobs.c.group_id == group_id,
+            artifact_refs.c.account_id == jobs.c.account_id,
+            artifact_refs.c.role.in_(_RESULT_ROLES),
+        )
+        .distinct()
+    )
+
+
+def count_files(connection: Connection, group_id: str) -> tuple[int, int]:
+    """How many different artifacts its jobs left, and their bytes."""
+    found = _digests(group_id).subquery()
+    statement = select(func.count(), func.coalesce(func.sum(artifacts.c.size), 0)).where(
+        artifacts.c.digest.in_(select(found.c.digest))
+    )
+    row = connection.execute(statement).one()
+    return int(row[0]), int(row[1])
+
+
+def digests_of(connection: Connection, group_id: str, *, limit: int) -> list[str]:
+    statement = _digests(group_id).order_by(artifact_refs.c.digest).limit(limit)
+    return list(connection.execute(statement).scalars())
+
+
+def home_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
+    """A node may read what the jobs of a group left that it is fetching home, for its own owner."""
+    statement = select(
+        exists().where(
+            artifact_refs.c.digest == digest,
+            artifact_refs.c.role.in_(_RESULT_ROLES),
+            artifact_refs.c.job_id == jobs.c.id,
+            artifact_refs.c.account_id == groups.c.account_id,
+            jobs.c.group_id == groups.c.id,
+            groups.c.home == nodes.c.id,
+            groups.c.account_id == nodes.c.account_id,
+            nodes.c.id == node_id,
+            IS_COMING_HOME,
+        )
+    )
+    return bool(connection.execute(statement).scalar())

@@ -1,0 +1,210 @@
+"""What a collector answers: a summary with the beginning of each list, and the lists themselves, page by page.
+
+A list is the group's jobs in the order of their ids, then the keys without a job in the order of their names; its cursor
+says which of the two the last one was.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from enum import StrEnum
+
+from computepool.core.errors import BadRequest
+from computepool.core.jobs.lifecycle import TERMINAL, JobState
+from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.groups import groups, messages
+from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups.rows import FAILED, PENDING, SUCCEEDED
+from computepool.hub.identity.access import Principal
+from computepool.hub.jobs import views
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.scheduling import explanations
+from computepool.protocol.jobs.groups import (
+    GroupItem,
+    GroupSummary,
+    ItemPage,
+    ItemState,
+    LocationView,
+    StatePage,
+)
+
+#: How much of each list comes with a summary.
+FIRST = 20
+_FIRST_BYTES = 256 * 1024
+_JOB, _KEY = "j", "k"
+
+
+class Which(StrEnum):
+    """Of a group's items."""
+
+    ALL = "all"
+    RESULTS = "results"
+    FAILURES = "failures"
+    WAITING = "waiting"
+
+
+_JOB_STATES: dict[Which, list[str]] = {
+    Which.ALL: [],
+    Which.RESULTS: [JobState.SUCCEEDED.value],
+    Which.FAILURES: sorted(state.value for state in TERMINAL if state is not JobState.SUCCEEDED),
+    Which.WAITING: sorted(state.value for state in JobState if state not in TERMINAL),
+}
+_KEY_STATES: dict[Which, list[str]] = {
+    Which.ALL: [],
+    Which.RESULTS: [SUCCEEDED],
+    Which.FAILURES: [FAILED],
+    Which.WAITING: [PENDING],
+}
+
+
+async def summary(hub: Hub, principal: Principal, group_id: str) -> GroupSummary:
+    found = await hub.store.read(
+        lambda connection: summarise(hub, connection, groups.owned(connection, principal, group_id))
+    )
+    queued = [
+        item.job_id for item in found.waiting.items if item.job_id and item.sentence == views.FOR_A_NODE
+    ]
+    why = explanations.of_queued(hub, queued)
+    items = [
+        item.model_copy(update={"sentence": why.get(item.job_id or "", item.sentence)})
+        for item in found.waiting.items
+    ]
+    return found.model_copy(update={"waiting": found.waiting.model_copy(update={"items": items})})
+
+
+def summarise(hub: Hub, connection: Connection, row: AnyRow) -> GroupSummary:
+    seen = groups.view(connection, row, hub=hub)
+    first = {"after": None, "limit": FIRST, "bytes_max": _FIRST_BYTES}
+    nothing = ItemPage(items=[])
+    # A list that is known to be empty is not looked for: there is no index for it, and the group may be large.
+    parts = {
+        name: load(connection, row.id, which, **first) if count else nothing  # type: ignore[arg-type]
+        for name, which, count in (
+            ("results", Which.RESULTS, seen["succeeded"]),
+            ("failures", Which.FAILURES, seen["failed"]),
+            ("waiting", Which.WAITING, seen["pending"]),
+        )
+    }
+    location = LocationView(hub_id=hub.hub_id, address=hub.settings.address)
+    count, newest = messages.newest(connection, row.id)
+    return GroupSummary(**seen, **parts, location=location, message_count=count, messages=newest)
+
+
+async def items(
+    hub: Hub, principal: Principal, group_id: str, *, which: Which, after: str | None, limit: int
+) -> ItemPage:
+    await groups.check_owner(hub, principal, group_id)
+    bytes_max = hub.settings.result_page_bytes
+    return await hub.store.read(
+        lambda connection: load(connection, group_id, which, after=after, limit=limit, bytes_max=bytes_max)
+    )
+
+
+async def states(
+    hub: Hub, principal: Principal, group_id: str, *, after: str | None, limit: int
+) -> StatePage:
+    await groups.check_owner(hub, principal, group_id)
+    return await hub.store.read(
+        lambda connection: _load_states(connection, group_id, after=after, limit=limit)
+    )
+
+
+def _load_states(connection: Connection, group_id: str, *, after: str | None, limit: int) -> StatePage:
+    kind, last = (_JOB, "") if after is None else _read_cursor(after)
+    found: list[ItemState] = []
+    if kind == _JOB:
+        for row in group_rows.page_job_states(connection, group_id, after=last, limit=limit):
+            counted = {"bundled": row.bundled, "items_failed": row.items_failed}
+            found.append(ItemState(key=row.key, job_id=row.id, state=row.state, **counted))
+        if len(found) == limit:
+            return StatePage(items=found, next=_cursor(_JOB, found[-1].job_id or ""))
+        last = ""
+    left = limit - len(found)
+    rows = group_rows.page_keys(connection, group_id, states=[], after=last, limit=left)
+    words = {PENDING: groups.EXPECTED}
+    found += [ItemState(key=row.key, state=words.get(row.state, row.state)) for row in rows]
+    return StatePage(items=found, next=_cursor(_KEY, rows[-1].key) if len(rows) == left else None)
+
+
+def load(
+    connection: Connection, group_id: str, which: Which, *, after: str | None, limit: int, bytes_max: int
+) -> ItemPage:
+    kind, last = (_JOB, "") if after is None else _read_cursor(after)
+    found: list[GroupItem] = []
+    if kind == _JOB:
+        rows = group_rows.page_jobs(connection, group_id, states=_JOB_STATES[which], after=last, limit=limit)
+        kept = groups.within(rows, bytes_max)
+        found = _job_items(connection, kept)
+        if len(kept) == limit or len(kept) < len(rows):
+            return ItemPage(items=found, next=_cursor(_JOB, kept[-1].id))
+        bytes_max -= sum(len(row.result or "") + len(row.error or "") for row in kept)
+        last = ""
+    left = limit - len(found)
+    rows = group_rows.page_keys(connection, group_id, states=_KEY_STATES[which], after=last, limit=left)
+    kept = groups.within(rows, bytes_max)
+    found += [_key_item(row) for row in kept]
+    more = len(kept) == left or len(kept) < len(rows)
+    return ItemPage(items=found, next=_cursor(_KEY, kept[-1].key) if more else None)
+
+
+def _job_items(connection: Connection, rows: list[AnyRow]) -> list[GroupItem]:
+    if not rows:
+        return []
+    outputs = artifact_rows.outputs_of(connection, [row.id for row in rows])
+    names = node_rows.get_names(connection, sorted({row.node_id for row in rows if row.node_id}))
+    return [
+        GroupItem(
+            key=row.key,
+            job_id=row.id,
+            state=row.state,
+            sentence=views.status(row, node=names.get(row.node_id)),
+            bundled=row.bundled,
+            carried=row.carried,
+            items_failed=row.items_failed,
+            meta=_meta(row),
+            duplicates=row.duplicates or 0,
+            finished_at_ms=row.finished_at_ms,
+            exit_code=row.exit_code,
+            error=row.error,
+            result=row.result,
+            result_artifact=row.result_artifact,
+            dropped=views.is_dropped(row),
+            outputs=views.output_files(outputs.get(row.id, ())),
+        )
+        for row in rows
+    ]
+
+
+def _key_item(row: AnyRow) -> GroupItem:
+    pending = row.state == PENDING
+    return GroupItem(
+        key=row.key,
+        state=groups.EXPECTED if pending else row.state,
+        sentence="no job has this key, and nobody has reported it" if pending else "reported from outside",
+        meta=_meta(row),
+        duplicates=row.duplicates,
+        finished_at_ms=row.reported_at_ms,
+        error=row.error,
+        result=row.result,
+    )
+
+
+def _meta(row: AnyRow) -> dict[str, str | bool | int | float | None] | None:
+    return None if row.meta is None else json.loads(row.meta)
+
+
+def _cursor(kind: str, last: str) -> str:
+    return base64.urlsafe_b64encode(f"{kind}{last}".encode()).rstrip(b"=").decode()
+
+
+def _read_cursor(text: str) -> tuple[str, str]:
+    try:
+        words = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+    except ValueError:
+        words = ""
+    if words[:1] not in (_JOB, _KEY) or "\x00" in words:
+        raise BadRequest("This cursor is not one of ours; take it from the page before.", field="after")
+    return words[0], words[1:]

@@ -1,0 +1,250 @@
+"""What routes ask for: the hub, and who is calling. Every route names its policy here; one that does not fails the tests."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Header, Path, Query, Request, Response
+
+from computepool.core.errors import Forbidden, Unauthenticated
+from computepool.hub.context import Hub
+from computepool.hub.http.rate_limit import guessing, take_request
+from computepool.hub.identity.access import Action, NodePrincipal, Principal, Scope, check_action, scope_for
+from computepool.hub.identity.idempotency import Remembered
+from computepool.hub.identity.sign_in import Authenticator
+from computepool.hub.scheduling.dispatch import Dispatcher
+from computepool.hub.settings import Settings
+
+COOKIE = "computepool_session"
+#: Over HTTPS; a browser takes this name only from the host itself, with Secure and the whole site as its path.
+SECURE_COOKIE = f"__Host-{COOKIE}"
+#: Over HTTPS under a path prefix: another hub may be the neighbour on the same host, and each has its own.
+PREFIXED_COOKIE = f"__Secure-{COOKIE}"
+#: Ids and cursors. Checked before they reach the database, which has its own idea of what a text may contain.
+ID_PATTERN = "^[A-Za-z0-9_-]+$"
+SEQ_MAX = 2**62
+WAIT_MAX_MS = 60_000
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+#: In a request's scope: under which policy its caller was let in already, and who it is.
+_CALLER = "computepool.caller"
+
+
+# Dependencies are async because FastAPI would run plain functions on threads, at a cost that dwarfs theirs.
+
+
+async def get_hub(request: Request) -> Hub:
+    hub: Hub = request.app.state.hub
+    return hub
+
+
+async def get_dispatcher(request: Request) -> Dispatcher:
+    dispatcher: Dispatcher = request.app.state.dispatcher
+    return dispatcher
+
+
+def get_authenticator(request: Request) -> Authenticator:
+    authenticator: Authenticator = request.app.state.authenticator
+    return authenticator
+
+
+def get_settings(request: Request) -> Settings:
+    hub: Hub = request.app.state.hub
+    return hub.settings
+
+
+def bearer(request: Request) -> str | None:
+    header = request.headers.get("authorization", "")
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+
+
+class Allow:
+    """A route's policy: who may call it at all. Object-level checks follow in hub/identity/access.py."""
+
+    def __init__(self, action: Action, scope: Scope | None = None) -> None:
+        self.action = action
+        self._scope = scope
+
+    def scope(self, method: str) -> Scope | None:
+        """What a person's key must be for; None where none is needed."""
+        if self.action in (Action.ANYONE, Action.NODE):
+            return None
+        return self._scope or scope_for(self.action, safe=method in _SAFE_METHODS)
+
+    async def __call__(self, request: Request) -> Principal | NodePrincipal | None:
+        """Asked before the body is read (hub/http/guard.py), and again by the route, which gets the same answer."""
+        asked = (self.action, self._scope)
+        known: tuple[object, Principal | NodePrincipal | None] = request.scope.get(_CALLER, (None, None))
+        if known[0] == asked:
+            return known[1]
+        caller = await self._admit(request)
+        request.scope[_CALLER] = asked, caller
+        return caller
+
+    async def _admit(self, request: Request) -> Principal | NodePrincipal | None:
+        if self.action is Action.ANYONE:
+            return await self._optional(request)
+        if self.action is Action.NODE:
+            return await self._node(request)
+        if self.action is Action.SIGNED_IN_OR_NODE and _is_node_token(bearer(request)):
+            return await self._node(request)
+        principal = await self._person(request)
+        check_action(principal, self.action, scope=self.scope(request.method) or Scope.READ)
+        return principal
+
+    async def _optional(self, request: Request) -> Principal | None:
+        if bearer(request) is None and session_cookie(request) is None:
+            return None
+        try:
+            return await self._person(request)
+        except Unauthenticated:
+            return None
+
+    async def _node(self, request: Request) -> NodePrincipal:
+        token = bearer(request)
+        if token is None:
+            raise Unauthenticated("A node's token is needed here.")
+        return await get_authenticator(request).node(token)
+
+    async def _person(self, request: Request) -> Principal:
+        key = bearer(request)
+        if key is None:
+            key = session_cookie(request)
+            if key is not None:
+                refuse_cross_site(request)
+        if key is None:
+            raise Unauthenticated()
+        with guessing(request, key):
+            principal = await get_authenticator(request).person(key)
+        take_request(request, principal.account_id)
+        return principal
+
+
+def session_cookie(request: Request) -> str | None:
+    names = (PREFIXED_COOKIE,) if get_settings(request).prefix else (SECURE_COOKIE,)
+    return next(filter(None, map(request.cookies.get, (*names, COOKIE))), None)
+
+
+def set_cookie(request: Request, response: Response, key: str) -> None:
+    settings = get_settings(request)
+    # Behind a proxy that ends TLS, the request itself looks plain; the public address does not.
+    secure = request.url.scheme == "https" or settings.address.startswith("https:")
+    secure_name = PREFIXED_COOKIE if settings.prefix else SECURE_COOKIE
+    response.set_cookie(
+        secure_name if secure else COOKIE,
+        key,
+        max_age=round(settings.cookie_life_s),
+        httponly=True,
+        samesite="lax",
+        secure=secure,
+        path=settings.prefix or "/",
+    )
+
+
+def clear_cookie(request: Request, response: Response) -> None:
+    path = get_settings(request).prefix or "/"
+    for name in (SECURE_COOKIE, PREFIXED_COOKIE, COOKIE):
+        if name in request.cookies:
+            response.delete_cookie(name, path=path, httponly=True, samesite="lax", secure=name != COOKIE)
+
+
+async def signed_in_now(request: Request) -> Principal | None:
+    """For answers that never end: a key that was revoked meanwhile, or may do less, must not go on listening."""
+    key = bearer(request) or session_cookie(request)
+    try:
+        return await get_authenticator(request).person(key or "")
+    except Unauthenticated:
+        return None
+
+
+def _is_node_token(token: str | None) -> bool:
+    return token is not None and not token.startswith("cp_")
+
+
+def refuse_cross_site(request: Request) -> None:
+    """A browser sends cookies by itself, so a cookie alone does not prove that the person meant this request."""
+    if request.method in _SAFE_METHODS:
+        return
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        trusted = site in ("same-origin", "none")
+    else:
+        origin = request.headers.get("origin")
+        trusted = origin is not None and (
+            urlsplit(origin).netloc == request.headers.get("host")
+            or origin in get_settings(request).origins()
+        )
+    if not trusted:
+        raise Forbidden("This request came from another site.")
+
+
+async def bounded_wait(
+    request: Request,
+    wait_ms: Annotated[
+        int, Query(ge=0, le=WAIT_MAX_MS, description="How long to wait for news before answering")
+    ] = 0,
+) -> int:
+    return shortened(request, wait_ms)
+
+
+def shortened(request: Request, wait_ms: int) -> int:
+    return min(wait_ms, round(get_settings(request).wait_max_s * 1000))
+
+
+async def remembered(
+    request: Request,
+    idempotency_key: Annotated[
+        str,
+        Header(
+            max_length=200,
+            pattern=r"^[\x20-\x7e]*$",
+            description="The same key with the same body gets the same reply, and one effect",
+        ),
+    ] = "",
+) -> Remembered:
+    """Filled in by the routes that create something; the account and the body's hash are added by `for_body`."""
+    # Replies that carry a secret are sealed with what only the caller has.
+    credential = bearer(request) or session_cookie(request) or ""
+    return Remembered(
+        account_id="",
+        route=request.scope["path"],
+        key=idempotency_key,
+        request_hash="",
+        credential=credential,
+    )
+
+
+def for_body(base: Remembered, principal: Principal, body: bytes) -> Remembered:
+    return replace(base, account_id=principal.account_id, request_hash=hashlib.sha256(body).hexdigest())
+
+
+HubDep = Annotated[Hub, Depends(get_hub)]
+DispatcherDep = Annotated[Dispatcher, Depends(get_dispatcher)]
+Anyone = Annotated[Principal | None, Depends(Allow(Action.ANYONE))]
+SignedIn = Annotated[Principal, Depends(Allow(Action.SIGNED_IN))]
+#: Anybody signed in, with a key that is meant for this: for routes that change something, or only look although they POST.
+MayRead = Annotated[Principal, Depends(Allow(Action.SIGNED_IN, Scope.READ))]
+MaySubmit = Annotated[Principal, Depends(Allow(Action.SIGNED_IN, Scope.SUBMIT))]
+MayProvide = Annotated[Principal, Depends(Allow(Action.SIGNED_IN, Scope.PROVIDE))]
+Submitter = Annotated[Principal, Depends(Allow(Action.SUBMIT))]
+Provider = Annotated[Principal, Depends(Allow(Action.PROVIDE))]
+Admin = Annotated[Principal, Depends(Allow(Action.ADMIN))]
+Node = Annotated[NodePrincipal, Depends(Allow(Action.NODE))]
+Either = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE))]
+EitherSends = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE, Scope.SUBMIT))]
+RememberedDep = Annotated[Remembered, Depends(remembered)]
+
+Limit = Annotated[int, Query(ge=1, le=500)]
+WaitMs = Annotated[int, Depends(bounded_wait)]
+Cursor = Annotated[
+    str | None, Query(max_length=2_000, pattern=ID_PATTERN, description="`next` of the page before")
+]
+#: What is searched for in texts: printable, bounded.
+Words = Annotated[str, Query(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Moment = Annotated[int | None, Query(ge=0, le=2**53, description="Milliseconds since the epoch")]
+Seq = Annotated[int, Query(ge=0, le=SEQ_MAX, description="`cursor` of the page before")]
+IdPath = Annotated[str, Path(max_length=64, pattern=ID_PATTERN)]
+IdQuery = Annotated[str | None, Query(max_length=64, pattern=ID_PATTERN)]

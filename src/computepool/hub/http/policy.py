@@ -1,0 +1,65 @@
+"""Which route lets whom in: read back from the wired application, for its document and for the tests.
+
+Nothing here decides anything. A route whose policy cannot be found has none, and fails the tests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import iter_route_contexts
+from starlette.routing import BaseRoute, Mount
+
+from computepool.hub.http.dependencies import Allow
+from computepool.hub.identity.access import Action, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class RoutePolicy:
+    method: str
+    path: str
+    action: Action | None  #: None: nobody declared one
+    documented: bool
+    scope: Scope | None = None  #: what a person's key must be for
+
+
+def policies(routes: Sequence[BaseRoute], prefix: str = "") -> Iterator[RoutePolicy]:
+    """Every method of every route, those of mounted applications too."""
+    for context in iter_route_contexts(routes):
+        route = context.original_route
+        path = prefix + str(getattr(context, "path", None) or getattr(route, "path", ""))
+        if isinstance(route, Mount) and route.routes:
+            yield from policies(route.routes, path)
+            continue
+        declared = list(declared_by(getattr(context, "dependant", None)))
+        found = {allow.action for allow in declared}
+        for method in sorted(getattr(context, "methods", None) or getattr(route, "methods", None) or {"*"}):
+            yield RoutePolicy(
+                method=method,
+                path=path,
+                action=min(found) if len(found) == 1 else None,
+                documented=bool(getattr(context, "include_in_schema", False)),
+                scope=declared[0].scope(method) if len(found) == 1 else None,
+            )
+
+
+def methods_at(routes: Sequence[BaseRoute], path: str) -> list[str]:
+    """The methods that some route answers at this path; each route alone knows only its own."""
+    templates = (
+        (route, re.escape(route.path).replace(r"\{", "{").replace(r"\}", "}")) for route in policies(routes)
+    )
+    return sorted(
+        {route.method for route, text in templates if re.fullmatch(re.sub("{[^}]+}", "[^/]+", text), path)}
+    )
+
+
+def declared_by(dependant: Dependant | None) -> Iterator[Allow]:
+    if dependant is None:
+        return
+    if isinstance(dependant.call, Allow):
+        yield dependant.call
+    for inner in dependant.dependencies:
+        yield from declared_by(inner)

@@ -1,0 +1,206 @@
+"""Two persons for what one should not do alone: credits out of nothing, who is an administrator, money that leaves.
+
+The operator chooses (COMPUTEPOOL_TWO_PERSON). What was asked is kept as it was asked, and happens in the transaction in
+which a second administrator agrees. Payouts keep their own state (payouts.py); here they are only listed with the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from computepool.core.errors import Conflict, Forbidden, NotFound
+from computepool.core.money.money import format_credits
+from computepool.core.money.payouts import PayoutState
+from computepool.hub.clock import new_id
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.identity import approval_rows as rows
+from computepool.hub.identity import roles
+from computepool.hub.identity.access import Principal
+from computepool.hub.money import credits as credit_service
+from computepool.hub.money import starting_credits
+from computepool.hub.money.payouts import rows as payout_rows
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.trust import reputation
+from computepool.protocol.accounts import ApprovalList, ApprovalView, RolesRequest
+from computepool.protocol.money.credits import TopUpRequest
+
+TOP_UP = "top-up"
+GRANT = "sign-up grant"
+ROLES = "roles"
+REVIEW = "node review"
+PAYOUT = "payout"
+_LIST_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    summary: Callable[[dict[str, object]], str]
+    effect: Callable[[Hub, Tx, AnyRow], None]
+
+
+def _top_up_words(asked: dict[str, object]) -> str:
+    request = TopUpRequest.model_validate(asked)
+    words = f"{format_credits(request.amount)} credits ({request.source}) for {request.account}"
+    return f"{words}: {request.note}" if request.note else words
+
+
+def _top_up(hub: Hub, tx: Tx, row: AnyRow) -> None:
+    request = TopUpRequest.model_validate_json(row.request)
+    credit_service.give(hub, tx, request, actor=row.asked_by, top_up_id=f"top_{row.id}")
+
+
+def _grant_words(asked: dict[str, object]) -> str:
+    return f"{format_credits(int(str(asked['amount'])))} credits to begin with for the new account {asked['name']}"
+
+
+def _grant(hub: Hub, tx: Tx, row: AnyRow) -> None:
+    asked = json.loads(row.request)
+    starting_credits.welcome(hub, tx, asked["account_id"], amount=asked["amount"])
+
+
+def _roles_words(asked: dict[str, object]) -> str:
+    wanted = RolesRequest.model_validate({"roles": asked["roles"]})
+    return f"{asked['name']} becomes {', '.join(wanted.roles)}"
+
+
+def _roles(hub: Hub, tx: Tx, row: AnyRow) -> None:
+    asked = json.loads(row.request)
+    roles.change_in(tx, asked["account_id"], roles=asked["roles"], actor=row.asked_by)
+
+
+def _review_words(asked: dict[str, object]) -> str:
+    what = "ban" if asked["banned"] else "probation"
+    words = f"take back the {what} of {asked['name']} ({asked['node_id']}), {asked['wrong']} of whose results were proven wrong"
+    return f"{words}: {asked['note']}" if asked["note"] else words
+
+
+def _review(hub: Hub, tx: Tx, row: AnyRow) -> None:
+    node = node_rows.get_node(tx.connection, json.loads(row.request)["node_id"])
+    if node is not None:
+        reputation.say_pardoned(tx, node, actor=_found(tx.connection, row.id).decided_by)
+
+
+_KINDS = {
+    TOP_UP: _Kind(_top_up_words, _top_up),
+    GRANT: _Kind(_grant_words, _grant),
+    ROLES: _Kind(_roles_words, _roles),
+    REVIEW: _Kind(_review_words, _review),
+}
+
+
+def ask(hub: Hub, tx: Tx, admin: Principal, *, kind: str, request: str) -> str:
+    """Keep it for a second administrator, or an owner's wish for the first; its id."""
+    approval_id = new_id(hub.clock, "approval")
+    rows.insert(tx, id=approval_id, kind=kind, request=request, asked_by=admin.account_id)
+    data = json.dumps({"approval_id": approval_id, "kind": kind, "request": json.loads(request)})
+    tx.emit(actor=admin.account_id, action="approval.asked", account_id=admin.account_id, data=data)
+    return approval_id
+
+
+def top_ups_wait(hub: Hub, admin: Principal, request: TopUpRequest) -> Callable[[Tx], str] | None:
+    """How a top-up is kept for a second administrator; None where the operator does not want that."""
+    if "top-ups" not in hub.settings.two_person_kinds():
+        return None
+    return lambda tx: ask(hub, tx, admin, kind=TOP_UP, request=request.model_dump_json())
+
+
+def grants_wait(hub: Hub, admin: Principal) -> Callable[[Tx, str, str], str] | None:
+    """The same for what a new account begins with: else one administrator makes credits by making accounts."""
+    amount = starting_credits.for_newcomers(hub)
+    if "top-ups" not in hub.settings.two_person_kinds() or not amount:
+        return None
+
+    def wait(tx: Tx, account_id: str, name: str) -> str:
+        request = {"account_id": account_id, "name": name, "amount": amount}
+        return ask(hub, tx, admin, kind=GRANT, request=json.dumps(request))
+
+    return wait
+
+
+async def pending(hub: Hub, admin: Principal) -> ApprovalList:
+    """Everything that waits for somebody's word, payouts too."""
+    since_ms = hub.now_ms() - round(hub.settings.approval_life_s * 1000)
+
+    def load(connection: Connection) -> list[ApprovalView]:
+        found = rows.list_pending(connection, since_ms=since_ms, limit=_LIST_MAX)
+        waiting = payout_rows.list_payouts(
+            connection, account_id=None, state=PayoutState.REQUESTED.value, before=None, limit=_LIST_MAX
+        )
+        return [_view(row, admin) for row in found] + [_payout(hub, row, admin) for row in waiting]
+
+    return ApprovalList(approvals=await hub.store.read(load))
+
+
+def _view(row: AnyRow, admin: Principal) -> ApprovalView:
+    return ApprovalView(
+        id=row.id,
+        kind=row.kind,
+        summary=_KINDS[row.kind].summary(json.loads(row.request)),
+        asked_by=row.asked_by_name,
+        asked_at_ms=row.asked_at_ms,
+        state=row.state,
+        can_approve=row.state == "pending" and row.asked_by != admin.account_id,
+    )
+
+
+def _payout(hub: Hub, row: AnyRow, admin: Principal) -> ApprovalView:
+    two = "payouts" in hub.settings.two_person_kinds()
+    return ApprovalView(
+        id=row.id,
+        kind=PAYOUT,
+        summary=f"{format_credits(row.amount)} credits to {row.account_name}",
+        asked_by=row.account_name,
+        asked_at_ms=row.created_at_ms,
+        state="pending",
+        approved_by=row.approved_by,
+        can_approve=not two or admin.account_id not in (row.account_id, row.approved_by),
+    )
+
+
+async def approve(hub: Hub, admin: Principal, approval_id: str) -> ApprovalView:
+    def unit(tx: Tx) -> ApprovalView:
+        row = _waiting(hub, tx, approval_id)
+        if row.asked_by == admin.account_id:
+            raise Forbidden("Another administrator must agree to what you asked for.")
+        _decide(tx, row, admin, state="approved", reason=None)
+        _KINDS[row.kind].effect(hub, tx, row)
+        return _view(_found(tx.connection, approval_id), admin)
+
+    return await hub.store.write(unit)
+
+
+async def reject(hub: Hub, admin: Principal, approval_id: str, *, reason: str) -> ApprovalView:
+    """Anybody who might agree, and who asked."""
+
+    def unit(tx: Tx) -> ApprovalView:
+        row = _waiting(hub, tx, approval_id)
+        _decide(tx, row, admin, state="rejected", reason=reason)
+        return _view(_found(tx.connection, approval_id), admin)
+
+    return await hub.store.write(unit)
+
+
+def _waiting(hub: Hub, tx: Tx, approval_id: str) -> AnyRow:
+    row = _found(tx.connection, approval_id)
+    if row.state != "pending":
+        raise Conflict(f"This was {row.state} already.")
+    if tx.now_ms - row.asked_at_ms > hub.settings.approval_life_s * 1000:
+        raise Conflict("Nobody agreed in time; it must be asked for again.")
+    return row
+
+
+def _decide(tx: Tx, row: AnyRow, admin: Principal, *, state: str, reason: str | None) -> None:
+    if not rows.decide(tx, row.id, state=state, by=admin.account_id, reason=reason):
+        raise Conflict("Somebody else has decided this in this moment; look again.")
+    data = json.dumps({"approval_id": row.id, "kind": row.kind, "asked_by": row.asked_by})
+    tx.emit(actor=admin.account_id, action=f"approval.{state}", account_id=row.asked_by, data=data)
+
+
+def _found(connection: Connection, approval_id: str) -> AnyRow:
+    row = rows.get(connection, approval_id)
+    if row is None:
+        raise NotFound("There is no such approval.")
+    return row

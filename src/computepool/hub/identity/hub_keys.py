@@ -1,0 +1,68 @@
+"""Changing what the hub signs with. The next key is known to everybody before it signs; the last one is accepted for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from computepool.core.errors import Conflict
+from computepool.hub.clock import Clock
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.identity import signing_key_rows
+from computepool.hub.identity.access import Principal
+from computepool.hub.identity.hub_secrets import add_next
+from computepool.hub.settings import Settings
+from computepool.protocol.hub_keys import HubKeys
+
+SIGNING_TOPIC = "hubkeys"
+_DAY_MS = 24 * 3600 * 1000
+
+
+def rotate_in(tx: Tx, clock: Clock, *, settings: Settings, actor: str) -> str:
+    """The next key signs, a new next one is made; the name of the one that signs now."""
+    rows = signing_key_rows.list_keys(tx.connection)
+    old = [row for row in rows if row.starts_at_ms is not None][-1]
+    new = next((row for row in rows if row.starts_at_ms is None), None)
+    if new is None or not signing_key_rows.start_key(tx, new.kid):
+        raise Conflict("The hub's key was changed in this moment; look again.")
+    signing_key_rows.end_key(tx, old.kid, at_ms=tx.now_ms + round(settings.key_overlap_s * 1000))
+    add_next(tx, clock, after=new)
+    tx.emit(actor=actor, action="hub.key_rotated", before=old.kid, after=new.kid)
+    tx.touch(SIGNING_TOPIC)
+    return str(new.kid)
+
+
+async def rotate(hub: Hub, admin: Principal) -> HubKeys:
+    await hub.store.write(lambda tx: rotate_in(tx, hub.clock, settings=hub.settings, actor=admin.account_id))
+    await reload(hub)
+    return hub.secrets.published
+
+
+async def reload(hub: Hub) -> None:
+    hub.secrets.adopt(await hub.store.read(signing_key_rows.list_keys))
+
+
+async def tend(hub: Hub) -> None:
+    """Rotate when it is time, forget what is over, and notice what another process changed."""
+    rows = await hub.store.read(signing_key_rows.list_keys)
+    if _due(rows, hub) or _over(rows, hub.now_ms()):
+        await hub.store.write(lambda tx: _tend_in(hub, tx))
+    await reload(hub)
+
+
+def _due(rows: Sequence[AnyRow], hub: Hub) -> bool:
+    period_ms = round(hub.settings.key_rotation_days * _DAY_MS)
+    since_ms = max(row.starts_at_ms for row in rows if row.starts_at_ms is not None)
+    return period_ms > 0 and hub.now_ms() - since_ms >= period_ms
+
+
+def _over(rows: Sequence[AnyRow], now_ms: int) -> bool:
+    return any(row.private_key is not None and (row.ends_at_ms or now_ms + 1) <= now_ms for row in rows)
+
+
+def _tend_in(hub: Hub, tx: Tx) -> None:
+    if _due(signing_key_rows.list_keys(tx.connection), hub):  # another hub may have been faster
+        rotate_in(tx, hub.clock, settings=hub.settings, actor="hub")
+    for kid in signing_key_rows.retire_keys(tx):
+        tx.emit(actor="hub", action="hub.key_retired", before=kid)
+        tx.touch(SIGNING_TOPIC)

@@ -1,0 +1,124 @@
+"""Routes of API keys and sessions: made, replaced, ended."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Body, Query, Request, Response
+
+from computepool.hub.http import dependencies
+from computepool.hub.http.dependencies import (
+    Cursor,
+    HubDep,
+    IdPath,
+    IdQuery,
+    Limit,
+    MayRead,
+    RememberedDep,
+    SignedIn,
+    for_body,
+)
+from computepool.hub.http.guard import guarded
+from computepool.hub.http.openapi import examples
+from computepool.hub.http.openapi.problems import refuses
+from computepool.hub.identity import keys
+from computepool.protocol.accounts import (
+    KeyPage,
+    KeyRequest,
+    KeyRotateRequest,
+    NewKeyReply,
+    RevokedReply,
+)
+
+router = guarded(tags=["accounts"])
+
+
+@router.get("/keys", summary="List your API keys", responses=refuses(404))
+async def list_keys(
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    account_id: Annotated[IdQuery, Query(description="Of this account; for administrators")] = None,
+    everybody: Annotated[bool, Query(alias="all", description="Of everybody; for administrators")] = False,
+    sessions: Annotated[bool, Query(description="With the sessions of browsers")] = False,
+    after: Cursor = None,
+    limit: Limit = 100,
+) -> KeyPage:
+    return await keys.page(
+        hub, principal, account_id, everybody=everybody, sessions=sessions, after=after, limit=limit
+    )
+
+
+@router.post(
+    "/keys",
+    status_code=201,
+    summary="Make an API key; it is shown once",
+    responses=refuses(404, 409),
+)
+async def create_key(
+    request: Request,
+    body: Annotated[KeyRequest, Body(openapi_examples=examples.KEY)],
+    principal: SignedIn,
+    hub: HubDep,
+    key: RememberedDep,
+) -> NewKeyReply:
+    remembered = for_body(key, principal, await request.body())
+    return await keys.create(hub, principal, body, remembered=remembered)
+
+
+@router.post(
+    "/keys/{key_id}/rotate",
+    status_code=201,
+    summary="Replace a key; both work until the overlap ends",
+    responses=refuses(404, 409),
+)
+async def rotate_key(
+    request: Request,
+    key_id: IdPath,
+    body: Annotated[KeyRotateRequest, Body(openapi_examples=examples.KEY_ROTATE)],
+    principal: SignedIn,
+    hub: HubDep,
+    key: RememberedDep,
+) -> NewKeyReply:
+    remembered = for_body(key, principal, await request.body())
+    return await keys.rotate(hub, principal, key_id, request=body, remembered=remembered)
+
+
+@router.delete(
+    "/keys/{key_id}",
+    status_code=204,
+    summary="Revoke a key; it stops working at once",
+    responses=refuses(404),
+)
+async def revoke_key(request: Request, key_id: IdPath, principal: SignedIn, hub: HubDep) -> None:
+    await keys.revoke(hub, principal, key_id)
+    dependencies.get_authenticator(request).forget()
+
+
+@router.delete(
+    "/keys",
+    summary="Sign out everywhere: revoke every key and session of the account",
+    responses=refuses(404),
+)
+async def revoke_all_keys(
+    request: Request,
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    keep_this: Annotated[bool, Query(description="Leave the key that asks")] = True,
+    account_id: IdQuery = None,
+) -> RevokedReply:
+    ended = await keys.revoke_all(hub, principal, account_id, keep_this=keep_this)
+    dependencies.get_authenticator(request).forget()
+    return RevokedReply(revoked=ended)
+
+
+@router.post(
+    "/signout",
+    status_code=204,
+    summary="End the key or session that asks, at once",
+)
+async def sign_out(request: Request, response: Response, principal: MayRead, hub: HubDep) -> None:
+    await keys.sign_out(hub, principal)
+    dependencies.get_authenticator(request).forget()
+    dependencies.clear_cookie(request, response)

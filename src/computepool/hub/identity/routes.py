@@ -1,0 +1,151 @@
+"""Routes of accounts, sign-in and the hub itself."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+from fastapi import Body, Request, Response
+
+from computepool.hub.http import dependencies
+from computepool.hub.http.dependencies import (
+    Admin,
+    Anyone,
+    Cursor,
+    HubDep,
+    IdPath,
+    Limit,
+    RememberedDep,
+    SignedIn,
+    for_body,
+)
+from computepool.hub.http.guard import guarded
+from computepool.hub.http.openapi import examples
+from computepool.hub.http.openapi.problems import refuses
+from computepool.hub.http.rate_limit import guessing
+from computepool.hub.identity import approvals, sign_in_links
+from computepool.hub.identity import hub_keys as hubkeys
+from computepool.hub.identity import sign_in as identity
+from computepool.hub.jobs import quotas
+from computepool.hub.observability import health_routes, queries
+from computepool.hub.trust import submitter_reputation
+from computepool.protocol.accounts import (
+    AccountPage,
+    AccountRequest,
+    AccountView,
+    HubInfo,
+    LinkReply,
+    QuotaRequest,
+    SignInReply,
+    SignInRequest,
+)
+from computepool.protocol.hub_keys import HubKeys
+from computepool.protocol.version import PROTOCOL
+
+router = guarded()
+router.include_router(health_routes.router)
+
+
+@router.get("/hub", tags=["hub"], summary="Name, version and size of the pool, and who you are")
+async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
+    sessions = hub.registry.sessions
+    running = sum(len(session.attempts) for session in sessions)
+    account = None if principal is None else await identity.get_account(hub, principal.account_id)
+    return HubInfo(
+        name=hub.settings.name,
+        version=version("computepool"),
+        protocol=PROTOCOL,
+        time_ms=hub.now_ms(),
+        nodes_online=hub.registry.online(hub.now_ms()),
+        nodes=await queries.enrolled(hub),
+        queued=len(hub.backlog),
+        running=running,
+        account=account,
+        mesh_version=hub.settings.mesh_version,
+        setup=not await queries.signed_in_before(hub),
+        signin_hint="" if account is not None else queries.SIGN_IN_HINT,
+    )
+
+
+@router.get("/hub/keys", tags=["agent"], summary="The hub's public signing keys")
+async def hub_keys(hub: HubDep, _caller: Anyone) -> HubKeys:
+    return hub.secrets.published
+
+
+@router.post(
+    "/hub/keys/rotate",
+    tags=["hub"],
+    summary="Sign with the next key from now on",
+    responses=refuses(409),
+)
+async def rotate_hub_key(admin: Admin, hub: HubDep) -> HubKeys:
+    return await hubkeys.rotate(hub, admin)
+
+
+@router.get("/me", tags=["accounts"], summary="The account of this key")
+async def me(principal: SignedIn, hub: HubDep) -> AccountView:
+    return submitter_reputation.shown(hub, await identity.get_account(hub, principal.account_id))
+
+
+@router.get("/accounts", tags=["accounts"], summary="List accounts")
+async def list_accounts(
+    _admin: Admin, hub: HubDep, *, after: Cursor = None, limit: Limit = 100
+) -> AccountPage:
+    return submitter_reputation.shown_all(hub, await identity.list_accounts(hub, after=after, limit=limit))
+
+
+@router.post(
+    "/accounts", status_code=201, tags=["accounts"], summary="Create an account", responses=refuses(409)
+)
+async def create_account(
+    request: Request,
+    body: Annotated[AccountRequest, Body(openapi_examples=examples.ACCOUNT)],
+    admin: Admin,
+    hub: HubDep,
+    key: RememberedDep,
+) -> AccountView:
+    remembered = for_body(key, admin, await request.body())
+    waits = approvals.grants_wait(hub, admin)
+    return await identity.create_account(hub, admin, body, remembered=remembered, waits=waits)
+
+
+@router.post(
+    "/accounts/{account_id}/link",
+    status_code=201,
+    tags=["accounts"],
+    summary="A one-time sign-in link for somebody",
+    responses=refuses(404),
+)
+async def create_link(account_id: IdPath, admin: Admin, hub: HubDep) -> LinkReply:
+    return await sign_in_links.create(hub, admin, account_id)
+
+
+@router.put(
+    "/accounts/{account_id}/quotas",
+    tags=["accounts"],
+    summary="Set how much an account may use",
+    responses=refuses(404),
+)
+async def set_quotas(
+    account_id: IdPath,
+    body: Annotated[QuotaRequest, Body(openapi_examples=examples.QUOTAS)],
+    admin: Admin,
+    hub: HubDep,
+) -> AccountView:
+    return await quotas.change(hub, admin, account_id, request=body)
+
+
+@router.post("/signin", tags=["accounts"], summary="Exchange a one-time code for a key or a browser session")
+async def sign_in(
+    request: Request,
+    response: Response,
+    body: Annotated[SignInRequest, Body(openapi_examples=examples.SIGN_IN)],
+    hub: HubDep,
+    _caller: Anyone,
+) -> SignInReply:
+    with guessing(request, body.code):
+        reply = await identity.sign_in(hub, body)
+    if body.kind == "key":
+        return reply
+    dependencies.set_cookie(request, response, reply.key or "")
+    return reply.model_copy(update={"key": None})

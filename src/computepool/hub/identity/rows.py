@@ -1,0 +1,301 @@
+"""Accounts, API keys, one-time codes, the hub's secrets, and idempotency records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, or_, select, update
+
+from computepool.hub.db import dialect
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.tables import accounts, api_keys, codes, hubs, secrets
+from computepool.hub.groups.tables import idempotency
+from computepool.hub.jobs.compiled_statements import Prepared
+
+
+def insert_account(tx: Tx, *, account_id: str, name: str, roles: Sequence[str]) -> bool:
+    """False when the name is taken."""
+    statement = dialect.insert_ignore(tx.connection, accounts).values(
+        id=account_id, name=name, roles=",".join(roles), created_at_ms=tx.now_ms
+    )
+    return tx.connection.execute(statement.returning(accounts.c.id)).first() is not None
+
+
+def get_account(connection: Connection, account_id: str) -> AnyRow | None:
+    return connection.execute(select(accounts).where(accounts.c.id == account_id)).first()
+
+
+def lock_accounts(tx: Tx, account_ids: Iterable[str]) -> None:
+    """Whoever else locks them waits until this transaction ends. Referring to them stays possible."""
+    wanted = select(accounts.c.id).where(
+        dialect.among(tx.connection, accounts.c.id, sorted(set(account_ids)))
+    )
+    tx.connection.execute(dialect.for_update(tx.connection.dialect.name, wanted.order_by(accounts.c.id)))
+
+
+def set_quotas(tx: Tx, account_id: str, **quotas: int | None) -> bool:
+    changed = tx.connection.execute(update(accounts).where(accounts.c.id == account_id).values(**quotas))
+    return changed.rowcount == 1
+
+
+def set_roles(tx: Tx, account_id: str, *, roles: Sequence[str]) -> None:
+    tx.connection.execute(update(accounts).where(accounts.c.id == account_id).values(roles=",".join(roles)))
+
+
+def lock_admins(tx: Tx) -> None:
+    wanted = select(accounts.c.id).where(accounts.c.roles.contains("admin")).order_by(accounts.c.id)
+    tx.connection.execute(dialect.for_update(tx.connection.dialect.name, wanted))
+
+
+def count_admins(connection: Connection) -> int:
+    return sum(
+        "admin" in roles.split(",") for roles in connection.execute(select(accounts.c.roles)).scalars()
+    )
+
+
+def find_account(connection: Connection, name: str) -> AnyRow | None:
+    return connection.execute(select(accounts).where(accounts.c.name == name)).first()
+
+
+def list_accounts(connection: Connection, *, after: str, limit: int) -> Sequence[AnyRow]:
+    statement = select(accounts).where(accounts.c.id > after).order_by(accounts.c.id).limit(limit)
+    return connection.execute(statement).all()
+
+
+def insert_key(tx: Tx, **columns: Any) -> None:
+    tx.connection.execute(api_keys.insert().values(created_at_ms=tx.now_ms, **columns))
+
+
+def get_key(connection: Connection, key_id: str) -> AnyRow | None:
+    statement = (
+        select(api_keys, accounts.c.name.label("account_name"), accounts.c.roles)
+        .join(accounts, accounts.c.id == api_keys.c.account_id)
+        .where(api_keys.c.id == key_id)
+    )
+    return connection.execute(statement).first()
+
+
+def list_keys(
+    connection: Connection, *, account_id: str | None, kinds: Sequence[str], after: str, limit: int
+) -> Sequence[AnyRow]:
+    """No account: everybody's. Never what they are checked against."""
+    shown = [column for column in api_keys.columns if column.name != "hash"]
+    statement = (
+        select(*shown, accounts.c.name.label("account_name"))
+        .join(accounts, accounts.c.id == api_keys.c.account_id)
+        .where(api_keys.c.kind.in_(kinds), api_keys.c.id > after)
+        .order_by(api_keys.c.id)
+        .limit(limit)
+    )
+    if account_id is not None:
+        statement = statement.where(api_keys.c.account_id == account_id)
+    return connection.execute(statement).all()
+
+
+def revoke_key(tx: Tx, key_id: str) -> bool:
+    statement = (
+        update(api_keys)
+        .where(api_keys.c.id == key_id, api_keys.c.revoked_at_ms.is_(None))
+        .values(revoked_at_ms=tx.now_ms)
+    )
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def revoke_keys_of(tx: Tx, *, account_id: str, but: str = "") -> int:
+    """Keys and sessions that were good until now."""
+    statement = (
+        update(api_keys)
+        .where(
+            api_keys.c.account_id == account_id,
+            api_keys.c.revoked_at_ms.is_(None),
+            api_keys.c.id != but,
+            or_(api_keys.c.expires_at_ms.is_(None), api_keys.c.expires_at_ms > tx.now_ms),
+        )
+        .values(revoked_at_ms=tx.now_ms)
+    )
+    return tx.connection.execute(statement).rowcount
+
+
+def end_key(tx: Tx, key_id: str, *, at_ms: int) -> None:
+    tx.connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(expires_at_ms=at_ms))
+
+
+def touch_keys(tx: Tx, used: dict[str, int]) -> None:
+    for key_id, at_ms in sorted(used.items()):
+        tx.connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(last_used_ms=at_ms))
+
+
+def insert_code(
+    tx: Tx, *, code_hash: str, purpose: str, account_id: str, expires_at_ms: int, uses_max: int | None = None
+) -> None:
+    tx.connection.execute(
+        codes.insert().values(
+            hash=code_hash,
+            purpose=purpose,
+            account_id=account_id,
+            expires_at_ms=expires_at_ms,
+            uses_max=uses_max,
+        )
+    )
+
+
+def use_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
+    """The account the code stands for, once: a second use, a late use and a foreign purpose all give None."""
+    statement = (
+        update(codes)
+        .where(
+            codes.c.hash == code_hash,
+            codes.c.purpose == purpose,
+            codes.c.used_at_ms.is_(None),
+            codes.c.expires_at_ms > tx.now_ms,
+        )
+        .values(used_at_ms=tx.now_ms)
+        .returning(codes.c.account_id)
+    )
+    return tx.connection.execute(statement).scalar()
+
+
+def use_join_code(tx: Tx, *, code_hash: str) -> str | None:
+    """The account the code stands for, as often as it is good for: each use is counted by the write that checks."""
+    statement = (
+        update(codes)
+        .where(
+            codes.c.hash == code_hash,
+            codes.c.purpose == "join",
+            codes.c.uses < codes.c.uses_max,
+            codes.c.expires_at_ms > tx.now_ms,
+        )
+        .values(used_at_ms=tx.now_ms, uses=codes.c.uses + 1)
+        .returning(codes.c.account_id)
+    )
+    return tx.connection.execute(statement).scalar()
+
+
+def list_join_codes(connection: Connection, *, account_id: str, now_ms: int) -> Sequence[AnyRow]:
+    """Those that still work, the newest last."""
+    statement = (
+        select(codes)
+        .where(
+            codes.c.account_id == account_id,
+            codes.c.purpose == "join",
+            codes.c.expires_at_ms > now_ms,
+            codes.c.uses < codes.c.uses_max,
+        )
+        .order_by(codes.c.expires_at_ms, codes.c.hash)
+    )
+    return connection.execute(statement).all()
+
+
+def end_join_codes(tx: Tx, *, account_id: str | None, name: str = "") -> int:
+    """From now on. `name` is the beginning of a hash, empty: any; no account: anybody's. How many there were."""
+    statement = update(codes).where(
+        codes.c.purpose == "join",
+        codes.c.expires_at_ms > tx.now_ms,
+        codes.c.hash.startswith(name, autoescape=True),
+    )
+    if account_id is not None:
+        statement = statement.where(codes.c.account_id == account_id)
+    return tx.connection.execute(statement.values(expires_at_ms=tx.now_ms)).rowcount
+
+
+def find_code(
+    connection: Connection, name: str, *, account_id: str | None, purposes: Sequence[str]
+) -> AnyRow | None:
+    """By the beginning of its hash; no account: anybody's."""
+    # A hash is written with 0-9a-f: a range is what both databases find by their index.
+    statement = select(codes).where(
+        codes.c.hash >= name, codes.c.hash < f"{name}g", codes.c.purpose.in_(purposes)
+    )
+    if account_id is not None:
+        statement = statement.where(codes.c.account_id == account_id)
+    return connection.execute(statement.order_by(codes.c.hash).limit(1)).first()
+
+
+def end_code(tx: Tx, code_hash: str) -> None:
+    """From now on, for whoever has not used it yet."""
+    tx.connection.execute(
+        update(codes)
+        .where(codes.c.hash == code_hash, codes.c.expires_at_ms > tx.now_ms)
+        .values(expires_at_ms=tx.now_ms)
+    )
+
+
+def used_code_owner(connection: Connection, *, code_hash: str, purpose: str) -> str | None:
+    """The account that a code stood for when it was used."""
+    statement = select(codes.c.account_id).where(
+        codes.c.hash == code_hash, codes.c.purpose == purpose, codes.c.used_at_ms.is_not(None)
+    )
+    return connection.execute(statement).scalar()
+
+
+def prune_codes(tx: Tx, *, before_ms: int) -> None:
+    tx.connection.execute(delete(codes).where(codes.c.expires_at_ms < before_ms))
+
+
+def get_secrets(connection: Connection) -> dict[str, str]:
+    """Oldest first, and in the same order for every hub."""
+    rows = connection.execute(select(secrets).order_by(secrets.c.created_at_ms, secrets.c.name))
+    return {row.name: row.value for row in rows}
+
+
+def insert_secret(tx: Tx, *, name: str, value: str) -> bool:
+    """False when there is one already: of hubs that start together, one makes it and the others find it."""
+    statement = dialect.insert_ignore(tx.connection, secrets).values(
+        name=name, value=value, created_at_ms=tx.now_ms
+    )
+    return tx.connection.execute(statement.returning(secrets.c.name)).first() is not None
+
+
+def beat_hub(tx: Tx, *, hub_id: str, address: str) -> None:
+    statement = dialect.upsert(tx.connection, hubs, key=["id"], update=["address", "seen_at_ms"])
+    tx.connection.execute(statement.values(id=hub_id, address=address, seen_at_ms=tx.now_ms))
+
+
+def remove_hub(tx: Tx, *, hub_id: str) -> None:
+    tx.connection.execute(delete(hubs).where(hubs.c.id == hub_id))
+
+
+def other_hubs(connection: Connection, *, hub_id: str, since_ms: int) -> int:
+    statement = select(hubs.c.id).where(hubs.c.id != hub_id, hubs.c.seen_at_ms >= since_ms)
+    return len(connection.execute(statement).all())
+
+
+def live_address(connection: Connection, *, since_ms: int) -> str | None:
+    """Where a hub that serves this database can be reached, if one does."""
+    statement = select(hubs.c.address).where(hubs.c.seen_at_ms >= since_ms).order_by(hubs.c.seen_at_ms.desc())
+    return connection.execute(statement).scalars().first()
+
+
+def get_reply(connection: Connection, *, account_id: str, route: str, key: str) -> AnyRow | None:
+    return connection.execute(_REPLY, {"account": account_id, "path": route, "word": key}).first()
+
+
+_REPLY = select(idempotency).where(
+    idempotency.c.account_id == bindparam("account"),
+    idempotency.c.route == bindparam("path"),
+    idempotency.c.key == bindparam("word"),
+)
+
+
+_INSERT_REPLY = Prepared(idempotency.insert())
+
+
+def insert_reply(tx: Tx, *, account_id: str, route: str, key: str, request_hash: str, reply: str) -> None:
+    row = {"account_id": account_id, "route": route, "key": key, "request_hash": request_hash}
+    _INSERT_REPLY.execute(tx.connection, [row | {"reply": reply, "created_at_ms": tx.now_ms}])
+
+
+def prune_replies(tx: Tx, *, before_ms: int) -> None:
+    tx.connection.execute(delete(idempotency).where(idempotency.c.created_at_ms < before_ms))
+
+
+def revoke_keys_named(tx: Tx, *, account_id: str, name: str) -> None:
+    statement = (
+        update(api_keys)
+        .where(
+            api_keys.c.account_id == account_id, api_keys.c.name == name, api_keys.c.revoked_at_ms.is_(None)
+        )
+        .values(revoked_at_ms=tx.now_ms)
+    )
+    tx.connection.execute(statement)

@@ -1,0 +1,246 @@
+"""Attempts: one try of a job on one node, its lease and its report. Every write that ends one says what it believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, Select, bindparam, func, select, update
+
+from computepool.core.errors import InvariantViolation
+from computepool.core.jobs.lifecycle import CONTESTED, AttemptState, JobState, Reason
+from computepool.hub.db import dialect
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.tables import IS_BILLED, IS_LIVE, attempts, jobs, nodes
+from computepool.hub.jobs.compiled_statements import Prepared
+from computepool.hub.jobs.rows import SHOWN_ACCOUNT, lock_jobs
+
+_LIVE = [AttemptState.LEASED.value, AttemptState.RUNNING.value]
+
+
+def attempt_id(job_id: str, number: int) -> str:
+    return f"{job_id}-{number}"
+
+
+_INSERT = Prepared(attempts.insert())
+_PLACE = Prepared(update(jobs).where(jobs.c.id == bindparam("job")).values(node_id=bindparam("node")))
+
+
+def insert_attempts(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    _INSERT.execute(tx.connection, rows)
+    _PLACE.execute(tx.connection, [{"job": row["job_id"], "node": row["node_id"]} for row in rows])
+
+
+def get_attempts(connection: Connection, job_id: str) -> Sequence[AnyRow]:
+    statement = (
+        select(attempts, nodes.c.name.label("node_name"))
+        .join(nodes, nodes.c.id == attempts.c.node_id)
+        .where(attempts.c.job_id == job_id)
+        .order_by(attempts.c.number)
+    )
+    return connection.execute(statement).all()
+
+
+def owners_failed(connection: Connection, job_id: str, reasons: Sequence[str]) -> set[str]:
+    """Owners of nodes on which the job failed by its own fault."""
+    statement = select(attempts.c.owner_id).where(
+        attempts.c.job_id == job_id,
+        attempts.c.state == AttemptState.FAILED.value,
+        attempts.c.reason.not_in(reasons),
+    )
+    return set(connection.execute(statement).scalars())
+
+
+def unable(connection: Connection, job_id: str) -> Sequence[AnyRow]:
+    """Attempts of the job whose nodes said that they could not run it."""
+    statement = select(
+        attempts.c.id, attempts.c.number, attempts.c.node_id, attempts.c.owner_id, attempts.c.reason
+    ).where(
+        attempts.c.job_id == job_id,
+        attempts.c.state == AttemptState.FAILED.value,
+        attempts.c.reason.in_(sorted(CONTESTED)),
+    )
+    return connection.execute(statement.order_by(attempts.c.node_id, attempts.c.id)).all()
+
+
+def lock_attempts(tx: Tx, attempt_ids: Iterable[str]) -> dict[str, AnyRow]:
+    statement = _lock_attempts(tx.connection.dialect.name)
+    rows = tx.connection.execute(statement, dialect.ids(tx.connection, set(attempt_ids)))
+    return {row.id: row for row in rows}
+
+
+@cache
+def _lock_attempts(name: str) -> Select[Any]:
+    account = select(jobs.c.account_id).where(jobs.c.id == attempts.c.job_id).scalar_subquery()
+    wanted = (
+        select(attempts, account.label("account_id"))
+        .where(dialect.among_ids(name, attempts.c.id))
+        .order_by(attempts.c.id)
+    )
+    return dialect.for_update(name, wanted)
+
+
+def live_attempts(connection: Connection, *, node_id: str) -> Sequence[AnyRow]:
+    """What this node holds by the store's knowledge, with all that is needed to grant it once more."""
+    statement = (
+        select(
+            attempts,
+            SHOWN_ACCOUNT,
+            jobs.c.errand,
+            jobs.c.group_id,
+            jobs.c.spec_digest,
+            jobs.c.payload,
+            jobs.c.payload_artifact,
+            jobs.c.item,
+            jobs.c.item_count,
+            jobs.c.ceiling,
+            jobs.c.hold,
+            jobs.c.runs,
+            jobs.c.longest_ms,
+            jobs.c.avoid_owners,
+            jobs.c.pinned,
+        )
+        .join(jobs, jobs.c.id == attempts.c.job_id)
+        .where(attempts.c.node_id == node_id, IS_LIVE)
+        .order_by(attempts.c.id)
+    )
+    return connection.execute(statement).all()
+
+
+def live_attempts_of_job(connection: Connection, job_id: str) -> Sequence[AnyRow]:
+    statement = select(attempts).where(attempts.c.job_id == job_id, IS_LIVE)
+    return connection.execute(statement).all()
+
+
+_REPORT = Prepared(
+    update(attempts)
+    .where(attempts.c.id == bindparam("attempt"), attempts.c.report_digest.is_(None))
+    .values(
+        state=bindparam("new_state"),
+        reason=bindparam("why"),
+        report_digest=bindparam("digest"),
+        exit_code=bindparam("code"),
+        error=bindparam("text"),
+        usage=bindparam("measured"),
+        started_at_ms=bindparam("started"),
+        finished_at_ms=bindparam("finished"),
+        # Not taken away by a late report: an attempt may be paid for what another one went on from.
+        billed_ms=func.coalesce(bindparam("billed", type_=BigInteger), attempts.c.billed_ms),
+        lane_billed_ms=func.coalesce(bindparam("lane_billed", type_=BigInteger), attempts.c.lane_billed_ms),
+        charge=func.coalesce(bindparam("cost", type_=BigInteger), attempts.c.charge),
+        outcome=bindparam("names"),
+        streak=bindparam("known_for"),
+        result=bindparam("value"),
+        result_artifact=bindparam("artifact"),
+        outputs=bindparam("files"),
+        printed=bindparam("shown"),
+        printed_chars=bindparam("shown_chars"),
+        items_failed=bindparam("raised"),
+    )
+)
+
+
+def lanes_billed(connection: Connection, lanes: Iterable[str]) -> dict[str, int]:
+    """What was paid for so far in each lane."""
+    statement = _lanes_billed(connection.dialect.name)
+    return {row.lane: row.ms for row in connection.execute(statement, dialect.ids(connection, lanes))}
+
+
+@cache
+def _lanes_billed(name: str) -> Select[Any]:
+    newest = func.max(attempts.c.lane_billed_ms).label("ms")
+    wanted = dialect.among_ids(name, attempts.c.lane)
+    return select(attempts.c.lane, newest).where(wanted, IS_BILLED).group_by(attempts.c.lane)
+
+
+def report_attempts(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    if rows and _REPORT.execute(tx.connection, rows) != len(rows):
+        raise InvariantViolation("an attempt would have been reported twice")
+
+
+def end_attempt(tx: Tx, id_: str, *, state: AttemptState, reason: Reason) -> bool:
+    """A live attempt ends without a report of its own: expired, cancelled, superseded."""
+    statement = (
+        update(attempts)
+        .where(attempts.c.id == id_, IS_LIVE)
+        .values(state=state.value, reason=reason.value, finished_at_ms=tx.now_ms)
+    )
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def start_attempts(tx: Tx, attempt_ids: Sequence[str]) -> Sequence[AnyRow]:
+    """Leased → running, for attempt and job; returns those that changed."""
+    # Jobs before attempts, as everywhere: two hubs that lock in opposite orders would wait for each other.
+    lock_jobs(tx, {id_.rpartition("-")[0] for id_ in attempt_ids})
+    statement = (
+        update(attempts)
+        .where(
+            dialect.among(tx.connection, attempts.c.id, attempt_ids),
+            attempts.c.state == AttemptState.LEASED.value,
+        )
+        .values(state=AttemptState.RUNNING.value, reason=Reason.STARTED.value, started_at_ms=tx.now_ms)
+        .returning(attempts.c.id, attempts.c.job_id, attempts.c.number, attempts.c.node_id)
+    )
+    started = tx.connection.execute(statement).all()
+    if started:
+        rows = [{"job": row.job_id, "no": row.number, "now": tx.now_ms} for row in started]
+        _START.execute(tx.connection, rows)
+    return started
+
+
+_START = Prepared(
+    update(jobs)
+    .where(
+        jobs.c.id == bindparam("job"),
+        jobs.c.attempt_no == bindparam("no"),
+        jobs.c.state == JobState.LEASED.value,
+    )
+    .values(state=JobState.RUNNING.value, reason=Reason.STARTED.value, started_at_ms=bindparam("now"))
+)
+
+
+def renew_leases(tx: Tx, attempt_ids: Sequence[str], *, until_ms: int) -> set[str]:
+    """One statement for all nodes of an interval. Returns those that are still live; the rest must stop."""
+    wanted = dialect.among(tx.connection, attempts.c.id, attempt_ids)
+    return _extend(tx, select(attempts.c.id).where(wanted, attempts.c.state.in_(_LIVE)), until_ms)
+
+
+def extend_all_leases(tx: Tx, *, until_ms: int) -> int:
+    """After a start: nobody loses a lease because the hub was away."""
+    return len(_extend(tx, select(attempts.c.id).where(IS_LIVE), until_ms))
+
+
+def _extend(tx: Tx, wanted: Select[Any], until_ms: int) -> set[str]:
+    """Never shortens a lease: a word that arrives late must not take back what a newer one gave."""
+    rows = tx.connection.execute(
+        dialect.for_update(tx.connection.dialect.name, wanted.order_by(attempts.c.id))
+    )
+    alive = set(rows.scalars())
+    tx.connection.execute(
+        update(attempts)
+        .where(dialect.among(tx.connection, attempts.c.id, alive), attempts.c.lease_until_ms < until_ms)
+        .values(lease_until_ms=until_ms)
+    )
+    return alive
+
+
+def overdue_attempts(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyRow]:
+    statement = (
+        select(attempts.c.id, attempts.c.job_id, attempts.c.node_id)
+        .where(IS_LIVE, attempts.c.lease_until_ms < now_ms)
+        .order_by(attempts.c.lease_until_ms)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+def running_on(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[AnyRow]]:
+    """Live attempts by node, for the operator's view of the queue."""
+    statement = select(attempts.c.id, attempts.c.job_id, attempts.c.node_id, attempts.c.state).where(
+        IS_LIVE, dialect.among(connection, attempts.c.node_id, node_ids)
+    )
+    found: dict[str, list[AnyRow]] = {}
+    for row in connection.execute(statement):
+        found.setdefault(row.node_id, []).append(row)
+    return found

@@ -1,0 +1,97 @@
+"""A job once more, as a new one: the same spec and terms, submitted and priced as any other."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from computepool.core.errors import Conflict, NotFound
+from computepool.core.jobs.lifecycle import CALLED
+from computepool.core.money import terms as core_terms
+from computepool.core.trust import verification as verifying
+from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.identity import access
+from computepool.hub.identity.access import Principal
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.settlement.verification import comparators
+from computepool.protocol.jobs.jobs import AgainRequest, CompareFunction, Item, JobSpec, SubmitRequest
+
+_LONGEST_TTL_S = 90 * 24 * 3600
+
+
+async def request_for(hub: Hub, principal: Principal, job_id: str, *, asked: AgainRequest) -> SubmitRequest:
+    """What its submitter would send to have the same again. It is in no group: a group's keys are there once."""
+    row = await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id))
+    access.check_owner(
+        principal, None if row is None or row.errand is not None else row.account_id, what="job"
+    )
+    assert row is not None
+    if row.account_id != principal.account_id:
+        raise Conflict("Only its submitter can run a job again: the new one is paid by whoever asks for it.")
+    wish = comparators.wish_of(row)
+    digests = [row.spec_digest] + ([] if wish.function is None else [wish.function])
+    specs = await hub.specs.load(digests)
+    if len(specs) < len(set(digests)):
+        raise NotFound("What this job ran is not kept any more.")
+    spec = specs[row.spec_digest].spec
+    compare = None if wish.function is None else specs[wish.function].spec
+    await hub.store.read(lambda connection: _check_kept(connection, row, spec=spec, compare=compare))
+    try:
+        return SubmitRequest(
+            spec=spec,
+            items=[
+                Item(
+                    key=row.key,
+                    payload=row.payload,
+                    payload_artifact=row.payload_artifact,
+                    bundled=max(1, row.bundled, row.carried or 1),
+                )
+            ],
+            priority=row.priority,
+            retries=row.retries,
+            ttl_s=min(_LONGEST_TTL_S, max(1.0, job_rows.ttl_ms_of(row) / 1000)),
+            verify=row.verify,
+            compare=None if wish.within is None else str(wish),
+            compare_function=None if compare is None else _function(compare),
+            **(_same_terms(row) if asked.terms == "same" else {}),
+        )
+    except ValidationError as error:
+        raise Conflict("This job was accepted under earlier rules, and would be refused now.") from error
+
+
+def _same_terms(row: AnyRow) -> dict[str, int]:
+    """The ceiling it had; and its budget, where it had one: then less was set aside than the ceiling asks for."""
+    full = core_terms.agree(
+        ceiling=row.ceiling,
+        timeout_ms=row.longest_ms,
+        items=1,
+        budget=None,
+        policy=verifying.parse(row.verify),
+    )
+    limited = 0 < row.hold < full.hold_each
+    return {"max_price": row.ceiling} | ({"budget": row.hold} if limited else {})
+
+
+def _function(spec: JobSpec) -> CompareFunction:
+    return CompareFunction(
+        function=spec.function, function_artifact=spec.function_artifact, python=spec.needs.python
+    )
+
+
+def _check_kept(connection: Connection, row: AnyRow, *, spec: JobSpec, compare: JobSpec | None) -> None:
+    """The files of finished jobs are kept for a time only."""
+    if row.dropped_at_ms is not None and spec.kind in CALLED and row.payload_artifact is None:
+        raise Conflict(
+            "It cannot run again: its arguments are not kept at the hub any more. Send them with a new submission."
+        )
+    needed = [(f"its input {file.name}", file.digest) for file in spec.inputs]
+    needed += [("its arguments", row.payload_artifact)] if row.payload_artifact else []
+    for called in (spec, compare):
+        if called is not None and called.function_artifact:
+            needed.append(("its function", called.function_artifact))
+    for what, digest in needed:
+        if not artifact_rows.may_read(connection, digest=digest, account_id=row.account_id):
+            raise Conflict(
+                f"It cannot run again: {what} is not kept at the hub any more. Send it again with a new submission."
+            )

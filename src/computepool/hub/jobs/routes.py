@@ -1,0 +1,267 @@
+"""Routes of jobs and the queue."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Body, Query, Request
+
+from computepool.core.errors import ComputePoolError
+from computepool.core.ids import make_id
+from computepool.core.jobs.lifecycle import JobKind, JobState
+from computepool.hub.context import Hub
+from computepool.hub.http.dependencies import (
+    Cursor,
+    DispatcherDep,
+    HubDep,
+    IdPath,
+    IdQuery,
+    Limit,
+    MayRead,
+    MaySubmit,
+    Moment,
+    RememberedDep,
+    Seq,
+    SignedIn,
+    Submitter,
+    WaitMs,
+    Words,
+    for_body,
+)
+from computepool.hub.http.guard import guarded
+from computepool.hub.http.openapi import examples
+from computepool.hub.http.openapi.problems import refuses
+from computepool.hub.http.rate_limit import take_submission
+from computepool.hub.identity import idempotency
+from computepool.hub.identity.access import Principal
+from computepool.hub.identity.idempotency import Remembered
+from computepool.hub.jobs import jobs, resubmit
+from computepool.hub.jobs.running import logs
+from computepool.hub.nodes import mesh_version
+from computepool.hub.scheduling import explanations, queue_view
+from computepool.hub.scheduling.dispatch import Dispatcher
+from computepool.protocol.jobs.checkpoints import CheckpointDetail
+from computepool.protocol.jobs.filters import JobFilter
+from computepool.protocol.jobs.jobs import (
+    AgainRequest,
+    JobDetail,
+    JobPage,
+    JobResult,
+    JobView,
+    LogPage,
+    PreviewRequest,
+    PreviewView,
+    SubmitReply,
+    SubmitRequest,
+    WhyView,
+    spec_digest,
+)
+from computepool.protocol.jobs.queueing import QueueView
+
+router = guarded()
+_SAME_TERMS = AgainRequest()
+
+
+@router.post(
+    "/jobs",
+    status_code=201,
+    tags=["jobs"],
+    summary="Submit one job, or many of one spec",
+    responses=refuses(402, 404, 409, 429, 507),
+)
+async def submit(
+    request: Request,
+    body: Annotated[SubmitRequest, Body(openapi_examples=examples.SUBMIT)],
+    principal: Submitter,
+    hub: HubDep,
+    dispatcher: DispatcherDep,
+    key: RememberedDep,
+) -> SubmitReply:
+    take_submission(request, principal.account_id)
+    remembered = for_body(key, principal, await request.body())
+    return await accept(hub, principal, body, dispatcher=dispatcher, remembered=remembered)
+
+
+async def accept(
+    hub: Hub,
+    principal: Principal,
+    body: SubmitRequest,
+    *,
+    dispatcher: Dispatcher,
+    remembered: Remembered,
+    admit: jobs.Admit | None = None,
+) -> SubmitReply:
+    try:
+        body = await mesh_version.of_this(hub, principal.account_id, body)
+        reply, fresh = await jobs.submit(hub, principal, body, remembered=remembered, admit=admit)
+    except ComputePoolError:
+        # Since the same request was answered its host may be gone, or all nodes that could run it.
+        if (known := await idempotency.find(hub, remembered, model=SubmitReply)) is not None:
+            return known
+        raise
+    if not fresh:
+        return reply  # the jobs may be anywhere by now, and must not be put into the queue again
+    if not body.after:
+        dispatcher.submitted(
+            reply.job_ids,
+            spec_digest=spec_digest(body.spec.body()),
+            account_id=principal.account_id,
+            priority=body.priority,
+            ceiling=reply.max_price,
+        )
+    else:
+        await dispatcher.load()
+    return reply
+
+
+@router.get("/jobs", tags=["jobs"], summary="List jobs, newest first")
+async def list_jobs(
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    state: Annotated[
+        list[JobState] | None, Query(max_length=16, description="One of these; repeat it")
+    ] = None,
+    group_id: IdQuery = None,
+    kind: JobKind | None = None,
+    node_id: Annotated[IdQuery, Query(description="Where its newest attempt is, or was")] = None,
+    account_id: Annotated[IdQuery, Query(description="Of this account; for administrators")] = None,
+    everybody: Annotated[
+        bool, Query(alias="all", description="Administrators: everybody's, or with `false` only your own")
+    ] = True,
+    since_ms: Moment = None,
+    until_ms: Moment = None,
+    q: Annotated[Words, Query(description="A part of its name or key; or its id")] = "",
+    after: Cursor = None,
+    limit: Limit = 50,
+) -> JobPage:
+    wanted = JobFilter(
+        account_id=account_id,
+        group_id=group_id,
+        states=tuple(wanted.value for wanted in state or ()),
+        kind=None if kind is None else kind.value,
+        node_id=node_id,
+        since_id=None if since_ms is None else make_id("job", since_ms, bytes(10)),
+        until_id=None if until_ms is None else make_id("job", until_ms + 1, bytes(10)),
+        text=q.strip(),
+    )
+    return await jobs.page(hub, principal, wanted=wanted, everybody=everybody, after=after, limit=limit)
+
+
+@router.post(
+    "/jobs/preview",
+    tags=["jobs"],
+    summary="Which nodes would take such a job, and why the others would not",
+    responses=refuses(409),
+)
+async def preview(
+    body: Annotated[PreviewRequest, Body(openapi_examples=examples.PREVIEW)], principal: MayRead, hub: HubDep
+) -> PreviewView:
+    return await explanations.preview(hub, principal, body)
+
+
+@router.get(
+    "/jobs/{job_id}",
+    tags=["jobs"],
+    summary="One job in full; waits for a change if asked to",
+    responses=refuses(404),
+)
+async def get_job(
+    job_id: IdPath,
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    wait_ms: WaitMs,
+    seen: Annotated[
+        JobState | None, Query(description="The state you know; answered when it differs")
+    ] = None,
+) -> JobDetail:
+    return await jobs.get(hub, principal, job_id, wait_ms=wait_ms, seen=seen)
+
+
+@router.get(
+    "/jobs/{job_id}/result",
+    tags=["jobs"],
+    summary="How a finished job ended, with its result",
+    responses=refuses(404, 409),
+)
+async def get_result(job_id: IdPath, principal: SignedIn, hub: HubDep, wait_ms: WaitMs) -> JobResult:
+    return await jobs.result(hub, principal, job_id, wait_ms=wait_ms)
+
+
+@router.get(
+    "/jobs/{job_id}/logs",
+    tags=["jobs"],
+    summary="What the job printed, live by long poll",
+    responses=refuses(404),
+)
+async def get_logs(
+    job_id: IdPath,
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    after: Seq = 0,
+    wait_ms: WaitMs,
+    limit: Limit = 200,
+) -> LogPage:
+    await jobs.check_visible(hub, principal, job_id)
+    return await logs.page(hub, job_id, after=after, limit=limit, wait_ms=wait_ms)
+
+
+@router.post(
+    "/jobs/{job_id}/cancel",
+    tags=["jobs"],
+    summary="Cancel a job; a finished one stays as it is",
+    responses=refuses(404),
+)
+async def cancel_job(job_id: IdPath, principal: MaySubmit, hub: HubDep, dispatcher: DispatcherDep) -> JobView:
+    view, effects = await jobs.cancel(hub, principal, job_id)
+    await dispatcher.follow(effects)
+    return view
+
+
+@router.post(
+    "/jobs/{job_id}/again",
+    status_code=201,
+    tags=["jobs"],
+    summary="Submit the same job once more, as a new one",
+    responses=refuses(402, 404, 409, 429, 507),
+)
+async def run_again(
+    request: Request,
+    job_id: IdPath,
+    principal: Submitter,
+    hub: HubDep,
+    dispatcher: DispatcherDep,
+    key: RememberedDep,
+    body: Annotated[AgainRequest, Body(openapi_examples=examples.AGAIN)] = _SAME_TERMS,
+) -> SubmitReply:
+    take_submission(request, principal.account_id)
+    remembered = for_body(key, principal, await request.body())
+    wanted = await resubmit.request_for(hub, principal, job_id, asked=body)
+    return await accept(hub, principal, wanted, dispatcher=dispatcher, remembered=remembered)
+
+
+@router.get(
+    "/jobs/{job_id}/why",
+    tags=["jobs"],
+    summary="Why the job is in its state, with numbers and what would change it",
+    responses=refuses(404),
+)
+async def explain_job(job_id: IdPath, principal: SignedIn, hub: HubDep) -> WhyView:
+    return await explanations.why(hub, principal, job_id)
+
+
+@router.get(
+    "/jobs/{job_id}/checkpoint",
+    tags=["jobs"],
+    summary="Where an unfinished job goes on from if it has to start again, with the files",
+    responses=refuses(404),
+)
+async def get_checkpoint(job_id: IdPath, principal: SignedIn, hub: HubDep) -> CheckpointDetail:
+    return await jobs.checkpoint(hub, principal, job_id)
+
+
+@router.get("/queue", tags=["jobs"], summary="What waits and what each node holds")
+async def get_queue(principal: SignedIn, hub: HubDep) -> QueueView:
+    return await queue_view.queue(hub, principal)

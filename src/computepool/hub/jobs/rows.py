@@ -1,0 +1,399 @@
+"""Jobs. Every write that ends something says in its WHERE what it believed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    bindparam,
+    case,
+    func,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.dml import ReturningUpdate
+
+from computepool.core.errors import InvariantViolation
+from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
+from computepool.hub.artifacts import inline_rows
+from computepool.hub.db import dialect
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.tables import IS_OPEN, IS_QUEUED, jobs, specs
+from computepool.hub.jobs.compiled_statements import Prepared
+from computepool.protocol.jobs.filters import JobFilter
+
+_HELD = [JobState.LEASED.value, JobState.RUNNING.value]
+_LIVE = [AttemptState.LEASED.value, AttemptState.RUNNING.value]
+
+#: To nodes, and for where it may run, an errand is a job of whoever it is about.
+SHOWN_ACCOUNT = func.coalesce(jobs.c.behalf, jobs.c.account_id).label("shown_account")
+#: What the dispatcher needs of a queued job; the spec is looked up by digest and cached.
+_QUEUED = select(
+    jobs.c.id,
+    SHOWN_ACCOUNT,
+    jobs.c.spec_digest,
+    jobs.c.priority,
+    jobs.c.avoid_node,
+    jobs.c.ready_at_ms,
+    jobs.c.queued_at_ms,
+    jobs.c.ceiling,
+    jobs.c.avoid_owners,
+    jobs.c.pinned,
+)
+
+_WITHOUT_BLOBS = [column for column in jobs.columns if column.name not in ("payload", "result")]
+
+
+def insert_spec(tx: Tx, *, digest: str, body: str, account_id: str) -> None:
+    """Kept once, whoever sends it, and counted for who sent it first."""
+    row = {"digest": digest, "body": body, "created_at_ms": tx.now_ms, "account_id": account_id}
+    if _INSERT_SPEC.execute(tx.connection, [row]):
+        tx.count_inline(account_id, inline_rows.size_of(body))
+
+
+def get_specs(connection: Connection, digests: Iterable[str]) -> dict[str, str]:
+    wanted = dialect.among(connection, specs.c.digest, digests)
+    rows = connection.execute(select(specs.c.digest, specs.c.body).where(wanted))
+    return {row.digest: row.body for row in rows}
+
+
+_INSERT = Prepared(jobs.insert())
+_INSERT_SPEC = Prepared(lambda connection: dialect.insert_ignore(connection, specs))
+
+
+def insert_jobs(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    _INSERT.execute(tx.connection, rows)
+    for row in rows:
+        if row.get("payload"):
+            tx.count_inline(row["account_id"], inline_rows.size_of(row["payload"]))
+
+
+def count_open(connection: Connection, account_id: str) -> int:
+    statement = select(func.count()).where(IS_OPEN, jobs.c.account_id == account_id, jobs.c.errand.is_(None))
+    return connection.execute(statement).scalar_one()
+
+
+def cost_since(connection: Connection, account_id: str, since_id: str) -> int:
+    """What the account's newer jobs cost, or, while they are unfinished, hold."""
+    cost = func.coalesce(func.sum(func.coalesce(jobs.c.charge, jobs.c.hold)), 0)
+    statement = select(cost).where(jobs.c.account_id == account_id, jobs.c.id >= since_id)
+    return int(connection.execute(statement).scalar_one())
+
+
+def count_states(connection: Connection) -> dict[str, int]:
+    statement = select(jobs.c.state, func.count().label("jobs")).where(IS_OPEN).group_by(jobs.c.state)
+    return {row.state: row.jobs for row in connection.execute(statement)}
+
+
+def get_job(connection: Connection, job_id: str) -> AnyRow | None:
+    return connection.execute(_JOB, {"job": job_id}).first()
+
+
+_JOB = select(*_WITHOUT_BLOBS).where(jobs.c.id == bindparam("job"))
+
+
+def get_job_full(connection: Connection, job_id: str) -> AnyRow | None:
+    return connection.execute(select(jobs).where(jobs.c.id == job_id)).first()
+
+
+def get_jobs(connection: Connection, job_ids: Sequence[str]) -> Sequence[AnyRow]:
+    wanted = dialect.among(connection, jobs.c.id, job_ids)
+    return connection.execute(select(*_WITHOUT_BLOBS).where(wanted)).all()
+
+
+def lock_jobs(tx: Tx, job_ids: Iterable[str]) -> dict[str, AnyRow]:
+    """Rows by id, locked in sorted order, so that two transactions never wait for each other in a circle."""
+    statement = _lock_jobs(tx.connection.dialect.name)
+    rows = tx.connection.execute(statement, dialect.ids(tx.connection, set(job_ids)))
+    return {row.id: row for row in rows}
+
+
+# The statements of a job's ordinary life are built once: building one takes longer than running it.
+
+
+@cache
+def _lock_jobs(name: str) -> Select[Any]:
+    wanted = select(*_WITHOUT_BLOBS).where(dialect.among_ids(name, jobs.c.id)).order_by(jobs.c.id)
+    return dialect.for_update(name, wanted)
+
+
+def _matching(wanted: JobFilter) -> list[ColumnElement[bool]]:
+    """What no index says."""
+    found: list[ColumnElement[bool]] = []
+    if wanted.states:
+        found.append(jobs.c.state.in_(wanted.states))
+    if wanted.kind is not None:
+        found.append(jobs.c.kind == wanted.kind)
+    if wanted.node_id is not None:
+        found.append(jobs.c.node_id == wanted.node_id)
+    if wanted.text:
+        words = [jobs.c[name].icontains(wanted.text, autoescape=True) for name in ("name", "key")]
+        found.append(or_(*words, jobs.c.id == wanted.text))
+    return found
+
+
+def is_search(wanted: JobFilter) -> bool:
+    """Whether rows have to be looked at that may not be wanted."""
+    return bool(_matching(wanted))
+
+
+def _in_hand(connection: Connection, wanted: JobFilter, *, most: int) -> list[Any]:
+    """What nodes have now is little, and an index has it: it is found however many newer jobs wait."""
+    if not wanted.states or not set(wanted.states).issubset(_HELD):
+        return []
+    held = select(jobs.c.id).where(IS_OPEN, jobs.c.state.in_(wanted.states)).limit(most + 1)
+    ids = connection.execute(held).scalars().all()
+    return [dialect.among(connection, jobs.c.id, ids)] if len(ids) <= most else []
+
+
+def list_jobs(
+    connection: Connection, wanted: JobFilter, *, before: str | None, limit: int, window: int
+) -> tuple[Sequence[AnyRow], str | None]:
+    """Newest first, of the next `window` jobs of the account or group; and where to go on, if there is more.
+
+    Errands are the hub's own affair.
+    """
+    led: list[Any] = [jobs.c.errand.is_(None)]
+    led += [] if wanted.account_id is None else [jobs.c.account_id == wanted.account_id]
+    led += [] if wanted.group_id is None else [jobs.c.group_id == wanted.group_id]
+    led += [] if before is None else [jobs.c.id < before]
+    led += [] if wanted.since_id is None else [jobs.c.id >= wanted.since_id]
+    led += [] if wanted.until_id is None else [jobs.c.id < wanted.until_id]
+    led += _in_hand(connection, wanted, most=window)
+    newest, matching = jobs.c.id.desc(), _matching(wanted)
+    last: str | None = None
+    if matching:
+        # Where to stop, whatever is found until there.
+        end = select(jobs.c.id).where(*led).order_by(newest).offset(window - 1).limit(1)
+        last = connection.execute(end).scalar()
+    if last is not None:
+        led.append(jobs.c.id >= last)
+    rows = connection.execute(
+        select(*_WITHOUT_BLOBS).where(*led, *matching).order_by(newest).limit(limit)
+    ).all()
+    return rows, rows[-1].id if len(rows) == limit else last
+
+
+def count_group(connection: Connection, group_id: str) -> dict[str, int]:
+    """In items, by state. Items that raised are failed, although the job that carried them succeeded."""
+    items, failed = func.sum(jobs.c.bundled), func.sum(jobs.c.items_failed)
+    statement = (
+        select(jobs.c.state, items.label("items"), failed.label("failed"))
+        .where(jobs.c.group_id == group_id)
+        .group_by(jobs.c.state)
+    )
+    counts: Counter[str] = Counter()
+    for row in connection.execute(statement):
+        counts[row.state] += int(row.items) - int(row.failed)
+        counts[JobState.FAILED.value] += int(row.failed)
+    return {state: count for state, count in counts.items() if count}
+
+
+_TAKE_UNITS = (
+    update(jobs)
+    .where(
+        jobs.c.id == bindparam("job"),
+        jobs.c.group_id == bindparam("group"),
+        jobs.c.finished_at_ms.is_not(None),
+    )
+    .values(
+        bundled=case((jobs.c.bundled > bindparam("taken"), jobs.c.bundled - bindparam("taken")), else_=0),
+        items_failed=case(
+            (jobs.c.items_failed > bindparam("taken"), jobs.c.items_failed - bindparam("taken")), else_=0
+        ),
+    )
+)
+
+
+def take_units(tx: Tx, group_id: str, taken: Mapping[str, int]) -> None:
+    """From finished jobs of the group whose items were sent again: each counts once, where it is now."""
+    if taken:
+        rows = [{"job": job_id, "group": group_id, "taken": count} for job_id, count in sorted(taken.items())]
+        tx.connection.execute(_TAKE_UNITS, rows)
+
+
+def open_in_group(connection: Connection, group_id: str) -> list[str]:
+    statement = select(jobs.c.id).where(jobs.c.group_id == group_id, IS_OPEN).order_by(jobs.c.id)
+    return list(connection.execute(statement).scalars())
+
+
+# the queue
+
+
+def list_queued(connection: Connection, *, since_ms: int, limit: int) -> Sequence[AnyRow]:
+    """Jobs that may be given to a node, oldest first; those waiting for other jobs are not among them."""
+    statement = (
+        _QUEUED.where(
+            IS_OPEN,
+            jobs.c.state == JobState.QUEUED.value,
+            jobs.c.deps_pending == 0,
+            jobs.c.comparing.is_(None),
+            jobs.c.queued_at_ms >= since_ms,
+        )
+        .order_by(jobs.c.queued_at_ms, jobs.c.id)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+def get_queued(connection: Connection, job_ids: Sequence[str]) -> Sequence[AnyRow]:
+    """Those of the given jobs that wait for a node."""
+    statement = _QUEUED.where(
+        dialect.among(connection, jobs.c.id, job_ids),
+        jobs.c.state == JobState.QUEUED.value,
+        jobs.c.deps_pending == 0,
+        jobs.c.comparing.is_(None),
+    )
+    return connection.execute(statement).all()
+
+
+def lease_jobs(tx: Tx, job_ids: Sequence[str]) -> dict[str, AnyRow]:
+    """Queued → leased for those still queued and not being taken by another hub; the losers are absent."""
+    statement = _lease_jobs(tx.connection.dialect.name)
+    rows = tx.connection.execute(statement, dialect.ids(tx.connection, job_ids))
+    return {row.id: row for row in rows}
+
+
+@cache
+def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
+    queued = jobs.c.state == JobState.QUEUED.value
+    wanted = select(jobs.c.id).where(
+        dialect.among_ids(name, jobs.c.id), queued, jobs.c.deps_pending == 0, jobs.c.comparing.is_(None)
+    )
+    return (
+        update(jobs)
+        .where(jobs.c.id.in_(dialect.skip_locked(name, wanted)), queued)
+        .values(
+            state=JobState.LEASED.value,
+            reason=Reason.PLACED.value,
+            attempt_no=jobs.c.attempt_no + 1,
+        )
+        .returning(
+            jobs.c.id,
+            jobs.c.attempt_no,
+            jobs.c.account_id,
+            SHOWN_ACCOUNT,
+            jobs.c.errand,
+            jobs.c.group_id,
+            jobs.c.spec_digest,
+            jobs.c.payload,
+            jobs.c.payload_artifact,
+            jobs.c.item,
+            jobs.c.item_count,
+            jobs.c.hold,
+            jobs.c.runs,
+            jobs.c.longest_ms,
+            jobs.c.checkpoint_no,
+        )
+    )
+
+
+#: How long a job may wait in the queue, each time anew.
+TTL_MS = func.coalesce(jobs.c.ttl_ms, jobs.c.expires_at_ms - jobs.c.created_at_ms)
+
+
+def ttl_ms_of(row: AnyRow) -> int:
+    return int(row.expires_at_ms - row.created_at_ms if row.ttl_ms is None else row.ttl_ms)
+
+
+def requeue(tx: Tx, job_id: str, *, attempt_no: int, waits_on: bool = False, **changes: Any) -> bool:
+    """Back to the queue, unless the job moved on since `attempt_no`. `waits_on`: it never stopped waiting, and has no
+    more time for it than before; nor has an errand, which is of use until then."""
+    if not waits_on:
+        ends_ms = case((jobs.c.errand.is_(None), TTL_MS + tx.now_ms), else_=jobs.c.expires_at_ms)
+        changes |= {"ttl_ms": TTL_MS, "expires_at_ms": ends_ms}
+    statement = (
+        update(jobs)
+        .where(jobs.c.id == job_id, jobs.c.attempt_no == attempt_no, jobs.c.state.in_(_HELD))
+        .values(
+            state=JobState.QUEUED.value,
+            queued_at_ms=tx.now_ms,
+            node_id=None,
+            started_at_ms=None,
+            progress=None,
+            **changes,
+        )
+    )
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def finish(tx: Tx, job_id: str, *, state: JobState, reason: Reason, **changes: Any) -> bool:
+    """To a state it never leaves, at most once."""
+    statement = (
+        update(jobs)
+        .where(jobs.c.id == job_id, IS_OPEN)
+        .values(state=state.value, reason=reason.value, finished_at_ms=tx.now_ms, charge=0, **changes)
+    )
+    return tx.connection.execute(statement).rowcount == 1
+
+
+_ACCEPT = Prepared(
+    update(jobs)
+    .where(
+        jobs.c.id == bindparam("job"),
+        jobs.c.account_id == bindparam("account"),
+        jobs.c.accepted_attempt.is_(None),
+        jobs.c.hold >= bindparam("cost"),
+        IS_OPEN,
+    )
+    .values(
+        state=JobState.SUCCEEDED.value,
+        reason=bindparam("why"),
+        accepted_attempt=bindparam("number"),
+        node_id=bindparam("node"),
+        started_at_ms=bindparam("started"),
+        finished_at_ms=bindparam("finished"),
+        exit_code=bindparam("code"),
+        result=bindparam("value"),
+        result_artifact=bindparam("artifact"),
+        charge=bindparam("cost"),
+        verdict=bindparam("believed"),
+        held_until_ms=bindparam("held"),
+        items_failed=bindparam("raised"),
+        progress=1.0,
+    )
+)
+
+
+def accept(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    """The jobs' one accepted result. The caller holds the locks, so a row that no longer fits is a broken rule."""
+    if rows and _ACCEPT.execute(tx.connection, rows) != len(rows):
+        raise InvariantViolation("a job would have been accepted twice, or charged more than is set aside")
+    for row in rows:
+        if row["value"]:
+            tx.count_inline(row["account"], inline_rows.size_of(row["value"]))
+
+
+_PROGRESS = (
+    update(jobs)
+    .where(
+        jobs.c.id == bindparam("job"),
+        jobs.c.attempt_no == bindparam("no"),
+        or_(*(jobs.c.state == state for state in _HELD)),  # many rows at once do not go with IN
+    )
+    .values(progress=bindparam("share"))
+)
+
+
+def set_progress(tx: Tx, progress: Mapping[str, float]) -> None:
+    """By attempt. What an attempt says after its job went on without it is ignored."""
+    rows = []
+    for id_, share in sorted(progress.items()):
+        job_id, _, number = id_.rpartition("-")
+        rows.append({"job": job_id, "no": int(number), "share": share})
+    if rows:
+        tx.connection.execute(_PROGRESS, rows)
+
+
+def overdue_jobs(connection: Connection, *, now_ms: int, limit: int) -> list[str]:
+    """Queued longer than their time to live. Those that wait for a host have a time of their own (`stranded`)."""
+    late = select(jobs.c.id).where(IS_QUEUED, jobs.c.expires_at_ms < now_ms)
+    statement = late.where(jobs.c.pinned == "").limit(limit)
+    return list(connection.execute(statement).scalars())

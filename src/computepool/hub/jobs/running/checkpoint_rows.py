@@ -1,0 +1,142 @@
+"""Checkpoints of unfinished jobs, and from which of them attempts went on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, select, update
+
+from computepool.hub.db import dialect
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.tables import IS_QUEUED, artifact_refs, attempts, jobs
+from computepool.hub.groups.tables import checkpoints
+
+ROLE = "checkpoint"
+
+
+def get(connection: Connection, job_id: str) -> AnyRow | None:
+    return connection.execute(select(checkpoints).where(checkpoints.c.job_id == job_id)).first()
+
+
+def of_jobs(connection: Connection, job_ids: Sequence[str]) -> dict[str, AnyRow]:
+    if not job_ids:
+        return {}
+    wanted = dialect.among(connection, checkpoints.c.job_id, job_ids)
+    return {row.job_id: row for row in connection.execute(select(checkpoints).where(wanted))}
+
+
+def keep(tx: Tx, job_id: str, row: Mapping[str, Any]) -> None:
+    """In the place of the one before. The caller holds the job's row."""
+    tx.connection.execute(delete(checkpoints).where(checkpoints.c.job_id == job_id))
+    tx.connection.execute(checkpoints.insert().values(job_id=job_id, at_ms=tx.now_ms, failures=0, **row))
+    _mark(tx, job_id, row["attempt_no"])
+
+
+def drop(tx: Tx, job_id: str) -> None:
+    tx.connection.execute(delete(checkpoints).where(checkpoints.c.job_id == job_id))
+    drop_refs(tx, job_id)
+    _mark(tx, job_id, None, pinned="")  # without its files there is nothing to arrive with at a host
+
+
+def pin(tx: Tx, job_id: str, node_id: str) -> None:
+    """Only that host may go on from it."""
+    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(pinned=node_id))
+
+
+def _mark(tx: Tx, job_id: str, attempt_no: int | None, **changes: Any) -> None:
+    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(checkpoint_no=attempt_no, **changes))
+
+
+def stranded(connection: Connection, *, before_ms: int, limit: int) -> list[str]:
+    """Jobs that wait since before then for the host that they named. By checkpoints: few jobs have one."""
+    statement = (
+        select(jobs.c.id)
+        .select_from(checkpoints.join(jobs, jobs.c.id == checkpoints.c.job_id))
+        .where(IS_QUEUED, jobs.c.pinned != "", jobs.c.queued_at_ms < before_ms)
+        .limit(limit)
+    )
+    return list(connection.execute(statement).scalars())
+
+
+def drop_refs(tx: Tx, job_id: str) -> None:
+    """The bytes go when nothing else refers to them."""
+    tx.connection.execute(
+        delete(artifact_refs).where(artifact_refs.c.job_id == job_id, artifact_refs.c.role == ROLE)
+    )
+
+
+_DROP_UPLOAD = delete(artifact_refs).where(
+    artifact_refs.c.digest == bindparam("file"),
+    artifact_refs.c.name == bindparam("called"),
+    artifact_refs.c.account_id == bindparam("node"),
+    artifact_refs.c.role == "node",
+    artifact_refs.c.created_at_ms <= bindparam("until_ms"),
+)
+
+
+def drop_uploads(tx: Tx, files: Mapping[str, str], *, node_id: str, until_ms: int) -> None:
+    """What a node sent for a checkpoint that a newer one replaced: it would be kept for days, and each one is as large.
+
+    `files`: digests by name. The same bytes under another name, or sent since, are of another job of that node.
+    """
+    if files:
+        same = {"node": node_id, "until_ms": until_ms}
+        rows = [{"file": digest, "called": name, **same} for name, digest in files.items()]
+        tx.connection.execute(_DROP_UPLOAD, rows)
+
+
+def count_failure(tx: Tx, job_id: str) -> None:
+    more = checkpoints.c.failures + 1
+    tx.connection.execute(update(checkpoints).where(checkpoints.c.job_id == job_id).values(failures=more))
+
+
+_RESUME = (
+    update(attempts)
+    .where(attempts.c.id == bindparam("attempt"))
+    .values(
+        resumed_no=bindparam("from_no"),
+        resumed_ms=bindparam("from_ms"),
+        covered_ms=bindparam("all_ms"),
+        spent=bindparam("cost"),
+    )
+)
+
+
+def resume(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    """Attempts that were just leased go on from a checkpoint."""
+    if rows:
+        tx.connection.execute(_RESUME, list(rows))
+
+
+def note_time(tx: Tx, attempt_id: str, *, checkpoint_ms: int, lane_billed_ms: int) -> None:
+    statement = update(attempts).where(attempts.c.id == attempt_id)
+    tx.connection.execute(statement.values(checkpoint_ms=checkpoint_ms, lane_billed_ms=lane_billed_ms))
+
+
+def links(connection: Connection, job_id: str) -> Sequence[AnyRow]:
+    """All attempts of a job, with what is needed to follow a chain and to pay for it."""
+    statement = select(
+        attempts.c.id,
+        attempts.c.number,
+        attempts.c.node_id,
+        attempts.c.owner_id,
+        attempts.c.price,
+        attempts.c.price_version,
+        attempts.c.resumed_no,
+        attempts.c.resumed_ms,
+    ).where(attempts.c.job_id == job_id)
+    return connection.execute(statement).all()
+
+
+_PAY = (
+    update(attempts)
+    .where(attempts.c.id == bindparam("attempt"))
+    .values(billed_ms=bindparam("billed"), charge=bindparam("cost"))
+)
+
+
+def pay(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
+    """What was paid for attempts whose work an accepted run went on from."""
+    if rows:
+        tx.connection.execute(_PAY, list(rows))

@@ -1,0 +1,74 @@
+"""Jobs and groups that running jobs submitted: whose they are, how many, and what they may cost together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, func, select
+
+from computepool.hub.db import dialect
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.tables import IS_OPEN, jobs
+from computepool.hub.groups.tables import child_groups, child_jobs
+
+
+def get(connection: Connection, job_id: str) -> AnyRow | None:
+    """None: a person submitted it."""
+    return connection.execute(select(child_jobs).where(child_jobs.c.job_id == job_id)).first()
+
+
+def insert_jobs(
+    tx: Tx, job_ids: Sequence[str], *, parent_id: str, root_id: str, depth: int, detached: bool
+) -> None:
+    shared = {"parent_id": parent_id, "root_id": root_id, "depth": depth, "detached": detached}
+    tx.connection.execute(child_jobs.insert(), [{"job_id": job_id, **shared} for job_id in job_ids])
+
+
+def insert_group(tx: Tx, group_id: str, *, root_id: str) -> None:
+    tx.connection.execute(child_groups.insert().values(group_id=group_id, root_id=root_id))
+
+
+def used(connection: Connection, root_id: str) -> tuple[int, int]:
+    """How many jobs a tree has beside its root, and what they cost, or may yet cost."""
+    cost = func.coalesce(func.sum(func.coalesce(jobs.c.charge, jobs.c.hold)), 0)
+    statement = (
+        select(func.count(), cost)
+        .select_from(child_jobs.join(jobs, jobs.c.id == child_jobs.c.job_id))
+        .where(child_jobs.c.root_id == root_id)
+    )
+    count, spent = connection.execute(statement).one()
+    return int(count), int(spent)
+
+
+def count_groups(connection: Connection, root_id: str) -> int:
+    statement = select(func.count()).select_from(child_groups).where(child_groups.c.root_id == root_id)
+    return int(connection.execute(statement).scalar_one())
+
+
+def root_of_group(connection: Connection, group_id: str) -> str | None:
+    statement = select(child_groups.c.root_id).where(child_groups.c.group_id == group_id)
+    return connection.execute(statement).scalar_one_or_none()
+
+
+def of_root(connection: Connection, root_id: str, job_ids: Sequence[str]) -> set[str]:
+    """Those of the jobs that belong to this tree."""
+    wanted = dialect.among(connection, child_jobs.c.job_id, job_ids)
+    statement = select(child_jobs.c.job_id).where(wanted, child_jobs.c.root_id == root_id)
+    return set(connection.execute(statement).scalars())
+
+
+def attached(connection: Connection, parent_ids: Sequence[str]) -> list[str]:
+    """Unfinished jobs that end with these, unless they succeed."""
+    wanted = dialect.among(connection, child_jobs.c.parent_id, parent_ids)
+    statement = (
+        select(child_jobs.c.job_id)
+        .select_from(child_jobs.join(jobs, jobs.c.id == child_jobs.c.job_id))
+        .where(wanted, ~child_jobs.c.detached, IS_OPEN)
+        .order_by(child_jobs.c.job_id)
+    )
+    return list(connection.execute(statement).scalars())
+
+
+def direct(connection: Connection, job_id: str, *, limit: int) -> list[str]:
+    statement = select(child_jobs.c.job_id).where(child_jobs.c.parent_id == job_id)
+    return list(connection.execute(statement.order_by(child_jobs.c.job_id).limit(limit)).scalars())

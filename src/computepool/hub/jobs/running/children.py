@@ -1,0 +1,228 @@
+"""Jobs and groups that a running job submits, through the node that runs it.
+
+The node speaks for the attempt that it holds, and for no longer than it holds it; nobody's key is involved. So a node that
+lies can do no more in its submitter's name than the job itself could: submit so many jobs, which cost so much together,
+and look at those. Both limits are of the whole tree, were given with the job that a person submitted (its *root*), and are
+checked in the transaction that submits, with the root's row locked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from computepool.core.errors import BadRequest, Conflict, Forbidden, InsufficientCredits, NotFound
+from computepool.core.isolation import Level
+from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState
+from computepool.core.money.money import format_credits
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity.access import NodePrincipal, Principal, Role
+from computepool.hub.identity.idempotency import Remembered
+from computepool.hub.jobs import attempt_rows
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.running import child_rows
+from computepool.protocol.jobs.children import ChildrenRequest
+from computepool.protocol.jobs.jobs import JobSpec, SubmitRequest
+
+_UNDECLARED = "This job may submit no others: it was submitted without children=N (--children N)."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """A running job that asks, as the node that runs it says."""
+
+    job: AnyRow
+    attempt_id: str
+    node_id: str
+    spec: JobSpec
+    root_id: str
+    root_spec: JobSpec
+    depth: int
+    budget: int  #: of the whole tree
+    on_own_node: bool  #: it runs on a node of its submitter's, whose word is theirs
+    principal: Principal  #: its submitter, who may do nothing here but submit
+
+    def remembered(self, route: str, seq: int, body: bytes) -> Remembered:
+        """Whichever attempt makes this call, it is one call: what it submits is there once."""
+        digest = hashlib.sha256(body).hexdigest()
+        key = f"{self.job.id}:{seq}:{digest[:32]}"
+        account = self.principal.account_id
+        return Remembered(account_id=account, route=f"attempts/{route}", key=key, request_hash=digest)
+
+
+async def parent_of(hub: Hub, node: NodePrincipal, attempt_id: str) -> Parent:
+    """Raises NotFound where this node does not hold the attempt, Forbidden where the job declared nothing."""
+    parent = await hub.store.read(lambda connection: _load(connection, node, attempt_id))
+    if not parent.spec.children:
+        raise Forbidden(_UNDECLARED)
+    return parent
+
+
+def _load(connection: Connection, node: NodePrincipal, attempt_id: str) -> Parent:
+    job = held_job(connection, node, attempt_id)
+    place = child_rows.get(connection, job.id)
+    root = job if place is None else job_rows.get_job(connection, place.root_id)
+    assert root is not None
+    bodies = job_rows.get_specs(connection, {job.spec_digest, root.spec_digest})
+    account = account_rows.get_account(connection, job.account_id)
+    assert account is not None
+    roles = frozenset(account.roles.split(",")) & {Role.SUBMITTER.value, Role.ADMIN.value}
+    if not roles:
+        raise Forbidden("The job's account may not submit jobs any more.")
+    root_spec = JobSpec.model_validate_json(bodies[root.spec_digest])
+    return Parent(
+        job=job,
+        attempt_id=attempt_id,
+        node_id=node.node_id,
+        spec=JobSpec.model_validate_json(bodies[job.spec_digest]),
+        root_id=root.id,
+        root_spec=root_spec,
+        depth=0 if place is None else place.depth,
+        budget=_budget(root, root_spec),
+        on_own_node=node.owner == job.account_id,
+        # Never an administrator: those see what is not theirs.
+        principal=Principal(
+            account_id=account.id, name=account.name, roles=frozenset({Role.SUBMITTER.value})
+        ),
+    )
+
+
+def _budget(root: AnyRow, spec: JobSpec) -> int:
+    return int(root.hold) * spec.children if spec.children_budget is None else spec.children_budget
+
+
+def held_job(connection: Connection, node: NodePrincipal, attempt_id: str) -> AnyRow:
+    """The job of an attempt that runs on this node."""
+    job_id, _, _ = attempt_id.rpartition("-")
+    found = [row for row in attempt_rows.get_attempts(connection, job_id) if row.id == attempt_id]
+    job = job_rows.get_job(connection, job_id)
+    if not found or job is None or found[0].node_id != node.node_id:
+        raise NotFound("This node holds no such attempt.")
+    if AttemptState(found[0].state) not in LIVE_ATTEMPT or JobState(job.state) in TERMINAL:
+        raise Conflict("This attempt is over.")
+    return job
+
+
+# what it may submit
+
+
+def narrowed(parent: Parent, asked: ChildrenRequest) -> SubmitRequest:
+    """Nothing that the parent itself could not do: a node may have made it up."""
+    request, spec, own = asked.request, asked.request.spec, parent.spec
+    if not set(spec.net) <= set(own.net):
+        raise Forbidden("A job may give those that it submits no hosts but its own.", field="spec.net")
+    if spec.allow_pickle and not own.allow_pickle:
+        raise Forbidden("Only a job with allow_pickle may submit one.", field="spec.allow_pickle")
+    if spec.seal_to not in (None, own.seal_to):
+        raise Forbidden("A job may seal results to its own key alone.", field="spec.seal_to")
+    if not _artifacts(request) <= _artifacts_of(own) | {parent.job.payload_artifact}:
+        raise Forbidden(
+            "A job may name its own inputs alone; send what is smaller than 256 KiB as arguments.",
+            field="spec.inputs",
+        )
+    if any(item.replaces is not None for item in request.items):
+        raise BadRequest("Not possible from inside a job.", field="items")
+    in_own_group = request.group_id is not None and request.group_id == parent.job.group_id
+    if in_own_group and any(item.key is not None for item in request.items):
+        raise Forbidden("A job may take no key of its own group for others.", field="items")
+    terms = _share(parent, request) if request.budget is None else {}
+    priority = min(request.priority, parent.job.priority)
+    return request.model_copy(update={"spec": _sandboxed(parent, spec), "priority": priority, **terms})
+
+
+def _sandboxed(parent: Parent, spec: JobSpec) -> JobSpec:
+    """A stranger's node may have made it up, and the submitter's own nodes run their jobs also without a sandbox."""
+    needs = spec.needs
+    asked = Level.PROCESS if needs.isolation is None else Level.parse(needs.isolation)
+    if parent.on_own_node or asked >= Level.NAMESPACE:
+        return spec
+    return spec.model_copy(update={"needs": needs.model_copy(update={"isolation": Level.NAMESPACE.label})})
+
+
+def _share(parent: Parent, request: SubmitRequest) -> dict[str, int]:
+    """Each job gets an equal part of the tree's budget unless it says otherwise, so that all of them can be submitted."""
+    share = parent.budget * len(request.items) // max(1, parent.root_spec.children)
+    return {"budget": share} if share >= len(request.items) else {"max_price": 0}
+
+
+def _artifacts_of(spec: JobSpec) -> set[str | None]:
+    return {spec.function_artifact, *(file.digest for file in spec.inputs)}
+
+
+def _artifacts(request: SubmitRequest) -> set[str | None]:
+    compare = request.compare_function
+    named = {None if compare is None else compare.function_artifact}
+    return (_artifacts_of(request.spec) | named | {item.payload_artifact for item in request.items}) - {None}
+
+
+def admit(hub: Hub, tx: Tx, parent: Parent, *, job_ids: list[str], hold: int, asked: ChildrenRequest) -> None:
+    """In the transaction that submits them. `hold`: what is set aside for all of them."""
+    locked = job_rows.lock_jobs(tx, {parent.root_id, parent.job.id})
+    check_live(tx, parent)
+    if parent.depth >= hub.settings.children_depth_max:
+        raise Forbidden(f"Jobs may submit jobs {hub.settings.children_depth_max} levels deep at most.")
+    root, request = locked[parent.root_id], asked.request
+    count, cost = child_rows.used(tx.connection, root.id)
+    most = min(parent.root_spec.children, hub.settings.children_max)
+    if count + len(job_ids) > most:
+        raise Conflict(f"This job may submit {most} jobs in all (children=); {count} were submitted before.")
+    budget = parent.budget
+    if hold and cost + hold > budget:
+        raise InsufficientCredits(
+            f"The jobs that this one submits may cost {format_credits(budget)} credits together (children_budget=);"
+            f" {format_credits(max(0, budget - cost))} are left, and {format_credits(hold)} would be set aside."
+            " Give them a smaller budget.",
+            field="budget",
+        )
+    outside = set(request.after) - child_rows.of_root(tx.connection, root.id, request.after)
+    if outside or not _is_own_group(tx, parent, request.group_id):
+        raise NotFound("A job may name those alone that it submitted itself, and their groups.")
+    child_rows.insert_jobs(
+        tx,
+        job_ids,
+        parent_id=parent.job.id,
+        root_id=root.id,
+        depth=parent.depth + 1,
+        detached=asked.detached,
+    )
+
+
+def check_live(tx: Tx, parent: Parent) -> None:
+    """With the job's row locked: the attempt may have ended since it was looked at."""
+    attempt = attempt_rows.lock_attempts(tx, [parent.attempt_id]).get(parent.attempt_id)
+    if attempt is None or AttemptState(attempt.state) not in LIVE_ATTEMPT:
+        raise Conflict("This attempt is over.")
+
+
+def _is_own_group(tx: Tx, parent: Parent, group_id: str | None) -> bool:
+    if group_id in (None, parent.job.group_id):
+        return True
+    return child_rows.root_of_group(tx.connection, group_id or "") == parent.root_id
+
+
+def admit_group(hub: Hub, tx: Tx, parent: Parent, *, group_id: str) -> None:
+    job_rows.lock_jobs(tx, {parent.root_id, parent.job.id})
+    check_live(tx, parent)
+    most = min(parent.root_spec.children, hub.settings.children_max)
+    if child_rows.count_groups(tx.connection, parent.root_id) >= most:
+        raise Conflict(f"This job may make {most} groups in all (children=).")
+    child_rows.insert_group(tx, group_id, root_id=parent.root_id)
+
+
+# what it may look at
+
+
+async def check_jobs(hub: Hub, parent: Parent, job_ids: Collection[str]) -> None:
+    wanted = sorted(job_ids)
+    found = await hub.store.read(lambda connection: child_rows.of_root(connection, parent.root_id, wanted))
+    if found != set(wanted):
+        raise NotFound("This job submitted no such job.")
+
+
+async def check_group(hub: Hub, parent: Parent, group_id: str) -> None:
+    root = await hub.store.read(lambda connection: child_rows.root_of_group(connection, group_id))
+    if root != parent.root_id:
+        raise NotFound("This job made no such group.")

@@ -1,0 +1,151 @@
+"""Routes of running jobs: what they ask for through the node that runs them. A node speaks for attempts that it holds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Body, Request
+
+from computepool.hub.groups import groups, messages
+from computepool.hub.http.dependencies import DispatcherDep, HubDep, IdPath, Limit, Node, Seq, WaitMs
+from computepool.hub.http.guard import guarded
+from computepool.hub.http.openapi import examples
+from computepool.hub.http.openapi.problems import refuses
+from computepool.hub.http.rate_limit import take_message, take_submission
+from computepool.hub.jobs import jobs
+from computepool.hub.jobs.routes import accept
+from computepool.hub.jobs.running import children
+from computepool.protocol.jobs.children import (
+    ChildGroupRequest,
+    ChildrenRequest,
+    MessageReply,
+    MessageRequest,
+)
+from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
+from computepool.protocol.jobs.jobs import JobResult, JobView, SubmitReply
+
+router = guarded()
+
+
+@router.post(
+    "/attempts/{attempt_id}/jobs",
+    status_code=201,
+    tags=["agent"],
+    summary="A running job submits others, within the number and the budget that it was given",
+    responses=refuses(402, 403, 404, 409, 429, 507),
+)
+async def submit_children(
+    request: Request,
+    attempt_id: IdPath,
+    body: Annotated[ChildrenRequest, Body(openapi_examples=examples.CHILDREN)],
+    node: Node,
+    hub: HubDep,
+    *,
+    dispatcher: DispatcherDep,
+) -> SubmitReply:
+    parent = await children.parent_of(hub, node, attempt_id)
+    take_submission(request, parent.principal.account_id)
+    asked = children.narrowed(parent, body)
+    return await accept(
+        hub,
+        parent.principal,
+        asked,
+        dispatcher=dispatcher,
+        remembered=parent.remembered("jobs", body.seq, await request.body()),
+        admit=lambda tx, job_ids, hold: children.admit(
+            hub, tx, parent, job_ids=job_ids, hold=hold, asked=body
+        ),
+    )
+
+
+@router.post(
+    "/attempts/{attempt_id}/groups",
+    status_code=201,
+    tags=["agent"],
+    summary="A running job makes a group for jobs that it submits",
+    responses=refuses(403, 404, 409),
+)
+async def create_child_group(
+    request: Request,
+    attempt_id: IdPath,
+    body: Annotated[ChildGroupRequest, Body(openapi_examples=examples.CHILD_GROUP)],
+    node: Node,
+    hub: HubDep,
+) -> GroupView:
+    parent = await children.parent_of(hub, node, attempt_id)
+    return await groups.create(
+        hub,
+        parent.principal,
+        GroupRequest(name=body.name),
+        remembered=parent.remembered("groups", body.seq, await request.body()),
+        admit=lambda tx, group_id: children.admit_group(hub, tx, parent, group_id=group_id),
+    )
+
+
+@router.get(
+    "/attempts/{attempt_id}/jobs/{job_id}/result",
+    tags=["agent"],
+    summary="How a job ended that a running job submitted",
+    responses=refuses(403, 404, 409),
+)
+async def child_result(
+    attempt_id: IdPath, job_id: IdPath, node: Node, hub: HubDep, wait_ms: WaitMs
+) -> JobResult:
+    parent = await children.parent_of(hub, node, attempt_id)
+    await children.check_jobs(hub, parent, [job_id])
+    return await jobs.result(hub, parent.principal, job_id, wait_ms=wait_ms)
+
+
+@router.post(
+    "/attempts/{attempt_id}/jobs/{job_id}/cancel",
+    tags=["agent"],
+    summary="A running job cancels one that it submitted",
+    responses=refuses(403, 404, 409),
+)
+async def cancel_child(
+    attempt_id: IdPath, job_id: IdPath, node: Node, hub: HubDep, dispatcher: DispatcherDep
+) -> JobView:
+    parent = await children.parent_of(hub, node, attempt_id)
+    await children.check_jobs(hub, parent, [job_id])
+    view, effects = await jobs.cancel(hub, parent.principal, job_id)
+    await dispatcher.follow(effects)
+    return view
+
+
+@router.get(
+    "/attempts/{attempt_id}/groups/{group_id}/results",
+    tags=["agent"],
+    summary="What finished in a group that a running job made",
+    responses=refuses(403, 404, 409),
+)
+async def child_group_results(
+    attempt_id: IdPath,
+    group_id: IdPath,
+    node: Node,
+    hub: HubDep,
+    *,
+    after: Seq = 0,
+    wait_ms: WaitMs,
+    limit: Limit = 100,
+) -> ResultPage:
+    parent = await children.parent_of(hub, node, attempt_id)
+    await children.check_group(hub, parent, group_id)
+    return await groups.results(hub, parent.principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
+
+
+@router.post(
+    "/attempts/{attempt_id}/messages",
+    status_code=201,
+    tags=["agent"],
+    summary="A running job tells its group's collector something",
+    responses=refuses(404, 409, 413, 429, 507),
+)
+async def receive_message(
+    request: Request,
+    attempt_id: IdPath,
+    body: Annotated[MessageRequest, Body(openapi_examples=examples.MESSAGE)],
+    node: Node,
+    hub: HubDep,
+) -> MessageReply:
+    take_message(request, f"{node.node_id} {attempt_id}")  # another node cannot use up what this one may send
+    return await messages.receive(hub, node, attempt_id, request=body)

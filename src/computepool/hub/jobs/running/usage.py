@@ -1,0 +1,205 @@
+"""What attempts use over time: noted from what nodes say, saved now and then and when they end, shown to the submitter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from computepool.core.errors import NotFound, Unavailable
+from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState
+from computepool.core.resources import Capacity
+from computepool.core.series import Series
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.jobs import attempt_rows
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.running import usage_rows
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.observability.live.live_view import Watched
+from computepool.hub.scheduling.registry import LiveAttempt, Session
+from computepool.protocol.nodes.mesh import AttemptUsage, JobUsage, LoadNow
+from computepool.protocol.nodes.nodes import LoadModel, Profile, Report, RunningAttempt
+
+#: One point is no curve.
+_POINTS_LEAST = 2
+_SAVED_AT_ONCE = 200
+
+
+def hear(hub: Hub, session: Session, running: Iterable[RunningAttempt]) -> None:
+    """What a poll says of the attempts that its node really holds."""
+    for said in running:
+        if said.load is not None and (attempt := session.attempts.get(said.attempt_id)) is not None:
+            _note(hub, session.node_id, attempt, loads=[*said.earlier, said.load])
+
+
+async def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
+    """The last of it comes with the report. It is kept before the attempt is settled: who sees a job's end sees all of it.
+
+    Nearly all reports are of short jobs, which nobody watched.
+    """
+    session = hub.registry.get(node_id)
+    if session is None:
+        return
+    ending: dict[str, Watched] = {}
+    for report in reports:
+        if (attempt := session.attempts.get(report.attempt_id)) is None:
+            continue
+        if report.loads:
+            _note(hub, node_id, attempt, loads=report.loads, since_ms=report.ended_ago_ms)
+        if attempt.id in hub.usages:
+            ending[attempt.id] = hub.usages[attempt.id]
+    if ending:
+        await _save(hub, ending)
+
+
+def _note(
+    hub: Hub, node_id: str, attempt: LiveAttempt, *, loads: Sequence[LoadModel], since_ms: int = 0
+) -> None:
+    """`since_ms`: how long ago it was that the node wrote this down."""
+    watched = hub.usages.get(attempt.id)
+    if watched is None:
+        if len(hub.usages) >= hub.settings.usage_series_max:
+            return
+        watched = Watched(
+            node_id, attempt.job_id, Series(hub.settings.usage_points_max), saved_ms=hub.now_ms()
+        )
+        hub.usages[attempt.id] = watched
+    now_ms = hub.now_ms()
+    for load in loads:
+        # How long ago is the node's word; it cannot have been before the node had the attempt.
+        at_ms = max(attempt.since_ms, now_ms - since_ms - load.ago_ms)
+        watched.series.add(at_ms, _values(load))
+    watched.node_id, watched.last, watched.last_ms, watched.changed = node_id, loads[-1], now_ms, True
+
+
+def _values(load: LoadModel) -> tuple[int | None, ...]:
+    return load.cpu_percent, load.rss_mb, load.processes, load.gpu_percent, load.vram_mb
+
+
+# keeping
+
+
+async def save(hub: Hub, *, everything: bool = False) -> None:
+    """Attempts that are over are written and forgotten; long ones are written now and then, should the hub be killed."""
+    now_ms, often_ms = hub.now_ms(), round(hub.settings.usage_save_s * 1000)
+    over = [id_ for id_, watched in hub.usages.items() if not _lives(hub, id_, watched)]
+    ended = set(over)
+    due = over + [
+        id_
+        for id_, watched in hub.usages.items()
+        if id_ not in ended and (everything or now_ms - watched.saved_ms >= often_ms)
+    ]
+    for start in range(0, len(due), _SAVED_AT_ONCE):
+        part = {id_: hub.usages[id_] for id_ in due[start : start + _SAVED_AT_ONCE] if id_ in hub.usages}
+        await _save(hub, part)
+        for id_ in part.keys() & ended:
+            del hub.usages[id_]
+
+
+def _lives(hub: Hub, attempt_id: str, watched: Watched) -> bool:
+    session = hub.registry.get(watched.node_id)
+    return session is not None and attempt_id in session.attempts
+
+
+async def _save(hub: Hub, part: dict[str, Watched]) -> None:
+    unmerged = [id_ for id_, watched in part.items() if not watched.merged]
+    if unmerged:
+        stored = await hub.store.read(lambda connection: usage_rows.of_attempts(connection, unmerged))
+        for id_ in unmerged:
+            if id_ in stored:
+                earlier = Series.unpacked(json.loads(stored[id_]), hub.settings.usage_points_max)
+                part[id_].series = part[id_].series.after(earlier)
+            part[id_].merged = True
+    rows = []
+    for id_, watched in part.items():
+        watched.saved_ms = hub.now_ms()
+        if watched.changed and len(watched.series) >= _POINTS_LEAST:
+            body = json.dumps(watched.series.packed(), separators=(",", ":"))
+            rows.append((id_, watched.job_id, body))
+            watched.changed = False
+    if not rows:
+        return
+    try:
+        await hub.store.write(lambda tx: usage_rows.put(tx, rows))
+    except Unavailable:
+        for id_, _, _ in rows:
+            part[id_].changed = True
+        raise
+
+
+async def prune(hub: Hub) -> None:
+    keep_ms = round(hub.settings.usage_keep_s * 1000)
+
+    def unit(tx: Tx) -> None:
+        usage_rows.prune(tx, before_ms=tx.now_ms - keep_ms)
+
+    await hub.store.write(unit)
+
+
+# showing
+
+
+async def of_job(hub: Hub, job_id: str) -> JobUsage:
+    """Whoever asks may see the job; the route has made sure of it."""
+
+    def load(connection: Connection) -> tuple[AnyRow | None, Sequence[AnyRow], dict[str, str], AnyRow | None]:
+        job, tries = job_rows.get_job(connection, job_id), attempt_rows.get_attempts(connection, job_id)
+        node = node_rows.get_node(connection, tries[-1].node_id) if tries else None
+        return job, tries, usage_rows.of_job(connection, job_id), node
+
+    job, tries, stored, node = await hub.store.read(load)
+    if job is None:
+        raise NotFound("There is no such job, or it is not yours.")
+    wanted = (await hub.specs.load([job.spec_digest]))[job.spec_digest].requirements
+    return JobUsage(
+        job_id=job_id,
+        cores=wanted.cpu_milli / 1000,
+        ram_mb=wanted.ram_mb if node is None else wanted.ram_on(_capacity(node)),
+        gpus=wanted.gpus,
+        vram_mb=wanted.vram_mb,
+        every_ms=hub.registry.interval_ms,
+        attempts=[_attempt(hub, row, stored.get(row.id)) for row in tries],
+    )
+
+
+def _capacity(node: AnyRow) -> Capacity:
+    return Profile.model_validate_json(node.profile).capacity()
+
+
+def _attempt(hub: Hub, row: AnyRow, stored: str | None) -> AttemptUsage:
+    series, watched = _series(hub, row.id, stored), hub.usages.get(row.id)
+    live = AttemptState(row.state) in LIVE_ATTEMPT
+    return AttemptUsage(
+        attempt_id=row.id,
+        number=row.number,
+        node_id=row.node_id,
+        node_name=row.node_name,
+        state=row.state,
+        live=live,
+        started_at_ms=row.started_at_ms,
+        finished_at_ms=row.finished_at_ms,
+        step_ms=series.step_ms,
+        at_ms=list(series.times),
+        cpu_percent=series.column("cpu_percent") or [],
+        rss_mb=series.column("rss_mb") or [],
+        processes=series.column("processes") or [],
+        gpu_percent=series.column("gpu_percent"),
+        vram_mb=series.column("vram_mb"),
+        now=_now(watched) if live and watched is not None else None,
+    )
+
+
+def _series(hub: Hub, attempt_id: str, stored: str | None) -> Series:
+    watched = hub.usages.get(attempt_id)
+    if watched is not None and (watched.merged or stored is None):
+        return watched.series
+    if stored is None:
+        return Series(0)
+    kept = Series.unpacked(json.loads(stored), hub.settings.usage_points_max)
+    return kept if watched is None else watched.series.after(kept)
+
+
+def _now(watched: Watched) -> LoadNow | None:
+    if watched.last is None:
+        return None
+    return LoadNow(at_ms=watched.last_ms, **watched.last.model_dump(exclude={"ago_ms"}))

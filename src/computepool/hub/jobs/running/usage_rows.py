@@ -1,0 +1,47 @@
+"""What attempts used over time, one row each, as compact JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import Connection, delete, select
+
+from computepool.hub.db import dialect
+from computepool.hub.db.session import Tx
+from computepool.hub.db.tables import attempts
+from computepool.hub.observability.tables import attempt_usage
+
+
+def of_job(connection: Connection, job_id: str) -> dict[str, str]:
+    """By attempt."""
+    statement = select(attempt_usage.c.attempt_id, attempt_usage.c.body).where(
+        attempt_usage.c.job_id == job_id
+    )
+    return {row.attempt_id: row.body for row in connection.execute(statement)}
+
+
+def of_attempts(connection: Connection, attempt_ids: Iterable[str]) -> dict[str, str]:
+    wanted = dialect.among(connection, attempt_usage.c.attempt_id, attempt_ids)
+    statement = select(attempt_usage.c.attempt_id, attempt_usage.c.body).where(wanted)
+    return {row.attempt_id: row.body for row in connection.execute(statement)}
+
+
+def put(tx: Tx, rows: Sequence[tuple[str, str, str]]) -> None:
+    """Attempt, job, body. What is no attempt (any more) is left out."""
+    ids = [attempt_id for attempt_id, _, _ in rows]
+    wanted = dialect.among(tx.connection, attempts.c.id, ids)
+    known = set(tx.connection.execute(select(attempts.c.id).where(wanted)).scalars())
+    values = [
+        {"attempt_id": attempt_id, "job_id": job_id, "saved_at_ms": tx.now_ms, "body": body}
+        for attempt_id, job_id, body in rows
+        if attempt_id in known
+    ]
+    if values:
+        update = ("saved_at_ms", "body")
+        tx.connection.execute(
+            dialect.upsert(tx.connection, attempt_usage, key=("attempt_id",), update=update), values
+        )
+
+
+def prune(tx: Tx, *, before_ms: int) -> None:
+    tx.connection.execute(delete(attempt_usage).where(attempt_usage.c.saved_at_ms < before_ms))

@@ -1,0 +1,213 @@
+"""Transitions that several use cases share, each inside the caller's transaction: finish a job, free what waited for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from computepool.core.jobs.lifecycle import (
+    CONTESTED,
+    NODE_FAULTS,
+    TERMINAL,
+    AttemptState,
+    FailureHistory,
+    JobState,
+    Reason,
+    RetryLimits,
+    after_failure,
+)
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.jobs import attempt_rows, dependency_rows
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.running import checkpoints, child_rows
+from computepool.hub.money import holds
+
+
+@dataclass(slots=True)
+class Effects:
+    """What the transaction changed that the hub's memory must follow after the commit."""
+
+    requeued: list[str] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+    ended: list[tuple[str, str]] = field(default_factory=list)  #: (node, attempt) that must stop
+    #: For aftermath.py, in the same transaction: errands that are over, and nodes whose result was proven wrong.
+    errands: list[str] = field(default_factory=list)
+    struck: list[str] = field(default_factory=list)
+    ended_parents: list[str] = field(
+        default_factory=list
+    )  #: jobs that ran, may have submitted others, and did not succeed
+    resting: dict[str, int] = field(default_factory=dict)  #: nodes that cool off, with until when (ms)
+
+
+def job_event(
+    tx: Tx,
+    job: AnyRow,
+    after: JobState,
+    *,
+    actor: str,
+    reason: Reason,
+    attempt: str | None = None,
+    node: str | None = None,
+    before: JobState | None = None,
+) -> None:
+    """Every transition is recorded, and whoever watches the job or its group is woken."""
+    final = after not in (JobState.QUEUED, JobState.LEASED, JobState.RUNNING)
+    tx.emit(
+        actor=actor,
+        action=f"job.{after.value}",
+        final=final,
+        account_id=job.account_id,
+        job_id=job.id,
+        attempt_id=attempt,
+        node_id=node or job.node_id,
+        group_id=job.group_id,
+        before=before or job.state,
+        after=after.value,
+        reason=reason.value,
+    )
+    tx.touch(f"job:{job.id}", "events")
+    if final and job.group_id is not None:
+        tx.touch(f"group:{job.group_id}")
+        if job.watched:
+            tx.closing.add(job.group_id)  # collector.py looks whether it is complete
+
+
+def finish(
+    tx: Tx, job: AnyRow, state: JobState, *, actor: str, reason: Reason, effects: Effects, **changes: Any
+) -> bool:
+    """End a job that did not succeed; what depends on it ends too."""
+    if not job_rows.finish(tx, job.id, state=state, reason=reason, **changes):
+        return False
+    job_event(tx, job, state, actor=actor, reason=reason)
+    holds.release(tx, job)
+    checkpoints.drop(tx, job)
+    effects.finished.append(job.id)
+    if job.errand is not None:
+        effects.errands.append(job.id)
+    _end_attempts(tx, job, effects)
+    _end_comparison(tx, job, effects)
+    fail_dependents(tx, [job.id], effects)
+    if job.attempt_no:
+        effects.ended_parents.append(job.id)
+    return True
+
+
+def end_children(tx: Tx, parent_ids: Sequence[str], effects: Effects) -> None:
+    """What they submitted ends with them, unless it was to go on by itself."""
+    found = child_rows.attached(tx.connection, parent_ids)
+    for child in job_rows.lock_jobs(tx, found).values() if found else ():
+        if JobState(child.state) not in TERMINAL:
+            finish(tx, child, JobState.CANCELLED, actor="hub", reason=Reason.PARENT_ENDED, effects=effects)
+
+
+def _end_comparison(tx: Tx, job: AnyRow, effects: Effects) -> None:
+    """Nobody needs the answer any more, and the submitter need not pay for it."""
+    if job.comparing is None:
+        return
+    reason = Reason.CANCELLED_BY_USER
+    for errand in job_rows.lock_jobs(tx, [job.comparing]).values():
+        finish(tx, errand, JobState.CANCELLED, actor="hub", reason=reason, effects=effects)
+
+
+def _end_attempts(tx: Tx, job: AnyRow, effects: Effects) -> None:
+    for attempt in attempt_rows.live_attempts_of_job(tx.connection, job.id):
+        attempt_rows.end_attempt(
+            tx, attempt.id, state=AttemptState.CANCELLED, reason=Reason.CANCELLED_BY_USER
+        )
+        effects.ended.append((attempt.node_id, attempt.id))
+        tx.touch(f"node:{attempt.node_id}")
+
+
+def fail_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None:
+    """A chain of any length, without recursion: a long one must not exhaust the stack."""
+    pending = list(job_ids)
+    while pending:
+        waiting = {row.job_id for row in dependency_rows.dependents(tx.connection, pending)}
+        rows = job_rows.lock_jobs(tx, waiting)
+        pending = []
+        for job in rows.values():
+            reason = Reason.DEPENDENCY_FAILED
+            if job_rows.finish(tx, job.id, state=JobState.CANCELLED, reason=reason):
+                job_event(tx, job, JobState.CANCELLED, actor="hub", reason=reason)
+                holds.release(tx, job)
+                effects.finished.append(job.id)
+                pending.append(job.id)
+
+
+def release_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None:
+    counts: dict[str, int] = {}
+    for row in dependency_rows.dependents(tx.connection, job_ids):
+        counts[row.job_id] = counts.get(row.job_id, 0) + 1
+    for job_id, count in sorted(counts.items()):
+        if dependency_rows.release(tx, job_id, count) == 0:
+            effects.requeued.append(job_id)
+            tx.touch("queue", f"job:{job_id}")
+
+
+def attempt_failed(
+    tx: Tx,
+    job: AnyRow,
+    *,
+    attempt_no: int,
+    reason: Reason,
+    node_id: str,
+    actor: str,
+    limits: RetryLimits,
+    jitter: float,
+    effects: Effects,
+    otherwise: Callable[[], bool] = lambda: False,
+    **details: Any,
+) -> bool:
+    """The job's newest attempt did not succeed: try again, or give up. `details`: error and exit_code of the attempt.
+
+    `otherwise` is asked before it is given up, and may end the job in another way. True: it was given up.
+    """
+    node_fault = reason in NODE_FAULTS
+    # The failed attempt's own row is already written, so its owner is among these.
+    owners = attempt_rows.owners_failed(tx.connection, job.id, [fault.value for fault in NODE_FAULTS])
+    contested = reason in CONTESTED and not job.results
+    unable = attempt_rows.unable(tx.connection, job.id) if contested else ()
+    history = FailureHistory(
+        job_faults=job.job_faults + (not node_fault),
+        node_faults=job.node_faults + node_fault,
+        owners_failed=len(owners),
+        owners_unable=len({attempt.owner_id for attempt in unable}),
+    )
+    decision = after_failure(reason, history, limits, jitter=jitter)
+    counts = {"job_faults": history.job_faults, "node_faults": history.node_faults}
+    if decision.state is JobState.FAILED:
+        if otherwise():
+            return False
+        return finish(
+            tx,
+            job,
+            JobState.FAILED,
+            actor=actor,
+            reason=decision.reason,
+            effects=effects,
+            **counts,
+            **details,
+        )
+    requeue(
+        tx,
+        job,
+        attempt_no=attempt_no,
+        reason=decision.reason,
+        actor=actor,
+        effects=effects,
+        ready_at_ms=tx.now_ms + decision.delay_ms,
+        avoid_node=node_id if decision.avoid_node else "",
+        **counts,
+    )
+    return False
+
+
+def requeue(
+    tx: Tx, job: AnyRow, *, attempt_no: int, reason: Reason, actor: str, effects: Effects, **changes: Any
+) -> None:
+    """The job waits again, unless it has moved on since this attempt."""
+    if job_rows.requeue(tx, job.id, attempt_no=attempt_no, reason=reason.value, **changes):
+        job_event(tx, job, JobState.QUEUED, actor=actor, reason=reason)
+        effects.requeued.append(job.id)
+        tx.touch("queue")

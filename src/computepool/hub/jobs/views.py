@@ -1,0 +1,251 @@
+"""Rows and values of the core turned into wire models. No decisions here but the wording."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from computepool.core.jobs.lifecycle import CALLED, TERMINAL, JobKind, JobState, Reason
+from computepool.core.money.money import format_credits
+from computepool.hub.db.session import AnyRow
+from computepool.hub.identity import access
+from computepool.hub.identity.access import Principal, may_manage
+from computepool.hub.settlement.verification import comparators
+from computepool.protocol.accounts import EventView
+from computepool.protocol.jobs.jobs import (
+    AttemptView,
+    CheckpointView,
+    CorrectedResult,
+    JobDetail,
+    JobResult,
+    JobSpec,
+    JobView,
+    OutputFile,
+    Usage,
+)
+
+_SENTENCES: dict[Reason, str] = {
+    Reason.SUBMITTED: "waiting for a node",
+    Reason.WAITING_FOR_NODE: "waiting for a node",
+    Reason.WAITING_FOR_JOBS: "waiting for the jobs it comes after",
+    Reason.BACKING_OFF: "waiting before the next try",
+    Reason.PLACED: "given to {node}, about to start",
+    Reason.STARTED: "running on {node}",
+    Reason.COMPLETED: "done",
+    Reason.ACCEPTED_LATE: "done; the result came after the lease had ended and was still the first",
+    Reason.EXIT_NONZERO: "it exited with {ended}",
+    Reason.EXCEPTION: "it raised an exception",
+    Reason.SIGNAL: "it was killed by a signal",
+    Reason.TIMEOUT: "it ran longer than its time limit; raise it with --timeout (timeout= in Python)",
+    Reason.BUDGET_SPENT: "it was stopped where its budget ends; nothing was charged. Raise it with --budget",
+    Reason.OUT_OF_MEMORY: "it needed more memory than its limit; raise it with --ram (ram= in Python)",
+    Reason.OUTPUT_LIMIT: "it printed or wrote more than the limit",
+    Reason.BAD_JOB: "it cannot be started on any node",
+    Reason.FAILED_EVERYWHERE: "it failed on nodes of several owners",
+    Reason.UNRUNNABLE: "nodes of different owners could not run it",
+    Reason.LEASE_LOST: "its node went silent",
+    Reason.NODE_ERROR: "its node could not run it",
+    Reason.STAGING_FAILED: "its node could not fetch the inputs",
+    Reason.OUTPUT_MISMATCH: "its node sent another output than it reported",
+    Reason.NODE_RESTARTED: "its node restarted",
+    Reason.FALSE_REPORT: "its node reported what is not so",
+    Reason.NODES_KEPT_FAILING: "too many nodes were lost under it",
+    Reason.GIVEN_BACK: "given back by a busy node",
+    Reason.NODE_DRAINING: "given back by a node that is going away",
+    Reason.MOVED: "it moves to another host",
+    Reason.MOVED_TOO_OFTEN: "it moved from host to host too often",
+    Reason.HOST_NOT_REACHED: "it could not go on at the host that it named",
+    Reason.CANCELLED_BY_USER: "cancelled",
+    Reason.DEPENDENCY_FAILED: "a job it comes after did not succeed",
+    Reason.PARENT_ENDED: "the job that submitted it did not succeed",
+    Reason.VERIFYING: "a result is there, and waits for another owner's node to confirm it",
+    Reason.RESULTS_DIFFER: (
+        "nodes of several owners came to different results; if it is meant to, use --verify none, or --compare"
+    ),
+    Reason.NOT_CONFIRMED: "there was a result, but nobody to confirm it before its time to live ended",
+    Reason.QUEUED_TOO_LONG: "no node could take it before its time to live ended",
+    Reason.SUPERSEDED: "another attempt finished first",
+    Reason.REPORTED: "reported from outside",
+}
+FOR_A_NODE = _SENTENCES[Reason.WAITING_FOR_NODE]
+COMPARING = "results are there, and a node that reported none of them runs your function to compare them"
+_WAITING_AGAIN = "waiting for a node again: {sentence} (try {tries})"
+
+
+def sentence(state: JobState, reason: Reason, *, node: str | None, code: int | None, tries: int) -> str:
+    # A job that waits to be tried again has no exit code of its own.
+    ended = "an error" if code is None else f"code {code}"
+    text = _SENTENCES[reason].format(node=node or "a node", ended=ended)
+    if state is JobState.QUEUED and tries and reason is not Reason.VERIFYING:
+        return _WAITING_AGAIN.format(sentence=text, tries=tries + 1)
+    return text
+
+
+def wrong_sentence(back: int) -> str:
+    money = (
+        f"the {format_credits(back)} credits that it cost came back" if back else "nothing came back for it"
+    )
+    return f"done, but the result was wrong: two other owners' nodes came to another one; {money}"
+
+
+_ALONE = "done, but not confirmed: no other owner's node could check the result yet"
+_TIED = "done, but not confirmed: another owner's node came to another result, and no further one could decide yet"
+_HELD = "; it is checked when one can, and its pay is held until then"
+
+
+def _status(row: AnyRow, state: JobState, reason: Reason, *, node: str | None) -> str:
+    if row.verdict == "refuted":
+        return wrong_sentence(row.taken_back or 0)
+    if row.verdict == "alone" and state is JobState.SUCCEEDED:
+        return (_TIED if row.results > 1 else _ALONE) + (_HELD if row.charge else "")
+    if row.comparing is not None and state is JobState.QUEUED:
+        return COMPARING
+    if row.pinned and state is JobState.QUEUED and reason is Reason.MOVED:
+        return f"on its way to host {row.pinned}, where it goes on as soon as that host takes it"
+    return sentence(state, reason, node=node, code=row.exit_code, tries=row.attempt_no)
+
+
+def status(row: AnyRow, *, node: str | None) -> str:
+    """One sentence for people."""
+    return _status(row, JobState(row.state), Reason(row.reason), node=node)
+
+
+def job_view(row: AnyRow, *, node_name: str | None, principal: Principal | None) -> JobView:
+    return JobView(**_job_fields(row, node_name=node_name, principal=principal))
+
+
+def _job_fields(row: AnyRow, *, node_name: str | None, principal: Principal | None) -> dict[str, Any]:
+    state, reason = JobState(row.state), Reason(row.reason)
+    return {
+        "id": row.id,
+        "name": row.name,
+        "kind": JobKind(row.kind),
+        "state": state,
+        "reason": reason,
+        "status": _status(row, state, reason, node=node_name),
+        "account_id": row.account_id,
+        "group_id": row.group_id,
+        "key": row.key,
+        "item": row.item,
+        "priority": row.priority,
+        "retries": row.retries,
+        "node_id": row.node_id,
+        "node_name": node_name,
+        "created_at_ms": row.created_at_ms,
+        "queued_at_ms": row.queued_at_ms,
+        "started_at_ms": row.started_at_ms,
+        "finished_at_ms": row.finished_at_ms,
+        "exit_code": row.exit_code,
+        "error": row.error,
+        "progress": row.progress,
+        "attempts": row.attempt_no,
+        "can_cancel": state not in TERMINAL and may_manage(principal, row.account_id),
+        "can_again": row.errand is None and _may_submit(principal, row.account_id),
+        "max_price": row.ceiling,
+        "hold": row.hold,
+        "charge": row.charge,
+        "verify": row.verify,
+        "compare": str(comparators.wish_of(row)),
+        "verdict": row.verdict,
+        "taken_back": row.taken_back,
+    }
+
+
+def _may_submit(principal: Principal | None, account_id: str) -> bool:
+    """Whoever asks for a job again pays for it: so it is for its submitter alone."""
+    return (
+        principal is not None
+        and principal.account_id == account_id
+        and access.may(principal, access.Action.SUBMIT)
+    )
+
+
+def job_detail(
+    row: AnyRow,
+    *,
+    spec: JobSpec,
+    after: Sequence[str],
+    attempts: Sequence[AnyRow],
+    outputs: Sequence[AnyRow],
+    corrected: tuple[AnyRow, Sequence[AnyRow]] | None,
+    checkpoint: CheckpointView | None,
+    principal: Principal | None,
+) -> JobDetail:
+    names = {attempt.node_id: attempt.node_name for attempt in attempts}
+    fields = _job_fields(row, node_name=names.get(row.node_id), principal=principal)
+    return JobDetail(
+        **fields,
+        spec=spec,
+        after=list(after),
+        tries=[attempt_view(attempt) for attempt in attempts],
+        outputs=output_files(outputs),
+        corrected=None if corrected is None else _corrected(*corrected),
+        checkpoint=checkpoint,
+        dropped_at_ms=row.dropped_at_ms,
+        pinned=row.pinned,
+        moves=row.moves,
+    )
+
+
+def _corrected(row: AnyRow, outputs: Sequence[AnyRow]) -> CorrectedResult:
+    return CorrectedResult(
+        result=row.result, result_artifact=row.result_artifact, outputs=output_files(outputs)
+    )
+
+
+def attempt_view(row: AnyRow) -> AttemptView:
+    return AttemptView(
+        id=row.id,
+        number=row.number,
+        node_id=row.node_id,
+        node_name=row.node_name,
+        state=row.state,
+        reason=row.reason,
+        leased_at_ms=row.leased_at_ms,
+        started_at_ms=row.started_at_ms,
+        finished_at_ms=row.finished_at_ms,
+        exit_code=row.exit_code,
+        error=row.error,
+        usage=None if row.usage is None else Usage.model_validate_json(row.usage),
+        price=row.price,
+        billed_ms=row.billed_ms,
+        charge=row.charge,
+        resumed=row.resumed_no,
+    )
+
+
+def output_files(rows: Sequence[AnyRow]) -> list[OutputFile]:
+    return [OutputFile(name=row.name, digest=row.digest, size=row.size) for row in rows]
+
+
+def is_dropped(row: AnyRow) -> bool:
+    """Whether its result is no longer kept. Only functions come to one; a file has a time of its own."""
+    had_one = row.state == JobState.SUCCEEDED and JobKind(row.kind) in CALLED
+    return bool(had_one and row.dropped_at_ms is not None and row.result_artifact is None)
+
+
+def job_result(row: AnyRow, *, seq: int, outputs: Mapping[str, Sequence[AnyRow]]) -> JobResult:
+    return JobResult(
+        seq=seq,
+        job_id=row.id,
+        key=row.key,
+        item=row.item,
+        state=JobState(row.state),
+        reason=Reason(row.reason),
+        exit_code=row.exit_code,
+        error=row.error,
+        result=row.result,
+        result_artifact=row.result_artifact,
+        dropped=is_dropped(row),
+        outputs=output_files(outputs.get(row.id, ())),
+        bundled=row.bundled,
+        carried=row.carried,
+        ran_ms=None if row.started_at_ms is None else max(0, row.finished_at_ms - row.started_at_ms),
+    )
+
+
+def event_view(row: AnyRow) -> EventView:
+    fields = dict(row._mapping)
+    fields["data"] = None if row.data is None else json.loads(row.data)
+    return EventView.model_validate(fields)

@@ -1,0 +1,45 @@
+"""What people call things, by id: for lists that would else show ids alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from sqlalchemy import Connection, Table, select
+
+from computepool.hub.db import dialect
+from computepool.hub.db.tables import accounts, groups, jobs, nodes
+
+
+def of(
+    connection: Connection,
+    *,
+    accounts: Collection[str] = (),
+    nodes: Collection[str] = (),
+    jobs: Collection[str] = (),
+    groups: Collection[str] = (),
+    whose: str | None,
+) -> dict[str, str]:
+    """Of accounts, jobs and groups only those of this account; None: anybody's. Nodes are everybody's to see."""
+    found = _named(connection, _TABLES["nodes"], nodes)
+    if whose is None:
+        found |= _named(connection, _TABLES["accounts"], accounts)
+    elif whose in accounts:
+        found |= _named(connection, _TABLES["accounts"], [whose])
+    for name, ids in (("jobs", jobs), ("groups", groups)):
+        found |= _named(connection, _TABLES[name], ids, whose=whose)
+    return found
+
+
+_TABLES = {"accounts": accounts, "nodes": nodes, "jobs": jobs, "groups": groups}
+
+
+def _named(
+    connection: Connection, table: Table, ids: Iterable[str], *, whose: str | None = None
+) -> dict[str, str]:
+    wanted = sorted(set(ids))
+    if not wanted:
+        return {}
+    statement = select(table.c.id, table.c.name).where(dialect.among(connection, table.c.id, wanted))
+    if whose is not None:
+        statement = statement.where(table.c.account_id == whose)
+    return {row.id: row.name for row in connection.execute(statement)}

@@ -1,0 +1,74 @@
+"""Rows by the beginning of their id or by their name: a few of them, newest first, by an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, Table, exists, or_, select
+
+from computepool.core.ids import id_range
+from computepool.hub.db.session import AnyRow
+from computepool.hub.db.tables import accounts, groups, jobs, nodes
+from computepool.hub.groups.tables import child_jobs
+
+TABLES: dict[str, Table] = {"job": jobs, "node": nodes, "group": groups, "account": accounts}
+PREFIXES = {"job": "job", "node": "node", "group": "grp", "account": "acc"}
+
+
+def by_id(connection: Connection, kind: str, word: str, *, whose: str | None, limit: int) -> Sequence[AnyRow]:
+    """The one that has this id; else those whose ids begin so, with or without `job_`. None: whosever."""
+    table = TABLES[kind]
+    exact = connection.execute(_visible(kind, whose).where(table.c.id == word)).all()
+    bounds = id_range(PREFIXES[kind], word)
+    if exact or bounds is None:
+        return exact
+    begin = _visible(kind, whose).where(table.c.id.between(*bounds))
+    return connection.execute(begin.order_by(table.c.id.desc()).limit(limit)).all()
+
+
+def newest(connection: Connection, kind: str, *, account_id: str) -> Sequence[AnyRow]:
+    """What a person submitted: jobs of running jobs come later than these, and are not meant by `last`."""
+    table = TABLES[kind]
+    statement = _own(kind, account_id)
+    if kind == "job":
+        statement = statement.where(~exists().where(child_jobs.c.job_id == table.c.id))
+    return connection.execute(statement.order_by(table.c.id.desc()).limit(1)).all()
+
+
+def by_name(
+    connection: Connection, kind: str, word: str, *, account_id: str, window: int, limit: int
+) -> Sequence[AnyRow]:
+    """Of the newest `window` of an account. No index has names, so no more are looked at."""
+    table = TABLES[kind]
+    near = _own(kind, account_id).order_by(table.c.id.desc()).limit(window).subquery("near")
+    called = near.c.name == word
+    if kind == "job":
+        called = or_(called, near.c.key == word)
+    statement = select(near).where(called).order_by(near.c.id.desc()).limit(limit)
+    return connection.execute(statement).all()
+
+
+def account_named(connection: Connection, name: str) -> Sequence[AnyRow]:
+    return connection.execute(_columns("account").where(accounts.c.name == name)).all()
+
+
+def _visible(kind: str, whose: str | None) -> Select[Any]:
+    """Nodes are everybody's to see."""
+    if whose is None or kind == "node":
+        return _columns(kind)
+    return _own(kind, whose)
+
+
+def _own(kind: str, account_id: str) -> Select[Any]:
+    table = TABLES[kind]
+    owner: ColumnElement[Any] = table.c.id if kind == "account" else table.c.account_id
+    return _columns(kind).where(owner == account_id)
+
+
+def _columns(kind: str) -> Select[Any]:
+    table = TABLES[kind]
+    if kind != "job":
+        return select(table.c.id, table.c.name)
+    # Errands are the hub's own affair.
+    return select(jobs.c.id, jobs.c.name, jobs.c.key, jobs.c.state).where(jobs.c.errand.is_(None))

@@ -1,0 +1,80 @@
+"""What somebody means who types the beginning of an id, a name, or `last`. Every client asks here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from computepool.core.errors import Conflict, NotFound
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.identity import access
+from computepool.hub.identity.access import Principal
+from computepool.hub.lookup import reference_rows as rows
+from computepool.hub.nodes import hosts
+from computepool.hub.nodes import rows as node_rows
+from computepool.protocol.references import LAST, Reference, ReferenceKind
+
+#: Of those that may be meant, so many are listed.
+_LISTED_MAX = 5
+_LISTS = {
+    ReferenceKind.JOB: "pool jobs list",
+    ReferenceKind.NODE: "pool nodes",
+    ReferenceKind.GROUP: "pool jobs groups",
+    ReferenceKind.ACCOUNT: "pool accounts list",
+}
+
+
+async def find(hub: Hub, principal: Principal, *, kind: ReferenceKind, word: str) -> Reference:
+    """The one that is meant; NotFound, or Conflict with a list where it may be several."""
+    word = word.strip()
+    async with hub.searches:
+        found = await hub.store.read(
+            lambda connection: _look(hub, connection, principal, kind=kind, word=word)
+        )
+    if len(found) == 1:
+        return Reference(kind=kind, id=found[0].id, name=found[0].name)
+    if not found:
+        last = f", or {LAST}" if kind is not ReferenceKind.ACCOUNT else ""
+        raise NotFound(
+            f"There is no {kind.value} {word!r}, or it is not yours. Give an id, the beginning of one, a name{last}; "
+            f"{_LISTS[kind]} shows them."
+        )
+    listed = "; ".join(_described(row) for row in found[:_LISTED_MAX])
+    more = " …" if len(found) > _LISTED_MAX else ""
+    raise Conflict(f"{word!r} may be one of several; give more of its id: {listed}{more}")
+
+
+def _look(
+    hub: Hub, connection: Connection, principal: Principal, *, kind: ReferenceKind, word: str
+) -> Sequence[AnyRow]:
+    if word == LAST and kind is not ReferenceKind.ACCOUNT:
+        return rows.newest(connection, kind.value, account_id=principal.account_id)
+    limit, whose = _LISTED_MAX + 1, access.scope(principal)
+    found = rows.by_id(connection, kind.value, word.lower(), whose=whose, limit=limit)
+    if len(found) == 1 and found[0].id == word:
+        return found
+    known = {row.id for row in found}
+    named = _named(hub, connection, principal, kind=kind, word=word)
+    return [*found, *(row for row in named if row.id not in known)]
+
+
+def _named(
+    hub: Hub, connection: Connection, principal: Principal, *, kind: ReferenceKind, word: str
+) -> Sequence[AnyRow]:
+    own = principal.account_id
+    if kind is ReferenceKind.ACCOUNT:
+        found = rows.account_named(connection, word)
+        return [row for row in found if principal.is_admin or row.id == own]
+    if kind is ReferenceKind.NODE:
+        called = hosts.called(connection, own, word)
+        meant = hosts.meant_by(hub, own, word, rows=called)
+        return node_rows.get_nodes(connection, meant[: _LISTED_MAX + 1])
+    # Groups of one name follow each other, and the newest is meant; with jobs that is not clear.
+    limit = 1 if kind is ReferenceKind.GROUP else _LISTED_MAX + 1
+    window = hub.settings.find_names_max
+    return rows.by_name(connection, kind.value, word, account_id=own, window=window, limit=limit)
+
+
+def _described(row: AnyRow) -> str:
+    state = getattr(row, "state", "")
+    return f"{row.id} ({row.name}{', ' if state else ''}{state})"

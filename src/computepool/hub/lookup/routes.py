@@ -1,0 +1,31 @@
+"""The route that turns what people type into an id."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+
+from computepool.hub.http.dependencies import HubDep, SignedIn, Words
+from computepool.hub.http.guard import guarded
+from computepool.hub.http.openapi.problems import refuses
+from computepool.hub.lookup import references
+from computepool.protocol.references import Reference, ReferenceKind
+
+router = guarded()
+
+
+@router.get(
+    "/find",
+    tags=["jobs"],
+    summary="What is meant by the beginning of an id, a name, or `last`",
+    responses=refuses(404, 409),
+)
+async def find(
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    kind: ReferenceKind,
+    word: Annotated[Words, Query(min_length=1, description="An id, its beginning, a name, or `last`")],
+) -> Reference:
+    return await references.find(hub, principal, kind=kind, word=word)

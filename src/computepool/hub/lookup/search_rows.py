@@ -1,0 +1,147 @@
+"""Looking back through events and jobs, newest first. Only so many rows are looked at in one go, whatever is searched for.
+
+What has an index (an account, a job, a node, a group, a deed) leads the way; the rest is looked at row by row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, func, or_, select
+
+from computepool.hub.db.session import AnyRow
+from computepool.hub.db.tables import HAS_NO_JOB, IS_IN_GROUP, events
+from computepool.hub.observability import event_rows
+from computepool.protocol.jobs.filters import EventFilter
+
+#: Families of events that are about a job, nearly all there are. Every other event names none.
+OF_JOBS = ("job.", "attempt.", "checkpoint.", "result.")
+#: How far the clocks of hubs may differ: the numbers of events follow each other, their times only nearly so.
+_SKEW_MS = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    rows: Sequence[AnyRow] = ()
+    seen: int | None = None  #: the last one that was looked at: go on there; None: there is nothing further
+    seen_ms: int | None = None  #: its time
+    upto: int | None = (
+        None  #: there is nothing further: up to here, rows that are not wanted were looked at, too
+    )
+
+
+def is_search(wanted: EventFilter) -> bool:
+    """Whether rows have to be looked at that may not be wanted."""
+    return bool(_matching(wanted))
+
+
+def search_events(
+    connection: Connection, wanted: EventFilter, *, before: int, limit: int, window: int
+) -> Found:
+    """Of the next `window` older events that the leading index has, `limit` at most; newest first."""
+    found = _look(connection, wanted, events.c.seq < before, order=(limit, window, True))
+    past = wanted.since_ms is not None and found.seen_ms is not None
+    if past and found.seen_ms < wanted.since_ms - _SKEW_MS:  # type: ignore[operator]
+        return Found(found.rows)
+    return found
+
+
+def growing_events(
+    connection: Connection, wanted: EventFilter, *, after: int, limit: int, window: int
+) -> Found:
+    """Of the next `window` younger ones; oldest first."""
+    # Asked for before they are looked at: what is committed meanwhile is looked at next time.
+    upto = event_rows.last_event(connection) if is_search(wanted) else None
+    found = _look(connection, wanted, events.c.seq > after, order=(limit, window, False))
+    return found if found.seen is not None else replace(found, upto=upto)
+
+
+def _look(
+    connection: Connection, wanted: EventFilter, begin: ColumnElement[bool], *, order: tuple[int, int, bool]
+) -> Found:
+    limit, window, newest = order
+    if wanted.is_foreign():
+        return Found()
+    led = _led(connection, wanted)
+    by = events.c.seq.desc() if newest else events.c.seq
+    matching = _matching(wanted)
+    last = None
+    if matching:
+        # Where to stop, whatever is found until there: read from the index alone.
+        end = select(events.c.seq, events.c.at_ms).where(*led, begin).order_by(by)
+        last = connection.execute(end.offset(window - 1).limit(1)).first()
+    if last is not None:
+        matching.append(events.c.seq >= last.seq if newest else events.c.seq <= last.seq)
+    found = select(events).where(*led, begin, *matching).order_by(by).limit(limit)
+    rows = connection.execute(found).all()
+    if len(rows) == limit:
+        last = rows[-1]
+    return Found(rows) if last is None else Found(rows, last.seq, last.at_ms)
+
+
+def number_at(connection: Connection, at_ms: int) -> int:
+    """A number that no event after this time is below, by halving: numbers grow with time."""
+    low, high = 0, int(connection.execute(select(func.max(events.c.seq))).scalar() or 0)
+    while low < high:
+        middle = (low + high) // 2
+        row = connection.execute(
+            select(events.c.seq, events.c.at_ms).where(events.c.seq > middle).order_by(events.c.seq).limit(1)
+        ).first()
+        if row is None or row.at_ms > at_ms + _SKEW_MS:
+            high = middle
+        else:
+            low = row.seq
+    return low
+
+
+def _led(connection: Connection, wanted: EventFilter) -> list[Any]:
+    """What an index finds."""
+    leading = wanted.leading()
+    found: list[Any] = [events.c[name] == value for name, value in leading.items()]
+    found += [IS_IN_GROUP] if "group_id" in leading else []
+    if leading or not wanted.action or not is_deed(wanted.action):
+        return found
+    named = [name for name in deeds(connection) if name.startswith(wanted.action)]
+    return [HAS_NO_JOB, events.c.action.in_(named)]
+
+
+def deeds(connection: Connection) -> list[str]:
+    """The names of all events that are about no job: one step of the index for each, however many events there are."""
+    first = select(func.min(events.c.action).label("action")).where(HAS_NO_JOB)
+    names = first.cte("names", recursive=True)
+    after = select(func.min(events.c.action)).where(HAS_NO_JOB, events.c.action > names.c.action)
+    names = names.union_all(select(after.scalar_subquery()).where(names.c.action.is_not(None)))
+    listed = select(names.c.action).where(names.c.action.is_not(None))
+    return list(connection.execute(listed).scalars())
+
+
+def is_deed(action: str) -> bool:
+    """Whether no event whose name begins like this is about a job."""
+    return not any(family.startswith(action) or action.startswith(family) for family in OF_JOBS)
+
+
+def _matching(wanted: EventFilter) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if wanted.action:
+        found.append(events.c.action.startswith(wanted.action, autoescape=True))
+    if wanted.actor is not None:
+        found.append(events.c.actor == wanted.actor)
+    if wanted.since_ms is not None:
+        found.append(events.c.at_ms >= wanted.since_ms)
+    if wanted.until_ms is not None:
+        found.append(events.c.at_ms <= wanted.until_ms)
+    if wanted.text:
+        words = [events.c[name].icontains(wanted.text, autoescape=True) for name in _TEXTS]
+        words.append(
+            events.c.data.icontains(json.dumps(wanted.text)[1:-1], autoescape=True)
+        )  # as JSON writes it
+        names = [events.c[name] == wanted.text for name in _IDS]
+        found.append(or_(*words, *names))
+    return found
+
+
+_TEXTS = ("action", "reason", "data")
+_IDS = ("job_id", "attempt_id", "node_id", "group_id", "account_id", "actor")

@@ -1,0 +1,118 @@
+"""The slow duties: renew leases, take back what silent nodes held, follow other hubs, prune."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from computepool.hub.context import Hub
+from computepool.hub.identity import hub_keys
+from computepool.hub.identity.sign_in import Authenticator
+from computepool.hub.jobs.running import usage
+from computepool.hub.loops.runner import every
+from computepool.hub.money import credits as credit_service
+from computepool.hub.money.market import spot_prices
+from computepool.hub.money.payouts import payout_rounds
+from computepool.hub.nodes import uptime
+from computepool.hub.notifications import deliveries
+from computepool.hub.scheduling import housekeeping, known_nodes, leases
+from computepool.hub.scheduling.dispatch import Dispatcher
+from computepool.hub.settings import Settings
+from computepool.hub.settlement.verification import probes, unconfirmed
+from computepool.hub.trust import hardware as hardware_service
+from computepool.hub.trust import reputation, submitter_reputation
+
+_PRUNE_S = 600.0
+
+
+def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> list[Coroutine[Any, Any, None]]:
+    settings = hub.settings
+
+    async def renew() -> None:
+        await leases.renew(hub)
+
+    async def note_seen() -> None:
+        await leases.note_seen(hub)
+
+    async def beat() -> None:
+        await asyncio.gather(
+            leases.beat(hub), housekeeping.note_key_use(hub, authenticator), hub_keys.tend(hub)
+        )
+
+    async def prune() -> None:
+        await housekeeping.prune(hub)
+        await spot_prices.prune(hub)
+        await usage.prune(hub)
+        await uptime.prune(hub)
+        await reputation.refresh_all(hub)
+        await submitter_reputation.refresh(hub)
+
+    async def price() -> None:
+        await spot_prices.tick(hub)
+        dispatcher.kick()  # who waited for another price may start now
+
+    async def measure() -> None:
+        hardware_service.ask_due(hub)
+        await hardware_service.lift_caps(hub)
+        await hardware_service.judge_runs(hub)
+
+    async def mature() -> None:
+        await credit_service.mature(hub)
+        await dispatcher.follow(await unconfirmed.start_checks(hub))
+
+    async def probe() -> None:
+        await dispatcher.follow(await probes.send_due(hub))
+
+    async def pay_out() -> None:
+        await payout_rounds.run(hub)
+
+    repeat = partial(every, beats=hub.beats)
+    return [
+        _tell(hub),
+        repeat(settings.tick_s, "market", price),
+        repeat(settings.mature_s, "mature", mature),
+        repeat(settings.probe_round_s, "probes", probe),
+        repeat(settings.verify_known_round_s, "known_nodes", partial(known_nodes.refresh, hub)),
+        repeat(settings.retier_round_s, "hardware", measure),
+        repeat(settings.payout_round_s, "payouts", pay_out),
+        repeat(settings.sweep_s, "sweep", Sweep(hub, dispatcher)),
+        repeat(renew_s(settings), "renew", renew),
+        repeat(settings.lease_min_s / 2, "note_seen", note_seen),
+        repeat(leases.HUB_BEAT_MS / 1000, "beat", beat),
+        repeat(settings.usage_round_s, "usage", partial(usage.save, hub)),
+        repeat(_PRUNE_S, "prune", prune),
+    ]
+
+
+def renew_s(settings: Settings) -> float:
+    return min(settings.interval_min_s, settings.lease_min_s / 4)
+
+
+class Sweep:
+    """Takes back what silent nodes held. While the store is away nobody can renew a lease: then all get time for it."""
+
+    def __init__(self, hub: Hub, dispatcher: Dispatcher) -> None:
+        self._hub, self._dispatcher = hub, dispatcher
+        self._rest = 0  #: rounds without a failure that are still wanted
+        self._rest_after = math.ceil(2 * renew_s(hub.settings) / hub.settings.sweep_s)
+
+    async def __call__(self) -> None:
+        rest, self._rest = self._rest, self._rest_after
+        if rest > 0:
+            await leases.beat(self._hub)
+        else:
+            await self._round()
+        self._rest = max(0, rest - 1)
+
+    async def _round(self) -> None:
+        await housekeeping.drop_silent(self._hub)
+        await self._dispatcher.follow(await leases.expire_overdue(self._hub))
+        await self._dispatcher.follow(await unconfirmed.accept(self._hub))
+
+
+async def _tell(hub: Hub) -> None:
+    async with deliveries.Courier(hub) as courier:
+        await every(hub.settings.webhook_round_s, "webhooks", courier.round, beats=hub.beats)

@@ -1,0 +1,32 @@
+"""Which bank pays: each payout names its provider, so that changing the setting does not orphan what is under way."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from computepool.core.errors import NotFound
+from computepool.hub.money.banks.base import Bank
+from computepool.hub.money.banks.manual import Manual
+from computepool.hub.money.banks.razorpayx import RazorpayX
+from computepool.hub.settings import Settings
+
+MANUAL = "manual"
+RAZORPAYX = "razorpayx"
+
+
+@asynccontextmanager
+async def open_bank(provider: str, settings: Settings) -> AsyncIterator[Bank]:
+    bank = _make(provider, settings)
+    try:
+        yield bank
+    finally:
+        await bank.close()
+
+
+def _make(provider: str, settings: Settings) -> Bank:
+    if provider == MANUAL:
+        return Manual()
+    if provider == RAZORPAYX:
+        return RazorpayX(settings)
+    raise NotFound(f"There is no payout provider named {provider[:40]!r}.")

@@ -1,0 +1,235 @@
+"""RazorpayX: payouts by its HTTP API, with our payout id as its idempotency key and reference, and signed webhooks."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+
+from computepool.core.errors import BadRequest, Forbidden, NotFound
+from computepool.core.money.payouts import Answer, Target, UpiTarget, Word
+from computepool.hub.money.banks.base import Notice, Order
+from computepool.hub.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_PATH = "/v1/payouts"
+_CURRENCY = "INR"
+_NARRATION = "ComputePool payout"  #: on the receiver's statement; letters, digits and spaces, 30 at most
+_IMPS_MAX_PAISE = 500_000 * 100
+_REFUSALS = frozenset({400, 422})
+_PER_PAGE = 100
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)  #: it becomes a part of an address
+_WORDS: dict[str, Word] = {
+    "queued": Word.PROCESSING,
+    "pending": Word.PROCESSING,
+    "scheduled": Word.PROCESSING,
+    "processing": Word.PROCESSING,
+    "processed": Word.PAID,
+    "reversed": Word.REFUSED,
+    "failed": Word.REFUSED,
+    "rejected": Word.REFUSED,
+    "cancelled": Word.REFUSED,
+}
+#: Of several payouts under one reference, which there should never be, the one that counts.
+_WEIGHT = {Word.PAID: 3, Word.PROCESSING: 2, Word.UNCLEAR: 1, Word.REFUSED: 0}
+
+
+class RazorpayX:
+    can_look_up = True
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._account_number = settings.razorpayx_account_number
+        self._opening = asyncio.Lock()
+        self._client: httpx2.AsyncClient | None = None
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _connection(self) -> httpx2.AsyncClient:
+        """Made when the first question is asked: reading a webhook needs none."""
+        async with self._opening:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._make_client)
+            return self._client
+
+    def _make_client(self) -> httpx2.AsyncClient:
+        # Its lines would carry the account's number, which is in the address of every question.
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
+        settings = self._settings
+        return httpx2.AsyncClient(
+            base_url=settings.razorpayx_url,
+            auth=(settings.razorpayx_key_id, settings.razorpayx_key_secret.get_secret_value()),
+            timeout=None,  # `_ask` bounds each question as a whole
+            verify=settings.razorpayx_url.startswith("https:"),
+            follow_redirects=False,
+        )
+
+    # orders
+
+    async def submit(self, order: Order) -> Answer:
+        content = json.dumps(self._body(order), sort_keys=True).encode()
+        headers = {"Content-Type": "application/json", "X-Payout-Idempotency": order.reference}
+        reply = await self._ask("POST", _PATH, content=content, headers=headers)
+        if isinstance(reply, Answer):
+            return reply
+        if reply.status_code in _REFUSALS:
+            return _refusal(reply)
+        if not reply.is_success:
+            return _unclear(f"it answered {reply.status_code}")
+        return _answer(_json(reply), order)
+
+    def _body(self, order: Order) -> dict[str, Any]:
+        """The same for every try: another body under the same key would be refused."""
+        return {
+            "account_number": self._account_number,
+            "amount": order.paise,
+            "currency": _CURRENCY,
+            "mode": _mode(order),
+            "purpose": "payout",
+            "fund_account": _fund_account(order.target, order.account_id),
+            "queue_if_low_balance": True,
+            "reference_id": order.reference,
+            "narration": _NARRATION,
+        }
+
+    async def look_up(self, order: Order, ref: str | None) -> Answer:
+        if ref is not None:
+            reply = await self._ask("GET", f"{_PATH}/{ref}")
+        else:
+            query = {
+                "account_number": self._account_number,
+                "reference_id": order.reference,
+                "count": _PER_PAGE,
+            }
+            reply = await self._ask("GET", _PATH, params=query)
+        if isinstance(reply, Answer):
+            return reply
+        if not reply.is_success:
+            return _unclear(f"it answered {reply.status_code}")
+        found = _json(reply)
+        return _answer(found, order) if ref is not None else _among(found, order)
+
+    async def _ask(self, method: str, path: str, **request: Any) -> httpx2.Response | Answer:
+        client = await self._connection()
+        try:
+            # httpx would count each wait on its own; a bank that sends a byte now and then must not hold us for ever.
+            async with asyncio.timeout(self._settings.payout_call_s):
+                return await client.request(method, path, **request)
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
+            return _unclear(f"no answer ({type(error).__name__})")
+
+    # webhooks
+
+    def read_notice(self, body: bytes, signature: str) -> Notice | None:
+        secret = self._settings.razorpayx_webhook_secret.get_secret_value()
+        if not secret:
+            raise NotFound("This hub takes no webhooks of razorpayx: no webhook secret is set.")
+        expected = hmac.digest(secret.encode(), body, "sha256").hex()
+        if not hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
+            raise Forbidden("The signature of this webhook is wrong.")
+        return _notice(body)
+
+
+def _mode(order: Order) -> str:
+    if isinstance(order.target, UpiTarget):
+        return "UPI"
+    return "IMPS" if order.paise <= _IMPS_MAX_PAISE else "NEFT"
+
+
+def _fund_account(target: Target, account_id: str) -> dict[str, Any]:
+    contact = {"type": "vendor", "reference_id": account_id}
+    if isinstance(target, UpiTarget):
+        named = contact | {"name": f"Provider {account_id}"[:50]}
+        return {"account_type": "vpa", "vpa": {"address": target.upi}, "contact": named}
+    account = {"name": target.name, "ifsc": target.ifsc, "account_number": target.account_number}
+    return {
+        "account_type": "bank_account",
+        "bank_account": account,
+        "contact": contact | {"name": target.name[:50].rstrip(" '_/(-")},
+    }
+
+
+# what it says
+
+
+def _unclear(words: str) -> Answer:
+    return Answer(Word.UNCLEAR, words=words)
+
+
+def _json(reply: httpx2.Response) -> Any:
+    try:
+        return reply.json()
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refusal(reply: httpx2.Response) -> Answer:
+    """A complaint about the order is a definite no; one about the key says that the order was there before."""
+    found = _json(reply)
+    error = found.get("error") if isinstance(found, dict) else None
+    if not isinstance(error, dict) or error.get("code") != "BAD_REQUEST_ERROR":
+        return _unclear(f"it answered {reply.status_code}")
+    said = f"{error.get('description') or 'no reason given'}"
+    if "idempotency" in f"{said} {error.get('field')}".lower():
+        return _unclear(said)
+    return Answer(Word.REFUSED, words=said)
+
+
+def _answer(entity: Any, order: Order) -> Answer:
+    """What it says of one payout, if it is ours."""
+    notice = _entity_notice(entity)
+    if notice is None or notice.reference != order.reference or notice.paise != order.paise:
+        return _unclear("it answered about something else")
+    return notice.answer
+
+
+def _among(page: Any, order: Order) -> Answer:
+    items = page.get("items") if isinstance(page, dict) else None
+    if not isinstance(items, list):
+        return _unclear("its list cannot be read")
+    ours = [item for item in items if isinstance(item, dict) and item.get("reference_id") == order.reference]
+    if not ours:
+        return Answer(Word.ABSENT)
+    if len(ours) > 1:
+        logger.error("payout.doubled: the bank has %d payouts for %s", len(ours), order.reference)
+    return max((_answer(item, order) for item in ours), key=lambda answer: _WEIGHT[answer.word])
+
+
+def _notice(body: bytes) -> Notice | None:
+    try:
+        event = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BadRequest("The webhook's body is not JSON.") from None
+    if not isinstance(event, dict) or not str(event.get("event", "")).startswith("payout."):
+        return None
+    inner: Any = event
+    for name in ("payload", "payout", "entity"):
+        inner = inner.get(name) if isinstance(inner, dict) else None
+    return _entity_notice(inner)
+
+
+def _entity_notice(entity: Any) -> Notice | None:
+    if not isinstance(entity, dict) or entity.get("entity") != "payout":
+        return None
+    reference, paise, ref = entity.get("reference_id"), entity.get("amount"), entity.get("id")
+    if not isinstance(reference, str) or type(paise) is not int or not _ID.fullmatch(f"{ref}"):
+        return None
+    if entity.get("currency") != _CURRENCY:
+        return None
+    word = _WORDS.get(str(entity.get("status")), Word.UNCLEAR)
+    return Notice(reference=reference, paise=paise, answer=Answer(word, f"{ref}", _said(entity)))
+
+
+def _said(entity: Mapping[str, Any]) -> str:
+    details = entity.get("status_details")
+    said = details.get("description") if isinstance(details, dict) else None
+    return f"{said or entity.get('failure_reason') or ''}"

@@ -1,0 +1,223 @@
+"""Why a job cost what it cost, and why a node's owner was paid what they were paid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from computepool.core.errors import InvariantViolation, NotFound
+from computepool.core.jobs.lifecycle import TERMINAL, AttemptState, JobState
+from computepool.core.money import bills
+from computepool.core.money.bills import Bill
+from computepool.core.money.money import format_credits, free_or_reserved
+from computepool.core.money.pricing import PriceTable, Zone, billed_ms, charge_of
+from computepool.core.words import counted
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.identity.access import Principal
+from computepool.hub.jobs import attempt_rows
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.money import price_rows
+from computepool.protocol.money.credits import CostLine, CostView
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """One run that was paid for, or a part of one: an attempt whose checkpoint another one went on from."""
+
+    attempt: AnyRow
+    bill: Bill
+    part: bool = False
+
+
+@dataclass(slots=True)
+class Facts:
+    """What the store knows of one job's money."""
+
+    job: AnyRow
+    attempts: list[AnyRow] = field(default_factory=list)
+    #: The accepted run first, then those that confirmed it, then what they went on from.
+    paid: list[Paid] = field(default_factory=list)
+
+    def paid_to(self, account_id: str) -> list[Paid]:
+        return [paid for paid in self.paid if paid.attempt.owner_id == account_id]
+
+    @property
+    def runs(self) -> list[Paid]:
+        return [paid for paid in self.paid if not paid.part]
+
+    @property
+    def parts(self) -> list[Paid]:
+        return [paid for paid in self.paid if paid.part]
+
+
+def load(connection: Connection, job_id: str) -> Facts | None:
+    job = job_rows.get_job(connection, job_id)
+    if job is None:
+        return None
+    facts = Facts(job, attempts=list(attempt_rows.get_attempts(connection, job_id)))
+    runs = [row for row in facts.attempts if row.charge is not None and row.price_version]
+    used = {row.resumed_no for row in runs}
+    for row in sorted(
+        runs, key=lambda row: (row.number in used, row.number != job.accepted_attempt, row.number)
+    ):
+        table = price_rows.get(connection, row.price_version)
+        if table is None:
+            raise InvariantViolation(f"job {job_id} was priced by a table that does not exist")
+        facts.paid.append(
+            Paid(row, _bill(row, table, own=row.owner_id == job.account_id), part=row.number in used)
+        )
+    return facts
+
+
+def _bill(row: AnyRow, table: PriceTable, *, own: bool) -> Bill:
+    return Bill(
+        zone=Zone(row.zone_tier, row.zone_region),
+        spot=row.spot,
+        units=row.units,
+        price=row.price,
+        table=table,
+        node_name=row.node_name,
+        billed_ms=row.billed_ms or 0,
+        charge=row.charge,
+        own=own,
+    )
+
+
+async def explain(hub: Hub, principal: Principal, job_id: str) -> CostView:
+    facts = visible(principal, await hub.store.read(lambda connection: load(connection, job_id)))
+    if _is_submitter(principal, facts):
+        yours = principal.account_id == facts.job.account_id
+        return _to_submitter(facts, now_ms=hub.now_ms(), yours=yours)
+    return _to_owner(facts, principal.account_id)
+
+
+def visible(principal: Principal, facts: Facts | None) -> Facts:
+    """To the submitter, to admins, and to the owners of the nodes that tried it."""
+    if facts is not None:
+        owners = {attempt.owner_id for attempt in facts.attempts}
+        if _is_submitter(principal, facts) or principal.account_id in owners:
+            return facts
+    raise NotFound("There is no such job, or it is not yours.")
+
+
+def _is_submitter(principal: Principal, facts: Facts) -> bool:
+    return principal.is_admin or principal.account_id == facts.job.account_id
+
+
+def _to_submitter(facts: Facts, *, now_ms: int, yours: bool) -> CostView:
+    job = facts.job
+    own: dict[str, Any] = {"role": "submitter", "max_price": job.ceiling, "hold": job.hold}
+    if facts.paid:
+        first, *others = facts.runs
+        sentence = bills.charged_sentence(
+            first.bill,
+            hold=job.hold,
+            others=[other.bill for other in others],
+            parts=[part.bill for part in facts.parts],
+            yours=yours,
+        )
+        more = _unpaid(len(facts.attempts) - len(facts.paid)) + _wrong(job, "came")
+        own |= {"refund": job.hold - job.charge, "total": job.charge, "runs": len(facts.runs)}
+        return _billed(facts, first, sentence + more, **own)
+    if JobState(job.state) in TERMINAL:
+        back = f"; the {format_credits(job.hold)} credits set aside came back" if job.hold else ""
+        sentence = f"The job {_ENDED[JobState(job.state)]}it cost nothing{back}."
+        return _view(facts, sentence, settled=True, charge=0, total=0, refund=job.hold, **own)
+    return _view(facts, _so_far(facts), settled=False, so_far=_if_done(facts, now_ms), **own)
+
+
+def _if_done(facts: Facts, now_ms: int) -> int | None:
+    """What the run that goes on would cost if it succeeded now. None: nothing runs."""
+    run = facts.attempts[-1] if facts.attempts else None
+    if run is None or run.state != AttemptState.RUNNING or run.started_at_ms is None:
+        return None
+    ran_ms = billed_ms(
+        reported_ms=now_ms - run.started_at_ms,
+        leased_at_ms=run.leased_at_ms,
+        accepted_at_ms=now_ms,
+        longest_ms=facts.job.longest_ms,
+    )
+    hold: int = facts.job.hold
+    return min(hold, charge_of(run.price, ran_ms))
+
+
+def _wrong(job: AnyRow, moved: str) -> str:
+    """Pay and fee are taken back together, or neither."""
+    return f" The result was proven wrong afterwards, and all of it {moved} back." if job.taken_back else ""
+
+
+def _so_far(facts: Facts) -> str:
+    job = facts.job
+    held = f"{format_credits(job.hold)} credits are set aside" if job.hold else "nothing is set aside"
+    newest = facts.attempts[-1] if facts.attempts and job.state != JobState.QUEUED else None
+    if newest is not None and newest.owner_id == job.account_id:
+        return free_or_reserved(job.hold)
+    rate = f"; it costs {format_credits(newest.price)} per hour where it is now" if newest is not None else ""
+    most = f", and at most {format_credits(job.ceiling)} per hour" if newest is None and job.ceiling else ""
+    return f"Nothing has been charged yet: {held}{rate}{most}. Only a result is paid for."
+
+
+def _unpaid(tries: int) -> str:
+    if not tries:
+        return ""
+    return (
+        f" {counted(tries, 'other try', 'other tries')} cost nothing: only results that count are paid for."
+    )
+
+
+_ENDED = {
+    JobState.FAILED: "failed, so ",
+    JobState.CANCELLED: "was cancelled, so ",
+    JobState.EXPIRED: "expired, so ",
+    JobState.SUCCEEDED: "has no price: ",
+}
+
+
+def _to_owner(facts: Facts, account_id: str) -> CostView:
+    if mine := facts.paid_to(account_id):
+        said = " ".join(bills.paid_sentence(paid.bill, part=paid.part) for paid in mine)
+        return _billed(facts, mine[0], said + _wrong(facts.job, "went"), role="owner")
+    tried = [attempt for attempt in facts.attempts if attempt.owner_id == account_id][-1]
+    settled = JobState(facts.job.state) in TERMINAL
+    if tried.state in ("leased", "running"):
+        sentence = f"Not paid yet: your node holds this job at {format_credits(tried.price)} per hour."
+    else:
+        sentence = (
+            f"You were paid nothing: your node's try {tried.id} ended as {tried.state} "
+            f"({tried.reason.replace('_', ' ')}), and only a result that counts is paid for."
+        )
+    return _view(facts, sentence, settled=settled, role="owner", attempt_id=tried.id, price=tried.price)
+
+
+def _billed(facts: Facts, paid: Paid, sentence: str, **more: Any) -> CostView:
+    bill = paid.bill
+    table, zone = bill.table, bill.zone
+    return _view(
+        facts,
+        sentence,
+        settled=True,
+        attempt_id=paid.attempt.id,
+        node_name=bill.node_name,
+        tier=zone.tier,
+        region=zone.region,
+        price_version=table.version,
+        base=table.base,
+        tier_rate=table.tier_rate(zone.tier),
+        region_rate=table.region_rate(zone.region),
+        reference=table.reference(zone),
+        spot=bill.spot,
+        units=bill.units,
+        price=bill.price,
+        billed_ms=bill.billed_ms,
+        charge=bill.charge,
+        fee_ppm=table.fee_ppm,
+        fee=bill.fee,
+        pay=bill.pay,
+        lines=[CostLine(label=line.label, amount=line.amount, text=line.text) for line in bills.lines(bill)],
+        **more,
+    )
+
+
+def _view(facts: Facts, sentence: str, **fields: Any) -> CostView:
+    return CostView(job_id=facts.job.id, state=JobState(facts.job.state), sentence=sentence, **fields)

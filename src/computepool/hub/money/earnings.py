@@ -1,0 +1,123 @@
+"""What a node earns: at today's prices, as busy as its zone is now, and really, by the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from computepool.core.errors import NotFound
+from computepool.core.fleet.fleet import EVERYONE
+from computepool.core.fleet.node_status import NodeStatus, status_sentence
+from computepool.core.isolation import Level
+from computepool.core.money.money import AMOUNT_MAX
+from computepool.core.money.pricing import MILLI, PPM, Economy, Zone, price_of
+from computepool.core.resources import NodeProfile
+from computepool.core.trust.hardware import Truth, truthful
+from computepool.core.trust.tiers import region_of
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.identity import access
+from computepool.hub.identity.access import NodePrincipal, Principal
+from computepool.hub.money import ledger_rows
+from computepool.hub.money.market import rows as market_rows
+from computepool.hub.nodes import node_status, price_floors
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.trust import hardware, hardware_rows
+from computepool.protocol.money.market import Earned, NodeEarnings, Sale
+from computepool.protocol.nodes.nodes import Profile
+
+DAYS = (1, 7, 30)
+_DAY_H = 24
+_DAY_MS = _DAY_H * 3_600_000
+
+
+async def of_node(hub: Hub, principal: Principal | NodePrincipal, node_id: str) -> NodeEarnings:
+    """For its owner, and for the node itself. The past is what the ledger says of accepted attempts; the rest is an estimate."""
+    now_ms = hub.now_ms()
+
+    def load(
+        connection: Connection,
+    ) -> tuple[AnyRow, NodeProfile, dict[Zone, AnyRow | None], list[Earned], bool]:
+        row = node_rows.get_node(connection, node_id)
+        if isinstance(principal, Principal):  # else it is the node itself
+            access.check_owner(principal, row.account_id if row is not None else None, what="node")
+        if row is None:
+            raise NotFound("There is no such node.")
+        truth = hardware_rows.load(connection, [node_id]).get(node_id)
+        node = _profile(hub, row, truth)
+        counts = {zone: market_rows.price_at(connection, zone) for zone, _ in _units(node)}
+        past = [_earned(connection, row, days=days, now_ms=now_ms) for days in DAYS]
+        return row, node, counts, past, node_status.other_hubs_serve(hub, connection)
+
+    row, node, counts, earned, shared = await hub.store.read(load)
+    floor = price_floors.holding(row)
+    sales = [
+        _sale(hub, node, zone, units=units, floor=floor or 0, counted=counts[zone])
+        for zone, units in _units(node)
+    ]
+    return NodeEarnings(
+        node_id=node_id,
+        name=row.name,
+        floor=floor,
+        floor_is_default=row.floor is None and floor is not None,
+        in_money=sales[0].in_money,
+        sentence=_sentence(hub, row, node, shared=shared),
+        sales=sales,
+        past=earned,
+    )
+
+
+def _profile(hub: Hub, row: AnyRow, truth: Truth | None) -> NodeProfile:
+    """With the tiers in force, which it is paid by."""
+    said = Profile.model_validate_json(row.profile)
+    profile = said.node_profile(node_id=row.id, owner=row.account_id)
+    known = hardware.known(hub, row.id, said, stored=truth)
+    return replace(profile, capacity=truthful(profile.capacity, known))
+
+
+def _units(node: NodeProfile) -> list[tuple[Zone, int]]:
+    """What it sells, and where: its cards, and its cores."""
+    region, capacity = region_of(node.region), node.capacity
+    cores = (Zone(capacity.cpu_tier, region), capacity.cpu_milli)
+    return [(Zone(capacity.tier, region), len(capacity.gpus) * MILLI), cores] if capacity.gpus else [cores]
+
+
+def _sale(hub: Hub, node: NodeProfile, zone: Zone, *, units: int, floor: int, counted: AnyRow | None) -> Sale:
+    market = hub.market
+    spot = market.spot(zone)
+    wanted = market.floor_in(zone.tier, node_tier=node.capacity.tier, floor=floor)
+    in_money = wanted <= market.table.net_of(spot)
+    per_hour = market.table.net_of(price_of(spot, units))
+    busy = 0
+    if counted is not None and counted.capacity:
+        busy = min(PPM, counted.demand * PPM // counted.capacity)
+    return Sale(
+        tier=zone.tier,
+        region=zone.region,
+        units=units,
+        spot=spot,
+        floor=wanted,
+        in_money=in_money,
+        per_hour=per_hour,
+        utilisation_ppm=busy,
+        per_day=min(AMOUNT_MAX, per_hour * _DAY_H * busy // PPM) if in_money else 0,
+    )
+
+
+def _earned(connection: Connection, row: AnyRow, *, days: int, now_ms: int) -> Earned:
+    first = ledger_rows.first_at(connection, now_ms - days * _DAY_MS)
+    amount, jobs = market_rows.earned(connection, owner_id=row.account_id, node_id=row.id, first=first)
+    return Earned(days=days, amount=amount, jobs=jobs)
+
+
+def _sentence(hub: Hub, row: AnyRow, node: NodeProfile, *, shared: bool) -> str:
+    """Whether it takes part in the market, and why not."""
+    if hub.market.table.economy is Economy.NONE:
+        return "Nothing costs anything in this pool, so nodes earn nothing."
+    status = node_status.of_node(hub, row, node, banned=False, shared=shared)
+    if status is NodeStatus.OFFLINE:
+        return "The node is offline: it earns nothing until it is back."
+    if not status.takes_jobs and status is not NodeStatus.FLOOR_ABOVE_PRICE:
+        return status_sentence(status)
+    if node.level < Level.NAMESPACE and EVERYONE not in node.trusted:
+        return "The node has no sandbox for strangers' jobs, and its owner's jobs pay nothing."
+    return price_floors.judge(hub, node, price_floors.holding(row))

@@ -1,0 +1,177 @@
+"""A job's money: set aside when it is submitted, split when its result is accepted, given back when there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from computepool.core.errors import InsufficientCredits, InvariantViolation
+from computepool.core.money import ledger, pricing
+from computepool.core.money.ledger import Kind
+from computepool.core.money.money import format_credits
+from computepool.core.money.pricing import PriceTable
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.money import ledger_rows, price_rows
+from computepool.hub.settlement.verification import recheck_rows
+
+
+def place(tx: Tx, account_id: str, job_ids: list[str], *, each: int) -> list[int]:
+    """Hold `each` for every job, or refuse. Returns how much of each hold comes from matured earnings."""
+    total = each * len(job_ids)
+    if not total:
+        return [0] * len(job_ids)
+    granted = tx.balance(ledger.user(account_id))
+    from_earned = max(0, total - granted)
+    if from_earned:
+        missing = from_earned - tx.balance(ledger.owner(account_id))
+        if missing > 0:
+            raise InsufficientCredits(_too_little(each, len(job_ids), missing=missing), field="max_price")
+    legs = ledger.hold(account_id, amount=total, earned=from_earned)
+    count = f"{len(job_ids)} jobs" if len(job_ids) > 1 else None
+    tx.post(f"hold:{job_ids[0]}", legs, job_id=job_ids[0], ref=count)
+    # Earnings are spent last, so the last holds carry them.
+    earned = []
+    for _ in job_ids:
+        earned.append(min(each, from_earned))
+        from_earned -= earned[-1]
+    return earned[::-1]
+
+
+def _too_little(each: int, jobs: int, *, missing: int) -> str:
+    wanted = f"{format_credits(each)} credits must be set aside"
+    if jobs > 1:
+        wanted += f" for each of {jobs} jobs, {format_credits(each * jobs)} in all"
+    return (
+        f"{wanted}; {format_credits(missing)} are missing. Shorten the time limit, lower the price limit, "
+        "set a budget, or top up."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What one run costs, fixed when it is reported; paid when its result is believed."""
+
+    owner_id: str
+    price_version: int
+    price: int
+    billed_ms: int
+    charge: int
+
+
+def for_one_run(job: AnyRow) -> int:
+    """A hold is for all the runs that may have to be paid for, in equal parts."""
+    return int(job.hold) // int(job.runs)
+
+
+def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int, before: Sequence[Bill] = ()) -> Bill:
+    """`before`: of the attempts that this one went on from: they share the time limit, and the money for one run."""
+    billed_ms = pricing.billed_ms(
+        reported_ms=ran_ms,
+        leased_at_ms=attempt.leased_at_ms,
+        accepted_at_ms=tx.now_ms,
+        longest_ms=max(0, job.longest_ms - sum(part.billed_ms for part in before)),
+    )
+    charge = pricing.charge_of(attempt.price, billed_ms)
+    return Bill(
+        owner_id=attempt.owner_id,
+        price_version=attempt.price_version,
+        price=attempt.price,
+        billed_ms=billed_ms,
+        charge=charge,
+    )
+
+
+def is_overspent(job: AnyRow, bills: Iterable[Bill]) -> bool:
+    """Whether one run took longer than its money lasts. Nobody pays more than was set aside, so it has no result."""
+    return sum(part.charge for part in bills) > for_one_run(job)
+
+
+def settle(hub: Hub, tx: Tx, job: AnyRow, *, bills: Sequence[Bill], ref: str) -> None:
+    """Pay the owners of the runs that count, the accepted one first, in the transaction that accepts it."""
+    if not job.hold:
+        return
+    first, *more = bills
+    others = [
+        ledger.share(other.owner_id, charge=other.charge, table=_table(hub, tx, other.price_version))
+        for other in more
+    ]
+    table = _table(hub, tx, first.price_version)
+    parts = ledger.split(held=job.hold, charge=first.charge, table=table, others=others)
+    legs = ledger.settle(
+        job.account_id, owner_id=first.owner_id, parts=parts, earned=job.hold_earned, others=others
+    )
+    tx.post(settle_key(job.id), legs, job_id=job.id, ref=ref)
+
+
+def release(tx: Tx, job: AnyRow) -> None:
+    """The job ended without a result: everything goes back."""
+    if job.hold:
+        legs = ledger.release(job.account_id, amount=job.hold, earned=job.hold_earned)
+        tx.post(settle_key(job.id), legs, job_id=job.id)
+
+
+def take_back(tx: Tx, job: AnyRow, *, attempt: AnyRow) -> int:
+    """The accepted result was wrong: what it cost goes back to who paid, if it has not matured. Returns how much."""
+    # Earnings of this owner do not mature meanwhile, on whichever hub.
+    account_rows.lock_accounts(tx, [attempt.owner_id])
+    parts = ledger_rows.by_keys(tx.connection, [settle_key(job.id)])
+    purse = ledger.earn(attempt.owner_id)
+    pay = next((row for row in parts if row.kind == Kind.PAY and row.credit == purse), None)
+    if pay is None or _has_matured(tx, job, pay, owner_id=attempt.owner_id):
+        return 0
+    fee = sum(row.amount for row in parts if row.kind == Kind.FEE)
+    legs = ledger.take_back(job.account_id, owner_id=attempt.owner_id, pay=pay.amount, fee=fee)
+    tx.post(take_back_key(job.id), legs, job_id=job.id, ref=attempt.id)
+    recheck_rows.set_taken_back(tx, job.id, pay.amount + fee)
+    return int(pay.amount + fee)
+
+
+def _has_matured(tx: Tx, job: AnyRow, pay: AnyRow, *, owner_id: str) -> bool:
+    """Or is about to, by a unit before this one in the same transaction."""
+    if job.held_until_ms is not None:  # it matures by itself
+        return not job.held_until_ms
+    purse = ledger.earn(owner_id)
+    maturing = any(
+        row["kind"] == Kind.MATURE and row["debit"] == purse and row["job_id"] is None
+        for row in tx.posted_before
+    )
+    return maturing or bool(pay.seq <= ledger_rows.matured_up_to(tx.connection, owner_id))
+
+
+def held_until_ms(hub: Hub, tx: Tx, *, cost: int, alone: bool) -> int | None:
+    """What was due for a check and had none is paid when it has been checked, or when this time is over."""
+    return tx.now_ms + hub.settings.unconfirmed_ms if alone and cost else None
+
+
+def mature_held(tx: Tx, job: AnyRow) -> dict[str, int]:
+    """Its pay was held, and is no longer: by owner, how much can be spent from now on."""
+    paid = [row for row in ledger_rows.by_keys(tx.connection, [settle_key(job.id)]) if row.kind == Kind.PAY]
+    owed: dict[str, int] = {}
+    for row in paid:
+        owner_id = row.credit.removeprefix(ledger.earn(""))
+        owed[owner_id] = owed.get(owner_id, 0) + row.amount
+    legs = [leg for owner_id, amount in sorted(owed.items()) for leg in ledger.mature(owner_id, amount)]
+    tx.post(f"mature:{job.id}", legs, job_id=job.id)
+    recheck_rows.hold_until(tx, job.id, 0)
+    return owed
+
+
+def take_back_key(job_id: str) -> str:
+    return f"takeback:{job_id}"
+
+
+def settle_key(job_id: str) -> str:
+    """One key for both ways to resolve a hold: the ledger refuses the second, whichever it is."""
+    return f"settle:{job_id}"
+
+
+def _table(hub: Hub, tx: Tx, version: int) -> PriceTable:
+    """The one the attempt was leased under."""
+    if version == hub.market.table.version:
+        return hub.market.table
+    table = price_rows.get(tx.connection, version)
+    if table is None:
+        raise InvariantViolation(f"an attempt was priced by table {version}, which does not exist")
+    return table

@@ -1,0 +1,356 @@
+"""Questions to the ledger: a person's statement, what matures when, who lends and borrows most, one job's transfers.
+
+Writing is Tx.post and booking.py. A person's money lies in four ledger accounts; every question about them is
+answered by the two indexes (debit, seq) and (credit, seq). Numbers and times grow together, so a span of time is a
+span of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Select,
+    Subquery,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    union_all,
+)
+
+from computepool.core.jobs.lifecycle import JobState
+from computepool.core.money import ledger
+from computepool.core.money.ledger import Kind
+from computepool.hub.db import dialect
+from computepool.hub.db.session import AnyRow
+from computepool.hub.db.tables import IS_HELD, accounts, attempts, jobs
+from computepool.hub.money.tables import balances, transfers
+
+_COLUMNS = tuple(transfers.columns)
+_MATURE, _PAY, _FEE, _TAKE_BACK = (kind.value for kind in (Kind.MATURE, Kind.PAY, Kind.FEE, Kind.TAKE_BACK))
+
+
+def purses(account_id: str) -> tuple[str, str, str, str]:
+    """The ledger accounts of one person."""
+    return (
+        ledger.user(account_id),
+        ledger.escrow(account_id),
+        ledger.earn(account_id),
+        ledger.owner(account_id),
+    )
+
+
+def get_balances(connection: Connection, account_id: str) -> dict[str, int]:
+    """By name; one that was never used has nothing in it."""
+    names = purses(account_id)
+    rows = connection.execute(select(balances).where(balances.c.account.in_(names)))
+    return dict.fromkeys(names, 0) | {row.account: row.balance for row in rows}
+
+
+# statements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which of a person's transfers. Every part may be left out."""
+
+    kinds: tuple[str, ...] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None  #: exclusive
+
+
+def statement(
+    connection: Connection, account_id: str, wanted: Filter, *, before: int | None, limit: int
+) -> Sequence[AnyRow]:
+    """The newest first. Each index gives its newest few; the newest of those are the answer."""
+    picked = _sides(connection, account_id, wanted, before=before, limit=limit)
+    rows = connection.execute(select(*picked.columns).distinct().order_by(picked.c.seq.desc()).limit(limit))
+    return rows.all()
+
+
+def statement_in_order(
+    connection: Connection, account_id: str, wanted: Filter, *, page: int
+) -> Iterator[AnyRow]:
+    """All of it, the newest first, a page at a time: an export may be longer than memory."""
+    before: int | None = None
+    while rows := statement(connection, account_id, wanted, before=before, limit=page):
+        yield from rows
+        before = rows[-1].seq
+
+
+def sums(connection: Connection, account_id: str, wanted: Filter) -> Sequence[AnyRow]:
+    """By kind: how many, and how much came in and went out. What moves between own purses is neither."""
+    picked = _sides(connection, account_id, wanted, before=None, limit=None)
+    distinct = select(*picked.columns).distinct().subquery()
+    names = purses(account_id)
+    into, out_of = distinct.c.credit.in_(names), distinct.c.debit.in_(names)
+    gained = case((into & ~out_of, distinct.c.amount), else_=0)
+    lost = case((out_of & ~into, distinct.c.amount), else_=0)
+    rows = select(
+        distinct.c.kind,
+        func.count().label("transfers"),
+        func.sum(distinct.c.amount, type_=BigInteger).label("moved"),
+        func.sum(gained, type_=BigInteger).label("gained"),
+        func.sum(lost, type_=BigInteger).label("lost"),
+    ).group_by(distinct.c.kind)
+    return connection.execute(rows.order_by(distinct.c.kind)).all()
+
+
+def _sides(
+    connection: Connection, account_id: str, wanted: Filter, *, before: int | None, limit: int | None
+) -> Subquery:
+    conditions = _conditions(connection, wanted, before=before)
+    parts: list[Select[Any]] = []
+    for name in purses(account_id):
+        for side in (transfers.c.debit, transfers.c.credit):
+            part = select(*_COLUMNS).where(side == name, *conditions)
+            if limit is not None:
+                part = part.order_by(transfers.c.seq.desc()).limit(limit)
+            # SQLite takes a LIMIT in a part of a UNION only inside a query of its own.
+            parts.append(select(part.subquery()))
+    return union_all(*parts).subquery()
+
+
+def _conditions(connection: Connection, wanted: Filter, *, before: int | None) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if before is not None:
+        found.append(transfers.c.seq < before)
+    if wanted.since_ms is not None:
+        found.append(transfers.c.seq >= first_at(connection, wanted.since_ms))
+    if wanted.until_ms is not None:
+        found.append(transfers.c.seq < first_at(connection, wanted.until_ms))
+    if wanted.kinds:
+        found.append(transfers.c.kind.in_(wanted.kinds))
+    return found
+
+
+_LAST = select(func.max(transfers.c.seq))
+_AT = select(transfers.c.at_ms).where(transfers.c.seq == bindparam("number"))
+
+
+def first_at(connection: Connection, at_ms: int) -> int:
+    """The number of the first transfer at or after that time; one more than the last if there is none."""
+    low, high = 1, (connection.execute(_LAST).scalar() or 0) + 1
+    while low < high:
+        middle = (low + high) // 2
+        if connection.execute(_AT, {"number": middle}).scalar_one() >= at_ms:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def by_keys(connection: Connection, keys: Sequence[str]) -> Sequence[AnyRow]:
+    """The legs of these events, in order. For one job's: its holds and settlements are found by their keys."""
+    wanted = dialect.among(connection, transfers.c.tx_key, keys)
+    return connection.execute(select(*_COLUMNS).where(wanted).order_by(transfers.c.seq)).all()
+
+
+def hashes(connection: Connection, numbers: Sequence[int]) -> dict[int, str]:
+    """The hash of each of these transfers; that of number 0 is where the chain begins."""
+    rows = connection.execute(
+        select(transfers.c.seq, transfers.c.hash).where(transfers.c.seq.in_(list(numbers)))
+    )
+    return {0: ledger.GENESIS} | {row.seq: row.hash for row in rows}
+
+
+# earnings
+
+
+def earning(connection: Connection) -> list[str]:
+    """Accounts whose earnings have not all matured. Goes through all balances: how names sort is the database's affair."""
+    prefix = ledger.earn("")
+    rows = connection.execute(
+        select(balances.c.account).where(balances.c.account.startswith(prefix), balances.c.balance > 0)
+    )
+    return sorted(row.account.removeprefix(prefix) for row in rows)
+
+
+def earners_between(connection: Connection, *, first: int, before: int) -> list[str]:
+    """Accounts that earned something by the transfers of these numbers."""
+    rows = connection.execute(
+        select(transfers.c.credit)
+        .where(transfers.c.seq >= first, transfers.c.seq < before, transfers.c.kind == _PAY)
+        .distinct()
+    )
+    return sorted(row.credit.removeprefix(ledger.earn("")) for row in rows)
+
+
+def matured_up_to(connection: Connection, account_id: str) -> int:
+    """The last transfer that is covered by what has matured; 0: none."""
+    matured = (
+        select(transfers.c.ref)
+        .where(
+            transfers.c.debit == ledger.earn(account_id),
+            transfers.c.kind == _MATURE,
+            transfers.c.job_id.is_(None),  # what was held matures by itself
+        )
+        .order_by(transfers.c.seq.desc())
+        .limit(1)
+    )
+    return int(connection.execute(matured).scalar() or 0)
+
+
+def earned_between(connection: Connection, account_id: str, *, after: int, before: int) -> tuple[int, int]:
+    """How much was earned by the transfers between these numbers, and the number of the last; (0, 0): nothing."""
+    pays = _pays(account_id).where(transfers.c.seq > after, transfers.c.seq < before).subquery()
+    row = connection.execute(
+        select(func.sum(pays.c.amount, type_=BigInteger).label("amount"), func.max(pays.c.seq).label("last"))
+    ).one()
+    return (int(row.amount or 0), int(row.last or 0))
+
+
+def next_earned(connection: Connection, account_id: str, *, after: int) -> AnyRow | None:
+    """The oldest earning that has not matured."""
+    pays = _pays(account_id).where(transfers.c.seq > after)
+    return connection.execute(pays.order_by(transfers.c.seq).limit(1)).first()
+
+
+def unconfirmed(connection: Connection, account_id: str) -> int:
+    """How much of what was earned is held until it is checked."""
+    paid = (transfers.c.tx_key == literal("settle:") + jobs.c.id) & (transfers.c.kind == _PAY)
+    statement = (
+        select(func.sum(transfers.c.amount, type_=BigInteger))
+        .select_from(jobs.join(transfers, paid))
+        .where(IS_HELD, transfers.c.credit == ledger.earn(account_id))
+    )
+    return int(connection.execute(statement).scalar() or 0)
+
+
+def _pays(account_id: str) -> Select[Any]:
+    """Without those that were taken back, and those that are, or were, held. The job says so before the transfer does, in
+    the same transaction."""
+    apart = or_(jobs.c.taken_back.is_not(None), jobs.c.held_until_ms.is_not(None))
+    taken_back = exists().where(jobs.c.id == transfers.c.job_id, apart)
+    return select(transfers.c.seq, transfers.c.amount, transfers.c.at_ms).where(
+        transfers.c.credit == ledger.earn(account_id), transfers.c.kind == _PAY, ~taken_back
+    )
+
+
+# who lends and borrows
+
+
+def credits_moved(connection: Connection, *, since: int) -> tuple[dict[str, int], dict[str, int]]:
+    """By account, since that transfer: what was earned, and what was paid (the fee included), less what went back."""
+    back = transfers.c.kind == _TAKE_BACK
+    signed = case((back, -transfers.c.amount), else_=transfers.c.amount)
+    total = func.sum(signed, type_=BigInteger).label("amount")
+    # Grouped by an expression, not by the column: SQLite would walk that column's index, through all of history.
+    lender = case((back, transfers.c.debit), else_=transfers.c.credit).label("name")
+    payer = func.substr(transfers.c.credit, len(ledger.user("")) + 1)
+    borrower = case((back, literal(ledger.escrow("")) + payer), else_=transfers.c.debit).label("name")
+    recent = transfers.c.seq >= since
+    earned = select(lender, total).where(recent, transfers.c.kind.in_((_PAY, _TAKE_BACK)))
+    paid = select(borrower, total).where(recent, transfers.c.kind.in_((_PAY, _FEE, _TAKE_BACK)))
+    return (
+        _by_account(connection, earned.group_by("name"), ledger.earn("")),
+        _by_account(connection, paid.group_by("name"), ledger.escrow("")),
+    )
+
+
+def _by_account(connection: Connection, statement: Select[Any], prefix: str) -> dict[str, int]:
+    rows = connection.execute(statement)
+    return {row.name.removeprefix(prefix): int(row.amount) for row in rows if row.name.startswith(prefix)}
+
+
+def time_used(connection: Connection, *, since_id: str) -> tuple[dict[str, AnyRow], dict[str, AnyRow]]:
+    """By account, of the jobs since that id: how long its nodes worked for others, and others' nodes for it."""
+    lent = _time_by(attempts.c.owner_id, since_id)
+    borrowed = _time_by(jobs.c.account_id, since_id)
+    return (
+        {row.account_id: row for row in connection.execute(lent)},
+        {row.account_id: row for row in connection.execute(borrowed)},
+    )
+
+
+def _time_by(column: ColumnElement[str], since_id: str) -> Select[Any]:
+    accepted = (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.accepted_attempt)
+    columns: tuple[ColumnElement[Any], ...] = (
+        column.label("account_id"),
+        func.sum(attempts.c.billed_ms, type_=BigInteger).label("ms"),
+        func.count().label("jobs"),
+    )
+    return (
+        select(*columns)
+        .select_from(jobs.join(attempts, accepted))
+        .where(jobs.c.id >= since_id, attempts.c.owner_id != jobs.c.account_id)
+        .group_by(column)
+    )
+
+
+def anybody_has_credits(connection: Connection) -> bool:
+    """Beyond what the platform itself owes or owns."""
+    theirs = or_(
+        *(balances.c.account.like(f"{kind}:%") for kind in ("user", "escrow", "earn", "owner", "payout"))
+    )
+    return (
+        connection.execute(select(balances.c.account).where(theirs, balances.c.balance > 0)).first()
+        is not None
+    )
+
+
+def get_names(connection: Connection, account_ids: Sequence[str]) -> dict[str, str]:
+    wanted = dialect.among(connection, accounts.c.id, account_ids)
+    rows = connection.execute(select(accounts.c.id, accounts.c.name).where(wanted))
+    return {row.id: row.name for row in rows}
+
+
+# what quotes are made from
+
+
+def run_times(
+    connection: Connection,
+    account_id: str,
+    *,
+    spec_digest: str | None,
+    name: str | None,
+    among: int,
+    limit: int,
+) -> list[int]:
+    """How long the account's last jobs of this spec (or name) ran, in ms, looking at no more than `among` jobs."""
+    recent = (
+        select(jobs.c.spec_digest, jobs.c.name, jobs.c.state, jobs.c.started_at_ms, jobs.c.finished_at_ms)
+        .where(jobs.c.account_id == account_id, jobs.c.errand.is_(None))
+        .order_by(jobs.c.id.desc())
+        .limit(among)
+        .subquery()
+    )
+    found = select((recent.c.finished_at_ms - recent.c.started_at_ms).label("ms")).where(
+        recent.c.state == JobState.SUCCEEDED.value, recent.c.finished_at_ms >= recent.c.started_at_ms
+    )
+    if spec_digest is not None:
+        found = found.where(recent.c.spec_digest == spec_digest)
+    else:
+        found = found.where(recent.c.name == name)
+    return [row.ms for row in connection.execute(found.limit(limit))]
+
+
+def waits(
+    connection: Connection, zones: Sequence[tuple[str, str]], *, since_id: str, among: int
+) -> list[int]:
+    """How long the jobs waited that got a node of these zones lately, in ms."""
+    recent = (
+        select(
+            attempts.c.zone_tier,
+            attempts.c.zone_region,
+            attempts.c.number,
+            (attempts.c.leased_at_ms - jobs.c.queued_at_ms).label("ms"),
+        )
+        .select_from(attempts.join(jobs, jobs.c.id == attempts.c.job_id))
+        .where(attempts.c.id >= since_id, jobs.c.errand.is_(None))
+        .order_by(attempts.c.id.desc())
+        .limit(among)
+        .subquery()
+    )
+    rows = connection.execute(select(recent).where(recent.c.number == 1))
+    wanted = set(zones)
+    return [max(0, row.ms) for row in rows if (row.zone_tier, row.zone_region) in wanted]

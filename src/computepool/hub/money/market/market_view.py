@@ -1,0 +1,261 @@
+"""The market for people: today's prices with who stands where, and the record of the past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from computepool.core.errors import BadRequest, NotFound
+from computepool.core.money.demand import ZoneCount, merged
+from computepool.core.money.market import TARGET, next_spot
+from computepool.core.money.pricing import PPM, Economy, PriceTable, Zone
+from computepool.core.trust.tiers import region_of
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.money.market import rows as market_rows
+from computepool.hub.money.market import spot_prices
+from computepool.hub.money.market.rows import Count
+from computepool.protocol.money.market import (
+    CeilingLevel,
+    FloorLevel,
+    MarketChart,
+    MarketHistory,
+    MarketView,
+    PricePoint,
+    ZoneMarket,
+    ZoneSeries,
+)
+
+#: Floors and ceilings of a zone, neighbours taken together.
+LEVELS_MAX = 20
+#: Six hours in quarters of an hour.
+TREND_POINTS = 24
+TREND_STEP_MS = 15 * 60 * 1000
+_HOUR_STEPS = 4
+POINTS_MAX = 1_000
+POINTS_USUAL = 240
+_DAY_MS = 24 * 3600 * 1000
+#: How long charts reach back. A month of ticks is much to read, so all who look within a minute share one reading.
+SPANS_MS = {"1h": _DAY_MS // 24, "24h": _DAY_MS, "7d": 7 * _DAY_MS, "30d": 30 * _DAY_MS}
+_CHART_AGE_MS = 60_000
+Span = Literal["1h", "24h", "7d", "30d"]
+_ECONOMIES = {
+    Economy.MARKET: "One spot price for a unit-hour, of a core or a card, holds in each zone for everybody. It moves every "
+    "{every} with what is wanted of what is offered. Floors and ceilings decide who takes part, never the price.",
+    Economy.TIME_BANK: "A unit-hour, of a core or a card, costs one credit, everywhere and always. Prices do not move, and "
+    "floors are not taken.",
+    Economy.NONE: "Nothing has a price in this pool: jobs cost nothing, and lending earns nothing.",
+}
+
+
+async def show(hub: Hub) -> MarketView:
+    others = await spot_prices.others_counts(hub)
+    counting = await spot_prices.count(
+        hub, {zone: found.capacity for zone, found in others.items()}, show=True
+    )
+    known = sorted({*counting.zones, *others}, key=lambda zone: (zone.tier, zone.region))
+    now_ms = hub.now_ms()
+    begin = now_ms - TREND_POINTS * TREND_STEP_MS
+    trends = await hub.store.read(
+        lambda connection: _trends(connection, hub, known, begin=begin, until=now_ms)
+    )
+    table = hub.market.table
+    return MarketView(
+        economy=table.economy.value,
+        price_version=table.version,
+        fee_ppm=table.fee_ppm,
+        at_ms=now_ms,
+        tick_ms=spot_prices.tick_ms(hub),
+        trend_step_ms=TREND_STEP_MS,
+        zones=[
+            _zone(
+                hub,
+                zone,
+                here=counting.zones.get(zone, ZoneCount()),
+                there=others.get(zone, Count(0, 0)),
+                trend=trends[zone],
+            )
+            for zone in known
+        ],
+        sentence=_ECONOMIES[table.economy].format(every=f"{spot_prices.tick_ms(hub) / 1000:g} s"),
+    )
+
+
+def _zone(hub: Hub, zone: Zone, *, here: ZoneCount, there: Count, trend: Sequence[int]) -> ZoneMarket:
+    table, spot = hub.market.table, hub.market.spot(zone)
+    low, high = hub.market.bounds(zone)
+    capacity, demand = here.capacity + there.capacity, here.demand + there.demand
+    return ZoneMarket(
+        tier=zone.tier,
+        region=zone.region,
+        spot=spot,
+        reference=table.reference(zone),
+        low=low,
+        high=high,
+        hour_ago=trend[-1 - _HOUR_STEPS],
+        capacity=capacity,
+        demand=demand,
+        utilisation_ppm=utilisation(demand, capacity),
+        nodes=here.nodes,
+        floors=[
+            FloorLevel(floor=floor, price=price_for(table, floor), units=units)
+            for floor, units in merged(sorted(here.floors.items()), LEVELS_MAX)
+        ],
+        ceilings=_ceilings(here.ceilings),
+        trend=[*trend[:-1], spot],
+        sentence=_course(spot, capacity=capacity, demand=demand, bounds=(low, high))
+        if table.economy is Economy.MARKET
+        else "",
+    )
+
+
+def _course(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int]) -> str:
+    """Where the price goes with the next tick, and why."""
+    if not capacity:
+        if demand:
+            return "Nothing is offered at this price while work waits: the price will rise."
+        return "Nothing is offered at this price, and nothing waits for it: the price stays."
+    target = PPM * TARGET[0] // TARGET[1]
+    wanted = utilisation(demand, capacity)
+    coming = next_spot(spot, capacity=capacity, demand=demand, bounds=bounds)
+    side = "above" if wanted > target else "below" if wanted < target else "at"
+    course = "will rise" if coming > spot else "will fall" if coming < spot else "stays"
+    if course == "stays" and wanted != target:
+        course = f"is already at its {'maximum' if wanted > target else 'minimum'}"
+    found = f"Demand is {wanted * 100 // PPM} % of supply"
+    return f"{found}, {side} the {target * 100 // PPM} % balance point; the price {course}."
+
+
+def _ceilings(found: Mapping[int | None, int]) -> list[CeilingLevel]:
+    """Whoever pays most first; whoever pays anything before that."""
+    stated = sorted(((price, units) for price, units in found.items() if price is not None), reverse=True)
+    levels = [CeilingLevel(price=price, units=units) for price, units in merged(stated, LEVELS_MAX)]
+    return [CeilingLevel(price=None, units=found[None]), *levels] if found.get(None) else levels
+
+
+def utilisation(demand: int, capacity: int) -> int:
+    """In millionths; without any capacity every demand is as good as all of it."""
+    return demand * PPM // capacity if capacity else PPM * (demand > 0)
+
+
+def price_for(table: PriceTable, floor: int) -> int:
+    """The lowest spot price that leaves the floor after the fee."""
+    return -(-floor * PPM // (PPM - table.fee_ppm))
+
+
+def _trends(
+    connection: Connection, hub: Hub, zones: Iterable[Zone], *, begin: int, until: int
+) -> dict[Zone, list[int]]:
+    rows: dict[Zone, list[AnyRow]] = {}
+    for row in market_rows.history(connection, since=begin, until=until, step=TREND_STEP_MS):
+        rows.setdefault(Zone(row.tier, row.region), []).append(row)
+    trends = {}
+    for zone in zones:
+        before = market_rows.price_at(connection, zone, begin - 1)
+        first = hub.market.table.reference(zone) if before is None else before.price
+        by_step = {row.bucket: row.price for row in rows.get(zone, ())}
+        trends[zone] = _filled(first, by_step)
+    return trends
+
+
+def _filled(first: int, by_step: Mapping[int, int]) -> list[int]:
+    """A step without a record has the price of the one before."""
+    prices = [first]
+    for step in range(TREND_POINTS):
+        prices.append(by_step.get(step, prices[-1]))
+    return prices[1:]
+
+
+async def history(
+    hub: Hub, *, tier: str, region: str, since_ms: int | None, step_ms: int | None
+) -> MarketHistory:
+    now_ms, zone = hub.now_ms(), Zone(tier, region_of(region))
+    since = max(0, now_ms - _DAY_MS if since_ms is None else since_ms)
+    if since >= now_ms:
+        raise BadRequest("since_ms must be in the past.", field="since_ms")
+    least = -(-(now_ms - since) // POINTS_MAX)
+    step = max(spot_prices.tick_ms(hub), -(-(now_ms - since) // POINTS_USUAL)) if step_ms is None else step_ms
+    step = max(step, least)
+
+    def load(connection: Connection) -> tuple[AnyRow | None, Sequence[AnyRow]]:
+        before = market_rows.price_at(connection, zone, since - 1)
+        return before, market_rows.history(connection, since=since, until=now_ms + 1, step=step, zone=zone)
+
+    before, rows = await hub.store.read(load)
+    if before is None and not rows:
+        raise NotFound(f"No price was ever recorded for {zone}. See GET /market for the zones there are.")
+    return MarketHistory(
+        tier=zone.tier,
+        region=zone.region,
+        step_ms=step,
+        points=_points(before, rows, since=since, until=now_ms, step=step),
+    )
+
+
+def _points(
+    before: AnyRow | None, rows: Sequence[AnyRow], *, since: int, until: int, step: int
+) -> list[PricePoint]:
+    """One for every step; a step in which nothing was recorded repeats what held."""
+    by_step = {row.bucket: row for row in rows}
+    points: list[PricePoint] = []
+    held = before
+    for number in range(-(-(until - since) // step)):
+        row = by_step.get(number)
+        held = row or held
+        if held is None:
+            continue
+        points.append(
+            PricePoint(
+                at_ms=since + number * step,
+                price=held.price,
+                low=held.price if row is None else row.low,
+                high=held.price if row is None else row.high,
+                capacity=held.capacity,
+                demand=held.demand,
+            )
+        )
+    return points
+
+
+async def chart(hub: Hub, span: Span) -> MarketChart:
+    """Every zone that this hub knows, over one of a few spans."""
+    now_ms, length = hub.now_ms(), SPANS_MS[span]
+    step = max(spot_prices.tick_ms(hub), length // POINTS_USUAL)
+    kept = hub.charts.get(span)
+    if kept is not None and 0 <= now_ms - kept[0] < min(step, _CHART_AGE_MS):
+        return kept[1]
+    # Whole steps: points stay where they are from one look to the next.
+    until = (now_ms // step + 1) * step
+    since = until - -(-length // step) * step
+    zones = sorted(hub.market.spots, key=lambda zone: (zone.tier, zone.region))
+
+    def load(connection: Connection) -> list[ZoneSeries]:
+        found = []
+        for zone in zones:
+            before = market_rows.price_at(connection, zone, since - 1)
+            rows = market_rows.history(connection, since=since, until=until, step=step, zone=zone)
+            if before is not None or rows:
+                points = _points(before, rows, since=since, until=until, step=step)
+                found.append(_columns(zone, points, steps=(until - since) // step))
+        return found
+
+    times = list(range(since, until, step))
+    made = MarketChart(span=span, step_ms=step, at_ms=times, zones=await hub.store.read(load))
+    if made.zones:  # the first price is worth showing at once
+        hub.charts[span] = now_ms, made
+    return made
+
+
+def _columns(zone: Zone, points: Sequence[PricePoint], *, steps: int) -> ZoneSeries:
+    """Before the first record there is nothing to show."""
+    blank: list[int | None] = [None] * (steps - len(points))
+    return ZoneSeries(
+        tier=zone.tier,
+        region=zone.region,
+        price=[*blank, *(point.price for point in points)],
+        low=[*blank, *(point.low for point in points)],
+        high=[*blank, *(point.high for point in points)],
+        capacity=[*blank, *(point.capacity for point in points)],
+        demand=[*blank, *(point.demand for point in points)],
+        utilisation_ppm=[*blank, *(utilisation(point.demand, point.capacity) for point in points)],
+    )

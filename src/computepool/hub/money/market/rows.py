@@ -1,0 +1,217 @@
+"""Spot prices tick by tick, and what each hub counts for them.
+
+A tick is named by the time it begins, in milliseconds. A tick in which nothing moved has no row: the price before it
+still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import BigInteger, Connection, bindparam, delete, exists, func, select
+
+from computepool.core.jobs.lifecycle import JobState
+from computepool.core.money import ledger
+from computepool.core.money.ledger import Kind
+from computepool.core.money.pricing import Zone
+from computepool.hub.db import dialect
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.tables import IS_OPEN, accounts, attempts, jobs, nodes
+from computepool.hub.money.tables import market_counts, spots, transfers
+
+_ZONE = (spots.c.tier == bindparam("tier"), spots.c.region == bindparam("region"))
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Of one zone, in thousandths of units."""
+
+    capacity: int
+    demand: int
+
+
+# what hubs count
+
+
+def put_counts(tx: Tx, *, hub_id: str, tick: int, counts: Mapping[Zone, Count]) -> None:
+    """All that this hub counts now; what it counted before is forgotten."""
+    tx.connection.execute(delete(market_counts).where(market_counts.c.hub_id == hub_id))
+    rows = [
+        {
+            "hub_id": hub_id,
+            "tier": zone.tier,
+            "region": zone.region,
+            "tick": tick,
+            "capacity": count.capacity,
+            "demand": count.demand,
+        }
+        for zone, count in counts.items()
+    ]
+    if rows:
+        tx.connection.execute(market_counts.insert(), rows)
+
+
+def sum_counts(connection: Connection, *, since: int, but: str = "") -> dict[Zone, Count]:
+    """Over the hubs that counted since that tick, without `but`."""
+    statement = (
+        select(
+            market_counts.c.tier,
+            market_counts.c.region,
+            func.sum(market_counts.c.capacity, type_=BigInteger).label("capacity"),
+            func.sum(market_counts.c.demand, type_=BigInteger).label("demand"),
+        )
+        .where(market_counts.c.tick >= since, market_counts.c.hub_id != but)
+        .group_by(market_counts.c.tier, market_counts.c.region)
+    )
+    rows = connection.execute(statement)
+    return {Zone(row.tier, row.region): Count(int(row.capacity), int(row.demand)) for row in rows}
+
+
+def waiting(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyRow]:
+    """Jobs that could start now, by what makes them alike, of the `limit` oldest."""
+    oldest = (
+        select(
+            jobs.c.spec_digest,
+            func.coalesce(jobs.c.behalf, jobs.c.account_id).label("account_id"),
+            jobs.c.ceiling,
+        )
+        .where(
+            IS_OPEN,
+            jobs.c.state == JobState.QUEUED.value,
+            jobs.c.deps_pending == 0,
+            jobs.c.comparing.is_(None),
+            jobs.c.ready_at_ms <= now_ms,
+        )
+        .order_by(jobs.c.queued_at_ms, jobs.c.id)
+        .limit(limit)
+        .subquery()
+    )
+    alike = oldest.c.spec_digest, oldest.c.account_id, oldest.c.ceiling
+    return connection.execute(select(*alike, func.count().label("jobs")).group_by(*alike)).all()
+
+
+# prices
+
+
+_AT = select(spots).where(*_ZONE, spots.c.tick <= bindparam("until")).order_by(spots.c.tick.desc()).limit(1)
+_FOR_EVER = 2**62
+
+
+def price_at(connection: Connection, zone: Zone, until: int = _FOR_EVER) -> AnyRow | None:
+    """The row of the zone that held then; the newest by default."""
+    values = {"tier": zone.tier, "region": zone.region, "until": until}
+    return connection.execute(_AT, values).first()
+
+
+def zones(connection: Connection) -> list[Zone]:
+    """That ever had a price. Reads the whole index: for the start of a hub."""
+    rows = connection.execute(select(spots.c.tier, spots.c.region).distinct())
+    return [Zone(row.tier, row.region) for row in rows]
+
+
+def insert_price(tx: Tx, zone: Zone, *, tick: int, price: int, count: Count, price_version: int) -> None:
+    """The first hub to do this decides; what the others say is dropped."""
+    tx.connection.execute(
+        dialect.insert_ignore(tx.connection, spots).values(
+            tier=zone.tier,
+            region=zone.region,
+            tick=tick,
+            price=price,
+            capacity=count.capacity,
+            demand=count.demand,
+            price_version=price_version,
+        )
+    )
+
+
+def history(
+    connection: Connection, *, since: int, until: int, step: int, zone: Zone | None = None
+) -> Sequence[AnyRow]:
+    """In steps of so many ms: the lowest, the highest and the last price in each, and the last counts.
+
+    Steps without a row are left out. Of all zones, if none is named.
+    """
+    bucket = ((spots.c.tick - since) // step).label("bucket")
+    within = spots.c.tick >= since, spots.c.tick < until
+    grouped = select(
+        spots.c.tier,
+        spots.c.region,
+        bucket,
+        func.max(spots.c.tick).label("last"),
+        func.min(spots.c.price).label("low"),
+        func.max(spots.c.price).label("high"),
+    ).where(*within)
+    if zone is not None:
+        grouped = grouped.where(spots.c.tier == zone.tier, spots.c.region == zone.region)
+    found = grouped.group_by(spots.c.tier, spots.c.region, bucket).subquery()
+    same = (
+        (spots.c.tier == found.c.tier) & (spots.c.region == found.c.region) & (spots.c.tick == found.c.last)
+    )
+    statement = select(
+        spots.c.tier,
+        spots.c.region,
+        found.c.bucket,
+        found.c.low,
+        found.c.high,
+        spots.c.price,
+        spots.c.capacity,
+        spots.c.demand,
+    ).join(found, same)
+    return connection.execute(statement.order_by(spots.c.tier, spots.c.region, found.c.bucket)).all()
+
+
+def prune(tx: Tx, *, before: int) -> None:
+    """Old rows go, but never the last one of a zone: it is the price."""
+    newer = spots.alias("newer")
+    followed = exists().where(
+        newer.c.tier == spots.c.tier, newer.c.region == spots.c.region, newer.c.tick > spots.c.tick
+    )
+    tx.connection.execute(delete(spots).where(spots.c.tick < before, followed))
+    tx.connection.execute(delete(market_counts).where(market_counts.c.tick < before))
+
+
+# floors
+
+
+def set_node_floor(tx: Tx, node_id: str, floor: int | None) -> None:
+    tx.connection.execute(nodes.update().where(nodes.c.id == node_id).values(floor=floor))
+
+
+def set_account_floor(tx: Tx, account_id: str, floor: int | None) -> None:
+    tx.connection.execute(accounts.update().where(accounts.c.id == account_id).values(floor=floor))
+
+
+def account_floor(connection: Connection, account_id: str) -> int | None:
+    found = connection.execute(select(accounts.c.floor).where(accounts.c.id == account_id)).scalar()
+    return None if found is None else int(found)
+
+
+_FLOORS = select(nodes.c.id, func.coalesce(nodes.c.floor, accounts.c.floor).label("floor")).join(
+    accounts, accounts.c.id == nodes.c.account_id
+)
+
+
+def floors(connection: Connection, node_ids: Iterable[str]) -> dict[str, int | None]:
+    """What holds for each node: its own floor, else its owner's."""
+    rows = connection.execute(_FLOORS.where(dialect.among(connection, nodes.c.id, node_ids)))
+    return {row.id: row.floor for row in rows}
+
+
+# earnings
+
+
+def earned(connection: Connection, *, owner_id: str, node_id: str, first: int) -> tuple[int, int]:
+    """How much the node's accepted attempts were paid by the transfers from `first` on, and how many they were."""
+    kept = (jobs.c.id == attempts.c.job_id) & jobs.c.taken_back.is_(None)
+    amount, count = connection.execute(
+        select(func.sum(transfers.c.amount, type_=BigInteger), func.count())
+        .select_from(transfers.join(attempts, attempts.c.id == transfers.c.ref).join(jobs, kept))
+        .where(
+            transfers.c.credit == ledger.earn(owner_id),
+            transfers.c.seq >= first,
+            transfers.c.kind == Kind.PAY.value,
+            attempts.c.node_id == node_id,
+        )
+    ).one()
+    return int(amount or 0), int(count)

@@ -1,0 +1,277 @@
+"""Payouts and the bank: sends what is reserved, asks about what is not decided, and hears what the bank tells by itself.
+
+Load, then speak to the bank outside any transaction, then apply. `submitted` is committed before the order is sent, so
+a hub that dies in between leaves an order to be asked about, never one to be sent as if for the first time. An order
+is sent again only under its own key, under which the bank pays it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from computepool.core.errors import Conflict
+from computepool.core.money.payouts import (
+    AT_THE_BANK,
+    NEVER_MS,
+    Absence,
+    Answer,
+    Asked,
+    PayoutState,
+    Step,
+    Why,
+    Word,
+    contradicts,
+    judge,
+    judge_absence,
+    paise_of,
+    reason_parts,
+    reason_text,
+    retry_after_ms,
+    target_from_json,
+)
+from computepool.hub.context import Hub
+from computepool.hub.db.crashpoints import crash_point
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.money.banks.base import Bank, Notice, Order
+from computepool.hub.money.banks.choice import open_bank
+from computepool.hub.money.payouts import rows
+from computepool.hub.money.payouts.payouts import event_data, move
+
+logger = logging.getLogger(__name__)
+_HUB = "hub"
+#: A claim covers a question, an order and the time between them.
+_CLAIM_CALLS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """The right to speak to the bank about one payout, until somebody else may."""
+
+    row: AnyRow
+    tries: int
+    until_ms: int
+
+
+async def run(hub: Hub) -> int:
+    """One round. Returns how many payouts were due."""
+    limit = hub.settings.payout_batch_max
+    due = await hub.store.read(lambda connection: rows.list_due(connection, now_ms=hub.now_ms(), limit=limit))
+    by_provider: dict[str, list[AnyRow]] = defaultdict(list)
+    for row in due:
+        by_provider[row.provider].append(row)
+    for provider, found in by_provider.items():
+        async with open_bank(provider, hub.settings) as bank:
+            teller = _Teller(hub, bank)
+            served = await asyncio.gather(*(teller.serve(row) for row in found), return_exceptions=True)
+        _log_failures(found, served)
+    return len(due)
+
+
+def _log_failures(found: Sequence[AnyRow], served: Sequence[BaseException | None]) -> None:
+    """One that fails does not keep the others waiting; its own turn comes again when its claim ends."""
+    for row, error in zip(found, served, strict=True):
+        if isinstance(error, Conflict):
+            logger.info("payout.overtaken: %s", row.id)
+        elif error is not None:
+            logger.error("payout.round_failed: %s", row.id, exc_info=error)
+
+
+class _Teller:
+    """One round with one bank."""
+
+    def __init__(self, hub: Hub, bank: Bank) -> None:
+        self._hub, self._bank = hub, bank
+        self._calls = asyncio.Semaphore(hub.settings.payout_calls_max)
+
+    async def serve(self, row: AnyRow) -> None:
+        async with self._calls:
+            if row.state == PayoutState.RESERVED:
+                await self._send_first(row)
+            else:
+                await self._ask(row)
+
+    async def _send_first(self, row: AnyRow) -> None:
+        claim = await self._claim(row, submit=True)
+        if claim is not None:
+            await self._send(claim, Asked.SUBMIT)
+
+    async def _ask(self, row: AnyRow) -> None:
+        claim = await self._claim(row)
+        if claim is None:
+            return
+        answer = await self._bank.look_up(_order(row), row.provider_ref)
+        if answer.word is not Word.ABSENT:
+            await self._apply(claim, answer, Asked.LOOK_UP)
+            return
+        absence = judge_absence(
+            why=reason_parts(row.reason)[0],
+            known=row.provider_ref is not None,
+            silent_ms=self._hub.now_ms() - row.updated_at_ms,
+            certain_ms=round(self._hub.settings.payout_certain_s * 1000),
+        )
+        if absence is Absence.SEND_AGAIN:
+            await self._send_again(claim)
+        elif absence is Absence.GIVE_UP:
+            await self._give_up(claim)
+        else:
+            await self._apply(claim, Answer(Word.UNCLEAR), Asked.LOOK_UP)
+
+    async def _give_up(self, claim: _Claim) -> None:
+        """Refused, and never heard of by the bank: a definite no, unless somebody has just heard otherwise."""
+        believed = claim.row
+
+        def unit(tx: Tx) -> None:
+            row = rows.get(tx.connection, believed.id)
+            if row is None or row.tries != claim.tries:
+                return
+            if (row.state, row.reason, row.provider_ref) == (believed.state, believed.reason, None):
+                words = reason_parts(row.reason)[1]
+                move(tx, row, to=PayoutState.FAILED, why=Why.BANK_REFUSED, actor=_HUB, words=words)
+
+        await self._hub.store.write(unit)
+
+    async def _send_again(self, claim: _Claim) -> None:
+        """The bank does not know it: it never arrived, or is still on its way. Under the same key it is paid once."""
+
+        def unit(tx: Tx) -> AnyRow | None:
+            row = rows.get(tx.connection, claim.row.id)
+            if row is None or row.state != claim.row.state or row.tries != claim.tries:
+                return None
+            if row.state == PayoutState.UNKNOWN:
+                return move(tx, row, to=PayoutState.SUBMITTED, why=Why.SENDING, actor=_HUB)
+            return row if rows.change(tx, row) else None  # from now on it counts as sent in this moment
+
+        row = await self._hub.store.write(unit)
+        if row is not None:
+            await self._send(_Claim(row, claim.tries, claim.until_ms), Asked.SUBMIT_AGAIN)
+
+    async def _send(self, claim: _Claim, asked: Asked) -> None:
+        crash_point("before_bank_call")
+        if self._hub.now_ms() >= claim.until_ms:
+            return  # this hub stood still for so long that another one may be sending it
+        answer = await self._bank.submit(_order(claim.row))
+        crash_point("after_bank_call")
+        await self._apply(claim, answer, asked)
+
+    async def _claim(self, row: AnyRow, *, submit: bool = False) -> _Claim | None:
+        settings = self._hub.settings
+
+        def unit(tx: Tx) -> _Claim | None:
+            until_ms = tx.now_ms + round(_CLAIM_CALLS * settings.payout_call_s * 1000)
+            if not rows.claim(tx, row, until_ms=until_ms):
+                return None
+            claimed = move(tx, row, to=PayoutState.SUBMITTED, why=Why.SENDING, actor=_HUB) if submit else row
+            return _Claim(claimed, row.tries + 1, until_ms)
+
+        return await self._hub.store.write(unit)
+
+    async def _apply(self, claim: _Claim, answer: Answer, asked: Asked) -> None:
+        if answer.word is Word.UNCLEAR and answer.words:
+            logger.warning("payout.unclear: %s: %s", claim.row.id, answer.words)
+        next_try_ms = self._next_try_ms(claim, answer)
+
+        def unit(tx: Tx) -> None:
+            row = rows.get(tx.connection, claim.row.id)
+            if row is None:
+                return
+            # Somebody else has spoken to the bank since: a refusal may be about this order being there twice.
+            overtaken = row.tries != claim.tries or row.provider_ref is not None
+            told = Asked.SUBMIT_AGAIN if asked is Asked.SUBMIT and overtaken else asked
+            after = take_answer(tx, row, answer, asked=told)
+            if row.tries == claim.tries and PayoutState(after.state) in AT_THE_BANK:
+                rows.try_again_at(tx, after, next_try_ms=next_try_ms)
+
+        await self._hub.store.write(unit)
+
+    def _next_try_ms(self, claim: _Claim, answer: Answer) -> int:
+        if not self._bank.can_look_up and answer.word is Word.PROCESSING:
+            return NEVER_MS
+        settings = self._hub.settings
+        wait_ms = retry_after_ms(
+            claim.tries,
+            base_ms=round(settings.payout_retry_base_s * 1000),
+            max_ms=round(settings.payout_retry_max_s * 1000),
+        )
+        return self._hub.now_ms() + wait_ms
+
+
+def _order(row: AnyRow) -> Order:
+    return Order(
+        reference=row.id,
+        paise=paise_of(row.amount),
+        target=target_from_json(row.target),
+        account_id=row.account_id,
+    )
+
+
+# what the bank tells by itself
+
+
+async def hear(hub: Hub, provider: str, *, body: bytes, signature: str) -> None:
+    """A webhook: verified, and then worth as much as an answer. The same one twice changes nothing."""
+    async with open_bank(provider, hub.settings) as bank:
+        notice = bank.read_notice(body, signature)
+    if notice is not None:
+        await hub.store.write(lambda tx: _take_notice(tx, notice, provider))
+
+
+def _take_notice(tx: Tx, notice: Notice, provider: str) -> None:
+    row = rows.get(tx.connection, notice.reference)
+    # Others may use the same bank account; what is theirs is none of our business.
+    if row is None or row.provider != provider:
+        return
+    if paise_of(row.amount) != notice.paise:
+        logger.error("payout.odd_notice: %s: the bank speaks of %d paise", row.id, notice.paise)
+        return
+    take_answer(tx, row, notice.answer, asked=Asked.LOOK_UP)
+
+
+def take_answer(tx: Tx, row: AnyRow, answer: Answer, *, asked: Asked) -> AnyRow:
+    """Apply what the bank said to the payout as it is now. States only move forward."""
+    state = PayoutState(row.state)
+    if state not in AT_THE_BANK:
+        if contradicts(state, answer):
+            _alarm(tx, row, answer)
+        return row
+    if answer.ref is not None and _is_another(tx, row, answer.ref):
+        _alarm(tx, row, answer)
+        return row
+    columns = {} if answer.ref is None else {"provider_ref": answer.ref}
+    step = judge(answer, asked)
+    if step is None or _is_there(row, step):
+        if columns and row.provider_ref is None:
+            rows.change(tx, row, **columns)
+        return row
+    if step.state is state:
+        rows.change(tx, row, reason=reason_text(step.why, answer.words), **columns)
+        return row
+    return move(tx, row, to=step.state, why=step.why, actor=_HUB, words=answer.words, columns=columns)
+
+
+def _is_another(tx: Tx, row: AnyRow, ref: str) -> bool:
+    """Two payouts at the bank for one of ours, or one for two."""
+    return row.provider_ref not in (None, ref) or rows.ref_taken(tx.connection, ref, payout_id=row.id)
+
+
+def _is_there(row: AnyRow, step: Step) -> bool:
+    return row.state == step.state and reason_parts(row.reason)[0] is step.why
+
+
+def _alarm(tx: Tx, row: AnyRow, answer: Answer) -> None:
+    """The ledger and the bank disagree. Nothing is moved: a person must look at both."""
+    logger.error("payout.contradicted: %s is %s; the bank says %s", row.id, row.state, answer.word.value)
+    data = json.loads(event_data(row)) | {"bank_ref": answer.ref}
+    tx.emit(
+        actor=_HUB,
+        action="payout.contradicted",
+        account_id=row.account_id,
+        before=row.state,
+        after=row.state,
+        reason=answer.word.value,
+        data=json.dumps(data),
+    )

@@ -1,0 +1,430 @@
+"""Payouts as people see them: asking, cancelling, approving, rejecting, marking, listing. No bank is spoken to here.
+
+Asking sets the money aside in the same transaction; every later step moves it in the transaction that changes the state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from computepool.core.errors import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    InsufficientCredits,
+    InvariantViolation,
+    RateLimited,
+)
+from computepool.core.money import ledger
+from computepool.core.money.money import format_credits
+from computepool.core.money.payouts import (
+    AT_THE_BANK,
+    CANCELLABLE,
+    RETURNED,
+    BankTarget,
+    PayoutState,
+    Target,
+    UpiTarget,
+    Why,
+    bank_target,
+    check_amount,
+    may_approve,
+    may_become,
+    needs_approval,
+    reason_parts,
+    reason_text,
+    target_from_json,
+    target_to_json,
+    upi_target,
+)
+from computepool.core.money.pricing import Economy
+from computepool.hub.clock import new_id
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.identity import access
+from computepool.hub.identity.access import Principal
+from computepool.hub.identity.idempotency import Remembered, once
+from computepool.hub.money import booking
+from computepool.hub.money.banks.choice import MANUAL
+from computepool.hub.money.banks.manual import Listed, list_for_bank
+from computepool.hub.money.payouts import rows
+from computepool.protocol.money.payouts import BankAccount, PayoutPage, PayoutRequest, PayoutView
+
+_PAGE = 500
+_SENTENCES: dict[Why, str] = {
+    Why.FIRST: "waits for an administrator: it is the first payout of this account",
+    Why.LARGE: "waits for an administrator: it is a large one",
+    Why.SECOND: "waits for a second administrator: one has approved it",
+    Why.READY: "goes to the bank next",
+    Why.APPROVED: "approved; goes to the bank next",
+    Why.SENDING: "being given to the bank",
+    Why.PROCESSING: "the bank is working on it",
+    Why.NO_ANSWER: "the bank's answer was lost; the hub asks until it is clear, and the money stays set aside",
+    Why.REFUSED_AGAIN: "the bank would not take it again; the hub makes sure that the first try did not arrive",
+    Why.BANK_PAID: "paid",
+    Why.BANK_REFUSED: "the bank refused it; the money is back",
+    Why.MARKED_PAID: "paid",
+    Why.MARKED_FAILED: "it failed; the money is back",
+    Why.REJECTED: "rejected by an administrator; the money is back",
+    Why.CANCELLED: "cancelled; the money is back",
+}
+
+
+# asking
+
+
+async def request(
+    hub: Hub, principal: Principal, wanted: PayoutRequest, *, remembered: Remembered
+) -> PayoutView:
+    table = hub.market.table
+    if table.economy is not Economy.MARKET:
+        raise Conflict("There are no payouts here: this pool's credits are not money.")
+    check_amount(wanted.amount, least=table.payout_min)
+    target = _target(wanted)
+    payout_id = new_id(hub.clock, "payout")
+
+    def effect(tx: Tx) -> PayoutView:
+        return _reserve(hub, tx, principal, payout_id=payout_id, amount=wanted.amount, target=target)
+
+    return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=PayoutView))
+
+
+def _target(wanted: PayoutRequest) -> Target:
+    if wanted.upi is not None:
+        return upi_target(wanted.upi)
+    if wanted.bank is None:
+        raise BadRequest("Name one target: either upi or bank.")
+    given = wanted.bank
+    return bank_target(account_number=given.account_number, ifsc=given.ifsc, name=given.name)
+
+
+def _reserve(
+    hub: Hub, tx: Tx, principal: Principal, *, payout_id: str, amount: int, target: Target
+) -> PayoutView:
+    account = principal.account_id
+    available = tx.balance(ledger.owner(account))
+    if available < amount:
+        raise InsufficientCredits(
+            f"You have {format_credits(available)} matured credits; {format_credits(amount - available)} are "
+            f"missing for a payout of {format_credits(amount)}.",
+            field="amount",
+        )
+    if rows.count_undecided(tx.connection, account) >= hub.settings.payouts_open_max:
+        raise RateLimited(
+            f"An account may have {hub.settings.payouts_open_max} payouts under way at once.",
+            retry_after_s=60,
+        )
+    tx.post(
+        f"payout:{payout_id}:reserve",
+        ledger.reserve_payout(account, payout_id=payout_id, amount=amount),
+        ref=payout_id,
+    )
+    paid_before = rows.was_paid(tx.connection, account)
+    waits_for = needs_approval(amount, hub.settings.approval_rules(), paid_before=paid_before)
+    rows.insert(
+        tx,
+        id=payout_id,
+        account_id=account,
+        amount=amount,
+        method=target.method,
+        target=target_to_json(target),
+        provider=hub.settings.payout_provider,
+        state=PayoutState.REQUESTED.value,
+        reason=reason_text(waits_for or Why.READY),
+    )
+    row = _found(tx.connection, payout_id)
+    _tell(tx, row, actor=account, before=None, after=PayoutState.REQUESTED, why=waits_for or Why.READY)
+    if waits_for is None:
+        row = move(tx, row, to=PayoutState.RESERVED, why=Why.READY, actor=account)
+    return view(row, principal, hub)
+
+
+# the owner's and the administrator's words
+
+
+async def cancel(hub: Hub, principal: Principal, payout_id: str, *, remembered: Remembered) -> PayoutView:
+    """Before the bank has it."""
+
+    def effect(tx: Tx) -> PayoutView:
+        row = _own(tx.connection, principal, payout_id)
+        if PayoutState(row.state) not in CANCELLABLE:
+            raise Conflict(f"This payout cannot be cancelled any more: {sentence(row.reason)}.")
+        return view(
+            move(tx, row, to=PayoutState.REJECTED, why=Why.CANCELLED, actor=principal.account_id),
+            principal,
+            hub,
+        )
+
+    return await _once(hub, remembered, effect)
+
+
+async def approve(hub: Hub, admin: Principal, payout_id: str, *, remembered: Remembered) -> PayoutView:
+    def effect(tx: Tx) -> PayoutView:
+        row = _own(tx.connection, admin, payout_id)
+        rules = hub.settings.approval_rules()
+        if not may_approve(rules, requester=row.account_id, approver=admin.account_id):
+            raise Forbidden("Another administrator must approve your own payout.")
+        _check_waiting(row)
+        if "payouts" in hub.settings.two_person_kinds() and not _is_second(row, admin):
+            return view(_first_word(tx, row, admin), admin, hub)
+        by = {"approved_by": ",".join(filter(None, (row.approved_by, admin.account_id)))}
+        moved = move(tx, row, to=PayoutState.RESERVED, why=Why.APPROVED, actor=admin.account_id, columns=by)
+        return view(moved, admin, hub)
+
+    return await _once(hub, remembered, effect)
+
+
+def _is_second(row: AnyRow, admin: Principal) -> bool:
+    """Whether this is the second administrator's word; neither may be the owner, and they must be two."""
+    if admin.account_id == row.account_id:
+        raise Forbidden("Others must approve your own payout.")
+    if row.approved_by == admin.account_id:
+        raise Forbidden("You have approved it; another administrator must, too.")
+    return row.approved_by is not None
+
+
+def _first_word(tx: Tx, row: AnyRow, admin: Principal) -> AnyRow:
+    reason = reason_text(Why.SECOND)
+    if not rows.change(tx, row, state=row.state, reason=reason, approved_by=admin.account_id):
+        raise Conflict("This payout has changed in this moment; look at it again.")
+    tx.emit(
+        actor=admin.account_id,
+        action="payout.approved_once",
+        account_id=row.account_id,
+        reason=Why.SECOND.value,
+        data=event_data(row),
+    )
+    return _found(tx.connection, row.id)
+
+
+async def reject(
+    hub: Hub, admin: Principal, payout_id: str, *, words: str, remembered: Remembered
+) -> PayoutView:
+    def effect(tx: Tx) -> PayoutView:
+        row = _own(tx.connection, admin, payout_id)
+        if PayoutState(row.state) not in CANCELLABLE:
+            raise Conflict(f"This payout cannot be rejected any more: {sentence(row.reason)}.")
+        moved = move(tx, row, to=PayoutState.REJECTED, why=Why.REJECTED, actor=admin.account_id, words=words)
+        return view(moved, admin, hub)
+
+    return await _once(hub, remembered, effect)
+
+
+async def mark_paid(
+    hub: Hub, admin: Principal, payout_id: str, *, reference: str, remembered: Remembered
+) -> PayoutView:
+    """By whoever has seen it on the bank's statement."""
+
+    def effect(tx: Tx) -> PayoutView:
+        row = _markable(tx.connection, admin, payout_id)
+        if rows.ref_taken(tx.connection, reference, payout_id=payout_id):
+            raise Conflict("Another payout has this reference of the bank already.", field="reference")
+        kept = row.provider_ref or reference
+        moved = move(
+            tx,
+            row,
+            to=PayoutState.PAID,
+            why=Why.MARKED_PAID,
+            actor=admin.account_id,
+            words=reference,
+            columns={"provider_ref": kept},
+        )
+        return view(moved, admin, hub)
+
+    return await _once(hub, remembered, effect)
+
+
+async def mark_failed(
+    hub: Hub, admin: Principal, payout_id: str, *, words: str, remembered: Remembered
+) -> PayoutView:
+    """By whoever knows for certain that the bank has not paid it and will not."""
+
+    def effect(tx: Tx) -> PayoutView:
+        row = _markable(tx.connection, admin, payout_id)
+        moved = move(
+            tx, row, to=PayoutState.FAILED, why=Why.MARKED_FAILED, actor=admin.account_id, words=words
+        )
+        return view(moved, admin, hub)
+
+    return await _once(hub, remembered, effect)
+
+
+async def _once(hub: Hub, remembered: Remembered, effect: Callable[[Tx], PayoutView]) -> PayoutView:
+    return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=PayoutView))
+
+
+def _check_waiting(row: AnyRow) -> None:
+    if row.state != PayoutState.REQUESTED:
+        raise Conflict(f"This payout does not wait for an approval: {sentence(row.reason)}.")
+
+
+def _markable(connection: Connection, admin: Principal, payout_id: str) -> AnyRow:
+    row = _own(connection, admin, payout_id)
+    if not _can_mark(row):
+        raise Conflict(f"This payout cannot be marked by hand: {sentence(row.reason)}.")
+    return row
+
+
+def _can_mark(row: AnyRow) -> bool:
+    """While a bank answers for a payout, nobody else does."""
+    state = PayoutState(row.state)
+    return state is PayoutState.UNKNOWN or (state is PayoutState.SUBMITTED and row.provider == MANUAL)
+
+
+# one step
+
+
+def move(
+    tx: Tx,
+    row: AnyRow,
+    *,
+    to: PayoutState,
+    why: Why,
+    actor: str,
+    words: str = "",
+    columns: dict[str, Any] | None = None,
+) -> AnyRow:
+    """Change the state, move the money that goes with it, and tell. Raises Conflict when somebody was faster."""
+    before = PayoutState(row.state)
+    if not may_become(before, to):
+        raise InvariantViolation(f"payout {row.id} cannot become {to} from {before}")
+    if not rows.change(tx, row, state=to.value, reason=reason_text(why, words), **(columns or {})):
+        raise Conflict("This payout has changed in this moment; look at it again.")
+    if to is PayoutState.PAID:
+        tx.post(f"payout:{row.id}:paid", ledger.pay_out(row.id, row.amount), ref=row.id)
+    elif to in RETURNED:
+        legs = ledger.return_payout(row.account_id, payout_id=row.id, amount=row.amount)
+        tx.post(f"payout:{row.id}:return", legs, ref=row.id)
+    _tell(tx, row, actor=actor, before=before, after=to, why=why)
+    return _found(tx.connection, row.id)
+
+
+def _tell(
+    tx: Tx, row: AnyRow, *, actor: str, before: PayoutState | None, after: PayoutState, why: Why
+) -> None:
+    tx.emit(
+        actor=actor,
+        action=f"payout.{after.value}",
+        account_id=row.account_id,
+        before=None if before is None else before.value,
+        after=after.value,
+        reason=why.value,
+        data=event_data(row),
+    )
+
+
+def event_data(row: AnyRow) -> str:
+    """Never the target in full: events are kept for ever and go to many eyes."""
+    masked = target_from_json(row.target).masked()
+    return json.dumps({"payout_id": row.id, "amount": row.amount, "target": masked})
+
+
+def _found(connection: Connection, payout_id: str) -> AnyRow:
+    row = rows.get(connection, payout_id)
+    if row is None:
+        raise InvariantViolation(f"payout {payout_id} is gone")
+    return row
+
+
+def _own(connection: Connection, principal: Principal, payout_id: str) -> AnyRow:
+    row = rows.get(connection, payout_id)
+    access.check_owner(principal, None if row is None else row.account_id, what="payout")
+    return _found(connection, payout_id)
+
+
+# looking
+
+
+async def get(hub: Hub, principal: Principal, payout_id: str) -> PayoutView:
+    row = await hub.store.read(lambda connection: _own(connection, principal, payout_id))
+    return view(row, principal, hub)
+
+
+async def list_payouts(
+    hub: Hub, principal: Principal, *, everybody: bool, state: str | None, after: str | None, limit: int
+) -> PayoutPage:
+    if everybody and not principal.is_admin:
+        raise Forbidden("Only an administrator sees the payouts of all accounts.")
+
+    def load(connection: Connection) -> tuple[list[AnyRow], int]:
+        account = None if everybody else principal.account_id
+        found = rows.list_payouts(connection, account_id=account, state=state, before=after, limit=limit)
+        return list(found), booking.balance_of(connection, ledger.owner(principal.account_id))
+
+    found, available = await hub.store.read(load)
+    views = [view(row, principal, hub) for row in found]
+    return PayoutPage(
+        payouts=views,
+        next=views[-1].id if len(views) == limit else None,
+        available=available,
+        minimum=hub.market.table.payout_min,
+    )
+
+
+async def export(hub: Hub) -> str:
+    """What the operator has to pay by hand, as a file for the bank."""
+
+    def load(connection: Connection) -> list[AnyRow]:
+        found: list[AnyRow] = []
+        states = sorted(state.value for state in AT_THE_BANK)
+        while True:
+            after = found[-1].id if found else ""
+            page = rows.list_at(connection, provider=MANUAL, states=states, after=after, limit=_PAGE)
+            found += page
+            if len(page) < _PAGE:
+                return found
+
+    return list_for_bank(_listed(row) for row in await hub.store.read(load))
+
+
+def _listed(row: AnyRow) -> Listed:
+    requested = datetime.fromtimestamp(row.created_at_ms / 1000, tz=UTC)
+    return Listed(
+        reference=row.id,
+        amount=row.amount,
+        target=target_from_json(row.target),
+        account=row.account_name,
+        requested_at=requested.isoformat(timespec="seconds"),
+    )
+
+
+def sentence(reason: str) -> str:
+    why, words = reason_parts(reason)
+    return f"{_SENTENCES[why]} ({words})" if words else _SENTENCES[why]
+
+
+def view(row: AnyRow, principal: Principal, hub: Hub) -> PayoutView:
+    state, target = PayoutState(row.state), target_from_json(row.target)
+    shown = access.may_manage(principal, row.account_id)
+    rules = hub.settings.approval_rules()
+    allowed = may_approve(rules, requester=row.account_id, approver=principal.account_id)
+    if "payouts" in hub.settings.two_person_kinds():
+        allowed = principal.account_id not in (row.account_id, row.approved_by)
+    return PayoutView(
+        id=row.id,
+        account_id=row.account_id,
+        account_name=row.account_name,
+        amount=row.amount,
+        method=row.method,
+        masked=target.masked(),
+        upi=target.upi if shown and isinstance(target, UpiTarget) else None,
+        bank=_bank_view(target) if shown and isinstance(target, BankTarget) else None,
+        provider=row.provider,
+        state=state.value,
+        reason=reason_parts(row.reason)[0].value,
+        status=sentence(row.reason),
+        provider_ref=row.provider_ref,
+        approved_by=row.approved_by,
+        created_at_ms=row.created_at_ms,
+        updated_at_ms=row.updated_at_ms,
+        can_cancel=shown and state in CANCELLABLE,
+        can_approve=principal.is_admin and state is PayoutState.REQUESTED and allowed,
+        can_mark=principal.is_admin and _can_mark(row),
+    )
+
+
+def _bank_view(target: BankTarget) -> BankAccount:
+    return BankAccount(account_number=target.account_number, ifsc=target.ifsc, name=target.name)

@@ -1,0 +1,119 @@
+"""Payouts. Every change is guarded by the state, and the claim, that the caller believed in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, func, select, update
+
+from computepool.core.money.payouts import DECIDED, PayoutState
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.tables import accounts
+from computepool.hub.money.tables import IS_UNDECIDED, payouts
+
+_WITH_NAME = select(payouts, accounts.c.name.label("account_name")).join(
+    accounts, accounts.c.id == payouts.c.account_id
+)
+_WITH_THE_BANK = [PayoutState.RESERVED.value, PayoutState.SUBMITTED.value, PayoutState.UNKNOWN.value]
+_DECIDED = sorted(state.value for state in DECIDED)
+
+
+def insert(tx: Tx, **columns: Any) -> None:
+    tx.connection.execute(
+        payouts.insert().values(created_at_ms=tx.now_ms, updated_at_ms=tx.now_ms, **columns)
+    )
+
+
+def get(connection: Connection, payout_id: str) -> AnyRow | None:
+    return connection.execute(_WITH_NAME.where(payouts.c.id == payout_id)).first()
+
+
+def list_payouts(
+    connection: Connection, *, account_id: str | None, state: str | None, before: str | None, limit: int
+) -> Sequence[AnyRow]:
+    """Newest first; ids sort by time."""
+    statement = _WITH_NAME.order_by(payouts.c.id.desc()).limit(limit)
+    if account_id is not None:
+        statement = statement.where(payouts.c.account_id == account_id)
+    if state is not None:
+        statement = statement.where(payouts.c.state == state)
+    if before is not None:
+        statement = statement.where(payouts.c.id < before)
+    return connection.execute(statement).all()
+
+
+def list_at(
+    connection: Connection, *, provider: str, states: Sequence[str], after: str, limit: int
+) -> Sequence[AnyRow]:
+    """Oldest first."""
+    statement = (
+        _WITH_NAME.where(
+            payouts.c.provider == provider, payouts.c.state.in_(states), payouts.c.id > after, IS_UNDECIDED
+        )
+        .order_by(payouts.c.id)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+def list_due(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyRow]:
+    """What has to be sent to a bank, or asked about, now. Those that wait longest come first."""
+    statement = (
+        _WITH_NAME.where(IS_UNDECIDED, payouts.c.state.in_(_WITH_THE_BANK), payouts.c.next_try_ms <= now_ms)
+        .order_by(payouts.c.next_try_ms, payouts.c.id)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+def count_undecided(connection: Connection, account_id: str) -> int:
+    statement = (
+        select(func.count())
+        .select_from(payouts)
+        .where(payouts.c.account_id == account_id, payouts.c.state.not_in(_DECIDED))
+    )
+    return int(connection.execute(statement).scalar_one())
+
+
+def was_paid(connection: Connection, account_id: str) -> bool:
+    """Whether any payout of this account has ever arrived."""
+    statement = select(payouts.c.id).where(
+        payouts.c.account_id == account_id, payouts.c.state == PayoutState.PAID.value
+    )
+    return connection.execute(statement.limit(1)).first() is not None
+
+
+def ref_taken(connection: Connection, provider_ref: str, *, payout_id: str) -> bool:
+    """Whether another payout has this number of the bank."""
+    statement = select(payouts.c.id).where(payouts.c.provider_ref == provider_ref, payouts.c.id != payout_id)
+    return connection.execute(statement).first() is not None
+
+
+def change(tx: Tx, believed: AnyRow, **columns: Any) -> bool:
+    """False when the payout is no longer in the state that was believed."""
+    statement = (
+        update(payouts)
+        .where(payouts.c.id == believed.id, payouts.c.state == believed.state)
+        .values(updated_at_ms=tx.now_ms, **columns)
+    )
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def claim(tx: Tx, believed: AnyRow, *, until_ms: int) -> bool:
+    """Take the next try for oneself. False when another hub, or a person, was faster."""
+    statement = (
+        update(payouts)
+        .where(
+            payouts.c.id == believed.id,
+            payouts.c.state == believed.state,
+            payouts.c.next_try_ms == believed.next_try_ms,
+        )
+        .values(next_try_ms=until_ms, tries=payouts.c.tries + 1)
+    )
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def try_again_at(tx: Tx, believed: AnyRow, *, next_try_ms: int) -> None:
+    statement = update(payouts).where(payouts.c.id == believed.id, payouts.c.state == believed.state)
+    tx.connection.execute(statement.values(next_try_ms=next_try_ms))

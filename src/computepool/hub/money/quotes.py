@@ -1,0 +1,243 @@
+"""What a job will cost, when it will start, and what a provider would earn by it: answered here, computed nowhere else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from computepool.core.ids import make_id
+from computepool.core.money import ledger, pricing
+from computepool.core.money import terms as core_terms
+from computepool.core.money.pricing import PriceTable
+from computepool.core.money.terms import Terms
+from computepool.core.placement.outlook import Outlook, Stand, outlook, percentile
+from computepool.core.resources import Requirements, Shape
+from computepool.core.trust.verification import Policy
+from computepool.hub.context import Hub
+from computepool.hub.db.session import Connection
+from computepool.hub.identity.access import Principal
+from computepool.hub.money import ledger_rows, quote_messages
+from computepool.hub.nodes import hosts, mesh_version
+from computepool.hub.scheduling import feasibility
+from computepool.hub.settlement.verification import verification
+from computepool.protocol.jobs.jobs import asked
+from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView, ZoneOffer
+
+__all__ = ["Terms", "quote", "terms"]
+
+#: How far back history is asked.
+_RUNS_MAX = 200
+_JOBS_LOOKED_AT = 5_000
+_LEASES_LOOKED_AT = 2_000
+_WAITS_MS = 24 * 3600 * 1000
+_ZONES_SHOWN = 50
+
+
+async def terms(
+    hub: Hub,
+    wanted: Requirements,
+    account: str,
+    *,
+    timeout_s: float,
+    items: int,
+    max_price: int | None,
+    budget: int | None,
+    policy: Policy,
+) -> Terms:
+    """The ceiling of a submission and the money to set aside for it. Called for every one: it must stay quick.
+
+    Where it names a node of the submitter's own it costs nothing, and a ceiling of 0 keeps it from all others,
+    whatever becomes of it: it moves only between own nodes, and who submits it again agrees to new terms.
+    """
+    fleet, now_ms = hub.registry.fleet, hub.now_ms()
+    if await hosts.is_own(hub, account, wanted.node):
+        ceiling = 0
+    elif max_price is not None:
+        ceiling = max_price
+    else:
+        ceiling = hub.ceilings.find(fleet, hub.market, wanted, account=account, now_ms=now_ms)
+    agreed = core_terms.agree(
+        ceiling=ceiling, timeout_ms=math.ceil(timeout_s * 1000), items=items, budget=budget, policy=policy
+    )
+    own_node = hub.ceilings.has_own(fleet, wanted, account=account, now_ms=now_ms)
+    return replace(agreed, own_node=own_node)
+
+
+# quotes
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    balance: int
+    runs: list[int]  #: sorted
+    waits: list[int]
+
+
+async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteView:
+    needs = await hosts.resolve(hub, principal.account_id, mesh_version.needs_of(hub, request.needs))
+    wanted = asked(needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s)
+    account = principal.account_id
+    agreed = await terms(
+        hub,
+        wanted,
+        account,
+        timeout_s=request.timeout_s,
+        items=request.items,
+        max_price=request.max_price,
+        budget=request.budget,
+        policy=verification.policy_of(hub, request.verify, request.confidence),
+    )
+    shape = Shape(wanted, account, ceiling=agreed.ceiling)
+    seen = outlook(hub.registry.fleet, hub.market, shape)
+    reason = "" if seen.able else (await feasibility.explanation(hub, shape)).sentence
+    zones = sorted({(stand.offer.zone.tier, stand.offer.zone.region) for stand in seen.stands})
+    history = await hub.store.read(
+        lambda connection: _look_back(hub, connection, account, request=request, zones=zones)
+    )
+    view = _view(hub.market.table, request, agreed, seen=seen, history=history)
+    view = view.model_copy(update={"reason": reason})
+    return view.model_copy(update={"sentences": quote_messages.sentences(view, request)})
+
+
+def _look_back(
+    hub: Hub, connection: Connection, account: str, *, request: QuoteRequest, zones: Sequence[tuple[str, str]]
+) -> _History:
+    balances = ledger_rows.get_balances(connection, account)
+    since_id = make_id("job", max(0, hub.now_ms() - _WAITS_MS), bytes(10))
+    waits = ledger_rows.waits(connection, zones, since_id=since_id, among=_LEASES_LOOKED_AT) if zones else []
+    return _History(
+        balances[ledger.user(account)] + balances[ledger.owner(account)],
+        sorted(_runs(connection, account, request)),
+        sorted(waits),
+    )
+
+
+def _runs(connection: Connection, account: str, request: QuoteRequest) -> list[int]:
+    """Of the same spec; where there is none yet, of the same name."""
+    scope: dict[str, Any] = {"among": _JOBS_LOOKED_AT, "limit": _RUNS_MAX}
+    runs: list[int] = []
+    if request.spec_digest is not None:
+        runs = ledger_rows.run_times(connection, account, spec_digest=request.spec_digest, name=None, **scope)
+    if not runs and request.name is not None:
+        runs = ledger_rows.run_times(connection, account, spec_digest=None, name=request.name, **scope)
+    return runs
+
+
+def _view(
+    table: PriceTable, request: QuoteRequest, agreed: Terms, *, seen: Outlook, history: _History
+) -> QuoteView:
+    likely = seen.likely()
+    prices = [stand.offer.price for stand in likely]
+    low, high = (min(prices), max(prices)) if prices else (None, None)
+    start, run = _start(seen, history.waits), _run(history.runs)
+    missing = max(0, agreed.hold_total - history.balance)
+    return QuoteView(
+        economy=table.economy.value,
+        price_version=table.version,
+        items=request.items,
+        price_low=low,
+        price_high=high,
+        max_price=agreed.ceiling,
+        nodes_network=seen.networked,
+        nodes_python=seen.python,
+        hold_each=agreed.hold_each,
+        hold_total=agreed.hold_total,
+        own_node=agreed.own_node,
+        verify=str(agreed.policy),
+        runs=agreed.policy.runs,
+        available=history.balance,
+        affordable=not missing,
+        missing=missing,
+        lasts_ms=_lasts_ms(request, agreed, high),
+        nodes=seen.nodes,
+        nodes_now=seen.now,
+        nodes_able=seen.able,
+        nodes_too_dear=seen.able - seen.agreed,
+        zones=[_zone(stand) for stand in seen.stands[:_ZONES_SHOWN]],
+        start=start,
+        run=run,
+        finish=_finish(start, run),
+        cost_p50=_cost(high, run.p50_ms, most=agreed.hold_each),
+        cost_p90=_cost(high, run.p90_ms, most=agreed.hold_each),
+        **_earnings(table, likely, run=run, most=agreed.hold_each),
+        sentences=[],
+    )
+
+
+def _zone(stand: Stand) -> ZoneOffer:
+    offer = stand.offer
+    return ZoneOffer(
+        tier=offer.zone.tier,
+        region=offer.zone.region,
+        spot=offer.spot,
+        units=offer.units,
+        price=offer.price,
+        nodes_now=stand.now,
+        nodes_able=stand.able,
+    )
+
+
+def _lasts_ms(request: QuoteRequest, agreed: Terms, price: int | None) -> int:
+    limit_ms = math.ceil(request.timeout_s * 1000)
+    paid_for = pricing.affordable_ms(price or 0, agreed.hold_each // agreed.policy.runs)
+    return limit_ms if paid_for is None else min(limit_ms, paid_for)
+
+
+def _start(seen: Outlook, waits: list[int]) -> Estimate:
+    if seen.now:
+        return Estimate(p50_ms=0, p90_ms=0, text="At once: a node is free for it.")
+    if not seen.able:
+        return Estimate(text="Unknown: no connected node could run it.")
+    if not seen.agreed:
+        return Estimate(text="Unknown: no node that could run it agrees on the price.")
+    if not seen.awake:
+        return Estimate(text="Unknown: every node that would run it is paused or offline now.")
+    if not waits:
+        return Estimate(text="Unknown: no job was placed on such a node in the last 24 hours.")
+    return _estimate(waits, "jobs waited for such a node in the last 24 hours")
+
+
+def _run(runs: list[int]) -> Estimate:
+    if not runs:
+        return Estimate(text="Unknown: you have run nothing like it yet.")
+    return _estimate(runs, "of your jobs like it ran to the end")
+
+
+def _estimate(ordered: list[int], text: str) -> Estimate:
+    return Estimate(
+        p50_ms=percentile(ordered, 50),
+        p90_ms=percentile(ordered, 90),
+        samples=len(ordered),
+        text=f"{len(ordered)} {text}.",
+    )
+
+
+def _finish(start: Estimate, run: Estimate) -> Estimate:
+    """As if a long wait met a long run: for nine tenths rather late than early."""
+    if start.p50_ms is None or run.p50_ms is None:
+        return Estimate(text=start.text if start.p50_ms is None else run.text)
+    return Estimate(
+        p50_ms=start.p50_ms + run.p50_ms,
+        p90_ms=(start.p90_ms or 0) + (run.p90_ms or 0),
+        samples=run.samples,
+        text="The wait and the run together.",
+    )
+
+
+def _cost(price: int | None, ms: int | None, *, most: int) -> int | None:
+    return None if price is None or ms is None else min(most, pricing.charge_of(price, ms))
+
+
+def _earnings(table: PriceTable, likely: list[Stand], *, run: Estimate, most: int) -> dict[str, int | None]:
+    """On somebody else's node; on one's own nothing moves."""
+    paid = [stand.offer.price for stand in likely if not stand.own]
+    if not paid:
+        return {}
+    cost = _cost(max(paid), run.p50_ms, most=most)
+    return {
+        "earns_low": table.net_of(min(paid)),
+        "earns_high": table.net_of(max(paid)),
+        "earns_run": None if cost is None else table.net_of(cost),
+    }

@@ -1,0 +1,130 @@
+"""Receipts for jobs that were paid for: everything that was agreed, done and moved, signed by the hub."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from computepool.core.errors import Conflict
+from computepool.core.jobs.lifecycle import JobState
+from computepool.core.money import bills, ledger
+from computepool.core.money.bills import Bill
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.identity.access import Principal
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.money import costs, ledger_rows
+from computepool.hub.money.costs import Facts, Paid
+from computepool.hub.money.holds import settle_key
+from computepool.hub.money.statements import job_keys
+from computepool.protocol.money import receipts
+from computepool.protocol.money.receipts import (
+    FORMAT,
+    Receipt,
+    ReceiptPrices,
+    ReceiptRun,
+    ReceiptTransfer,
+    SignedReceipt,
+)
+from computepool.protocol.tokens import public_text
+
+
+async def issue(hub: Hub, principal: Principal, job_id: str) -> SignedReceipt:
+    """The same receipt every time, as long as the hub signs with the same key."""
+
+    def load(connection: Connection) -> tuple[Facts | None, Sequence[AnyRow], dict[int, str], str | None]:
+        facts = costs.load(connection, job_id)
+        rows = [] if facts is None else ledger_rows.by_keys(connection, job_keys(facts.job))
+        hashes = ledger_rows.hashes(connection, [row.seq - 1 for row in rows])
+        return facts, rows, hashes, _result_digest(connection, job_id)
+
+    found, rows, hashes, result = await hub.store.read(load)
+    facts = costs.visible(principal, found)
+    if not facts.paid or facts.job.state != JobState.SUCCEEDED:
+        raise Conflict(f"There is a receipt when the job has succeeded; it is {facts.job.state}.")
+    if not any(row.tx_key == settle_key(job_id) for row in rows):
+        raise Conflict("Nothing was set aside or paid for this job, so there is no receipt.")
+    transfers = [_transfer(row, hashes[row.seq - 1]) for row in rows]
+    receipt = _receipt(hub, facts, transfers=transfers, result=result)
+    return receipts.sign(receipt, hub.secrets.signing_key)
+
+
+def _result_digest(connection: Connection, job_id: str) -> str | None:
+    """Large results are artifacts, which have a digest for a name; small ones get theirs here."""
+    row = job_rows.get_job_full(connection, job_id)
+    if row is None or row.result is None:
+        return None if row is None else row.result_artifact
+    return hashlib.sha256(row.result.encode()).hexdigest()
+
+
+def _receipt(hub: Hub, facts: Facts, *, transfers: list[ReceiptTransfer], result: str | None) -> Receipt:
+    job, (first, *others) = facts.job, facts.runs
+    return Receipt(
+        **_run(first),
+        format=FORMAT,
+        pool=hub.settings.name,
+        kid=hub.secrets.kid,
+        key=public_text(hub.secrets.signing_key),
+        job_id=job.id,
+        jobs=job.item_count,
+        spec_digest=job.spec_digest,
+        result_digest=result,
+        submitter=job.account_id,
+        accepted_at_ms=transfers[-1].at_ms,
+        longest_ms=job.longest_ms,
+        max_price=job.ceiling,
+        hold=job.hold,
+        refund=job.hold - job.charge,
+        confirmed_by=[ReceiptRun(**_run(other)) for other in others],
+        continued_from=[ReceiptRun(**_run(part) | _part_times(part)) for part in facts.parts],
+        transfers=transfers,
+    )
+
+
+def _run(paid: Paid) -> dict[str, Any]:
+    attempt, bill = paid.attempt, paid.bill
+    return {
+        "attempt_id": attempt.id,
+        "report_digest": attempt.report_digest or "",
+        "owner": attempt.owner_id,
+        "node": attempt.node_id,
+        "tier": bill.zone.tier,
+        "region": bill.zone.region,
+        "prices": _prices(bill),
+        "spot": bill.spot,
+        "units": bill.units,
+        "price": bill.price,
+        "leased_at_ms": attempt.leased_at_ms,
+        "started_at_ms": attempt.started_at_ms,
+        "finished_at_ms": attempt.finished_at_ms,
+        "billed_ms": bill.billed_ms,
+        "charge": bill.charge,
+        "pay": bill.pay,
+        "fee": bill.fee,
+    }
+
+
+def _part_times(paid: Paid) -> dict[str, int]:
+    """Of the part that was used: the attempt itself may have gone on in vain, and a late report says how long."""
+    begun = paid.attempt.leased_at_ms
+    return {"started_at_ms": begun, "finished_at_ms": begun + paid.bill.billed_ms}
+
+
+def _prices(bill: Bill) -> ReceiptPrices:
+    table = bill.table
+    return ReceiptPrices(
+        version=table.version,
+        digest=bills.table_digest(table),
+        economy=table.economy.value,
+        base=table.base,
+        tier_rate=table.tier_rate(bill.zone.tier),
+        region_rate=table.region_rate(bill.zone.region),
+        fee_ppm=table.fee_ppm,
+        spot_range=table.spot_range,
+    )
+
+
+def _transfer(row: AnyRow, previous: str) -> ReceiptTransfer:
+    columns = {name: getattr(row, name) for name in ledger.CHAINED}
+    return ReceiptTransfer(**columns, previous=previous, hash=row.hash)

@@ -1,0 +1,224 @@
+"""An account's statement: every transfer of its purses, as it sees them; by pages, and whole as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from computepool.core.errors import BadRequest
+from computepool.core.ids import make_id
+from computepool.core.money import ledger
+from computepool.core.money.ledger import Kind
+from computepool.core.money.money import CREDIT
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.identity import access
+from computepool.hub.identity.access import Principal
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.money import ledger_rows
+from computepool.hub.money.holds import settle_key, take_back_key
+from computepool.hub.money.ledger_rows import Filter
+from computepool.protocol.money.credits import Entry, StatementPage, Sum
+
+_EXPORT_PAGE = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PURSES = {"user": "available", "escrow": "held", "earn": "maturing", "owner": "earned", "payout": "payout"}
+_OTHERS = {ledger.FEES: "fees", ledger.PROMO: "promotion", ledger.BANK: "bank", ledger.LOSS: "losses"}
+
+
+def whose(principal: Principal, account_id: str | None) -> str:
+    """Everybody their own; an admin anybody's."""
+    owner = account_id or principal.account_id
+    access.check_owner(principal, owner, what="account")
+    return owner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a caller asks of a statement."""
+
+    kind: Kind | None = None
+    job_id: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def filter(self) -> Filter:
+        kinds = () if self.kind is None else (self.kind.value,)
+        return Filter(kinds=kinds, since_ms=self.since_ms, until_ms=self.until_ms)
+
+
+async def page(
+    hub: Hub,
+    principal: Principal,
+    account_id: str | None,
+    *,
+    wanted: Wanted,
+    after: str | None,
+    limit: int,
+    with_sums: bool,
+) -> StatementPage:
+    owner, before = whose(principal, account_id), _number(after)
+
+    def load(connection: Connection) -> tuple[list[AnyRow], list[AnyRow]]:
+        if wanted.job_id is not None:
+            return _of_job(connection, owner, wanted), []
+        chosen = wanted.filter()
+        rows = ledger_rows.statement(connection, owner, chosen, before=before, limit=limit)
+        return list(rows), list(ledger_rows.sums(connection, owner, chosen)) if with_sums else []
+
+    rows, sums = await hub.store.read(load)
+    full = len(rows) == limit and wanted.job_id is None
+    return StatementPage(
+        entries=[entry(row, owner) for row in rows],
+        sums=[Sum.model_validate(row._mapping) for row in sums],
+        next=str(rows[-1].seq) if full else None,
+    )
+
+
+def _number(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not cursor.isdecimal() or len(cursor) > 18:
+        raise BadRequest("This cursor is not one of ours; take it from the page before.", field="after")
+    return int(cursor)
+
+
+def _of_job(connection: Connection, owner: str, wanted: Wanted) -> list[AnyRow]:
+    """The few transfers of one job are found by their keys, newest first."""
+    job = job_rows.get_job(connection, wanted.job_id or "")
+    if job is None:
+        return []
+    mine = set(ledger_rows.purses(owner))
+    rows = ledger_rows.by_keys(connection, [*job_keys(job), take_back_key(job.id)])
+    return [row for row in reversed(rows) if {row.debit, row.credit} & mine and _within(row, wanted)]
+
+
+def _within(row: AnyRow, wanted: Wanted) -> bool:
+    return (
+        (wanted.kind is None or row.kind == wanted.kind.value)
+        and (wanted.since_ms is None or row.at_ms >= wanted.since_ms)
+        and (wanted.until_ms is None or row.at_ms < wanted.until_ms)
+    )
+
+
+def job_keys(job: AnyRow) -> tuple[str, str]:
+    """Of what was set aside for it (with the other jobs of its submission), and of what became of that."""
+    first = job.id if job.errand else earlier_id(job.id, job.item)
+    return f"hold:{first}", settle_key(job.id)
+
+
+def earlier_id(job_id: str, steps: int) -> str:
+    """The id so many places before: the ids of one submission are consecutive numbers (see new_ids)."""
+    prefix, _, text = job_id.rpartition("_")
+    number = 0
+    for character in text:
+        number = number * len(_DIGITS) + _DIGITS.index(character)
+    number -= steps
+    return make_id(prefix, number >> 80, (number & (1 << 80) - 1).to_bytes(10, "big"))
+
+
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def entry(row: AnyRow, account_id: str) -> Entry:
+    mine = ledger_rows.purses(account_id)
+    spendable = (ledger.user(account_id), ledger.owner(account_id))
+    return Entry(
+        seq=row.seq,
+        at_ms=row.at_ms,
+        kind=row.kind,
+        amount=row.amount,
+        change=_change(row, mine),
+        available_change=_change(row, spendable),
+        source=_purse(row.debit, mine),
+        target=_purse(row.credit, mine),
+        job_id=row.job_id,
+        ref=row.ref,
+        tx_key=row.tx_key,
+        text=_words(row, mine),
+    )
+
+
+def _change(row: AnyRow, purses: tuple[str, ...]) -> int:
+    return int(row.amount) * ((row.credit in purses) - (row.debit in purses))
+
+
+def _purse(name: str, mine: tuple[str, ...]) -> str:
+    kind, _, _ = name.partition(":")
+    if name in mine or kind == "payout":
+        return _PURSES[kind]
+    return _OTHERS.get(name, "another account")
+
+
+def _words(row: AnyRow, mine: tuple[str, ...]) -> str:
+    job = f" job {row.job_id}" if row.job_id else ""
+    note = f": {row.ref}" if row.ref else ""
+    words = {
+        Kind.HOLD: f"Set aside for{job}" + (f", the first of {row.ref}" if row.ref else ""),
+        Kind.PAY: f"Earned by{job}" if row.credit in mine else f"Paid to the owner of the node that did{job}",
+        Kind.FEE: f"The platform's fee for{job}",
+        Kind.REFUND: f"Unused part of the hold for{job} returned",
+        Kind.TAKE_BACK: f"{'Came' if row.credit in mine else 'Taken'} back: the result of{job} was wrong",
+        Kind.MATURE: "Earnings that matured: yours to spend",
+        Kind.GRANT: "Credits to begin with",
+        Kind.TOP_UP: ("Paid in" if row.debit == ledger.BANK else "Given by the operator") + note,
+        Kind.PAYOUT_RESERVE: "On its way to your bank",
+        Kind.PAYOUT_RETURN: "A payout that did not succeed came back",
+        Kind.PAYOUT_PAID: "Paid out",
+    }
+    return f"{words[Kind(row.kind)]}."
+
+
+# export
+
+_CSV_HEADER = "number,time,kind,amount,change,available change,from,to,job,reference,text"
+#: A spreadsheet takes a cell that begins so for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def export(hub: Hub, principal: Principal, account_id: str | None, *, wanted: Wanted) -> AsyncIterator[str]:
+    """The whole statement as CSV, a page at a time. Refused here, before the answer begins, or not at all."""
+    return _exported(hub, principal, whose(principal, account_id), wanted=wanted)
+
+
+async def _exported(hub: Hub, principal: Principal, owner: str, *, wanted: Wanted) -> AsyncIterator[str]:
+    yield f"{_CSV_HEADER}\r\n"
+    after: str | None = None
+    while True:
+        part = await page(
+            hub, principal, owner, wanted=wanted, after=after, limit=_EXPORT_PAGE, with_sums=False
+        )
+        if part.entries:
+            yield "".join(_csv_line(found) for found in part.entries)
+        after = part.next
+        if after is None:
+            return
+
+
+def _csv_line(found: Entry) -> str:
+    numbers = (found.amount, found.change, found.available_change)
+    cells = (
+        str(found.seq),
+        _time(found.at_ms),
+        found.kind,
+        *map(_plain, numbers),
+        *map(_cell, (found.source, found.target, found.job_id or "", found.ref or "", found.text)),
+    )
+    return ",".join(cells) + "\r\n"
+
+
+def _plain(amount: int) -> str:
+    """Credits as every program reads them: no thousands separator, always six decimals."""
+    whole, fraction = divmod(abs(amount), CREDIT)
+    return f"{'-' if amount < 0 else ''}{whole}.{fraction:06d}"
+
+
+def _cell(text: str) -> str:
+    """Quoted, and never a formula: words of others end up here."""
+    safe = f"'{text}" if text.startswith(_FORMULA) else text
+    return '"' + safe.replace('"', '""') + '"'
+
+
+def _time(at_ms: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,118 @@
+"""The tables of money and market. Amounts are whole microcredits; every name of a ledger account is made in core/money/ledger.py."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from computepool.hub.db.tables import FreeText
+from computepool.hub.trust.tables import metadata
+
+__all__ = ["balances", "market_counts", "metadata", "payouts", "price_tables", "spots", "transfers"]
+
+#: Written once and never changed: triggers refuse it (see the migration). `hash` chains every row to the one before.
+transfers = Table(
+    "transfers",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),  # 1, 2, 3 …, in the order of commits
+    Column("tx_key", Text, nullable=False),  # what happened, once: hold:<job>, settle:<job>, …
+    Column("leg", Integer, nullable=False),
+    Column("debit", Text, nullable=False),
+    Column("credit", Text, nullable=False),
+    Column("amount", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("job_id", Text),
+    Column("ref", FreeText),  # an attempt, a payout, an operator's words
+    Column("at_ms", BigInteger, nullable=False),
+    Column("hash", Text, nullable=False),
+    CheckConstraint("amount > 0", name="amount"),
+    CheckConstraint("debit <> credit", name="sides"),
+    UniqueConstraint("tx_key", "leg"),
+)
+Index("ix_transfers_debit", transfers.c.debit, transfers.c.seq)
+Index("ix_transfers_credit", transfers.c.credit, transfers.c.seq)
+
+balances = Table(
+    "balances",
+    metadata,
+    Column("account", Text, primary_key=True),
+    Column("balance", BigInteger, nullable=False),
+    Column("can_overdraw", Boolean, nullable=False),
+    CheckConstraint("balance >= 0 OR can_overdraw", name="covered"),
+)
+
+#: Every version of the price table; the newest holds.
+price_tables = Table(
+    "price_tables",
+    metadata,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("body", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
+)
+
+#: The spot price of each zone, tick by tick, with what it was computed from.
+spots = Table(
+    "spots",
+    metadata,
+    Column("tier", Text, primary_key=True),
+    Column("region", Text, primary_key=True),
+    Column("tick", BigInteger, primary_key=True),  # when it began, in ms
+    Column("price", BigInteger, nullable=False),  # from this tick on, per unit-hour
+    Column("capacity", BigInteger, nullable=False),  # thousandths of units
+    Column("demand", BigInteger, nullable=False),
+    Column("price_version", Integer, nullable=False),
+)
+Index("ix_spots_tick", spots.c.tick)
+
+#: What each hub counts in its own registry and queue; the prices are made from the sum.
+market_counts = Table(
+    "market_counts",
+    metadata,
+    Column("hub_id", Text, primary_key=True),
+    Column("tier", Text, primary_key=True),
+    Column("region", Text, primary_key=True),
+    Column("tick", BigInteger, nullable=False),
+    Column("capacity", BigInteger, nullable=False),
+    Column("demand", BigInteger, nullable=False),
+)
+
+_UNDECIDED = "state NOT IN ('paid', 'failed', 'rejected')"
+payouts = Table(
+    "payouts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    Column("amount", BigInteger, nullable=False),
+    Column("method", Text, nullable=False),  # upi or bank
+    Column("target", FreeText, nullable=False),  # JSON: the UPI id, or the bank account
+    Column("provider", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", FreeText, nullable=False, server_default=text("''")),
+    Column("provider_ref", Text, unique=True),  # the provider's own id for it
+    Column("approved_by", Text),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column("next_try_ms", BigInteger, nullable=False, server_default="0"),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("updated_at_ms", BigInteger, nullable=False),
+    CheckConstraint("amount > 0", name="amount"),
+)
+Index("ix_payouts_account", payouts.c.account_id, payouts.c.id)
+Index(
+    "ix_payouts_undecided",
+    payouts.c.next_try_ms,
+    sqlite_where=text(_UNDECIDED),
+    postgresql_where=text(_UNDECIDED),
+)
+IS_UNDECIDED = text(f"payouts.{_UNDECIDED}")

@@ -1,0 +1,218 @@
+"""How a machine becomes a node: a one-time code, its own key, and an answer that survives being lost."""
+
+from __future__ import annotations
+
+import json
+
+from computepool.core.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited, Unauthenticated
+from computepool.core.resources import NodeState
+from computepool.core.trust.reputation import ENROLLED_ACTION, heir_of
+from computepool.hub.clock import new_id
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity import sign_in
+from computepool.hub.identity.access import NodePrincipal, Principal, Role
+from computepool.hub.nodes import joining, mesh_version
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.joining import CODE_ID, ENROL, JOIN
+from computepool.hub.trust import reputation
+from computepool.protocol.hub_keys import rekey_text
+from computepool.protocol.nodes.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinCodeView
+from computepool.protocol.nodes.nodes import Profile, RegisterReply, RegisterRequest, RekeyReply, RekeyRequest
+from computepool.protocol.tokens import public_key, signed_by
+from computepool.protocol.version import PROTOCOL
+
+_DAY_MS = 24 * 3600 * 1000
+
+
+async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) -> EnrolCodeReply:
+    settings = hub.settings
+    hosts = settings.join_code_hosts if request.hosts is None else request.hosts
+    many = hosts > 1
+    if hosts > settings.join_code_hosts:
+        raise BadRequest(
+            f"A code of this hub is good for {settings.join_code_hosts} hosts at most.", field="hosts"
+        )
+    longest_s = settings.join_code_life_s if many else settings.enrol_code_life_s
+    life_s = min(longest_s, request.life_s or longest_s)
+    purpose = JOIN if many else ENROL
+
+    def unit(tx: Tx) -> tuple[str, int]:
+        code, expires_at_ms = sign_in.issue_code(
+            hub,
+            tx,
+            purpose=purpose,
+            account_id=principal.account_id,
+            life_s=life_s,
+            uses_max=hosts if many else None,
+        )
+        _tell(tx, principal, action="node.code_issued", code_id=hub.secrets.digest(code)[:CODE_ID])
+        return code, expires_at_ms
+
+    code, expires_at_ms = await hub.store.write(unit)
+    return EnrolCodeReply(
+        id=hub.secrets.digest(code)[:CODE_ID],
+        code=code,
+        expires_at_ms=expires_at_ms,
+        command=joining.start_command(hub, code),
+        hosts=hosts,
+        commands=joining.commands(hub, code),
+        warning=joining.unreachable(hub),
+    )
+
+
+def _tell(tx: Tx, principal: Principal, *, action: str, code_id: str) -> None:
+    data = json.dumps({"code_id": code_id})
+    tx.emit(actor=principal.account_id, action=action, account_id=principal.account_id, data=data)
+
+
+async def join_codes(hub: Hub, principal: Principal) -> JoinCodePage:
+    """Those of the account that still work."""
+    rows = await hub.store.read(
+        lambda c: account_rows.list_join_codes(c, account_id=principal.account_id, now_ms=hub.now_ms())
+    )
+    return JoinCodePage(
+        codes=[
+            JoinCodeView(
+                id=row.hash[:CODE_ID], expires_at_ms=row.expires_at_ms, used=row.uses, hosts=row.uses_max
+            )
+            for row in rows
+        ]
+    )
+
+
+async def end_join_code(hub: Hub, principal: Principal, code_id: str) -> None:
+    """Hosts that joined with it stay; no other one does."""
+
+    def unit(tx: Tx) -> None:
+        whose = None if principal.is_admin else principal.account_id
+        code = account_rows.find_code(tx.connection, code_id, account_id=whose, purposes=(ENROL, JOIN))
+        if len(code_id) != CODE_ID or code is None or not _works(code, tx.now_ms):
+            raise NotFound("There is no such code of yours that still works; `pool node codes` lists them.")
+        account_rows.end_code(tx, code.hash)
+        _tell(tx, principal, action="node.code_ended", code_id=code_id)
+
+    await hub.store.write(unit)
+
+
+def _works(code: AnyRow, now_ms: int) -> bool:
+    left = code.used_at_ms is None if code.uses_max is None else code.uses < code.uses_max
+    return bool(left and code.expires_at_ms > now_ms)
+
+
+async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
+    if request.protocol != PROTOCOL:
+        raise BadRequest(
+            f"This hub speaks protocol {PROTOCOL}, the agent {request.protocol}; install the same version.",
+            field="protocol",
+        )
+    if not signed_by(public_key(request.public_key), request.proof, request.code.encode()):
+        raise Forbidden("The proof does not match the public key.")
+    mesh_version.check_node(hub, request.profile)
+    node_id = new_id(hub.clock, "node")
+
+    def unit(tx: Tx) -> tuple[str, str]:
+        if (known := _enrolled_before(hub, tx, request)) is not None:
+            return known
+        code_hash = hub.secrets.digest(request.code)
+        owner = account_rows.use_code(tx, code_hash=code_hash, purpose=ENROL)
+        owner = owner or account_rows.use_join_code(tx, code_hash=code_hash)
+        if owner is None:
+            raise sign_in.WrongCode(
+                "The enrolment code is wrong, used or expired; make one with `pool node code`.", field="code"
+            )
+        _check_rate(hub, tx, owner)
+        if node_rows.find_node_by_key(tx.connection, request.public_key) is not None:
+            raise Conflict(
+                "This key is enrolled already; start the agent without a code.", field="public_key"
+            )
+        _check_name(hub, tx, owner, profile=request.profile)
+        worst = reputation.predecessor(hub, tx, owner)
+        node_rows.insert_node(
+            tx,
+            id=node_id,
+            name=request.profile.name,
+            account_id=owner,
+            public_key=request.public_key,
+            state=NodeState.ACTIVE.value,
+            profile=request.profile.model_dump_json(),
+            code=code_hash[:CODE_ID],
+        )
+        tx.emit(
+            actor=node_id,
+            action=ENROLLED_ACTION,
+            account_id=owner,
+            node_id=node_id,
+            after=NodeState.ACTIVE.value,
+            data=None if worst is None else heir_of(worst),
+        )
+        return node_id, owner
+
+    enrolled, owner = await hub.store.write(unit)
+    return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.secrets.public_keys())
+
+
+def _check_name(hub: Hub, tx: Tx, owner: str, *, profile: Profile) -> None:
+    """Hosts of a mesh, which say where they are, are called by their names. The code is not used up."""
+    if not profile.url:
+        return
+    for row in node_rows.called(tx.connection, profile.name):
+        if row.account_id == owner and hub.registry.get(row.id) is not None:
+            raise Conflict(
+                f"Another of your hosts here is called {profile.name}, and it is online: choose another --name.",
+                field="profile.name",
+            )
+
+
+def _check_rate(hub: Hub, tx: Tx, owner: str) -> None:
+    """A name that was lost is not to be left behind as often as one likes. The code is not used up."""
+    account = account_rows.get_account(tx.connection, owner)
+    most = hub.settings.enrolments_per_day
+    if account is None or Role.ADMIN in account.roles.split(","):
+        return
+    recent = node_rows.enrolled_since(tx.connection, account_id=owner, since_ms=tx.now_ms - _DAY_MS)
+    if len(recent) >= most:
+        raise RateLimited(
+            f"An account may enrol {most} nodes a day; ask the hub's operator for more.",
+            retry_after_s=max(1.0, (recent[-most] + _DAY_MS - tx.now_ms) / 1000) if most else 86400,
+        )
+
+
+async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyReply:
+    """The node's new key in place of its old one, which signed it. Both are accepted for a while."""
+    text = rekey_text(node.node_id, request.public_key)
+    new = public_key(request.public_key)
+    if not signed_by(new, request.proof, text) or not sign_in.signed_by_node(node, request.endorsement, text):
+        raise Forbidden("The new key must be signed by the old one, and by itself.")
+
+    def unit(tx: Tx) -> int:
+        row = node_rows.get_node(tx.connection, node.node_id)
+        if row is None or row.state == NodeState.REVOKED:
+            raise Unauthenticated("This node's key was revoked by its owner or the operator.")
+        if row.public_key == request.public_key:
+            return int(row.previous_key_until_ms or tx.now_ms)  # the first answer was lost on the way
+        if node_rows.find_node_by_key(tx.connection, request.public_key) is not None:
+            raise Conflict("This key belongs to a node already.", field="public_key")
+        if not signed_by(public_key(row.public_key), request.endorsement, text):
+            raise Forbidden("This key was replaced already; only the newest one names its successor.")
+        until_ms = tx.now_ms + round(hub.settings.node_key_overlap_s * 1000)
+        node_rows.set_key(tx, row, public_key=request.public_key, until_ms=until_ms)
+        tx.emit(actor=node.node_id, action="node.rekeyed", account_id=row.account_id, node_id=node.node_id)
+        tx.touch(sign_in.KEYS_TOPIC)
+        return until_ms
+
+    return RekeyReply(node_id=node.node_id, old_accepted_until_ms=await hub.store.write(unit))
+
+
+def _enrolled_before(hub: Hub, tx: Tx, request: RegisterRequest) -> tuple[str, str] | None:
+    """The same code with the same key again: the first answer was lost on the way."""
+    row = node_rows.find_node_by_key(tx.connection, request.public_key)
+    code_hash = hub.secrets.digest(request.code)
+    owners = [
+        account_rows.used_code_owner(tx.connection, code_hash=code_hash, purpose=purpose)
+        for purpose in (ENROL, JOIN)
+    ]
+    if row is None or row.account_id not in owners or row.state == NodeState.REVOKED:
+        return None
+    return str(row.id), str(row.account_id)

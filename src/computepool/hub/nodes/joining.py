@@ -1,0 +1,229 @@
+"""What became of a code: which machines joined with it, and how far each has come on its way to its first job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Literal
+
+from computepool.core.errors import NotFound
+from computepool.core.fleet.node_status import NodeStatus
+from computepool.core.isolation import Level
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.identity import access
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity.access import Principal
+from computepool.hub.nodes import nodes
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.observability import event_rows
+from computepool.protocol.local_address import is_loopback, is_wildcard
+from computepool.protocol.nodes.joining import JoinCommand, JoinedNode, JoinStatus, JoinStep
+from computepool.protocol.nodes.nodes import NodeView
+
+ENROL, JOIN = "enrol", "join"  #: purposes of codes: for one node, for several
+CODE_ID = 12  #: so much of a code's hash names it; nobody can do anything with that
+_NODES_SHOWN = 20
+_TITLES = {
+    "code": "The code was used",
+    "poll": "The node asks for work",
+    "sandbox": "Its sandbox was tested",
+    "hardware": "Its hardware was measured",
+    "ready": "It takes jobs",
+    "job": "It did its first job",
+}
+_Name = Literal["code", "poll", "sandbox", "hardware", "ready", "job"]
+_State = Literal["waiting", "done", "warning", "skipped"]
+
+
+def start_command(hub: Hub, code: str) -> str:
+    settings = hub.settings
+    mesh = f" --mesh-version {settings.mesh_version}" if settings.mesh_version else ""
+    return f"pool node start --hub {settings.address}{mesh} --code {code}"
+
+
+def unreachable(hub: Hub) -> str:
+    """Why no other machine reaches the address in the command, and what to do; empty when one may."""
+    address = hub.settings.address
+    if not is_loopback(address):
+        return ""
+    if hub.settings.public_url or is_wildcard(hub.settings.host):
+        return (
+            f"Only the hub's own machine reaches {address}: start the hub with --public-url and the address that "
+            "others know it by."
+        )
+    return (
+        f"Only the hub's own machine reaches {address}. For others, start the hub again so that it listens to them: "
+        "`pool up --host 0.0.0.0`, or `pool hub start --host 0.0.0.0`; across the internet behind a TLS proxy, "
+        "with --public-url https://…"
+    )
+
+
+def commands(hub: Hub, code: str) -> list[JoinCommand]:
+    """Everything to type on the machine that joins. It makes outgoing connections only."""
+    wheel = f"computepool-{version('computepool')}-py3-none-any.whl"
+    return [
+        JoinCommand(
+            title="Install ComputePool (Linux, Python 3.11 or newer), from the project's folder or its wheel; "
+            "`apt install pipx` has pipx, and `uv tool install` does the same",
+            command=f"pipx install {wheel}",
+        ),
+        JoinCommand(
+            title="Join the pool, and lend the machine while this runs", command=start_command(hub, code)
+        ),
+        JoinCommand(
+            title="Later, after a restart of the machine: the code is not needed again",
+            command="pool node start",
+        ),
+        JoinCommand(
+            title="If anything is not as it should be, ask what is missing", command="pool node doctor"
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    row: AnyRow
+    polled_ms: int | None
+    worked_ms: int | None
+
+
+async def status(hub: Hub, principal: Principal, code_id: str) -> JoinStatus:
+    """For whoever made the code. A code for signing in is none of these, and neither is anybody else's."""
+    owner = access.scope(principal)
+
+    def load(connection: Connection) -> tuple[AnyRow | None, list[_Joined]]:
+        code = account_rows.find_code(connection, code_id, account_id=owner, purposes=(ENROL, JOIN))
+        if len(code_id) != CODE_ID or code is None:
+            return None, []
+        rows = node_rows.joined_with(
+            connection, account_id=code.account_id, code_id=code_id, limit=_NODES_SHOWN
+        )
+        return code, [_joined(connection, row) for row in rows]
+
+    code, found = await hub.store.read(load)
+    if code is None:
+        raise NotFound("There is no such code of yours; codes are forgotten a week after they end.")
+    joined = [await _node(hub, principal, known) for known in found]
+    used = code.uses if code.uses_max is not None else int(code.used_at_ms is not None)
+    hosts = code.uses_max or 1
+    open_ = used < hosts and code.expires_at_ms > hub.now_ms()
+    state: Literal["waiting", "used", "expired"] = "used" if used else "waiting" if open_ else "expired"
+    return JoinStatus(
+        id=code_id,
+        state=state,
+        sentence=_sentence(state, joined, hosts=hosts, used=used),
+        expires_at_ms=code.expires_at_ms,
+        open=open_,
+        used=used,
+        hosts=hosts,
+        nodes=joined,
+        steps=joined[0].steps if joined else _before(open_=open_),
+    )
+
+
+def _joined(connection: Connection, row: AnyRow) -> _Joined:
+    return _Joined(
+        row,
+        event_rows.first_of_node(connection, row.id, action="node.online"),
+        event_rows.first_of_node(connection, row.id, action="job.succeeded"),
+    )
+
+
+def _sentence(state: str, joined: Sequence[JoinedNode], *, hosts: int, used: int) -> str:
+    if state == "waiting":
+        return "Nobody has used the code yet."
+    if state == "expired":
+        return "The code ended before anybody used it; make a new one."
+    if not joined:
+        return "The code was used."
+    newest = joined[0]
+    left = next((step for step in newest.steps if step.state == "waiting"), None)
+    many = f"{used} of {hosts} machines joined; the newest is {newest.name}." if hosts > 1 else ""
+    now = f"{newest.name} is ready and has done a job." if left is None else left.detail
+    return f"{many} {now}".strip()
+
+
+def _before(*, open_: bool) -> list[JoinStep]:
+    """What will happen when somebody joins."""
+    first = (
+        "Type the command on the new machine."
+        if open_
+        else "The code ended before anybody used it; make a new one."
+    )
+    return [_step("code", first), *(_step(name, "Comes after the steps before it.") for name in _LATER)]
+
+
+_LATER: tuple[_Name, ...] = ("poll", "sandbox", "hardware", "ready", "job")
+
+
+def _step(name: _Name, detail: str, *, state: _State = "waiting", at_ms: int | None = None) -> JoinStep:
+    return JoinStep(name=name, title=_TITLES[name], state=state, at_ms=at_ms, detail=detail)
+
+
+async def _node(hub: Hub, principal: Principal, known: _Joined) -> JoinedNode:
+    view = await nodes.get(hub, principal, known.row.id)
+    steps = [
+        _step("code", f"{view.name} joined the pool.", state="done", at_ms=view.enrolled_at_ms),
+        _poll(view, known),
+        _sandbox(view, known),
+        _hardware(hub, view),
+        _ready(view, known),
+        _job(view, known),
+    ]
+    complete = all(step.state != "waiting" for step in steps)
+    return JoinedNode(node_id=view.id, name=view.name, online=view.online, steps=steps, complete=complete)
+
+
+def _poll(view: NodeView, known: _Joined) -> JoinStep:
+    if known.polled_ms is None:
+        return _step(
+            "poll", "The node has joined, and was not heard since: is `pool node start` still running?"
+        )
+    return _step("poll", "The hub hears from it.", state="done", at_ms=known.polled_ms)
+
+
+def _sandbox(view: NodeView, known: _Joined) -> JoinStep:
+    if known.polled_ms is None:
+        return _step("sandbox", "The agent attacks its own sandbox before it asks for work.")
+    level = view.profile.isolation
+    if Level.parse(level) < Level.NAMESPACE:
+        detail = (
+            f"Level {level}: no sandbox held, so it runs only your own jobs and those of accounts it trusts. "
+            "`pool node doctor` on that machine says what is missing."
+        )
+        return _step("sandbox", detail, state="warning", at_ms=known.polled_ms)
+    return _step("sandbox", f"Level {level}: it held.", state="done", at_ms=known.polled_ms)
+
+
+def _hardware(hub: Hub, view: NodeView) -> JoinStep:
+    found = view.hardware
+    if found is not None and found.measured_at_ms is not None:
+        return _step("hardware", found.sentence, state="done", at_ms=found.measured_at_ms)
+    if not hub.settings.measure_every_s:
+        return _step("hardware", "This hub measures nothing; what the node claims holds.", state="skipped")
+    if not view.online:
+        return _step("hardware", "The hub asks for it when the node is online and idle.")
+    return _step("hardware", "The hub asks for it within seconds; it takes a moment on an idle machine.")
+
+
+def _ready(view: NodeView, known: _Joined) -> JoinStep:
+    if known.polled_ms is None:
+        return _step("ready", "Comes after the steps before it.")
+    if view.status is NodeStatus.OWNER_ONLY:
+        banned = "It takes your own jobs only: an earlier node of yours was banned for wrong results."
+        return _step("ready", banned, state="warning", at_ms=known.polled_ms)
+    if view.status is NodeStatus.FLOOR_ABOVE_PRICE:
+        return _step("ready", view.sentence, state="warning", at_ms=known.polled_ms)
+    if not view.status.takes_jobs:
+        return _step("ready", view.sentence)
+    return _step("ready", "It takes jobs that fit it.", state="done", at_ms=known.polled_ms)
+
+
+def _job(view: NodeView, known: _Joined) -> JoinStep:
+    if known.worked_ms is not None:
+        return _step("job", "A job ran there and succeeded.", state="done", at_ms=known.worked_ms)
+    return _step(
+        "job", f"No job has ended there yet. To try it: pool submit --host {view.id} --wait -- echo hello"
+    )

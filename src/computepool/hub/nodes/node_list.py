@@ -1,0 +1,79 @@
+"""The list of nodes, narrowed down by what is stored of them and by what only this moment knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from computepool.core.fleet.node_status import NodeStatus
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.identity.access import Principal
+from computepool.hub.nodes import nodes
+from computepool.hub.nodes import rows as node_rows
+from computepool.protocol.nodes.nodes import NodePage, NodeView
+
+#: So many nodes are looked at for one page, however few of them match; the next page goes on there.
+LOOKED_AT_MAX = 2_000
+_STEP = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFilter:
+    mine: bool = False
+    states: Sequence[str] = ()
+    text: str = ""
+    online: bool | None = None
+    statuses: Sequence[NodeStatus] = ()
+    tier: str = ""  #: the one that counts, of its cards or, without any, its cores
+    region: str = ""
+
+    @property
+    def is_stored(self) -> bool:
+        """The store alone can answer it."""
+        return self.online is None and not (self.statuses or self.tier or self.region)
+
+    def takes(self, view: NodeView) -> bool:
+        if self.online is not None and view.online is not self.online:
+            return False
+        if self.statuses and view.status not in self.statuses:
+            return False
+        return self.tier in ("", view.tier) and self.region in ("", view.region)
+
+
+async def page(
+    hub: Hub, principal: Principal, wanted: NodeFilter, *, after: str | None, limit: int
+) -> NodePage:
+    found: list[NodeView] = []
+    at, looked = after or "", 0
+    step = limit if wanted.is_stored else _STEP
+    while looked < LOOKED_AT_MAX:
+        views = await _load(hub, principal, wanted, after=at, limit=step)
+        for view in filter(wanted.takes, views):
+            if len(found) == limit:
+                return NodePage(nodes=found, next=found[-1].id)
+            found.append(view)
+        if len(views) < step:
+            return NodePage(nodes=found)
+        at, looked = views[-1].id, looked + step
+        if len(found) == limit:
+            break
+    return NodePage(nodes=found, next=at)
+
+
+async def _load(
+    hub: Hub, principal: Principal, wanted: NodeFilter, *, after: str, limit: int
+) -> list[NodeView]:
+    def load(connection: Connection) -> tuple[Sequence[AnyRow], nodes.Background]:
+        rows = node_rows.list_nodes(
+            connection,
+            after=after,
+            limit=limit,
+            account_id=principal.account_id if wanted.mine else None,
+            states=wanted.states,
+            text=wanted.text,
+        )
+        return rows, nodes.load_background(hub, connection, [row.id for row in rows])
+
+    rows, background = await hub.store.read(load)
+    return [nodes.view(hub, row, principal, background=background) for row in rows]

@@ -1,0 +1,41 @@
+"""The state of a node as this hub knows it: from memory for those that poll here, by the store's word for the others."""
+
+from __future__ import annotations
+
+from computepool.core.fleet.node_status import Contact, Departure, NodeStatus, node_status, rest_reason
+from computepool.core.resources import NodeProfile, NodeState
+from computepool.hub.context import Hub
+from computepool.hub.db import dialect
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.nodes import price_floors
+
+_HUB_FRESH_MS = 30_000
+
+
+def of_node(
+    hub: Hub, row: AnyRow, profile: NodeProfile, *, banned: bool, shared: bool, jobs: int = 0
+) -> NodeStatus:
+    """`shared`: other hubs serve this database, so that a node may well poll one of them; `jobs`: it has there."""
+    now_ms = hub.now_ms()
+    session = hub.registry.get(row.id)
+    if session is not None:
+        return hub.registry.status(session, now_ms, banned=banned)
+    lease_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+    heard = row.departure is None and (row.last_seen_ms or 0) + lease_ms > now_ms
+    rest = rest_reason(
+        NodeState(row.state),
+        Contact(heard=heard, polls=shared),
+        cooling=(row.cool_off_until_ms or 0) > now_ms,
+        left=row.departure == Departure.LEFT,
+    )
+    floor_met = price_floors.is_met(hub, profile, price_floors.holding(row))
+    return node_status(rest, banned=banned, floor_met=floor_met, jobs=jobs)
+
+
+def other_hubs_serve(hub: Hub, connection: Connection) -> bool:
+    """Whether another hub was alive a moment ago; of one SQLite file there is only one."""
+    if dialect.is_sqlite(hub.settings.url):
+        return False
+    since_ms = hub.now_ms() - _HUB_FRESH_MS
+    return account_rows.other_hubs(connection, hub_id=hub.hub_id, since_ms=since_ms) > 0

@@ -1,0 +1,262 @@
+"""Nodes: how they are shown and explained, and what their owner wants of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from computepool.core.errors import Conflict, NotFound
+from computepool.core.fleet.node_status import Departure, NodeStatus, status_sentence
+from computepool.core.isolation import Level
+from computepool.core.jobs.lifecycle import Reason
+from computepool.core.placement import explain
+from computepool.core.places import place_of
+from computepool.core.resources import NodeState
+from computepool.core.trust import hardware as rules
+from computepool.core.trust.hardware import Truth
+from computepool.core.trust.reputation import NEWCOMER, Reputation
+from computepool.core.trust.tiers import region_of
+from computepool.core.trust.uptime import Span
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.identity import access, sign_in
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity.access import Principal
+from computepool.hub.jobs import attempt_rows
+from computepool.hub.jobs.transitions import Effects
+from computepool.hub.nodes import node_status, owner_rules, price_floors, uptime
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.scheduling import leases
+from computepool.hub.trust import hardware, hardware_messages, hardware_rows, reputation, reputation_rows
+from computepool.protocol.nodes.nodes import NodeView, NodeWhyRow, NodeWhyView, Profile
+
+_AT_WORK = {NodeStatus.OWNER_ONLY, NodeStatus.FLOOR_ABOVE_PRICE, NodeStatus.WORKING, NodeStatus.READY}
+_RESTING = set(NodeStatus) - _AT_WORK
+
+# what people see and want
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """What the store knows of some nodes beside their rows."""
+
+    reputations: dict[str, Reputation]
+    truths: dict[str, Truth]
+    spans: dict[str, list[Span]]
+    shared: bool  #: other hubs serve this database too (node_status.py)
+
+
+def load_background(hub: Hub, connection: Connection, node_ids: Sequence[str]) -> Background:
+    return Background(
+        reputation_rows.load(connection, node_ids),
+        hardware_rows.load(connection, node_ids),
+        uptime.load(hub, connection, node_ids),
+        node_status.other_hubs_serve(hub, connection),
+    )
+
+
+def view(hub: Hub, row: AnyRow, principal: Principal | None, *, background: Background) -> NodeView:
+    known = background.reputations.get(row.id, NEWCOMER)
+    profile = Profile.model_validate_json(row.profile)
+    mine = access.may_manage(principal, row.account_id)
+    session = hub.registry.get(row.id)
+    free = hub.registry.fleet.free(row.id) if session is not None else None
+    running = sum(1 for attempt in session.attempts.values() if attempt.running) if session is not None else 0
+    trusted = reputation.view(hub, known)
+    found = hardware.known(hub, row.id, profile, stored=background.truths.get(row.id))
+    stated = None if profile.place is None else (profile.place.lat, profile.place.lon)
+    in_force = rules.truthful(profile.capacity(), found)
+    described = replace(profile.node_profile(node_id=row.id, owner=row.account_id), capacity=in_force)
+    status = node_status.of_node(
+        hub, row, described, banned=known.banned(hub.now_ms()), shared=background.shared
+    )
+    return NodeView(
+        id=row.id,
+        name=row.name,
+        owner=row.account_id,
+        owner_name=row.owner_name,
+        state=row.state,
+        status=status,
+        online=status.is_online,
+        profile=profile if mine else profile.model_copy(update={"trusted": []}),
+        tier=in_force.tier,
+        enrolled_at_ms=row.enrolled_at_ms,
+        last_seen_ms=session.seen_ms if session is not None else row.last_seen_ms,
+        running=running,
+        leased=(len(session.attempts) - running) if session is not None else 0,
+        cores_free=None if free is None else free.cpu_milli / 1000,
+        ram_free_mb=None if free is None else free.ram_mb,
+        consecutive_faults=row.consecutive_faults,
+        cool_off_until_ms=row.cool_off_until_ms or None,
+        reliability=trusted.score,
+        reputation=trusted,
+        hardware=hardware_messages.view(found, profile.tiers()),
+        can_manage=mine,
+        can_pardon=_pardonable(principal, known),
+        region=region_of(profile.region),
+        place=place_of(profile.region, row.id, stated=stated).label,
+        floor=price_floors.holding(row) if mine else None,
+        floor_is_default=mine and row.floor is None and row.owner_floor is not None,
+        uptime=uptime.view(hub, row, background.spans.get(row.id, ()), online=status.is_online),
+    )
+
+
+def _pardonable(principal: Principal | None, known: Reputation) -> bool:
+    struck = bool(known.banned_at_ms or known.struck_at_ms)
+    return struck and principal is not None and principal.is_admin
+
+
+async def get(hub: Hub, principal: Principal, node_id: str) -> NodeView:
+    def load(connection: Connection) -> tuple[AnyRow | None, Background]:
+        return node_rows.get_node(connection, node_id), load_background(hub, connection, [node_id])
+
+    row, background = await hub.store.read(load)
+    if row is None:
+        raise NotFound("There is no such node.")
+    seen = view(hub, row, principal, background=background)
+    level = Level.parse(seen.profile.isolation)
+    return seen.model_copy(update={"sentence": _sentence(hub, seen), "sandbox": level.meaning})
+
+
+async def set_state(hub: Hub, principal: Principal, node_id: str, *, state: NodeState) -> NodeView:
+    """What the owner wants takes effect here at once and on other hubs by notification."""
+
+    def unit(tx: Tx) -> None:
+        node_rows.lock_node(tx, node_id)
+        row = _manageable(tx.connection, principal, node_id)
+        if row.state == NodeState.REVOKED:
+            raise Conflict("This node was revoked; enrol it again.")
+        if (
+            node_rows.set_state(tx, node_id=node_id, before=row.state, after=state.value)
+            and row.state != state
+        ):
+            tx.emit(
+                actor=principal.account_id,
+                action=f"node.{state.value}",
+                account_id=row.account_id,
+                node_id=node_id,
+                before=row.state,
+                after=state.value,
+            )
+        tx.touch(f"node:{node_id}", "events", sign_in.KEYS_TOPIC)
+
+    await hub.store.write(unit)
+    follow_state(hub, node_id, state)
+    return await get(hub, principal, node_id)
+
+
+def follow_state(hub: Hub, node_id: str, state: NodeState) -> None:
+    session = hub.registry.get(node_id)
+    if session is None:
+        return
+    session.state = state
+    hub.registry.refresh(session, hub.now_ms())
+    session.wake()
+    if state is NodeState.REVOKED:
+        hub.registry.on_node_lost(node_id)
+
+
+def _manageable(connection: Connection, principal: Principal, node_id: str) -> AnyRow:
+    row = node_rows.get_node(connection, node_id)
+    access.check_owner(principal, row.account_id if row is not None else None, what="node")
+    assert row is not None
+    return row
+
+
+async def revoke(hub: Hub, principal: Principal, node_id: str) -> tuple[NodeView, Effects]:
+    """Its key stops working at once; what it held runs elsewhere."""
+
+    def unit(tx: Tx) -> Effects:
+        row = _manageable(tx.connection, principal, node_id)
+        # Whoever has that machine may know the code it joined with, which would let it in again.
+        account_rows.end_join_codes(tx, account_id=row.account_id)
+        return remove(hub, tx, node_id, actor=principal.account_id, action="node.revoked")
+
+    effects = await hub.store.write(unit)
+    follow_state(hub, node_id, NodeState.REVOKED)
+    return await get(hub, principal, node_id), effects
+
+
+def remove(
+    hub: Hub, tx: Tx, node_id: str, *, actor: str, action: str, departure: Departure | None = None
+) -> Effects:
+    """It takes no part any more; its history and what it earned stay."""
+    node_rows.lock_node(tx, node_id)
+    row = node_rows.get_node(tx.connection, node_id)
+    if row is None:
+        raise NotFound("There is no such node.")
+    held = [attempt.id for attempt in attempt_rows.live_attempts(tx.connection, node_id=node_id)]
+    effects = leases.end_attempts(hub, tx, held, reason=Reason.NODE_ERROR) if held else Effects()
+    if node_rows.revoke(tx, node_id, departure=departure):
+        tx.emit(
+            actor=actor,
+            action=action,
+            account_id=row.account_id,
+            node_id=node_id,
+            before=row.state,
+            after=NodeState.REVOKED.value,
+        )
+    tx.touch(f"node:{node_id}", "events", sign_in.KEYS_TOPIC)
+    return effects
+
+
+async def reconcile(hub: Hub, node_id: str) -> None:
+    """Another hub changed something about a node that polls here: stop what is no longer alive, follow its state."""
+    session = hub.registry.get(node_id)
+    if session is None:
+        return
+
+    def load(connection: Connection) -> tuple[AnyRow | None, set[str], Reputation]:
+        live = {attempt.id for attempt in attempt_rows.live_attempts(connection, node_id=node_id)}
+        known = reputation_rows.load(connection, [node_id])
+        return node_rows.get_node(connection, node_id), live, known.get(node_id, NEWCOMER)
+
+    held, before = set(session.attempts), session.state
+    row, live, known = await hub.store.read(load)
+    for attempt_id in sorted(held - live):
+        hub.registry.cancel(node_id, attempt_id)
+    if row is None:
+        return
+    if row.state != session.state and session.state is before:  # else somebody was quicker, who knows better
+        follow_state(hub, node_id, NodeState(row.state))
+    hub.registry.rest(node_id, row.cool_off_until_ms, now_ms=hub.now_ms())
+    price_floors.push(hub, [node_id], price_floors.holding(row))
+    owner_rules.follow(hub, row)
+    reputation.follow(hub, {node_id: known})
+    await hardware.refresh(hub, [node_id])
+
+
+async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
+    """Why this node has (no) work: its own state, then each waiting shape and what it lacks for it."""
+    view = await get(hub, principal, node_id)
+    access.check_owner(principal, view.owner, what="node")  # it tells what others have queued
+    resting = _not_working(hub, view)
+    rows = [] if resting else explain.explain_node(hub.registry.fleet, node_id, hub.backlog.shapes())
+    if resting or not view.status.takes_jobs or view.status is NodeStatus.WORKING:
+        sentence = resting or view.sentence
+    elif rows:
+        sentence = "Jobs are waiting, but this node does not fit them; see each row."
+    else:
+        sentence = "No job is waiting: the queue is empty."
+    said = [NodeWhyRow(shape=row.shape, queued=row.queued, reason=row.reason) for row in rows]
+    trusted = "" if view.reputation is None else reputation.sentence(view.reputation)
+    found = "" if view.hardware is None else view.hardware.sentence
+    return NodeWhyView(node_id=node_id, sentence=sentence, reputation=trusted, hardware=found, rows=said)
+
+
+def _sentence(hub: Hub, view: NodeView) -> str:
+    """What the node does, for anybody; what its owner asks for, only for those who may see it."""
+    session = hub.registry.get(view.id)
+    if view.status is NodeStatus.FLOOR_ABOVE_PRICE and view.can_manage and session is not None:
+        return price_floors.judge(hub, session.profile, view.floor)
+    rest_ms = (view.cool_off_until_ms or 0) - hub.now_ms()
+    return status_sentence(
+        view.status, jobs=view.running + view.leased, rest_s=rest_ms // 1000, faults=view.consecutive_faults
+    )
+
+
+def _not_working(hub: Hub, view: NodeView) -> str:
+    """What keeps the node from any work, or nothing."""
+    if view.status in _RESTING:
+        return view.sentence
+    return "" if hub.registry.get(view.id) else "The node polls another hub of this pool; ask there."

@@ -1,0 +1,137 @@
+"""Owners' rules for their nodes: kept in the store, pushed into the fleet, told to the agents, which hold them too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from computepool.core.errors import NotFound
+from computepool.core.words import memory_size
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.identity import access
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity.access import Principal
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.scheduling.registry import Session
+from computepool.protocol.nodes.nodes import NextReply, NextRequest
+from computepool.protocol.nodes.rules import NodeRules, NodeRulesView, rules_digest
+
+
+async def get(hub: Hub, principal: Principal, node_id: str) -> NodeRulesView:
+    row = await hub.store.read(lambda connection: _own(connection, principal, node_id))
+    return _view(node_id, rules_of(row))
+
+
+async def set_(hub: Hub, principal: Principal, node_id: str, *, rules: NodeRules) -> NodeRulesView:
+    """Holds for every placement from now on. What runs goes on."""
+
+    def unit(tx: Tx) -> NodeRules:
+        row = _own(tx.connection, principal, node_id)
+        known = _with_ids(tx.connection, rules)
+        if known.body() != rules_of(row).body():
+            node_rows.set_rules(tx, node_id=node_id, rules=known.body())
+            tx.emit(
+                actor=principal.account_id,
+                action="node.rules",
+                account_id=row.account_id,
+                node_id=node_id,
+                before=rules_of(row).body(),
+                after=known.body(),
+            )
+            tx.touch(f"node:{node_id}", "events")
+        return known
+
+    known = await hub.store.write(unit)
+    _push(hub, node_id, known)
+    return _view(node_id, known)
+
+
+def follow(hub: Hub, row: AnyRow) -> None:
+    """What a node's row says holds from now on."""
+    _push(hub, row.id, rules_of(row))
+
+
+async def refresh(hub: Hub, node_id: str) -> None:
+    """What the store says now: it may have changed while the node arrived."""
+    row = await hub.store.read(lambda connection: node_rows.get_node(connection, node_id))
+    if row is not None:
+        follow(hub, row)
+
+
+def told(reply: NextReply, session: Session | None, request: NextRequest) -> NextReply:
+    """With the rules, if the agent has others. They come with the jobs they are about, never after them."""
+    if session is None or session.rules_digest == request.rules:
+        return reply
+    return reply.model_copy(update={"rules": session.rules})
+
+
+def _push(hub: Hub, node_id: str, rules: NodeRules) -> None:
+    session = hub.registry.get(node_id)
+    if session is None:
+        return
+    hub.registry.fleet.set_rules(node_id, rules.rules())
+    body = rules.body()
+    if session.rules != body:
+        session.rules, session.rules_digest = body, rules_digest(body)
+        session.wake()
+
+
+def _own(connection: Connection, principal: Principal, node_id: str) -> AnyRow:
+    row = node_rows.get_node(connection, node_id)
+    access.check_owner(principal, row.account_id if row is not None else None, what="node")
+    assert row is not None
+    return row
+
+
+def rules_of(row: AnyRow) -> NodeRules:
+    return NodeRules() if row.rules is None else NodeRules.model_validate_json(row.rules)
+
+
+def _with_ids(connection: Connection, rules: NodeRules) -> NodeRules:
+    """Names of accounts may change hands; ids do not. One order, so that equal rules are equal texts."""
+    return rules.model_copy(
+        update={
+            "allow_submitters": _ids(connection, rules.allow_submitters, field="allow_submitters"),
+            "deny_submitters": _ids(connection, rules.deny_submitters, field="deny_submitters"),
+            "allow_labels": sorted({label.lower() for label in rules.allow_labels}),
+            "deny_labels": sorted({label.lower() for label in rules.deny_labels}),
+        }
+    )
+
+
+def _ids(connection: Connection, names: Iterable[str], *, field: str) -> list[str]:
+    found = set()
+    for name in names:
+        row = account_rows.get_account(connection, name) or account_rows.find_account(connection, name)
+        if row is None:
+            # A wrong name in a rule would be a rule that does nothing, and nobody would notice.
+            raise NotFound(f"There is no account {name!r}; give its id or its name.", field=field)
+        found.add(row.id)
+    return sorted(found)
+
+
+def _view(node_id: str, rules: NodeRules) -> NodeRulesView:
+    return NodeRulesView(node_id=node_id, rules=rules, sentences=list(_sentences(rules)))
+
+
+def _sentences(rules: NodeRules) -> Iterable[str]:
+    for names, what in (
+        (rules.allow_submitters, "Only jobs of"),
+        (rules.deny_submitters, "No jobs of"),
+        (rules.allow_labels, "Only jobs labelled"),
+        (rules.deny_labels, "No jobs labelled"),
+    ):
+        if names:
+            yield f"{what} {' or '.join(names)}."
+    if not rules.network:
+        yield "No jobs with network."
+    if not rules.gpus:
+        yield "No jobs with a GPU."
+    if rules.minutes_max is not None:
+        yield f"Jobs of at most {rules.minutes_max} minutes."
+    if rules.ram_mb_max is not None:
+        yield f"Jobs of at most {memory_size(rules.ram_mb_max)} RAM."
+    if rules.disk_mb_max is not None:
+        yield f"Jobs of at most {memory_size(rules.disk_mb_max)} disk."
+    if rules.score_min:
+        yield f"Submitters with a score of at least {rules.score_min:g}."

@@ -1,0 +1,163 @@
+"""What owners want at least: for one node, or for all of theirs that have no floor of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from computepool.core.errors import Conflict
+from computepool.core.money.money import format_credits, round_down
+from computepool.core.money.pricing import Economy, PriceTable, Zone, zone_of
+from computepool.core.resources import NodeProfile, Requirements
+from computepool.core.words import counted
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.identity import access
+from computepool.hub.identity.access import Principal
+from computepool.hub.money.market import rows as market_rows
+from computepool.hub.nodes import rows as node_rows
+from computepool.protocol.money.market import FloorView
+
+_ALL = 1_000_000  #: no account has more nodes
+NO_FLOOR = "No minimum price set: the node takes any price."
+
+
+async def get_default(hub: Hub, principal: Principal) -> FloorView:
+    account_id = principal.account_id
+
+    def load(connection: Connection) -> tuple[int | None, int]:
+        return market_rows.account_floor(connection, account_id), len(_following(connection, account_id))
+
+    floor, nodes = await hub.store.read(load)
+    return _view(None, floor=floor, default=floor, nodes=nodes, sentence=_default_sentence(floor, nodes))
+
+
+async def set_default(hub: Hub, principal: Principal, floor: int | None) -> FloorView:
+    """Holds at once for every node of the account that has no floor of its own."""
+    account_id = principal.account_id
+
+    def unit(tx: Tx) -> list[str]:
+        _check_economy(hub.market.table, floor)
+        before = market_rows.account_floor(tx.connection, account_id)
+        following = _following(tx.connection, account_id)
+        if before != floor:
+            market_rows.set_account_floor(tx, account_id, floor)
+            tx.emit(
+                actor=account_id,
+                action="account.floor",
+                account_id=account_id,
+                before=_text(before),
+                after=_text(floor),
+            )
+            tx.touch(*(f"node:{node_id}" for node_id in following))
+        return following
+
+    following = await hub.store.write(unit)
+    push(hub, following, floor)
+    sentence = _default_sentence(floor, len(following))
+    return _view(None, floor=floor, default=floor, nodes=len(following), sentence=sentence)
+
+
+async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int | None) -> FloorView:
+    def unit(tx: Tx) -> AnyRow:
+        row = node_rows.get_node(tx.connection, node_id)
+        access.check_owner(principal, row.account_id if row is not None else None, what="node")
+        assert row is not None
+        _check_economy(hub.market.table, floor)
+        if row.floor != floor:
+            market_rows.set_node_floor(tx, node_id, floor)
+            tx.emit(
+                actor=principal.account_id,
+                action="node.floor",
+                account_id=row.account_id,
+                node_id=node_id,
+                before=_text(row.floor),
+                after=_text(floor),
+            )
+            tx.touch(f"node:{node_id}")
+        return row
+
+    row = await hub.store.write(unit)
+    holds = row.owner_floor if floor is None else floor
+    push(hub, [node_id], holds)
+    session = hub.registry.get(node_id)
+    sentence = (
+        "The node has a floor; it is offline." if session is None else judge(hub, session.profile, holds)
+    )
+    if holds is None:
+        sentence = NO_FLOOR
+    return _view(node_id, floor=floor, default=row.owner_floor, nodes=1, sentence=sentence)
+
+
+def push(hub: Hub, node_ids: Iterable[str], floor: int | None) -> None:
+    """Into the registry, for placements from now on. Nodes that are not here are told when they come."""
+    for node_id in node_ids:
+        hub.registry.fleet.set_floor(node_id, floor)
+
+
+async def refresh(hub: Hub, node_id: str) -> None:
+    """What the store says now: it may have changed while the node arrived."""
+    found = await hub.store.read(lambda connection: market_rows.floors(connection, [node_id]))
+    push(hub, found, found.get(node_id))
+
+
+def holding(row: AnyRow) -> int | None:
+    """The floor that holds for a node's row: its own, else its owner's."""
+    floor: int | None = row.owner_floor if row.floor is None else row.floor
+    return floor
+
+
+def is_met(hub: Hub, node: NodeProfile, floor: int | None) -> bool:
+    """Whether today's price of its tier is what the owner wants at least."""
+    return floor is None or floor <= hub.market.table.net_of(hub.market.spot(_zone(node)))
+
+
+def _zone(node: NodeProfile) -> Zone:
+    return zone_of(Requirements(gpus=int(bool(node.capacity.gpus))), node.capacity, region=node.region)
+
+
+def judge(hub: Hub, node: NodeProfile, floor: int | None) -> str:
+    """What the floor means at today's price, in a sentence."""
+    if floor is None:
+        return NO_FLOOR
+    market, zone = hub.market, _zone(node)
+    net, most = market.table.net_of(market.spot(zone)), market.table.net_of(market.bounds(zone)[1])
+    asks = f"The node asks for {format_credits(floor)}"
+    pays = f"{zone} pays {format_credits(round_down(net))} after the fee"
+    if floor <= net:
+        return f"{asks} a unit-hour and {pays}: it takes jobs."
+    if floor > most:
+        return f"{asks} a unit-hour, more than {zone} can ever pay ({format_credits(most)}): it takes only its owner's jobs."
+    return f"{asks} a unit-hour and {pays}: it waits for a higher price."
+
+
+def _following(connection: Connection, account_id: str) -> list[str]:
+    """The account's nodes without a floor of their own."""
+    rows = node_rows.list_nodes(connection, after="", limit=_ALL, account_id=account_id)
+    return [row.id for row in rows if row.floor is None and row.state != "revoked"]
+
+
+def _check_economy(table: PriceTable, floor: int | None) -> None:
+    if table.economy is Economy.MARKET or floor is None:
+        return
+    fixed = (
+        "an hour costs one credit everywhere" if table.economy is Economy.TIME_BANK else "nothing has a price"
+    )
+    raise Conflict(f"The economy of this pool is {table.economy.value}: {fixed}, so there are no floors.")
+
+
+def _default_sentence(floor: int | None, nodes: int) -> str:
+    count = counted(nodes, "node")
+    if floor is None:
+        take = "takes" if nodes == 1 else "take"
+        return f"No default minimum price set: {count} of yours without one {take} any price."
+    return f"The default floor is {format_credits(floor)} a unit-hour after the fee; it holds for {count} of yours."
+
+
+def _view(
+    node_id: str | None, *, floor: int | None, default: int | None, nodes: int, sentence: str
+) -> FloorView:
+    return FloorView(node_id=node_id, floor=floor, default=default, nodes=nodes, sentence=sentence)
+
+
+def _text(floor: int | None) -> str:
+    return "none" if floor is None else str(floor)

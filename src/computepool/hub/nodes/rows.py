@@ -1,0 +1,205 @@
+"""Enrolled nodes. Whether one is online is soft state and not kept here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, func, or_, select, update
+
+from computepool.core.fleet.node_status import Departure
+from computepool.core.resources import NodeState
+from computepool.hub.db import dialect
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.tables import accounts, nodes
+
+_WITH_OWNER = select(nodes, accounts.c.name.label("owner_name"), accounts.c.floor.label("owner_floor")).join(
+    accounts, accounts.c.id == nodes.c.account_id
+)
+
+
+def insert_node(tx: Tx, **columns: Any) -> None:
+    times = ("enrolled_at_ms", "last_seen_ms", "online_since_ms", "known_since_ms")
+    tx.connection.execute(nodes.insert().values(**dict.fromkeys(times, tx.now_ms), **columns))
+
+
+def get_node(connection: Connection, node_id: str) -> AnyRow | None:
+    return connection.execute(_NODE, {"node": node_id}).first()
+
+
+_NODE = _WITH_OWNER.where(nodes.c.id == bindparam("node"))
+
+
+def lock_node(tx: Tx, node_id: str) -> None:
+    """Until the transaction ends nobody else settles for this node. SQLite has one writer anyway."""
+    if tx.connection.dialect.name == "postgresql":
+        tx.connection.execute(_LOCKED, {"node": node_id})
+
+
+_LOCKED = select(nodes.c.id).where(nodes.c.id == bindparam("node")).with_for_update(key_share=True)
+
+
+def set_key(tx: Tx, row: AnyRow, *, public_key: str, until_ms: int) -> None:
+    tx.connection.execute(
+        update(nodes)
+        .where(nodes.c.id == row.id, nodes.c.public_key == row.public_key)
+        .values(public_key=public_key, previous_key=row.public_key, previous_key_until_ms=until_ms)
+    )
+
+
+def enrolled_since(connection: Connection, *, account_id: str, since_ms: int) -> list[int]:
+    """When the account enrolled its nodes, oldest first; those that are gone count too."""
+    statement = (
+        select(nodes.c.enrolled_at_ms)
+        .where(nodes.c.account_id == account_id, nodes.c.enrolled_at_ms > since_ms)
+        .order_by(nodes.c.enrolled_at_ms)
+    )
+    return list(connection.execute(statement).scalars())
+
+
+def find_node_by_key(connection: Connection, public_key: str) -> AnyRow | None:
+    return connection.execute(_WITH_OWNER.where(nodes.c.public_key == public_key)).first()
+
+
+def list_nodes(
+    connection: Connection,
+    *,
+    after: str,
+    limit: int,
+    account_id: str | None,
+    states: Sequence[str] = (),
+    text: str = "",
+) -> Sequence[AnyRow]:
+    """`text`: a part of its name or of its owner's, or its id."""
+    statement = _WITH_OWNER.where(nodes.c.id > after).order_by(nodes.c.id).limit(limit)
+    if account_id is not None:
+        statement = statement.where(nodes.c.account_id == account_id)
+    if states:
+        statement = statement.where(nodes.c.state.in_(states))
+    if text:
+        parts = (column.icontains(text, autoescape=True) for column in (nodes.c.name, accounts.c.name))
+        statement = statement.where(or_(*parts, nodes.c.id == text))
+    return connection.execute(statement).all()
+
+
+def joined_with(connection: Connection, *, account_id: str, code_id: str, limit: int) -> Sequence[AnyRow]:
+    """The account's nodes that were enrolled with this code, newest first."""
+    statement = _WITH_OWNER.where(nodes.c.account_id == account_id, nodes.c.code == code_id)
+    return connection.execute(statement.order_by(nodes.c.id.desc()).limit(limit)).all()
+
+
+def lately_seen(connection: Connection, *, limit: int) -> Sequence[AnyRow]:
+    """The last ones that were heard of first."""
+    statement = _WITH_OWNER.where(nodes.c.state == "active").order_by(nodes.c.last_seen_ms.desc())
+    return connection.execute(statement.limit(limit)).all()
+
+
+def seen_since(connection: Connection, *, since_ms: int) -> list[str]:
+    """Ids of the nodes that were heard since then, the last ones first, whether they are paused or not."""
+    statement = select(nodes.c.id).where(nodes.c.last_seen_ms >= since_ms, nodes.c.state != "revoked")
+    return list(connection.execute(statement.order_by(nodes.c.last_seen_ms.desc())).scalars())
+
+
+def get_nodes(connection: Connection, node_ids: Iterable[str]) -> Sequence[AnyRow]:
+    return connection.execute(_WITH_OWNER.where(dialect.among(connection, nodes.c.id, node_ids))).all()
+
+
+def called(connection: Connection, word: str, *, revoked: bool = False) -> Sequence[AnyRow]:
+    """The nodes with this id, or with this name in any case, newest first; with `revoked`, those that were, too."""
+    statement = _WITH_OWNER.where(
+        or_(nodes.c.id == word, nodes.c.name == word, func.lower(nodes.c.name) == word.lower())
+    )
+    if not revoked:
+        statement = statement.where(nodes.c.state != NodeState.REVOKED.value)
+    return connection.execute(statement.order_by(nodes.c.id.desc())).all()
+
+
+def ids_between(connection: Connection, least: str, most: str, *, limit: int) -> Sequence[str]:
+    statement = select(nodes.c.id).where(nodes.c.id.between(least, most))
+    return connection.execute(statement.order_by(nodes.c.id.desc()).limit(limit)).scalars().all()
+
+
+def owners(connection: Connection, node_ids: Iterable[str]) -> dict[str, str]:
+    """By node, its account: that never changes."""
+    wanted = dialect.among(connection, nodes.c.id, node_ids)
+    rows = connection.execute(select(nodes.c.id, nodes.c.account_id).where(wanted))
+    return {row.id: row.account_id for row in rows}
+
+
+def count_nodes(connection: Connection) -> int:
+    """Enrolled and not revoked."""
+    statement = select(func.count()).where(nodes.c.state != "revoked")
+    return int(connection.execute(statement).scalar_one())
+
+
+def get_names(connection: Connection, node_ids: Sequence[str]) -> dict[str, str]:
+    wanted = dialect.among(connection, nodes.c.id, node_ids)
+    rows = connection.execute(select(nodes.c.id, nodes.c.name).where(wanted))
+    return {row.id: row.name for row in rows}
+
+
+def set_state(tx: Tx, *, node_id: str, before: str, after: str) -> bool:
+    statement = update(nodes).where(nodes.c.id == node_id, nodes.c.state == before).values(state=after)
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def revoke(tx: Tx, node_id: str, *, departure: Departure | None = None) -> bool:
+    """Whatever its state was: somebody may just have changed it. False: it was revoked already."""
+    revoked = NodeState.REVOKED.value
+    statement = update(nodes).where(nodes.c.id == node_id, nodes.c.state != revoked)
+    return tx.connection.execute(statement.values(state=revoked, departure=departure)).rowcount == 1
+
+
+def depart(tx: Tx, *, node_id: str, boot_id: str) -> bool:
+    """Its agent stops. False: another start of it was heard since, or the node was revoked."""
+    this_start = (nodes.c.id == node_id, nodes.c.boot_id == boot_id, nodes.c.state != NodeState.REVOKED.value)
+    statement = update(nodes).where(*this_start).values(departure=Departure.STOPPED.value)
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def set_profile(tx: Tx, *, node_id: str, name: str, profile: str, boot_id: str) -> None:
+    statement = (
+        update(nodes)
+        .where(nodes.c.id == node_id)
+        .values(name=name, profile=profile, boot_id=boot_id, last_seen_ms=tx.now_ms, departure=None)
+    )
+    tx.connection.execute(statement)
+
+
+def set_rules(tx: Tx, *, node_id: str, rules: str) -> None:
+    tx.connection.execute(update(nodes).where(nodes.c.id == node_id).values(rules=rules))
+
+
+def set_health(tx: Tx, *, node_id: str, consecutive_faults: int, cool_off_until_ms: int) -> None:
+    statement = (
+        update(nodes)
+        .where(nodes.c.id == node_id)
+        .values(consecutive_faults=consecutive_faults, cool_off_until_ms=cool_off_until_ms)
+    )
+    tx.connection.execute(statement)
+
+
+def count_fault(tx: Tx, node_id: str) -> int:
+    """One fault in a row more; how many there are now."""
+    statement = (
+        update(nodes).where(nodes.c.id == node_id).values(consecutive_faults=nodes.c.consecutive_faults + 1)
+    )
+    return tx.connection.execute(statement.returning(nodes.c.consecutive_faults)).scalar() or 0
+
+
+def cool_off(tx: Tx, node_id: str, until_ms: int) -> None:
+    tx.connection.execute(update(nodes).where(nodes.c.id == node_id).values(cool_off_until_ms=until_ms))
+
+
+#: Never back in time: a node that changed hubs was seen by both.
+_SEEN = (
+    update(nodes)
+    .where(nodes.c.id == bindparam("node"), func.coalesce(nodes.c.last_seen_ms, 0) < bindparam("seen"))
+    .values(last_seen_ms=bindparam("seen"))
+)
+
+
+def touch_nodes(tx: Tx, seen: Mapping[str, int]) -> None:
+    if seen:
+        rows = [{"node": node_id, "seen": at_ms} for node_id, at_ms in sorted(seen.items())]
+        tx.connection.execute(_SEEN, rows)

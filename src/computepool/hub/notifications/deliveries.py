@@ -1,0 +1,286 @@
+"""Brings notices to their webhooks: claimed, sent outside any transaction, and tried again until they arrive.
+
+At least once, under one id: a hub that dies after sending sends again. The address is a stranger's choice: every name
+is resolved here, every address judged (core/network.py), and the connection goes to one that was judged; no redirect is
+followed, no proxy asked, and of the answer only its status counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx2
+import psutil
+
+from computepool.core import network
+from computepool.core.network import Address
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.notifications import notices, rows, webhooks
+from computepool.protocol.webhooks import signature
+
+logger = logging.getLogger(__name__)
+_DAY_MS = 24 * 3600 * 1000
+_GONE = 410  #: how a receiver says that it wants no more
+_PORTS = {"http": 80, "https": 443}
+#: A lookup cannot be broken off; these threads are not the hub's others.
+_lookups = ThreadPoolExecutor(4, thread_name_prefix="webhook-lookup")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a try went. `status` 0: there was no answer."""
+
+    arrived: bool
+    status: int = 0
+    reason: str = ""
+
+
+class _Refused(Exception):
+    pass
+
+
+async def run(hub: Hub) -> None:
+    """What is due now, to its end."""
+    async with Courier(hub) as courier:
+        while await courier.round():
+            await courier.idle()
+
+
+def _client(hub: Hub) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        timeout=hub.settings.webhook_call_s,
+        verify=_tls(),
+        trust_env=False,
+        follow_redirects=False,
+        limits=httpx2.Limits(max_keepalive_connections=0),
+    )
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Reading the certificates of all authorities takes 25 ms: once for all hubs of a process."""
+    return httpx2.create_ssl_context(trust_env=False)
+
+
+class Courier:
+    """Calls webhooks, each one message after the other, and waits for none of them before it calls the next.
+
+    A slow receiver costs its own account: that has a few calls at a time, and those who were called longest ago are next.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._client = _client(hub)
+        self._calls: dict[
+            str, tuple[str, asyncio.Task[None]]
+        ] = {}  #: by webhook: its account, and what calls it
+        self._turn = 0
+        self._turns: dict[str, int] = {}  #: when an account had its last one
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for _, task in self._calls.values():
+            task.cancel()
+        await self.idle()
+        await self._client.aclose()
+
+    async def idle(self) -> None:
+        await asyncio.gather(*(task for _, task in self._calls.values()), return_exceptions=True)
+
+    async def round(self) -> int:
+        """Gather what happened, and begin to send what is due. Returns for how many webhooks."""
+        hub = self._hub
+        await notices.gather(hub)
+        due = await hub.store.read(lambda connection: rows.due(connection, now_ms=hub.now_ms()))
+        accounts = {row.account_id for row in due}
+        self._turns = {account: turn for account, turn in self._turns.items() if account in accounts}
+        waiting = [row for row in due if row.webhook_id not in self._calls]
+        begun = 0
+        while len(self._calls) < hub.settings.webhook_calls_max and (row := self._next(waiting)) is not None:
+            waiting.remove(row)
+            self._begin(row)
+            begun += 1
+        return begun
+
+    def _next(self, waiting: Sequence[AnyRow]) -> AnyRow | None:
+        busy = Counter(account for account, _ in self._calls.values())
+        few = self._hub.settings.webhook_account_calls_max
+        able = [row for row in waiting if busy[row.account_id] < few]
+        return min(
+            able, key=lambda row: (busy[row.account_id], self._turns.get(row.account_id, 0)), default=None
+        )
+
+    def _begin(self, row: AnyRow) -> None:
+        self._turn += 1
+        self._turns[row.account_id] = self._turn
+        task = asyncio.create_task(self._serve(row))
+        self._calls[row.webhook_id] = (row.account_id, task)
+        task.add_done_callback(lambda _: self._calls.pop(row.webhook_id, None))
+
+    async def _serve(self, row: AnyRow) -> None:
+        """One webhook, until nothing waits for it, something did not arrive, or others shall have their turn."""
+        following: AnyRow | None = row
+        try:
+            for _ in range(self._hub.settings.webhook_batch_max):
+                if following is None:
+                    return
+                following = await self._call(following)
+        except Exception:
+            logger.exception("webhook.call_failed: %s", row.webhook_id)
+
+    async def _call(self, row: AnyRow) -> AnyRow | None:
+        """Returns what is to be sent next to the same webhook."""
+        hub = self._hub
+        lease_ms = round(3 * hub.settings.webhook_call_s * 1000)
+        if not await hub.store.write(lambda tx: rows.claim(tx, row, until_ms=tx.now_ms + lease_ms)):
+            return None
+        verdict = await send(hub, self._client, row)
+        await hub.store.write(lambda tx: _settle(hub, tx, row, verdict=verdict))
+        if not verdict.arrived:
+            return None
+        found = await hub.store.read(
+            lambda connection: rows.due(connection, now_ms=hub.now_ms(), webhook_id=row.webhook_id)
+        )
+        return found[0] if found else None
+
+
+async def send(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> Verdict:
+    try:
+        async with asyncio.timeout(hub.settings.webhook_call_s):
+            return await _post(hub, client, row)
+    except _Refused as refused:
+        return Verdict(arrived=False, reason=str(refused))
+    except TimeoutError:
+        return Verdict(arrived=False, reason=f"no answer in {hub.settings.webhook_call_s:g} s")
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+        return Verdict(arrived=False, reason=f"{type(error).__name__}: {error}"[:300])
+
+
+async def _post(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> Verdict:
+    parts = urlsplit(row.url)
+    host = network.clean_host(parts.hostname or "")
+    port = parts.port or _PORTS[parts.scheme]
+    address = await _judged(hub, host, port, scheme=parts.scheme)
+    place = f"[{address}]" if address.version == 6 else str(address)
+    body, now_s = row.body.encode(), hub.now_ms() // 1000
+    headers = {
+        "host": parts.netloc,
+        "content-type": "application/json",
+        "user-agent": "computepool-webhook/1",
+        "webhook-id": row.id,
+        "webhook-timestamp": str(now_s),
+        "webhook-signature": signature(
+            webhooks.secret_of(hub, row.webhook_id), message_id=row.id, timestamp_s=now_s, body=body
+        ),
+    }
+    request = client.build_request(
+        "POST",
+        urlunsplit((parts.scheme, f"{place}:{port}", parts.path or "/", parts.query, "")),
+        content=body,
+        headers=headers,
+        extensions={"sni_hostname": host},  # TLS speaks to the name, the connection goes to the address
+    )
+    answer = await client.send(request, stream=True)
+    await answer.aclose()  # of its body nothing is read
+    if answer.is_success:
+        return Verdict(arrived=True, status=answer.status_code)
+    return Verdict(arrived=False, status=answer.status_code, reason=f"it answered {answer.status_code}")
+
+
+async def _judged(hub: Hub, host: str, port: int, *, scheme: str) -> Address:
+    """The address to connect to. One that is refused refuses them all: a name must not lead here and there."""
+    admitted = hub.settings.webhook_networks()
+    plain = network.literal(host)
+    found = [plain] if plain is not None else await _resolve(host, port)
+    near = own_addresses()
+    for address in found:
+        if why := network.refusal(address, admitted=admitted, near=near):
+            raise _Refused(f"{why}, which webhooks do not reach")
+        if scheme != "https" and not any(network.unwrapped(address) in one for one in admitted):
+            raise _Refused("without https only networks are reached that the operator named")
+    return found[0]
+
+
+async def _resolve(host: str, port: int) -> Sequence[Address]:
+    loop = asyncio.get_running_loop()
+    try:
+        entries = await loop.run_in_executor(
+            _lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
+    except OSError:
+        raise _Refused(f"{host} has no address") from None
+    return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries]
+
+
+def own_addresses() -> tuple[network.Network, ...]:
+    """This machine's own, also public ones: behind them may be what is not meant for others."""
+    found = {
+        entry.address.partition("%")[0]
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family in (socket.AF_INET, socket.AF_INET6)
+    }
+    return tuple(ipaddress.ip_network(address) for address in sorted(found))
+
+
+# what follows
+
+
+def _settle(hub: Hub, tx: Tx, row: AnyRow, *, verdict: Verdict) -> None:
+    tries = row.tries + 1
+    hook = rows.get(tx.connection, row.webhook_id)
+    failures = 0 if verdict.arrived or hook is None else hook.failures + 1
+    next_ms = tx.now_ms + (retry_ms(hub, failures) if failures else 0)
+    columns: dict[str, Any] = {"status": verdict.status or None, "reason": verdict.reason or None}
+    if verdict.arrived:
+        columns |= {"state": rows.DELIVERED, "ended_at_ms": tx.now_ms}
+    else:
+        over = next_ms - row.created_at_ms > round(hub.settings.webhook_retry_for_s * 1000)
+        columns |= {"state": rows.FAILED, "ended_at_ms": tx.now_ms} if over else {"next_try_ms": next_ms}
+    if not rows.tried(tx, row.id, tries=tries, **columns) or hook is None:
+        return
+    rows.change(tx, hook.id, next_call_ms=next_ms, failures=failures)
+    if verdict.arrived:
+        if hook.failing_since_ms is not None:
+            rows.change(tx, hook.id, failing_since_ms=None)
+        return
+    _failed(hub, tx, hook, verdict=verdict)
+
+
+def _failed(hub: Hub, tx: Tx, hook: AnyRow, *, verdict: Verdict) -> None:
+    since_ms = hook.failing_since_ms or tx.now_ms
+    if hook.failing_since_ms is None:
+        rows.change(tx, hook.id, failing_since_ms=since_ms)
+    reason = ""
+    if verdict.status == _GONE:
+        reason = "the receiver answered 410 Gone: it wants no more"
+    elif tx.now_ms - since_ms > round(hub.settings.webhook_disable_after_s * 1000):
+        days = (tx.now_ms - since_ms) / _DAY_MS
+        reason = f"nothing arrived for {days:.1f} days; the last time: {verdict.reason}"
+    if reason and rows.disable(tx, hook.id, reason=reason):
+        data = json.dumps({"webhook_id": hook.id, "words": reason})
+        tx.emit(actor="hub", action="webhook.disabled", account_id=hook.account_id, data=data)
+
+
+def retry_ms(hub: Hub, tries: int) -> int:
+    """Of a webhook, whatever waits for it. Doubled each time, with jitter: receivers that come back must not be met by
+    everybody at once."""
+    settings = hub.settings
+    full_s = min(settings.webhook_retry_max_s, settings.webhook_retry_base_s * 2 ** min(tries - 1, 30))
+    jitter = int.from_bytes(hub.clock.entropy(2), "big") / 65_535
+    return int(full_s * 1000 * (0.5 + jitter / 2))

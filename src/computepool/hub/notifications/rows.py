@@ -1,0 +1,213 @@
+"""Webhooks and what was told to them. Every change is guarded by what the caller believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, literal_column, select, update
+
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.tables import events, groups, jobs
+from computepool.hub.groups.tables import IS_UNDELIVERED, deliveries, webhooks
+
+COMPLETE = "group.complete"
+PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"
+
+
+def insert(tx: Tx, **columns: Any) -> None:
+    tx.connection.execute(webhooks.insert().values(created_at_ms=tx.now_ms, **columns))
+
+
+def get(connection: Connection, webhook_id: str) -> AnyRow | None:
+    return connection.execute(select(webhooks).where(webhooks.c.id == webhook_id)).first()
+
+
+def of_account(connection: Connection, account_id: str) -> Sequence[AnyRow]:
+    statement = select(webhooks).where(webhooks.c.account_id == account_id).order_by(webhooks.c.id)
+    return connection.execute(statement).all()
+
+
+def count(connection: Connection, account_id: str) -> int:
+    statement = select(func.count()).where(webhooks.c.account_id == account_id)
+    return int(connection.execute(statement).scalar_one())
+
+
+def enabled(connection: Connection) -> Sequence[AnyRow]:
+    return connection.execute(select(webhooks).where(webhooks.c.disabled_at_ms.is_(None))).all()
+
+
+def hears_of_groups(connection: Connection, account_id: str) -> bool:
+    """Whether anybody is to be told when a group of this account is complete, so that it has to be noticed."""
+    hooks = of_account(connection, account_id)
+    return any(hook.disabled_at_ms is None and COMPLETE in hook.events.split(",") for hook in hooks)
+
+
+def remove(tx: Tx, webhook_id: str) -> None:
+    tx.connection.execute(delete(deliveries).where(deliveries.c.webhook_id == webhook_id))
+    tx.connection.execute(delete(webhooks).where(webhooks.c.id == webhook_id))
+
+
+def change(tx: Tx, webhook_id: str, **columns: Any) -> None:
+    tx.connection.execute(update(webhooks).where(webhooks.c.id == webhook_id).values(**columns))
+
+
+def disable(tx: Tx, webhook_id: str, *, reason: str) -> bool:
+    """False when it is disabled already, or gone. What waits for it is over."""
+    statement = (
+        update(webhooks)
+        .where(webhooks.c.id == webhook_id, webhooks.c.disabled_at_ms.is_(None))
+        .values(disabled_at_ms=tx.now_ms, disabled_reason=reason)
+    )
+    if tx.connection.execute(statement).rowcount != 1:
+        return False
+    tx.connection.execute(
+        update(deliveries)
+        .where(deliveries.c.webhook_id == webhook_id, IS_UNDELIVERED)
+        .values(state=FAILED, ended_at_ms=tx.now_ms, reason="the webhook was disabled")
+    )
+    return True
+
+
+# the events, which are the outbox
+
+
+def last_event(connection: Connection) -> int:
+    return int(connection.execute(select(func.coalesce(func.max(events.c.seq), 0))).scalar_one())
+
+
+def news(connection: Connection, hook: AnyRow, *, limit: int) -> Sequence[AnyRow]:
+    """The account's next events, all of them: the caller picks, and moves on past the others."""
+    statement = (
+        select(events)
+        .where(events.c.account_id == hook.account_id, events.c.seq > hook.cursor)
+        .order_by(events.c.seq)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+def names_of_groups(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
+    found = connection.execute(select(groups.c.id, groups.c.name).where(groups.c.id.in_(ids)))
+    return {row.id: row.name for row in found}
+
+
+def keys_of_jobs(connection: Connection, ids: Sequence[str]) -> dict[str, AnyRow]:
+    found = connection.execute(
+        select(jobs.c.id, jobs.c.key, jobs.c.name, jobs.c.errand).where(jobs.c.id.in_(ids))
+    )
+    return {row.id: row for row in found}
+
+
+def move_on(tx: Tx, hook: AnyRow, *, cursor: int) -> bool:
+    """False when another hub was faster, or the webhook is gone or disabled."""
+    statement = (
+        update(webhooks)
+        .where(
+            webhooks.c.id == hook.id, webhooks.c.cursor == hook.cursor, webhooks.c.disabled_at_ms.is_(None)
+        )
+        .values(cursor=cursor)
+    )
+    return tx.connection.execute(statement).rowcount == 1
+
+
+# deliveries
+
+
+def insert_deliveries(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        base = {"state": PENDING, "next_try_ms": tx.now_ms, "created_at_ms": tx.now_ms}
+        tx.connection.execute(deliveries.insert(), [{**base, **row} for row in rows])
+
+
+def due(connection: Connection, *, now_ms: int, webhook_id: str | None = None) -> Sequence[AnyRow]:
+    """The next message of each webhook that may be called now, or of one. How many wait behind it costs nothing."""
+    waiting = deliveries.alias("waiting")
+    first = (
+        select(waiting.c.id)
+        .where(waiting.c.webhook_id == webhooks.c.id, waiting.c.state == literal_column(f"'{PENDING}'"))
+        .where(waiting.c.next_try_ms <= now_ms)
+        .order_by(waiting.c.next_try_ms, waiting.c.id)
+        .limit(1)
+        .correlate(webhooks)
+        .scalar_subquery()
+    )
+    statement = (
+        select(deliveries, webhooks.c.url, webhooks.c.account_id, webhooks.c.next_call_ms)
+        .select_from(webhooks.join(deliveries, deliveries.c.id == first))
+        .where(webhooks.c.disabled_at_ms.is_(None), webhooks.c.next_call_ms <= now_ms)
+        .order_by(deliveries.c.next_try_ms, deliveries.c.id)
+    )
+    if webhook_id is not None:
+        statement = statement.where(webhooks.c.id == webhook_id)
+    return connection.execute(statement).all()
+
+
+def claim(tx: Tx, believed: AnyRow, *, until_ms: int) -> bool:
+    """Take the webhook and the message's next try for oneself. False when another hub was faster."""
+    hook = update(webhooks).where(
+        webhooks.c.id == believed.webhook_id, webhooks.c.next_call_ms == believed.next_call_ms
+    )
+    if tx.connection.execute(hook.values(next_call_ms=until_ms)).rowcount != 1:
+        return False
+    message = (
+        update(deliveries)
+        .where(
+            deliveries.c.id == believed.id,
+            deliveries.c.state == PENDING,
+            deliveries.c.next_try_ms == believed.next_try_ms,
+            deliveries.c.tries == believed.tries,
+        )
+        .values(next_try_ms=until_ms, tries=believed.tries + 1)
+    )
+    if tx.connection.execute(message).rowcount == 1:
+        return True
+    change(tx, believed.webhook_id, next_call_ms=believed.next_call_ms)
+    return False
+
+
+def recent(connection: Connection, account_id: str, *, event: str, since_ms: int) -> int:
+    """Messages of a kind that were made for the account's webhooks since then."""
+    statement = (
+        select(func.count())
+        .select_from(deliveries.join(webhooks, webhooks.c.id == deliveries.c.webhook_id))
+        .where(webhooks.c.account_id == account_id, deliveries.c.event == event)
+        .where(deliveries.c.created_at_ms > since_ms)
+    )
+    return int(connection.execute(statement).scalar_one())
+
+
+def tried(tx: Tx, delivery_id: str, *, tries: int, **columns: Any) -> bool:
+    """How a try went. False when somebody else has tried since."""
+    statement = (
+        update(deliveries)
+        .where(deliveries.c.id == delivery_id, deliveries.c.state == PENDING, deliveries.c.tries == tries)
+        .values(**columns)
+    )
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def page(connection: Connection, webhook_id: str, *, before: str | None, limit: int) -> Sequence[AnyRow]:
+    """Newest first."""
+    statement = select(deliveries).where(deliveries.c.webhook_id == webhook_id)
+    if before is not None:
+        statement = statement.where(deliveries.c.id < before)
+    return connection.execute(statement.order_by(deliveries.c.id.desc()).limit(limit)).all()
+
+
+def prune(tx: Tx, *, before_ms: int) -> None:
+    old = (deliveries.c.created_at_ms < before_ms) & (deliveries.c.state != PENDING)
+    tx.connection.execute(delete(deliveries).where(old))
+
+
+def unwatched_groups(
+    connection: Connection, account_id: str, *, kinds: Sequence[str], limit: int
+) -> list[str]:
+    """Groups that nobody would be told about, the newest first."""
+    statement = (
+        select(groups.c.id)
+        .where(groups.c.account_id == account_id, ~groups.c.watched, groups.c.kind.in_(kinds))
+        .order_by(groups.c.id.desc())
+        .limit(limit)
+    )
+    return list(connection.execute(statement).scalars())

@@ -1,0 +1,70 @@
+"""Rows that break a rule of checkpoints: where a job goes on from, and what is paid for work that another attempt used."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
+
+from computepool.core.jobs.lifecycle import TERMINAL, AttemptState
+from computepool.hub.db.tables import attempts, jobs
+from computepool.hub.groups.tables import checkpoints
+
+_later = attempts.alias("later")
+_TERMINAL = sorted(state.value for state in TERMINAL)
+
+
+def lost_checkpoints(connection: Connection) -> list[str]:
+    """An unfinished job names the attempt that made its checkpoint, and no other job has one."""
+    joined = jobs.outerjoin(checkpoints, checkpoints.c.job_id == jobs.c.id)
+    made = exists().where(attempts.c.job_id == jobs.c.id, attempts.c.number == checkpoints.c.attempt_no)
+    differs = func.coalesce(checkpoints.c.attempt_no, 0) != func.coalesce(jobs.c.checkpoint_no, 0)
+    nowhere = and_(checkpoints.c.job_id.is_not(None), ~made)
+    late = and_(checkpoints.c.job_id.is_not(None), jobs.c.state.in_(_TERMINAL))
+    statement = select(jobs.c.id).select_from(joined).where(or_(differs, nowhere, late))
+    return sorted({str(id_) for id_ in connection.execute(statement).scalars()})
+
+
+def was_used() -> ColumnElement[bool]:
+    """Of an attempt: one that was paid for went on from its checkpoint."""
+    return exists().where(
+        _later.c.job_id == attempts.c.job_id,
+        _later.c.resumed_no == attempts.c.number,
+        _later.c.charge.is_not(None),
+    )
+
+
+def paid_for_unused_work(connection: Connection) -> list[str]:
+    """An attempt without a result is paid for its time up to the checkpoint that a paid one went on from, and no more;
+    and all attempts of a run together for no more than the job's time limit."""
+    used = exists().where(
+        _later.c.job_id == attempts.c.job_id,
+        _later.c.resumed_no == attempts.c.number,
+        _later.c.number > attempts.c.number,
+        _later.c.charge.is_not(None),
+        attempts.c.billed_ms <= _later.c.resumed_ms,
+    )
+    unused = select(attempts.c.id).where(
+        attempts.c.charge.is_not(None), attempts.c.state != AttemptState.SUCCEEDED.value, ~used
+    )
+    found = {str(id_) for id_ in connection.execute(unused).scalars()}
+    return sorted(found | set(_over_the_limit(connection)))
+
+
+def _over_the_limit(connection: Connection) -> list[str]:
+    chained = exists().where(_later.c.job_id == jobs.c.id, _later.c.resumed_no.is_not(None))
+    statement = (
+        select(jobs.c.longest_ms, attempts.c.id, attempts.c.job_id, attempts.c.number)
+        .add_columns(attempts.c.resumed_no, attempts.c.billed_ms)
+        .join(attempts, attempts.c.job_id == jobs.c.id)
+        .where(chained, attempts.c.charge.is_not(None))
+        .order_by(attempts.c.job_id, attempts.c.number)
+    )
+    found = []
+    for _, rows in groupby(connection.execute(statement), key=lambda row: row.job_id):
+        total: dict[int, int] = {}  # by attempt, the time of its run up to its end
+        for row in rows:
+            total[row.number] = (row.billed_ms or 0) + total.get(row.resumed_no, 0)
+            if total[row.number] > row.longest_ms:
+                found.append(str(row.id))
+    return found

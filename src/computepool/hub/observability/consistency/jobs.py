@@ -1,0 +1,293 @@
+"""Rows that break a rule of the pool, found by looking at the whole database at one moment. Reads only.
+
+The same rules hold at every commit, because the guarded writes in jobs.py keep them. Looking again from outside finds
+what a bug, a crash or a hand at the database did to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, wraps
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, Text, and_, cast, exists, func, literal, or_, select
+
+from computepool.core.errors import NotFound
+from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, may_become
+from computepool.core.trust.verification import Mode
+from computepool.hub.db import dialect
+from computepool.hub.db.session import AnyRow
+from computepool.hub.db.tables import (
+    accounts,
+    artifact_refs,
+    attempts,
+    dependencies,
+    events,
+    groups,
+    jobs,
+    log_chunks,
+    nodes,
+)
+
+#: The ids of what breaks a rule.
+Finder = Callable[[Connection], list[str]]
+StatementFinder = Callable[[Connection, Select[Any]], list[str]]
+
+_LIVE = sorted(state.value for state in LIVE_ATTEMPT)
+_TERMINAL = sorted(state.value for state in TERMINAL)
+_HELD = [JobState.LEASED.value, JobState.RUNNING.value]
+_SUCCEEDED = AttemptState.SUCCEEDED.value
+
+_live_count = (
+    select(func.count())
+    .where(attempts.c.job_id == jobs.c.id, attempts.c.state.in_(_LIVE))
+    .correlate(jobs)
+    .scalar_subquery()
+)
+_newest = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt_no)
+_accepted = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.accepted_attempt)
+
+
+@contextmanager
+def snapshot(url: str) -> Iterator[Connection]:
+    """The database as it is at this moment, while hubs go on writing."""
+    file = dialect.sqlite_file(url)
+    if file is not None and not file.exists():
+        raise NotFound(f"There is no database at {file}.")
+    engine = dialect.make_reader(url, 1)
+    try:
+        # Both databases know this word; with the two options PostgreSQL never refuses such a transaction.
+        options = {"postgresql_readonly": True, "postgresql_deferrable": True}
+        with engine.connect() as connection:
+            chosen = connection.execution_options(isolation_level="SERIALIZABLE", **options)
+            with chosen.begin():
+                yield chosen
+    finally:
+        engine.dispose()
+
+
+def ids(connection: Connection, statement: Select[Any]) -> list[str]:
+    return sorted({str(found) for found in connection.execute(statement).scalars()})
+
+
+def finder(build: Callable[[], Select[Any]], *, read: StatementFinder = ids) -> Finder:
+    """What the statement finds. It is built when it is first wanted, and once: on a small database that is half the work."""
+    statement = cache(build)
+
+    @wraps(build)
+    def find(connection: Connection) -> list[str]:
+        return read(connection, statement())
+
+    return find
+
+
+def _jobs(*broken: ColumnElement[bool]) -> Select[Any]:
+    return select(jobs.c.id).where(*broken)
+
+
+# acceptance
+
+
+def accepted_twice(connection: Connection) -> list[str]:
+    """Where results are compared there may be several, each of another owner."""
+    results = select(attempts.c.job_id).where(attempts.c.state == _SUCCEEDED)
+    twice = results.group_by(attempts.c.job_id, attempts.c.owner_id).having(func.count() > 1)
+    believed = results.join(jobs, jobs.c.id == attempts.c.job_id).where(jobs.c.verify == Mode.NONE.value)
+    several = believed.group_by(attempts.c.job_id).having(func.count() > 1)
+    return sorted({*ids(connection, twice), *ids(connection, several)})
+
+
+@finder
+def accepted_without_success() -> Select[Any]:
+    proof = exists().where(_accepted, attempts.c.state == _SUCCEEDED, attempts.c.report_digest.is_not(None))
+    return _jobs(jobs.c.accepted_attempt.is_not(None), ~proof)
+
+
+@finder
+def success_not_accepted() -> Select[Any]:
+    """A job has succeeded exactly when an attempt was accepted, and a succeeded attempt is the accepted one.
+
+    Or one that it was compared with.
+    """
+    other = exists().where(
+        attempts.c.job_id == jobs.c.id,
+        attempts.c.state == _SUCCEEDED,
+        or_(jobs.c.verify == Mode.NONE.value, attempts.c.outcome.is_(None)),
+        attempts.c.number != func.coalesce(jobs.c.accepted_attempt, 0),
+    )
+    succeeded = jobs.c.state == JobState.SUCCEEDED.value
+    return _jobs(or_(succeeded != jobs.c.accepted_attempt.is_not(None), other))
+
+
+# attempts
+
+
+@finder
+def finished_but_live() -> Select[Any]:
+    return _jobs(jobs.c.state.in_(_TERMINAL), _live_count > 0)
+
+
+@finder
+def queued_but_live() -> Select[Any]:
+    return _jobs(jobs.c.state == JobState.QUEUED.value, _live_count > 0)
+
+
+@finder
+def held_without_one_attempt() -> Select[Any]:
+    """Exactly one, the newest, in the job's own state, on the job's node."""
+    same = exists().where(_newest, attempts.c.state == jobs.c.state, attempts.c.node_id == jobs.c.node_id)
+    return _jobs(jobs.c.state.in_(_HELD), or_(_live_count != 1, ~same))
+
+
+@finder
+def numbers_out_of_step() -> Select[Any]:
+    """Attempts are numbered 1, 2, 3 … and the job knows the last number."""
+    own = attempts.c.job_id == jobs.c.id
+    last = select(func.coalesce(func.max(attempts.c.number), 0)).where(own).correlate(jobs).scalar_subquery()
+    count = select(func.count()).where(own).correlate(jobs).scalar_subquery()
+    return _jobs(or_(last != jobs.c.attempt_no, count != jobs.c.attempt_no))
+
+
+@finder
+def misnamed_attempts() -> Select[Any]:
+    """An attempt's id is its fencing token and names its job and number."""
+    named = attempts.c.job_id + literal("-") + cast(attempts.c.number, Text)
+    return select(attempts.c.id).where(attempts.c.id != named)
+
+
+@finder
+def ended_without_time() -> Select[Any]:
+    """Over exactly when it has a time of ending; reported means over."""
+    live = attempts.c.state.in_(_LIVE)
+    broken = or_(
+        live != attempts.c.finished_at_ms.is_(None), and_(live, attempts.c.report_digest.is_not(None))
+    )
+    return select(attempts.c.id).where(broken)
+
+
+@finder
+def finished_without_time() -> Select[Any]:
+    return _jobs(jobs.c.state.in_(_TERMINAL) != jobs.c.finished_at_ms.is_not(None))
+
+
+# dependencies
+
+
+@finder
+def wrong_dependency_count() -> Select[Any]:
+    """A waiting job counts what it still waits for; one that was placed waits for nothing."""
+    before = jobs.alias("before")
+    pending = (
+        select(func.count())
+        .select_from(dependencies.join(before, before.c.id == dependencies.c.after_id))
+        .where(dependencies.c.job_id == jobs.c.id, before.c.state != JobState.SUCCEEDED.value)
+        .correlate(jobs)
+        .scalar_subquery()
+    )
+    counted = [JobState.QUEUED.value, *_HELD, JobState.SUCCEEDED.value]
+    return _jobs(jobs.c.state.in_(counted), pending != jobs.c.deps_pending)
+
+
+@finder
+def waits_for_the_dead() -> Select[Any]:
+    """What can never start must not stay queued."""
+    before = jobs.alias("before")
+    lost = sorted(set(_TERMINAL) - {JobState.SUCCEEDED.value})
+    dead = exists().where(
+        dependencies.c.job_id == jobs.c.id,
+        before.c.id == dependencies.c.after_id,
+        before.c.state.in_(lost),
+    )
+    return _jobs(jobs.c.state == JobState.QUEUED.value, dead)
+
+
+@finder
+def waits_for_no_answer() -> Select[Any]:
+    """Who waits for a comparison has one that is under way."""
+    asked = jobs.alias("asked")
+    under_way = exists().where(asked.c.id == jobs.c.comparing, asked.c.state.not_in(_TERMINAL))
+    waiting = and_(jobs.c.comparing.is_not(None), jobs.c.state.not_in(_TERMINAL))
+    return _jobs(waiting, or_(jobs.c.state != JobState.QUEUED.value, ~under_way))
+
+
+# events
+
+
+def _transitions(connection: Connection) -> Iterator[AnyRow]:
+    """Every transition of every job beside the one before it."""
+    in_job: dict[str, Any] = {"partition_by": events.c.job_id, "order_by": events.c.seq}
+    statement = select(
+        events.c.job_id,
+        events.c.before,
+        events.c.after,
+        func.lag(events.c.after).over(**in_job).label("previous"),
+        func.row_number().over(**in_job).label("place"),
+    ).where(events.c.action.like("job.%"))
+    yield from connection.execute(statement)
+
+
+def broken_histories(connection: Connection) -> list[str]:
+    """A job's events start with its submission and join without a gap, each step an allowed one."""
+    broken = set()
+    for row in _transitions(connection):
+        if row.place == 1:
+            good = row.before is None and row.after == JobState.QUEUED.value
+        else:
+            good = row.before == row.previous and may_become(JobState(row.before), JobState(row.after))
+        if not good:
+            broken.add(str(row.job_id))
+    return sorted(broken)
+
+
+@finder
+def last_event_differs() -> Select[Any]:
+    newest = (
+        select(events.c.job_id, func.max(events.c.seq).label("seq"))
+        .where(events.c.action.like("job.%"))
+        .group_by(events.c.job_id)
+        .subquery()
+    )
+    last = select(events.c.job_id, events.c.after).join(newest, newest.c.seq == events.c.seq).subquery()
+    told = jobs.outerjoin(last, last.c.job_id == jobs.c.id)
+    statement = select(jobs.c.id).select_from(told)
+    return statement.where(func.coalesce(last.c.after, "") != jobs.c.state)
+
+
+@finder
+def not_one_final_event() -> Select[Any]:
+    """Results are delivered by final events: a finished job has one, an unfinished one none."""
+    final = (
+        select(func.count())
+        .where(events.c.job_id == jobs.c.id, events.c.final)
+        .correlate(jobs)
+        .scalar_subquery()
+    )
+    finished = jobs.c.state.in_(_TERMINAL)
+    return _jobs(or_(and_(finished, final != 1), and_(~finished, final != 0)))
+
+
+# references
+
+
+@finder
+def lost_groups() -> Select[Any]:
+    """A job's group exists and belongs to the job's account."""
+    own = exists().where(groups.c.id == jobs.c.group_id, groups.c.account_id == jobs.c.account_id)
+    return _jobs(jobs.c.group_id.is_not(None), ~own)
+
+
+def lost_references(connection: Connection) -> list[str]:
+    """Names of things that do not exist; where the schema has foreign keys it says so itself."""
+    owner = exists().where(accounts.c.id == jobs.c.account_id)
+    place = exists().where(nodes.c.id == jobs.c.node_id)
+    found = ids(connection, _jobs(or_(~owner, and_(jobs.c.node_id.is_not(None), ~place))))
+    of_job = [
+        (artifact_refs.c.job_id, artifact_refs.c.job_id != ""),
+        (log_chunks.c.job_id, log_chunks.c.job_id != ""),
+        (events.c.job_id, events.c.job_id.is_not(None)),
+    ]
+    for column, given in of_job:
+        found += ids(connection, select(column).where(given, ~exists().where(jobs.c.id == column)))
+    written = exists().where(attempts.c.id == log_chunks.c.attempt_id)
+    return found + ids(connection, select(log_chunks.c.attempt_id).where(~written))

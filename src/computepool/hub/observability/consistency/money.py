@@ -1,0 +1,436 @@
+"""Rows that break a rule of money, found by looking at the whole ledger at one moment. Reads only.
+
+The database refuses most of this by itself: triggers, CHECKs, unique keys. Looking again from outside finds what was
+written past them, and what no single row can know: that the rows fit each other, the jobs and the payouts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Subquery,
+    and_,
+    case,
+    exists,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+    text,
+    union_all,
+)
+
+from computepool.core.jobs.lifecycle import TERMINAL, AttemptState
+from computepool.core.money import ledger
+from computepool.core.money.ledger import BANK, FEES, GENESIS, OVERDRAWN, PROMO, Kind
+from computepool.core.money.pricing import PriceTable, charge_of
+from computepool.hub.db.session import AnyRow
+from computepool.hub.db.tables import IS_OPEN, attempts, jobs, nodes
+from computepool.hub.money import price_rows
+from computepool.hub.money.tables import balances, price_tables, transfers
+from computepool.hub.observability.consistency.checkpoints import was_used
+from computepool.hub.observability.consistency.jobs import finder, ids
+
+_TERMINAL = sorted(state.value for state in TERMINAL)
+#: How many rows are in memory at once while the whole ledger is read.
+_STREAMED = 5_000
+_PARTIES = (transfers.c.debit, transfers.c.credit)
+_RESOLVING = [Kind.PAY.value, Kind.FEE.value, Kind.REFUND.value]
+#: Which accounts each kind of transfer goes between; a colon at the end stands for any of that sort. The last word:
+#: whether both sides must be of one owner.
+_Sides: TypeAlias = tuple[Kind, str, str, bool]
+_SIDES: tuple[_Sides, ...] = (
+    (Kind.HOLD, "user:", "escrow:", True),
+    (Kind.HOLD, "owner:", "escrow:", True),
+    (Kind.PAY, "escrow:", "earn:", False),
+    (Kind.FEE, "escrow:", FEES, False),
+    (Kind.REFUND, "escrow:", "user:", True),
+    (Kind.REFUND, "escrow:", "owner:", True),
+    (Kind.TAKE_BACK, "earn:", "user:", False),
+    (Kind.TAKE_BACK, FEES, "user:", False),
+    (Kind.MATURE, "earn:", "owner:", True),
+    (Kind.GRANT, PROMO, "user:", False),
+    (Kind.TOP_UP, PROMO, "user:", False),
+    (Kind.TOP_UP, BANK, "user:", False),
+    (Kind.PAYOUT_RESERVE, "owner:", "payout:", False),
+    (Kind.PAYOUT_PAID, "payout:", BANK, False),
+    (Kind.PAYOUT_RETURN, "payout:", "owner:", False),
+)
+
+
+def named(prefix: str, column: ColumnElement[str]) -> ColumnElement[str]:
+    """The ledger account (or key) that core/money/ledger.py would name so."""
+    return literal(prefix) + column
+
+
+def _transfers(*broken: ColumnElement[bool]) -> Select[Any]:
+    return select(transfers.c.seq).where(*broken).order_by(transfers.c.seq)
+
+
+def _numbered(connection: Connection, statement: Select[Any]) -> list[str]:
+    return [f"transfer {seq}" for seq in connection.execute(statement).scalars()]
+
+
+_transfer_finder = partial(finder, read=_numbered)
+
+
+def stream(connection: Connection, statement: Select[Any]) -> Iterator[AnyRow]:
+    yield from connection.execute(statement, execution_options={"yield_per": _STREAMED})
+
+
+# balances
+
+
+def sum_is_not_zero(connection: Connection) -> list[str]:
+    total = int(connection.execute(select(func.sum(balances.c.balance))).scalar() or 0)
+    return [f"{total} too {'much' if total > 0 else 'little'}"] if total else []
+
+
+@finder
+def wrong_balances() -> Select[Any]:
+    """Every balance, computed anew; also one that has no row, or no transfer."""
+    moves = union_all(
+        select(balances.c.account, balances.c.balance.label("stored"), literal(0).label("moved")),
+        select(transfers.c.credit, literal(0), transfers.c.amount),
+        select(transfers.c.debit, literal(0), -transfers.c.amount),
+    ).subquery()
+    statement = select(moves.c.account).group_by(moves.c.account)
+    return statement.having(func.sum(moves.c.stored) != func.sum(moves.c.moved))
+
+
+@finder
+def overdrawn() -> Select[Any]:
+    may = balances.c.account.in_(sorted(OVERDRAWN))
+    broken = or_(balances.c.can_overdraw != may, and_(balances.c.balance < 0, ~may))
+    return select(balances.c.account).where(broken)
+
+
+# the chain
+
+
+def broken_chain(connection: Connection) -> list[str]:
+    """Each row against the hash stored before it, so that one changed row is one finding, and not all after it."""
+    broken, previous = [], GENESIS
+    for row in stream(connection, select(transfers).order_by(transfers.c.seq)):
+        if ledger.chain_hash(previous, row._asdict()) != row.hash:
+            broken.append(f"transfer {row.seq}")
+        previous = row.hash
+    return broken
+
+
+@cache
+def _beside_the_one_before() -> Subquery:
+    def before(column: ColumnElement[int]) -> ColumnElement[int]:
+        return func.lag(column, 1, 0).over(order_by=transfers.c.seq)
+
+    return select(
+        transfers.c.seq,
+        transfers.c.at_ms,
+        before(transfers.c.seq).label("seq_before"),
+        before(transfers.c.at_ms).label("at_ms_before"),
+    ).subquery()
+
+
+def gaps_in_numbers(connection: Connection) -> list[str]:
+    pairs = _beside_the_one_before()
+    late = select(pairs.c.seq).where(pairs.c.seq != pairs.c.seq_before + 1).order_by(pairs.c.seq)
+    return [f"before transfer {seq}" for seq in connection.execute(late).scalars()]
+
+
+def time_goes_back(connection: Connection) -> list[str]:
+    pairs = _beside_the_one_before()
+    late = select(pairs.c.seq).where(pairs.c.at_ms < pairs.c.at_ms_before).order_by(pairs.c.seq)
+    return [f"transfer {seq}" for seq in connection.execute(late).scalars()]
+
+
+@finder
+def keys_used_twice() -> Select[Any]:
+    """The legs of a key were written together, and are 0, 1, 2 …"""
+    legs, seq = transfers.c.leg, transfers.c.seq
+    broken = or_(
+        func.count(legs.distinct()) != func.count(),
+        func.min(legs) != 0,
+        func.max(legs) != func.count() - 1,
+        func.max(seq) - func.min(seq) != func.count() - 1,
+    )
+    return select(transfers.c.tx_key).group_by(transfers.c.tx_key).having(broken)
+
+
+# who pays whom
+
+
+@_transfer_finder
+def between_wrong_accounts() -> Select[Any]:
+    return _transfers(not_(or_(*(_goes_between(sides) for sides in _SIDES))))
+
+
+@cache
+def _goes_between(allowed: _Sides) -> ColumnElement[bool]:
+    kind, debit, credit, same = allowed
+    sides = [transfers.c.kind == kind.value]
+    for column, name in ((transfers.c.debit, debit), (transfers.c.credit, credit)):
+        any_of = func.substr(column, 1, len(name)) == name
+        sides.append(any_of if name.endswith(":") else column == name)
+    if same:
+        payer = func.substr(transfers.c.debit, len(debit) + 1)
+        sides.append(payer == func.substr(transfers.c.credit, len(credit) + 1))
+    return and_(*sides)
+
+
+@_transfer_finder
+def strays() -> Select[Any]:
+    """A job's money comes from and goes back to its submitter, under a key that names the job."""
+    held = exists().where(
+        jobs.c.id == func.substr(transfers.c.tx_key, 6),  # after hold:
+        transfers.c.credit == named("escrow:", jobs.c.account_id),
+    )
+    used = exists().where(
+        transfers.c.job_id == jobs.c.id,
+        transfers.c.tx_key == named("settle:", jobs.c.id),
+        transfers.c.debit == named("escrow:", jobs.c.account_id),
+    )
+    back = exists().where(
+        transfers.c.job_id == jobs.c.id,
+        transfers.c.tx_key == named("takeback:", jobs.c.id),
+        transfers.c.credit == named("user:", jobs.c.account_id),
+    )
+    holds, uses = transfers.c.kind == Kind.HOLD.value, transfers.c.kind.in_(_RESOLVING)
+    backs = transfers.c.kind == Kind.TAKE_BACK.value
+    return _transfers(or_(and_(holds, ~held), and_(uses, ~used), and_(backs, ~back)))
+
+
+@_transfer_finder
+def paid_to_others() -> Select[Any]:
+    """Only the owners of nodes whose result, or work up to it, counts are paid for a job; a node's owner never changes."""
+    earned = exists().where(
+        jobs.c.id == transfers.c.job_id,
+        jobs.c.accepted_attempt.is_not(None),
+        attempts.c.job_id == jobs.c.id,
+        attempts.c.charge > 0,
+        or_(attempts.c.state == AttemptState.SUCCEEDED.value, was_used()),
+        nodes.c.id == attempts.c.node_id,
+        nodes.c.account_id == attempts.c.owner_id,
+        transfers.c.credit == named("earn:", nodes.c.account_id),
+    )
+    return _transfers(transfers.c.kind == Kind.PAY.value, ~earned)
+
+
+# holds
+
+
+@cache
+def _used() -> Subquery:
+    """By job: what became of its hold."""
+    amount, kind = transfers.c.amount, transfers.c.kind
+    back_earned = and_(kind == Kind.REFUND.value, func.substr(transfers.c.credit, 1, 6) == "owner:")
+
+    def total(what: ColumnElement[bool]) -> ColumnElement[int]:
+        return func.sum(case((what, amount), else_=0))
+
+    return (
+        select(
+            transfers.c.job_id,
+            func.sum(amount).label("used"),
+            total(kind == Kind.PAY.value).label("pay"),
+            total(kind == Kind.FEE.value).label("fee"),
+            total(back_earned).label("back_earned"),
+        )
+        .where(kind.in_(_RESOLVING))
+        .group_by(transfers.c.job_id)
+        .subquery()
+    )
+
+
+@finder
+def holds_not_used_up() -> Select[Any]:
+    """When a job is finished, what was held for it is gone to the last microcredit, and not a microcredit more."""
+    used = _used()
+    statement = select(jobs.c.id).select_from(jobs.outerjoin(used, used.c.job_id == jobs.c.id))
+    broken = func.coalesce(used.c.used, 0) != jobs.c.hold
+    return statement.where(jobs.c.state.in_(_TERMINAL), broken)
+
+
+@finder
+def holds_used_early() -> Select[Any]:
+    spent = exists().where(transfers.c.tx_key == named("settle:", jobs.c.id))
+    return select(jobs.c.id).where(IS_OPEN, spent)
+
+
+@finder
+def holds_not_taken() -> Select[Any]:
+    """By account, what was ever set aside is what its jobs say, from purchased and from earned credits."""
+    holds = transfers.c.kind == Kind.HOLD.value
+    earned = case((func.substr(transfers.c.debit, 1, 6) == "owner:", transfers.c.amount), else_=0)
+    moves = union_all(
+        select(
+            named("escrow:", jobs.c.account_id).label("account"),
+            jobs.c.hold.label("amount"),
+            jobs.c.hold_earned.label("earned"),
+        ),
+        select(transfers.c.credit, -transfers.c.amount, -earned).where(holds),
+    ).subquery()
+    broken = or_(func.sum(moves.c.amount) != 0, func.sum(moves.c.earned) != 0)
+    return select(moves.c.account).group_by(moves.c.account).having(broken)
+
+
+@finder
+def wrong_escrow() -> Select[Any]:
+    """What lies in escrow is what the unfinished jobs of the account hold."""
+    is_escrow = func.substr(balances.c.account, 1, 7) == "escrow:"
+    sides = union_all(
+        select(balances.c.account, balances.c.balance.label("amount")).where(is_escrow),
+        select(named("escrow:", jobs.c.account_id), -jobs.c.hold).where(IS_OPEN),
+    ).subquery()
+    statement = select(sides.c.account).group_by(sides.c.account)
+    return statement.having(func.sum(sides.c.amount) != 0)
+
+
+# charges
+
+
+def wrong_charges(connection: Connection) -> list[str]:
+    """A charge is the attempt's price by the time billed, and its parts are those of the attempt's price table.
+
+    Computed here, row by row: the products are too large for the databases' integers.
+    """
+    tables = tables_of(connection)
+    used = _used()
+    paid = and_(attempts.c.job_id == jobs.c.id, attempts.c.charge.is_not(None))
+    told = jobs.outerjoin(used, used.c.job_id == jobs.c.id).outerjoin(attempts, paid)
+    columns = (
+        *(jobs.c.id, jobs.c.hold, jobs.c.hold_earned, jobs.c.runs, jobs.c.accepted_attempt),
+        *(jobs.c.charge.label("cost"), attempts.c.number, attempts.c.charge),
+        *(attempts.c.price, attempts.c.billed_ms, attempts.c.price_version, attempts.c.resumed_no),
+        *(used.c.pay, used.c.fee, used.c.back_earned),
+    )
+    statement = select(*columns).select_from(told).where(jobs.c.state.in_(_TERMINAL)).order_by(jobs.c.id)
+    by_job = groupby(stream(connection, statement), key=lambda row: row.id)
+    return [job_id for job_id, rows in by_job if not _adds_up(list(rows), tables)]
+
+
+def tables_of(connection: Connection) -> dict[int, PriceTable]:
+    versions = connection.execute(select(price_tables.c.version)).scalars().all()
+    found = {version: price_rows.get(connection, version) for version in versions}
+    return {version: table for version, table in found.items() if table is not None}
+
+
+def _adds_up(rows: list[AnyRow], tables: Mapping[int, PriceTable]) -> bool:
+    """`rows`: the runs of one job that were paid for; a single one without a number where there are none."""
+    job, runs = rows[0], [row for row in rows if row.number is not None]
+    pay, fee, back_earned = (int(part or 0) for part in (job.pay, job.fee, job.back_earned))
+    paid_for = {run.number for run in runs}
+    accepted = set() if job.accepted_attempt is None else {job.accepted_attempt}
+    whole = paid_for - {run.resumed_no for run in runs}  # the others are parts, which these went on from
+    if not accepted <= paid_for or bool(accepted) != bool(paid_for) or len(whole) > job.runs:
+        return False
+    charge = fees = 0
+    for run in runs:
+        table = tables.get(run.price_version)
+        if run.price and (table is None or run.billed_ms is None):
+            return False
+        if run.charge != charge_of(run.price, run.billed_ms or 0):
+            return False
+        charge += run.charge
+        fees += 0 if table is None else table.fee_of(run.charge)
+    back = job.hold - charge
+    return (
+        pay + fee == charge == (job.cost or 0) and fee == fees and back_earned == min(back, job.hold_earned)
+    )
+
+
+@finder
+def above_the_ceiling() -> Select[Any]:
+    """Nobody pays more per hour than they said."""
+    over = select(attempts.c.id).join(jobs, jobs.c.id == attempts.c.job_id)
+    return over.where(attempts.c.price > jobs.c.ceiling)
+
+
+# what was taken back
+
+
+def wrong_take_backs(connection: Connection) -> list[str]:
+    """All that was paid for a result that was proven wrong, and the fee, from those who got it; and the job says so."""
+    used, back = _used(), _taken_back()
+    joined = jobs.outerjoin(back, back.c.job_id == jobs.c.id).outerjoin(used, used.c.job_id == jobs.c.id)
+    differs = func.coalesce(back.c.pay + back.c.fee, -1) != func.coalesce(jobs.c.taken_back, -1)
+    unpaid = or_(back.c.pay != func.coalesce(used.c.pay, 0), back.c.fee != func.coalesce(used.c.fee, 0))
+    unproven = and_(back.c.job_id.is_not(None), func.coalesce(jobs.c.verdict, "") != "refuted")
+    jobs_found = select(jobs.c.id).select_from(joined).where(or_(differs, unpaid, unproven))
+    earned = exists().where(
+        attempts.c.job_id == transfers.c.job_id,
+        attempts.c.charge > 0,
+        transfers.c.debit == named("earn:", attempts.c.owner_id),
+    )
+    from_others = transfers.c.kind == Kind.TAKE_BACK.value, transfers.c.debit != FEES, ~earned
+    return ids(connection, jobs_found) + _numbered(connection, _transfers(*from_others))
+
+
+@cache
+def _taken_back() -> Subquery:
+    def total(what: ColumnElement[bool]) -> ColumnElement[int]:
+        return func.sum(case((what, transfers.c.amount), else_=0))
+
+    return (
+        select(
+            transfers.c.job_id,
+            total(transfers.c.debit != FEES).label("pay"),
+            total(transfers.c.debit == FEES).label("fee"),
+        )
+        .where(transfers.c.kind == Kind.TAKE_BACK.value)
+        .group_by(transfers.c.job_id)
+        .subquery()
+    )
+
+
+# earnings
+
+
+def matured_unearned(connection: Connection) -> list[str]:
+    """What has matured is all that was earned up to the transfer that the newest maturing names, and nothing else.
+
+    What was taken back never matures, and what was held until it was checked does so job by job.
+    """
+    columns = (*_PARTIES, transfers.c.seq, transfers.c.amount, transfers.c.ref, transfers.c.job_id)
+    left: Counter[str] = Counter()
+    taken_back = select(*_PARTIES, transfers.c.job_id).where(transfers.c.kind == Kind.TAKE_BACK.value)
+    gone = {(row.job_id, row.debit) for row in stream(connection, taken_back)}
+    held = set(connection.execute(select(jobs.c.id).where(jobs.c.held_until_ms.is_not(None))).scalars())
+    up_to: dict[str, int] = {}
+    let_go: set[tuple[str, str]] = set()
+    of_kind = select(*columns).order_by(transfers.c.seq)
+    for row in stream(connection, of_kind.where(transfers.c.kind == Kind.MATURE.value)):
+        left[row.debit] += row.amount
+        if row.job_id is not None:
+            let_go.add((row.job_id, row.debit))
+        else:
+            up_to[row.debit] = int(row.ref) if row.ref and row.ref.isdecimal() else 0
+    for row in stream(connection, of_kind.where(transfers.c.kind == Kind.PAY.value)):
+        paid = (row.job_id, row.credit)
+        matured = paid in let_go if row.job_id in held else row.seq <= up_to.get(row.credit, 0)
+        if matured and paid not in gone:
+            left[row.credit] -= row.amount
+    return sorted(account for account, amount in left.items() if amount)
+
+
+# what guards it
+
+
+def unguarded(connection: Connection) -> list[str]:
+    """The triggers that keep transfers from being changed; without them the chain alone would have to tell."""
+    if connection.dialect.name == "sqlite":
+        wanted = {"transfers_update", "transfers_delete"}
+        found = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars()
+    else:
+        wanted = {"transfers_change", "transfers_truncate"}
+        enabled = "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D'"
+        found = connection.execute(text(enabled)).scalars()
+    return sorted(wanted - set(found))

@@ -1,0 +1,170 @@
+"""Routes of events: pages, searches, and two streams: of what happened, and of what changed by it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Header, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from computepool.core.errors import RateLimited
+from computepool.hub.context import Hub
+from computepool.hub.http import dependencies
+from computepool.hub.http.dependencies import (
+    SEQ_MAX,
+    HubDep,
+    IdQuery,
+    Limit,
+    Moment,
+    Seq,
+    SignedIn,
+    WaitMs,
+    Words,
+)
+from computepool.hub.http.guard import guarded
+from computepool.hub.identity import access
+from computepool.hub.identity.access import Principal
+from computepool.hub.observability import events
+from computepool.hub.observability.live import news
+from computepool.protocol.accounts import EventPage, EventView, News
+from computepool.protocol.jobs.filters import EventFilter
+
+T = TypeVar("T")
+_RETRY_MS = 1000
+_FULL_S = 60
+
+router = guarded(tags=["events"])
+
+
+async def _event_filter(
+    *,
+    action: Annotated[
+        str,
+        Query(max_length=64, pattern=r"^[a-z_.]*$", description="How its name begins: `node.`, `job.failed`"),
+    ] = "",
+    actor: Annotated[IdQuery, Query(description="Who did it: an account, a node, or `hub`")] = None,
+    account_id: Annotated[IdQuery, Query(description="Whom it concerns")] = None,
+    job_id: IdQuery = None,
+    node_id: IdQuery = None,
+    group_id: IdQuery = None,
+    since_ms: Moment = None,
+    until_ms: Moment = None,
+    q: Annotated[Words, Query(description="A part of its name, reason or data; or an id")] = "",
+) -> EventFilter:
+    return EventFilter(
+        action=action,
+        actor=actor,
+        account_id=account_id,
+        job_id=job_id,
+        node_id=node_id,
+        group_id=group_id,
+        since_ms=since_ms,
+        until_ms=until_ms,
+        text=q.strip(),
+    )
+
+
+@router.get("/events", summary="Every state transition, oldest first; or searched, newest first")
+async def list_events(
+    principal: SignedIn,
+    hub: HubDep,
+    wanted: Annotated[EventFilter, Depends(_event_filter)],
+    *,
+    after: Seq = 0,
+    before: Annotated[
+        int | None,
+        Query(ge=0, le=SEQ_MAX, description="Newest first, from before this: `next` of the page before"),
+    ] = None,
+    newest: Annotated[bool, Query(description="Newest first")] = False,
+    limit: Limit = 100,
+    wait_ms: WaitMs,
+) -> EventPage:
+    if newest or before is not None:
+        return await events.search(hub, principal, before=before, limit=limit, wanted=wanted)
+    return await events.page(hub, principal, after=after, limit=limit, wanted=wanted, wait_ms=wait_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    request: Request
+    principal: Principal
+    hub: Hub
+    after: int
+
+    async def hear(self, told: AsyncIterator[T]) -> AsyncIterator[T]:
+        """As long as the caller is signed in, and may see what it saw when it began."""
+        begun = access.scope(self.principal)
+        async for one in told:
+            now = await dependencies.signed_in_now(self.request)
+            if now is None or access.scope(now) != begun:
+                return
+            yield one
+
+
+@contextmanager
+def _one_more(hub: Hub, account_id: str) -> Iterator[None]:
+    most = hub.settings.streams_max
+    if hub.listening[account_id] >= most:
+        raise RateLimited(
+            f"An account may have {most} streams open at once; close some pages first.", retry_after_s=_FULL_S
+        )
+    hub.listening[account_id] += 1
+    try:
+        yield
+    finally:
+        hub.listening[account_id] -= 1
+        if not hub.listening[account_id]:
+            del hub.listening[account_id]
+
+
+async def _listener(
+    request: Request,
+    principal: SignedIn,
+    hub: HubDep,
+    *,
+    last_event_id: Annotated[
+        int | None, Header(ge=0, le=SEQ_MAX, description="Go on after this event; without it, from now on")
+    ] = None,
+) -> AsyncIterator[_Listener]:
+    """Settled before the answer begins: what happens once the caller sees it begin is part of it."""
+    with _one_more(hub, principal.account_id):
+        after = await events.newest(hub) if last_event_id is None else last_event_id
+        yield _Listener(request, principal, hub, after)
+
+
+Listener = Annotated[_Listener, Depends(_listener)]
+#: A proxy may keep even the headers until the first byte of the body; a browser then does not know that it is heard.
+_OPEN = ServerSentEvent(comment="open")
+
+
+@router.get(
+    "/events/stream",
+    response_class=EventSourceResponse,
+    summary="The same, live (server-sent events)",
+)
+async def stream_events(listener: Listener) -> AsyncIterator[EventView]:
+    yield _OPEN  # type: ignore[misc]
+    told = events.stream(listener.hub, listener.principal, after=listener.after)
+    async for batch in listener.hear(told):
+        for event in batch:
+            said = ServerSentEvent(data=event, event=event.action, id=str(event.seq), retry=_RETRY_MS)
+            yield said  # type: ignore[misc]
+
+
+@router.get(
+    "/events/news",
+    response_class=EventSourceResponse,
+    summary="What changed, live, for pages that show it (server-sent events)",
+)
+async def stream_news(listener: Listener) -> AsyncIterator[News]:
+    """`alive` events say how many milliseconds it is until the next word at most."""
+    yield _OPEN  # type: ignore[misc]
+    alive = ServerSentEvent(event="alive", data=round(listener.hub.settings.news_alive_s * 1000))
+    yield alive  # type: ignore[misc]
+    told = news.stream(listener.hub, listener.principal, after=listener.after)
+    async for one in listener.hear(told):
+        said = alive if one is None else ServerSentEvent(data=one, id=str(one.cursor), retry=_RETRY_MS)
+        yield said  # type: ignore[misc]

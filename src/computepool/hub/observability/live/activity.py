@@ -1,0 +1,149 @@
+"""What happened in the pool lately, for everybody signed in, in words that give away nothing private.
+
+Made from the events, while somebody looks: of jobs only their kind, where such a node stands and how the price was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+
+from computepool.core.money.pricing import PPM, Zone
+from computepool.core.places import region_called
+from computepool.core.resources import CPU_TIER
+from computepool.core.trust.tiers import region_of
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.signals import Watch
+from computepool.hub.observability import event_rows
+from computepool.hub.observability.live import rows as mesh_rows
+from computepool.protocol.nodes.mesh import Activity, ActivityPage, Happening, PriceLevel
+
+#: Events that are looked at in one go. Where more happened meanwhile, the older ones are nobody's news.
+EVENTS_MAX = 2_000
+_NEAR_PPM = PPM // 10
+_WHAT = {
+    "job.queued": Happening.SUBMITTED,
+    "job.running": Happening.STARTED,
+    "job.succeeded": Happening.SUCCEEDED,
+    "job.failed": Happening.FAILED,
+    "node.online": Happening.JOINED,
+    "node.offline": Happening.LEFT,
+}
+_KINDS = {
+    "script": ("A script", "scripts"),
+    "command": ("A command", "commands"),
+    "function": ("A function call", "function calls"),
+    "class": ("A job of a class", "jobs of classes"),
+}
+_VERBS = {
+    Happening.SUBMITTED: ("was submitted", "were submitted"),
+    Happening.STARTED: ("started", "started"),
+    Happening.SUCCEEDED: ("finished", "finished"),
+    Happening.FAILED: ("failed", "failed"),
+    Happening.JOINED: ("came online", "came online"),
+    Happening.LEFT: ("went offline", "went offline"),
+}
+
+
+async def page(hub: Hub, *, after: int, limit: int, wait_ms: int) -> ActivityPage:
+    deadline_ms = hub.now_ms() + wait_ms
+    while True:
+        watch = await _look(hub)
+        found = [item for item in hub.mesh.activity if item.seq > after]
+        left_ms = deadline_ms - hub.now_ms()
+        if found or left_ms <= 0 or hub.stopping:
+            break
+        await watch.wait(left_ms / 1000)
+        # A busy pool has news all the time; nobody needs it more often than this.
+        await asyncio.sleep(min(hub.settings.mesh_age_s, max(0, deadline_ms - hub.now_ms()) / 1000))
+    cursor = max((item.seq for item in found), default=after)
+    return ActivityPage(activity=found[-limit:][::-1], cursor=cursor)
+
+
+async def _look(hub: Hub) -> Watch:
+    """One look for everybody. The watch began before it, so it tells of all that happens after, whenever one waits."""
+    mesh = hub.mesh
+    async with mesh.activity_lock:
+        now_ms = hub.now_ms()
+        watch = mesh.activity_watch
+        if watch is not None and 0 <= now_ms - mesh.activity_ms < hub.settings.mesh_age_s * 1000:
+            return watch
+        if watch is None or watch.fired:
+            watch = hub.signals.watch("events")
+        upto = await hub.store.read(event_rows.last_event)
+        after = max(mesh.activity_upto, upto - EVENTS_MAX)
+        if upto > after:
+            jobs, nodes = await hub.store.read(lambda connection: _load(connection, after=after, until=upto))
+            found = [*(_of_jobs(hub, row) for row in jobs), *_of_nodes(nodes)]
+            mesh.activity.extend(sorted(found, key=lambda item: item.seq))
+        mesh.activity_upto, mesh.activity_ms, mesh.activity_watch = upto, now_ms, watch
+        return watch
+
+
+def _load(connection: Connection, *, after: int, until: int) -> tuple[list[AnyRow], list[AnyRow]]:
+    moves = mesh_rows.moves(connection, after=after, until=until)
+    return list(moves), list(mesh_rows.arrivals(connection, after=after, until=until))
+
+
+def _of_jobs(hub: Hub, row: AnyRow) -> Activity:
+    what = _WHAT[row.action]
+    placed = what is not Happening.SUBMITTED and bool(row.zone_tier)
+    tier, region = (row.zone_tier, row.zone_region) if placed else (None, None)
+    one, several = _KINDS.get(row.kind, ("A job", "jobs"))
+    who = one if row.alike == 1 else f"{row.alike} {several}"
+    verb = _VERBS[what][row.alike > 1]
+    where = f" on {_where(tier, region)}" if tier is not None and region is not None else ""
+    return Activity(
+        seq=row.seq,
+        at_ms=row.at_ms,
+        what=what,
+        count=row.alike,
+        kind=row.kind,
+        tier=tier,
+        region=region,
+        price_level=_level(hub, row) if placed else None,
+        sentence=f"{who} {verb}{where}",
+    )
+
+
+def _level(hub: Hub, row: AnyRow) -> PriceLevel:
+    if not row.price:
+        return PriceLevel.FREE
+    usual = hub.market.table.reference(Zone(row.zone_tier, row.zone_region))
+    if row.spot * PPM <= usual * (PPM - _NEAR_PPM):
+        return PriceLevel.LOW
+    return PriceLevel.HIGH if row.spot * PPM >= usual * (PPM + _NEAR_PPM) else PriceLevel.USUAL
+
+
+def _of_nodes(rows: Iterable[AnyRow]) -> list[Activity]:
+    """Those that came or went together and are alike are one line."""
+    alike: dict[tuple[Happening, str, str], list[AnyRow]] = {}
+    for row in rows:
+        profile = json.loads(row.profile)
+        cards = [gpu["tier"] for gpu in sorted(profile["gpus"], key=lambda gpu: -gpu["vram_mb"])]
+        tier, region = (cards or [CPU_TIER])[0], region_of(profile["region"])
+        alike.setdefault((_WHAT[row.action], tier, region), []).append(row)
+    found = []
+    for (what, tier, region), events in alike.items():
+        count, last = len(events), events[-1]
+        who = "A node" if count == 1 else f"{count} nodes"
+        found.append(
+            Activity(
+                seq=last.seq,
+                at_ms=last.at_ms,
+                what=what,
+                count=count,
+                tier=tier,
+                region=region,
+                sentence=f"{who} {_VERBS[what][count > 1]}: {_where(tier, region)}",
+            )
+        )
+    return found
+
+
+def _where(tier: str, region: str) -> str:
+    known = region_called(region)
+    place = region if known is None else known.name
+    return f"{tier}, {place}" if place else tier

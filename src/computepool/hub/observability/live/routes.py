@@ -1,0 +1,74 @@
+"""Routes for watching the mesh: counters, the map, what happens, and what a job's tries use."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Header, Request, Response
+
+from computepool.hub.http.dependencies import HubDep, IdPath, Limit, Seq, SignedIn, WaitMs
+from computepool.hub.http.guard import guarded
+from computepool.hub.http.openapi.problems import refuses
+from computepool.hub.jobs import jobs
+from computepool.hub.jobs.running import usage
+from computepool.hub.observability.live import activity, mesh
+from computepool.protocol.nodes.mesh import ActivityPage, JobUsage, MeshNodes, MeshView
+
+router = guarded()
+_UNCHANGED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "The list is still the one that `If-None-Match` names"}
+}
+
+
+@router.get("/mesh", tags=["mesh"], summary="The pool in a few numbers; cheap to ask every few seconds")
+async def get_mesh(_principal: SignedIn, hub: HubDep) -> MeshView:
+    return await mesh.show(hub)
+
+
+@router.get(
+    "/mesh/nodes",
+    tags=["mesh"],
+    summary="Every node that is online, compactly, with its place on the map",
+    response_model=MeshNodes,
+    responses=_UNCHANGED,
+)
+async def get_mesh_nodes(
+    request: Request,
+    principal: SignedIn,
+    hub: HubDep,
+    if_none_match: Annotated[str, Header(max_length=2_000, description="`ETag` of the answer you have")] = "",
+) -> Response:
+    packed = "gzip" in request.headers.get("accept-encoding", "")
+    known = [word.strip() for word in if_none_match.split(",")]
+    tag, body = await mesh.nodes_json(hub, principal, packed=packed, known=known)
+    headers = {
+        "ETag": tag,
+        "Cache-Control": "private, no-cache",
+        "Vary": "Accept-Encoding, Authorization, Cookie",
+    }
+    if body is None:
+        return Response(status_code=304, headers=headers)
+    encoding = {"Content-Encoding": "gzip"} if packed else {}
+    return Response(body, media_type="application/json", headers={**headers, **encoding})
+
+
+@router.get(
+    "/mesh/activity",
+    tags=["mesh"],
+    summary="What happened in the pool lately, live by long poll; names nobody",
+)
+async def get_activity(
+    _principal: SignedIn, hub: HubDep, *, after: Seq = 0, wait_ms: WaitMs, limit: Limit = 50
+) -> ActivityPage:
+    return await activity.page(hub, after=after, limit=limit, wait_ms=wait_ms)
+
+
+@router.get(
+    "/jobs/{job_id}/usage",
+    tags=["jobs"],
+    summary="What the tries of a job used over time: CPU, memory, processes, cards",
+    responses=refuses(404),
+)
+async def get_job_usage(job_id: IdPath, principal: SignedIn, hub: HubDep) -> JobUsage:
+    await jobs.check_visible(hub, principal, job_id)
+    return await usage.of_job(hub, job_id)

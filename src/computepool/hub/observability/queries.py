@@ -1,0 +1,71 @@
+"""Small read-only questions about the hub as a whole: health, counts, measures."""
+
+from __future__ import annotations
+
+from computepool.hub.context import Hub
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.observability import event_rows, vital_rows
+from computepool.hub.settlement import odd_reports
+
+#: name → help text; the metrics endpoint offers exactly these.
+MEASURES = {
+    "nodes_online": "Nodes that poll this hub",
+    "nodes_available": "Of these, nodes that take new work",
+    "attempts_live": "Attempts leased or running on them",
+    "polls_parked": "Long polls waiting",
+    "jobs_queued": "Jobs waiting for a node",
+    "jobs_leased": "Jobs given to a node",
+    "jobs_running": "Jobs running",
+    "backlog_delayed": "Jobs waiting for a later moment",
+    "events_last": "Number of the newest event",
+    "reports_foreign": "Reports about attempts that the node never had, since this hub started",
+    "reports_conflicting": "Reports that contradict an earlier one, since this hub started",
+}
+
+SIGN_IN_HINT = (
+    "Open the sign-in link that `pool up` printed, or run `pool hub link` on the hub's machine for a new one. "
+    "Who has no access to that machine asks an administrator for a link."
+)
+
+
+async def ping(hub: Hub) -> None:
+    await hub.store.read(event_rows.last_event)
+
+
+async def measures(hub: Hub) -> dict[str, int]:
+    states = await hub.store.read(job_rows.count_states)
+    sessions = hub.registry.sessions
+    return {
+        "nodes_online": len(sessions),
+        "nodes_available": sum(1 for session in sessions if hub.registry.fleet.is_available(session.node_id)),
+        "attempts_live": sum(len(session.attempts) for session in sessions),
+        "polls_parked": sum(1 for session in sessions if session.waiter is not None),
+        "jobs_queued": states.get("queued", 0),
+        "jobs_leased": states.get("leased", 0),
+        "jobs_running": states.get("running", 0),
+        "backlog_delayed": hub.backlog.delayed,
+        "events_last": await hub.store.read(event_rows.last_event),
+        "reports_foreign": hub.odd_reports[odd_reports.FOREIGN],
+        "reports_conflicting": hub.odd_reports[odd_reports.CONFLICT],
+    }
+
+
+async def signed_in_before(hub: Hub) -> bool:
+    """Whether any person ever has. Once true, it stays true."""
+    if not hub.signed_in_before:
+        hub.signed_in_before = await hub.store.read(vital_rows.anybody_signed_in)
+    return hub.signed_in_before
+
+
+async def enrolled(hub: Hub) -> int:
+    return await hub.store.read(node_rows.count_nodes)
+
+
+async def counts(hub: Hub) -> dict[str, int]:
+    states = await hub.store.read(job_rows.count_states)
+    return {
+        "nodes": len(hub.registry),
+        "waiting": states.get("queued", 0),
+        "running": states.get("leased", 0) + states.get("running", 0),
+    }

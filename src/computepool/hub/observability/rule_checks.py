@@ -1,0 +1,101 @@
+"""The rules of the database, looked at from the dashboard: all of them in one snapshot, one look at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+from computepool.hub.context import Hub
+from computepool.hub.db.session import Tx
+from computepool.hub.identity.access import Principal
+from computepool.hub.observability import invariants
+from computepool.hub.observability.consistency import jobs as consistency
+from computepool.hub.observability.invariants import Verdict
+from computepool.hub.threads import in_thread
+from computepool.protocol.health import CheckView, RuleView
+
+logger = logging.getLogger(__name__)
+TOPIC = "check"
+
+
+async def start(hub: Hub, admin: Principal) -> CheckView:
+    """Begins, and answers at once; while one is under way there is no second."""
+    if hub.check.state == "running":
+        return hub.check
+    waiting = [
+        RuleView(rule=rule, kind=invariants.kind_of(rule), state="waiting") for rule in invariants.RULES
+    ]
+    hub.check = CheckView(
+        state="running",
+        sentence="The rules are being checked.",
+        started_at_ms=hub.now_ms(),
+        asked_by=admin.account_id,
+        rules=waiting,
+    )
+    hub.tasks.add(task := asyncio.create_task(_run(hub, admin.account_id)))
+    task.add_done_callback(hub.tasks.discard)
+    return hub.check
+
+
+async def last(hub: Hub, *, wait_ms: int) -> CheckView:
+    """Waits for the end of one that is under way."""
+    deadline_ms = hub.now_ms() + wait_ms
+    while True:
+        with hub.signals.watch(TOPIC) as watch:
+            left_ms = deadline_ms - hub.now_ms()
+            if hub.check.state != "running" or left_ms <= 0 or hub.stopping:
+                return hub.check
+            await watch.wait(left_ms / 1000)
+
+
+async def _run(hub: Hub, asked_by: str) -> None:
+    try:
+        await in_thread(hub, _look, hub, asyncio.get_running_loop())
+        broken = [rule for rule in hub.check.rules if rule.state == "broken"]
+        count = len(hub.check.rules)
+        sentence = f"All {count} rules hold." if not broken else f"{len(broken)} of {count} rules are broken."
+        await hub.store.write(lambda tx: _tell(tx, asked_by, sentence, broken=broken))
+        _end(hub, state="done", sentence=sentence, broken=len(broken))
+    except Exception as error:
+        logger.exception("check.failed")
+        _end(hub, state="failed", sentence=f"The rules could not be checked: {error}")
+    finally:
+        hub.signals.fire([TOPIC])
+
+
+def _end(hub: Hub, **said: object) -> None:
+    hub.check = hub.check.model_copy(update={"finished_at_ms": hub.now_ms(), **said})
+
+
+def _tell(tx: Tx, asked_by: str, sentence: str, *, broken: list[RuleView]) -> None:
+    data = json.dumps({"sentence": sentence, "broken": [rule.rule for rule in broken]})
+    tx.emit(actor=asked_by, action="hub.checked", reason="broken" if broken else "holds", data=data)
+
+
+def _look(hub: Hub, loop: asyncio.AbstractEventLoop) -> None:
+    """On a thread; each verdict is shown as soon as it is known."""
+    with consistency.snapshot(hub.settings.url) as connection:
+        began_ms = hub.now_ms()
+        for place, verdict in enumerate(invariants.verdicts(connection)):
+            now_ms = hub.now_ms()
+            loop.call_soon_threadsafe(_note, hub, place, _view(verdict, took_ms=now_ms - began_ms))
+            began_ms = now_ms
+
+
+def _note(hub: Hub, place: int, seen: RuleView) -> None:
+    rules = [*hub.check.rules]
+    rules[place] = seen
+    broken = sum(rule.state == "broken" for rule in rules)
+    hub.check = hub.check.model_copy(update={"rules": rules, "done": place + 1, "broken": broken})
+
+
+def _view(verdict: Verdict, *, took_ms: int) -> RuleView:
+    return RuleView(
+        rule=verdict.rule,
+        kind=verdict.kind,
+        state="broken" if verdict.broken else "holds",
+        broken=len(verdict.broken),
+        examples=verdict.examples,
+        took_ms=took_ms,
+    )

@@ -1,0 +1,83 @@
+"""Keeping memory in step with commits: this hub's own, and those of the other hubs on the same PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+
+from computepool.hub.context import Hub
+from computepool.hub.groups import group_home
+from computepool.hub.groups.group_home import HOMES_TOPIC
+from computepool.hub.identity import hub_keys
+from computepool.hub.identity.hub_keys import SIGNING_TOPIC
+from computepool.hub.identity.sign_in import KEYS_TOPIC, Authenticator
+from computepool.hub.jobs.quotas import QUOTAS_TOPIC
+from computepool.hub.money import prices
+from computepool.hub.money.prices import PRICES_TOPIC
+from computepool.hub.nodes import nodes
+from computepool.hub.scheduling.dispatch import Dispatcher
+
+_ANYTHING = "*"
+_NODE = "node:"
+_FOLLOWED = frozenset({"queue", PRICES_TOPIC, SIGNING_TOPIC, _ANYTHING})
+
+
+def own_commit(hub: Hub, authenticator: Authenticator, topics: set[str]) -> None:
+    hub.signals.fire(topics)
+    if KEYS_TOPIC in topics:
+        authenticator.forget()
+    if QUOTAS_TOPIC in topics:
+        hub.uses.clear()
+        hub.kept.clear()
+    if HOMES_TOPIC in topics:
+        group_home.follow(hub, topics)
+
+
+class OtherHubs:
+    """Collects what was heard and works through it at its own pace: a burst of notifications is one round of work."""
+
+    def __init__(self, hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> None:
+        self._hub, self._dispatcher, self._authenticator = hub, dispatcher, authenticator
+        self._heard: set[str] = set()
+        self._wanted = asyncio.Event()
+
+    def heard(self, topics: set[str]) -> None:
+        if _ANYTHING in topics:
+            self._hub.signals.fire_all()
+        else:
+            self._hub.signals.fire(topics)
+        if KEYS_TOPIC in topics or _ANYTHING in topics:
+            self._authenticator.forget()
+        if QUOTAS_TOPIC in topics or _ANYTHING in topics:
+            self._hub.uses.clear()
+            self._hub.kept.clear()
+        if HOMES_TOPIC in topics or _ANYTHING in topics:
+            group_home.follow(self._hub, None if _ANYTHING in topics else topics)
+        self._heard |= {topic for topic in topics if topic in _FOLLOWED or topic.startswith(_NODE)}
+        if self._heard:
+            self._wanted.set()
+
+    async def catch_up(self) -> None:
+        """With what was heard, as soon as there is something; what fails stays to be caught up with."""
+        await self._wanted.wait()
+        topics = frozenset(self._heard)
+        self._heard.clear()
+        try:
+            await self._work_through(topics)
+        except BaseException:
+            self._heard |= topics
+            raise
+        if not self._heard:
+            self._wanted.clear()
+
+    async def _work_through(self, topics: frozenset[str]) -> None:
+        if PRICES_TOPIC in topics or _ANYTHING in topics:
+            await prices.reload(self._hub)
+        if SIGNING_TOPIC in topics or _ANYTHING in topics:
+            await hub_keys.reload(self._hub)
+        if "queue" in topics or _ANYTHING in topics:
+            await self._dispatcher.load()
+        here = {session.node_id for session in self._hub.registry.sessions}
+        named = {topic.removeprefix(_NODE) for topic in topics if topic.startswith(_NODE)}
+        for node_id in sorted(here if _ANYTHING in topics else here & named):
+            await nodes.reconcile(self._hub, node_id)
+        self._dispatcher.kick()

@@ -1,0 +1,374 @@
+"""Giving queued jobs to nodes: memory proposes, the store disposes.
+
+The backlog (soft) says which job is next and the allocator where it fits; a guarded update in the store then leases
+it, or not, if another hub was faster. Very short jobs are given to a node several at a time: they share one
+reservation, a *lane*, and run on it one after the other, so that the trip to the hub is paid once for many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
+from computepool.core.money.market import Offer
+from computepool.core.placement.choice import chosen_by_pool
+from computepool.core.placement.exploration import Explorer
+from computepool.core.placement.gates import could_run, still_agreed
+from computepool.core.resources import Shape
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.jobs import attempt_rows
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.running import checkpoints
+from computepool.hub.jobs.transitions import Effects
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.scheduling.registry import Lane
+from computepool.protocol.nodes.nodes import CompleteRequest, Grant
+
+_RUNTIME_WEIGHT = 0.2
+_RUNTIMES_MAX = 10_000
+#: With more shapes than this in the queue, one of them surely wants the node: not worth finding out which.
+_SHAPES_COMPARED_MAX = 32
+#: A job read back late (another hub's clock, a slow commit) is still found by looking this far behind: a little when
+#: another hub says so, more now and then, and at everything once in a while.
+_OVERLAP_MS = 1_000
+_OVERLAP_SLOW_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One job on its way to a lane."""
+
+    job_id: str
+    lane: Lane
+    offer: Offer
+
+
+class Dispatcher:
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._spec_of: dict[str, str] = {}  #: job → spec digest, for those in the backlog
+        self._runtime_ms: dict[str, float] = {}  #: spec digest → how long its jobs run
+        self._lanes: dict[str, Lane] = {}  #: short-job lanes that may be topped up
+        self._synced_ms = 0
+        share = hub.settings.explore_share
+        seed = int.from_bytes(hub.clock.entropy(8), "big")
+        self._explorer = Explorer(Random(seed), share) if share else None
+        self.wanted = asyncio.Event()
+
+    def kick(self) -> None:
+        self.wanted.set()
+
+    # feeding the backlog
+
+    async def resync(self) -> None:
+        """Under notifications: what is younger than the last look, and what was committed late."""
+        await self.load(since_ms=self._synced_ms - _OVERLAP_SLOW_MS)
+
+    async def load_all(self) -> None:
+        """The safety net under notifications and memory: now and then, whatever happened."""
+        await self.load(since_ms=0)
+
+    async def load(self, *, since_ms: int | None = None) -> None:
+        """Read queued jobs back from the store: after a start, or when another hub queued some."""
+        started_ms, limit = self._hub.now_ms(), self._hub.settings.backlog_max
+        if len(self._hub.backlog) >= limit:
+            return
+        begin_ms = self._synced_ms - _OVERLAP_MS if since_ms is None else since_ms
+        rows = await self._hub.store.read(
+            lambda connection: job_rows.list_queued(connection, since_ms=begin_ms, limit=limit)
+        )
+        await self.add(rows)
+        self._synced_ms = started_ms if len(rows) < limit else rows[-1].queued_at_ms
+
+    async def add(self, rows: Iterable[AnyRow]) -> None:
+        fresh = [row for row in rows if row.id not in self._hub.backlog]
+        specs = await self._hub.specs.load({row.spec_digest for row in fresh})
+        pins = {row.pinned for row in fresh if row.pinned}
+        owners = await self._hub.store.read(lambda c: node_rows.owners(c, pins)) if pins else {}
+        now_ms = self._hub.now_ms()
+        for row in fresh:
+            requirements = specs[row.spec_digest].requirements
+            if row.pinned:  # it asked to go on there
+                own = owners.get(row.pinned) == row.shown_account
+                requirements = requirements.pinned_to(row.pinned, own=own)
+            shape = Shape(
+                requirements,
+                row.shown_account,
+                row.avoid_node,
+                row.ceiling,
+                frozenset(filter(None, row.avoid_owners.split(","))),
+            )
+            self._spec_of[row.id] = row.spec_digest
+            self._hub.backlog.add(
+                row.id, shape, priority=row.priority, age_key=f"{row.queued_at_ms:015d}{row.id}"
+            )
+            if row.ready_at_ms > now_ms:
+                self._hub.backlog.delay(row.id, row.ready_at_ms)
+        if fresh:
+            self.kick()
+
+    def submitted(
+        self, job_ids: Sequence[str], *, spec_digest: str, account_id: str, priority: int, ceiling: int
+    ) -> None:
+        """The common case needs no second look at the store."""
+        known = self._hub.specs.peek(spec_digest)
+        if known is None or len(self._hub.backlog) >= self._hub.settings.backlog_max:
+            return  # the periodic load finds them
+        shape = Shape(known.requirements, account_id, ceiling=ceiling)
+        age = f"{self._hub.now_ms():015d}"
+        for job_id in job_ids:
+            if job_id not in self._hub.backlog:
+                self._spec_of[job_id] = spec_digest
+                self._hub.backlog.add(job_id, shape, priority=priority, age_key=age + job_id)
+        self.kick()
+
+    async def follow(self, effects: Effects | None) -> None:
+        """Bring memory in step with what a transaction changed."""
+        if effects is None:
+            return
+        for job_id in effects.finished:
+            self.forget(job_id)
+        for node_id, attempt_id in effects.ended:
+            self._hub.registry.cancel(node_id, attempt_id)
+        for node_id, until_ms in effects.resting.items():
+            self._hub.registry.rest(node_id, until_ms, now_ms=self._hub.now_ms())
+        if effects.requeued:
+            rows = await self._hub.store.read(
+                lambda connection: job_rows.get_queued(connection, effects.requeued)
+            )
+            await self.add(rows)
+        self.kick()
+
+    def forget(self, job_id: str) -> None:
+        self._spec_of.pop(job_id, None)
+        self._hub.backlog.remove(job_id)
+
+    def settled(self, node_id: str, request: CompleteRequest, over: Sequence[str]) -> None:
+        """Reports were accepted: capacity comes free, and we learn how long such jobs run."""
+        session = self._hub.registry.get(node_id)
+        for report in request.reports:
+            attempt = session.attempts.get(report.attempt_id) if session is not None else None
+            if attempt is not None and report.reason is Reason.COMPLETED:
+                self._learn(attempt.grant.spec, float(report.ran_ms))
+        for attempt_id in over:
+            self._hub.registry.drop(node_id, attempt_id)
+        self.kick()
+
+    def _learn(self, digest: str, ran_ms: float) -> None:
+        before = self._runtime_ms.get(digest)
+        if before is None and len(self._runtime_ms) >= _RUNTIMES_MAX:
+            self._runtime_ms.clear()
+        self._runtime_ms[digest] = ran_ms if before is None else before + _RUNTIME_WEIGHT * (ran_ms - before)
+
+    def _depth(self, digest: str) -> int:
+        """How many such jobs one lane may hold: one until we know them, then as many as fit the named amount of work."""
+        known_ms = self._runtime_ms.get(digest)
+        if known_ms is None:
+            return 1
+        settings = self._hub.settings
+        return max(1, min(settings.lane_depth_max, int(settings.lane_work_ms / max(known_ms, 0.1))))
+
+    # one round
+
+    async def rounds(self) -> None:
+        more = True
+        while more:
+            more = await self.round()
+            await asyncio.sleep(0)  # many shapes that fit nowhere must not keep polls waiting
+
+    async def round(self) -> bool:
+        """Place what can be placed. True when another round may place more."""
+        async with self._hub.placing:
+            return await self._place()
+
+    async def _place(self) -> bool:
+        hub = self._hub
+        hub.backlog.release_due(hub.now_ms())
+        places = self._new_lanes() + self._top_up()
+        if not places:
+            return hub.backlog.unfinished(hub.registry.fleet)
+        try:
+            leased, kept = await hub.store.write(lambda tx: self._lease(tx, places))
+        except Exception:
+            self._undo(places)
+            raise
+        self._hand_over(places, leased, kept)
+        return len(hub.backlog) > 0
+
+    def _new_lanes(self) -> list[_Place]:
+        places: list[_Place] = []
+        for job_id, placement in self._hub.backlog.take(
+            self._hub.registry.fleet, self._hub.settings.dispatch_batch_max, self._explorer
+        ):
+            lane = Lane(
+                id=f"{self._hub.hub_id}-{next(self._hub.registry.lane_numbers)}",
+                node_id=placement.node_id,
+                owner=self._hub.registry.fleet.profile(placement.node_id).owner,
+                shape=self._hub.backlog.shape_of(job_id),
+                reservation=placement.reservation,
+                since_ms=self._hub.now_ms(),
+            )
+            offer, newcomer = self._offer(lane), self._pays_dues(lane)
+            if newcomer or lane.shape.avoid_owners:  # what makes a record: dues, and checks
+                lane.narrow = not chosen_by_pool(self._hub.registry.fleet, lane.shape)
+            places.append(_Place(job_id, lane, offer))
+            # A lane counts as one job in what its owner may hold: all of it together is paid for its time alone.
+            depth = 1 if newcomer else self._depth(self._spec_of.get(job_id, ""))
+            if depth > 1:
+                self._lanes[lane.id] = lane
+                more = self._hub.backlog.take_like(lane.shape, depth - 1)
+                places += [_Place(like, lane, offer) for like in more]
+        return places
+
+    def _top_up(self) -> list[_Place]:
+        """Refill half-empty lanes, unless another shape waits for their nodes: a lane must not hold a node for ever."""
+        places: list[_Place] = []
+        waiting = self._hub.backlog.shapes() if self._lanes else {}
+        for lane in list(self._lanes.values()):
+            if not lane.attempts and lane.reservation is None:
+                del self._lanes[lane.id]
+                continue
+            if not lane.attempts:
+                continue  # just opened in this round
+            depth = self._depth(self._recent_spec(lane))
+            if len(lane.attempts) * 2 > depth or self._wanted_by_others(lane, waiting):
+                continue
+            if not self._still_agreed(lane):
+                continue  # the price, or the owner's mind, changed since the lane was opened
+            offer = self._offer(lane)
+            more = self._hub.backlog.take_like(lane.shape, depth - len(lane.attempts))
+            places += [_Place(job_id, lane, offer) for job_id in more]
+        return places
+
+    def _pays_dues(self, lane: Lane) -> bool:
+        """A newcomer gets the jobs of others one by one, however short they are: it may lose all that it holds."""
+        fleet = self._hub.registry.fleet
+        return fleet.owes_dues(lane.node_id) and fleet.profile(lane.node_id).owner != lane.shape.account
+
+    def _offer(self, lane: Lane) -> Offer:
+        """The price of this moment, fixed for the attempts that are leased at it."""
+        return self._hub.market.offer(lane.shape, self._hub.registry.fleet.profile(lane.node_id))
+
+    def _still_agreed(self, lane: Lane) -> bool:
+        fleet = self._hub.registry.fleet
+        row = fleet.row_of(lane.node_id)
+        return row is None or still_agreed(fleet, lane.shape, row)
+
+    def _recent_spec(self, lane: Lane) -> str:
+        session = self._hub.registry.get(lane.node_id)
+        attempt_id = next(iter(lane.attempts))
+        attempt = session.attempts.get(attempt_id) if session is not None else None
+        return attempt.grant.spec if attempt is not None else ""
+
+    def _wanted_by_others(self, lane: Lane, waiting: Mapping[Shape, int]) -> bool:
+        if len(waiting) > _SHAPES_COMPARED_MAX:
+            return True
+        fleet = self._hub.registry.fleet
+        row = fleet.row_of(lane.node_id)
+        if row is None or not fleet.is_available(lane.node_id):
+            return True
+        return any(
+            shape != lane.shape and bool(could_run(fleet, shape, slice(row, row + 1)).any())
+            for shape in waiting
+        )
+
+    def _lease(self, tx: Tx, places: Sequence[_Place]) -> tuple[dict[str, AnyRow], dict[str, AnyRow]]:
+        """Queued → leased for those that are still queued, with an attempt row each; and what they go on from."""
+        hub = self._hub
+        leased = job_rows.lease_jobs(tx, [place.job_id for place in places])
+        rows: list[dict[str, Any]] = []
+        until_ms = tx.now_ms + hub.registry.lease_ms
+        for place in places:
+            job = leased.get(place.job_id)
+            if job is None:
+                continue
+            attempt_id = attempt_rows.attempt_id(job.id, job.attempt_no)
+            rows.append(
+                {
+                    "id": attempt_id,
+                    "job_id": job.id,
+                    "number": job.attempt_no,
+                    "node_id": place.lane.node_id,
+                    "owner_id": place.lane.owner,
+                    "lane": place.lane.id,
+                    "gpus": ",".join(map(str, place.lane.gpus)),
+                    "state": AttemptState.LEASED.value,
+                    "reason": Reason.PLACED.value,
+                    "lease_until_ms": until_ms,
+                    "leased_at_ms": tx.now_ms,
+                    "lane_since_ms": place.lane.since_ms,
+                    "price": place.offer.price,
+                    "spot": place.offer.spot,
+                    "units": place.offer.units,
+                    "zone_tier": place.offer.zone.tier,
+                    "zone_region": place.offer.zone.region,
+                    "price_version": place.offer.version,
+                    "narrow": place.lane.narrow,
+                }
+            )
+            tx.emit(
+                actor="hub",
+                action="job.leased",
+                account_id=job.account_id,
+                job_id=job.id,
+                attempt_id=attempt_id,
+                node_id=place.lane.node_id,
+                group_id=job.group_id,
+                before=JobState.QUEUED.value,
+                after=JobState.LEASED.value,
+                reason=Reason.PLACED.value,
+            )
+            tx.touch(f"job:{job.id}")
+        if rows:
+            attempt_rows.insert_attempts(tx, rows)
+            tx.touch("events")
+        return leased, checkpoints.resume(tx, leased.values())
+
+    def _hand_over(
+        self, places: Sequence[_Place], leased: dict[str, AnyRow], kept: dict[str, AnyRow]
+    ) -> None:
+        """Leased attempts go to their nodes; a job that another hub took simply leaves our backlog."""
+        registry, now_ms = self._hub.registry, self._hub.now_ms()
+        woken = set()
+        for place in places:
+            self._spec_of.pop(place.job_id, None)
+            job, session = leased.get(place.job_id), registry.get(place.lane.node_id)
+            if job is None or session is None:
+                continue  # lost to another hub; or the node left this instant, and its lease will run out
+            grant = Grant.model_construct(
+                attempt_id=attempt_rows.attempt_id(job.id, job.attempt_no),
+                attempt_no=job.attempt_no,
+                job_id=job.id,
+                lane=place.lane.id,
+                spec=job.spec_digest,
+                account_id=job.shown_account,
+                payload=job.payload,
+                payload_artifact=job.payload_artifact,
+                item=job.item,
+                items=job.item_count,
+                gpus=place.lane.gpus,
+                price=place.offer.price,
+                **checkpoints.granted(kept.get(job.id), job, price=place.offer.price),
+            )
+            registry.hold(session, place.lane, grant, since_ms=now_ms, errand=job.errand is not None)
+            woken.add(session.node_id)
+        self._close_unused(places)
+        for node_id in woken:
+            if (session := registry.get(node_id)) is not None:
+                session.wake()
+
+    def _undo(self, places: Sequence[_Place]) -> None:
+        for place in places:
+            self._hub.backlog.restore(place.job_id)
+        self._close_unused(places)
+
+    def _close_unused(self, places: Sequence[_Place]) -> None:
+        for lane in {place.lane.id: place.lane for place in places}.values():
+            if not lane.attempts:
+                self._hub.registry.close_lane(lane)
+                self._lanes.pop(lane.id, None)

@@ -1,0 +1,55 @@
+"""Housekeeping: silent nodes leave the registry, old codes and replies go, and files that nothing keeps."""
+
+from __future__ import annotations
+
+from computepool.hub.artifacts import garbage_collection
+from computepool.hub.context import Hub
+from computepool.hub.db.session import Tx
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.identity.sign_in import Authenticator
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.notifications import rows as webhook_rows
+from computepool.hub.scheduling import known_nodes
+
+
+async def drop_silent(hub: Hub) -> None:
+    """Suspect, then offline by silence. Its attempts are taken back when their leases end, which is no earlier."""
+    hub.registry.doubt_quiet(hub.now_ms())
+    lost = hub.registry.silent(hub.now_ms())
+    if not lost:
+        return
+
+    def unit(tx: Tx) -> None:
+        for session in lost:
+            tx.emit(
+                actor="hub",
+                action="node.offline",
+                node_id=session.node_id,
+                account_id=session.profile.owner,
+                reason="silent",
+            )
+        node_rows.touch_nodes(tx, {session.node_id: session.seen_ms for session in lost})
+        tx.touch("events")
+
+    await hub.store.write(unit)
+    still = {id(session) for session in hub.registry.silent(hub.now_ms())}
+    for session in lost:
+        if id(session) in still:  # the store may have taken its time, and the node spoken since
+            hub.registry.on_node_lost(session.node_id)
+    await known_nodes.refresh(hub)  # they may still come back to confirm a result
+
+
+async def note_key_use(hub: Hub, authenticator: Authenticator) -> None:
+    used = authenticator.take_used()
+    if used:
+        await hub.store.write(lambda tx: account_rows.touch_keys(tx, used))
+
+
+async def prune(hub: Hub) -> None:
+    def unit(tx: Tx) -> None:
+        account_rows.prune_codes(tx, before_ms=tx.now_ms - round(hub.settings.idempotency_keep_s * 1000))
+        webhook_rows.prune(tx, before_ms=tx.now_ms - round(hub.settings.webhook_keep_s * 1000))
+        account_rows.prune_replies(tx, before_ms=tx.now_ms - round(hub.settings.idempotency_keep_s * 1000))
+
+    await hub.store.write(unit)
+    await garbage_collection.collect(hub)

@@ -1,0 +1,63 @@
+"""Which nodes could run a job at all: those that poll this hub, however busy, and those that the pool knows otherwise.
+
+A result is not believed because nobody else is free at this moment. So nodes that rest, are paused or busy count, and so do
+those that poll another hub or went away a short while ago. Of these a copy is kept in memory: settling a job asks nobody.
+"""
+
+from __future__ import annotations
+
+from computepool.core.placement.gates import could_run
+from computepool.core.resources import Shape
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.nodes import owner_rules
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.trust import reputation_rows
+from computepool.protocol.nodes.nodes import Profile
+
+
+def could_others(hub: Hub, shape: Shape, owners: frozenset[str]) -> bool:
+    """Whether a node of an owner beside these could run it if it had nothing else to do."""
+    wanted = Shape(
+        shape.requirements,
+        shape.account,
+        ceiling=shape.ceiling,
+        avoid_owners=shape.avoid_owners | owners,
+    )
+    fleets = (hub.registry.fleet, hub.elsewhere.fleet)
+    return any(bool(could_run(fleet, wanted, slice(0, fleet.rows)).any()) for fleet in fleets)
+
+
+async def refresh(hub: Hub) -> None:
+    """Read again who was heard lately and does not poll here."""
+    since_ms = hub.now_ms() - round(hub.settings.verify_known_s * 1000)
+    seen = await hub.store.read(lambda connection: node_rows.seen_since(connection, since_ms=since_ms))
+    here, most = hub.registry.fleet, hub.settings.verify_known_max
+    absent = [node_id for node_id in seen if node_id not in here][:most]
+
+    def load(connection: Connection) -> tuple[list[AnyRow], set[str]]:
+        known = reputation_rows.load(connection, absent)
+        banned = {node_id for node_id, reputation in known.items() if reputation.banned_at_ms}
+        return list(node_rows.get_nodes(connection, absent)), banned
+
+    rows, banned = await hub.store.read(load) if absent else ([], set())
+    for node_id in set(hub.elsewhere.said) - {row.id for row in rows}:
+        forget(hub, node_id)
+    for row in rows:
+        _note(hub, row, banned=row.id in banned)
+
+
+def _note(hub: Hub, row: AnyRow, *, banned: bool) -> None:
+    known, said = hub.elsewhere, f"{row.profile} {row.rules} {banned}"
+    if known.said.get(row.id) == said:
+        return
+    profile = Profile.model_validate_json(row.profile)
+    known.fleet.upsert(profile.node_profile(node_id=row.id, owner=row.account_id))
+    known.fleet.set_rules(row.id, owner_rules.rules_of(row).rules())
+    known.fleet.set_integrity(row.id, streak=0, banned=banned)
+    known.said[row.id] = said
+
+
+def forget(hub: Hub, node_id: str) -> None:
+    hub.elsewhere.fleet.remove(node_id)
+    hub.elsewhere.said.pop(node_id, None)

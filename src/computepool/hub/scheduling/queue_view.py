@@ -1,0 +1,128 @@
+"""The queue as people look at it: what each node that polls this hub holds and does, and what waits for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from computepool.core.placement import explain, gate_messages
+from computepool.core.resources import Shape
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow
+from computepool.hub.identity.access import Principal
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.scheduling.registry import LiveAttempt, Session
+from computepool.protocol.jobs.queueing import LeaseView, LoadView, QueueRow, QueueView, WaitingRow
+
+#: Attempts of one node that are listed, and of all of them together.
+_LEASES_SHOWN = 100
+_ROWS_READ = 2_000
+_SHAPES_SHOWN = 50
+
+
+async def queue(hub: Hub, principal: Principal) -> QueueView:
+    """Jobs are shown to their submitter and to admins only; others' count in the numbers."""
+    shown = {session.node_id: _visible(session, principal) for session in hub.registry.sessions}
+    wanted = [attempt.job_id for attempts in shown.values() for attempt in attempts][:_ROWS_READ]
+    rows = await hub.store.read(lambda connection: job_rows.get_jobs(connection, wanted)) if wanted else []
+    jobs = {row.id: row for row in rows}
+    return QueueView(
+        queued=len(hub.backlog) - hub.backlog.delayed,
+        delayed=hub.backlog.delayed,
+        nodes=[
+            _row(hub, session, shown[session.node_id], jobs=jobs)
+            for session in hub.registry.sessions
+            if session.node_id in shown
+        ],
+        waiting=_waiting(hub, principal),
+    )
+
+
+def _visible(session: Session, principal: Principal) -> list[LiveAttempt]:
+    """What runs first, then what was there first."""
+    seen = [
+        attempt
+        for attempt in session.attempts.values()
+        if principal.is_admin or (attempt.grant.account_id == principal.account_id and not attempt.errand)
+    ]
+    return sorted(seen, key=lambda attempt: (not attempt.running, attempt.since_ms, attempt.id))[
+        :_LEASES_SHOWN
+    ]
+
+
+def _row(hub: Hub, session: Session, shown: list[LiveAttempt], *, jobs: dict[str, AnyRow]) -> QueueRow:
+    free = hub.registry.fleet.free(session.node_id)
+    profile, capacity = session.profile, session.profile.capacity
+    running = sum(1 for attempt in session.attempts.values() if attempt.running)
+    status = hub.registry.status(session, hub.now_ms())
+    return QueueRow(
+        node_id=session.node_id,
+        name=profile.name,
+        online=status.is_online,
+        state=session.state.value,
+        status=status,
+        running=running,
+        leased=len(session.attempts) - running,
+        cores_free=free.cpu_milli / 1000,
+        cores_total=capacity.cpu_milli / 1000,
+        ram_free_mb=free.ram_mb,
+        ram_total_mb=capacity.ram_mb,
+        jobs=[attempt.job_id for attempt in shown],
+        tags=sorted(profile.tags),
+        mesh_version=profile.mesh_version,
+        url=profile.url,
+        seen_ms=session.seen_ms,
+        leases=[_lease(hub, attempt, jobs.get(attempt.job_id)) for attempt in shown],
+        hidden=len(session.attempts) - len(shown),
+        load=_together(session.attempts.values()),
+    )
+
+
+def _lease(hub: Hub, attempt: LiveAttempt, job: AnyRow | None) -> LeaseView:
+    said = attempt.said
+    load = None if said is None or said.load is None else LoadView(**said.load.model_dump())
+    return LeaseView(
+        attempt_id=attempt.id,
+        job_id=attempt.job_id,
+        name="" if job is None else job.name,
+        key=None if job is None else job.key,
+        group_id=None if job is None else job.group_id,
+        state="running" if attempt.running else "leased",
+        since_ms=attempt.since_ms,
+        age_ms=max(0, hub.now_ms() - attempt.since_ms),
+        lane=attempt.lane.id,
+        cores=attempt.lane.shape.requirements.cpu_milli / 1000,
+        cpu_ids=[] if said is None else said.cpu_ids,
+        progress=None if said is None else said.progress,
+        load=load,
+    )
+
+
+def _together(attempts: Iterable[LiveAttempt]) -> LoadView:
+    loads = [attempt.said.load for attempt in attempts if attempt.said is not None and attempt.said.load]
+    return LoadView(
+        cpu_percent=sum(load.cpu_percent for load in loads),
+        rss_mb=sum(load.rss_mb for load in loads),
+        processes=sum(load.processes for load in loads),
+    )
+
+
+def _waiting(hub: Hub, principal: Principal) -> list[WaitingRow]:
+    shapes = {
+        shape: count
+        for shape, count in hub.backlog.shapes().items()
+        if principal.is_admin or shape.account == principal.account_id
+    }
+    most = sorted(shapes.items(), key=lambda item: -item[1])[:_SHAPES_SHOWN]
+    rows = [_waiting_row(hub, shape, count) for shape, count in most]
+    return sorted(rows, key=lambda row: (row.able > 0, -row.queued))
+
+
+def _waiting_row(hub: Hub, shape: Shape, count: int) -> WaitingRow:
+    fleet = hub.registry.fleet
+    found = explain.explain(fleet, explain.without_moot_price(fleet, shape))
+    return WaitingRow(
+        needs=gate_messages.describe(explain.named(hub.registry.fleet, shape).requirements),
+        queued=count,
+        able=found.able,
+        sentence=found.sentence,
+    )

@@ -1,0 +1,66 @@
+"""What runs are billed for, beside what other owners' nodes took for the same job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from computepool.core.money.pricing import charge_of
+from computepool.core.money.run_times import Timed, Tolerance, allowed_ms
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.jobs.running import checkpoints
+
+if TYPE_CHECKING:
+    from computepool.hub.settlement.verification.verification import Run
+
+
+def cap_bills(hub: Hub, tx: Tx, job: AnyRow, *, agreeing: Sequence[Run]) -> list[Run]:
+    """Bill agreeing runs for no longer than each other allows; returns those that took their time beyond all reason.
+
+    Only where the pool chose who ran it: else a submitter's friend could say that it took no time. And not where the job
+    may use the network, whose speed is not the node's own.
+    """
+    if len(agreeing) < 2 or any(run.narrow for run in agreeing) or checkpoints.spec_of(hub, tx, job).net:
+        return []
+    settings = hub.settings
+    within = Tolerance(
+        percent=round(settings.bill_tolerance * 100), grace_ms=round(settings.bill_grace_s * 1000)
+    )
+    beyond = Tolerance(
+        percent=round(settings.padding_factor * 100), grace_ms=round(settings.padding_grace_s * 1000)
+    )
+    times = [_timed(job, run) for run in agreeing]
+    allowed = [allowed_ms(times, place, within) for place in range(len(times))]
+    shortest = min(range(len(times)), key=lambda place: allowed[place])
+    hub.run_times.note(job.spec_digest, replace(times[shortest], ms=allowed[shortest]))
+    for run, ms in zip(agreeing, allowed, strict=True):
+        _cap(run, ms)
+    return [
+        run
+        for run, time, ms in zip(agreeing, times, allowed, strict=True)
+        if run.is_its_own and time.ms > beyond.most(ms)
+    ]
+
+
+def _timed(job: AnyRow, run: Run) -> Timed:
+    """With what it went on from."""
+    return Timed(ms=sum(bill.billed_ms for bill in run.bills), tier=run.tier, items=max(1, job.bundled))
+
+
+def _cap(run: Run, allowed_ms: int) -> None:
+    """What earlier attempts contributed stays as it is: its share was bounded by their progress."""
+    before_ms = sum(part.bill.billed_ms for part in run.parts)
+    billed_ms = max(0, min(run.bill.billed_ms, allowed_ms - before_ms))
+    if billed_ms < run.bill.billed_ms:
+        run.bill = replace(run.bill, billed_ms=billed_ms, charge=charge_of(run.bill.price, billed_ms))
+
+
+def is_long(hub: Hub, job: AnyRow, run: Run) -> bool:
+    """Whether it took far longer than the program's earlier runs: then somebody else has to run it, too."""
+    settings = hub.settings
+    within = Tolerance(
+        percent=round(settings.padding_factor * 100), grace_ms=round(settings.bill_grace_s * 1000)
+    )
+    return hub.run_times.is_long(job.spec_digest, _timed(job, run), within)

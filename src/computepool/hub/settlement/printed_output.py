@@ -1,0 +1,197 @@
+"""What a program printed, as its node reports it, held against the text that the node sent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from computepool.core.jobs.lifecycle import Outcome, Reason
+from computepool.core.jobs.printed_output import Claim, Finding, compare_output
+from computepool.core.trust.tolerance import PRINTED_MAX
+from computepool.hub.artifacts import storage_quota
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.jobs.running import checkpoint_rows
+from computepool.hub.jobs.running.logs import Arrivals, Log
+from computepool.hub.observability import event_rows
+from computepool.protocol.nodes.nodes import Report
+
+_FAULTS = {
+    Finding.LOST: (Reason.STAGING_FAILED, "The node did not send all that the job printed."),
+    Finding.FALSE: (
+        Reason.OUTPUT_MISMATCH,
+        "The output that the node sent is not the one that it reported.",
+    ),
+}
+
+
+def check_output(hub: Hub, tx: Tx, report: Report, *, attempt: AnyRow, arrivals: Arrivals) -> Report:
+    """A success whose output is not what the node says was printed is none, and the node is to blame."""
+    if report.outcome is not Outcome.SUCCEEDED or report.printed is None:
+        return report
+    log = arrivals.of(attempt)
+    if attempt.resumed_no is not None:
+        return _went_on(hub, tx, report, attempt=attempt, log=log)
+    if report.printed_chars is None:
+        return _counted(tx, report, attempt=attempt, log=log)
+
+    def digest_kept() -> str:
+        sha = hashlib.sha256()
+        if attempt.stdout_chars:
+            for text in event_rows.stdout_of(tx.connection, job_id=attempt.job_id, attempt_id=attempt.id):
+                sha.update(text.encode())
+        sha.update(log.new_stdout.encode())
+        return sha.hexdigest()
+
+    found = compare_output(
+        Claim(digest=report.printed, chars=report.printed_chars),
+        kept_chars=log.stdout_chars,
+        sent_bytes=log.bytes,
+        must_send_bytes=storage_quota.must_send_bytes(hub),
+        digest_kept=digest_kept,
+    )
+    return _failed(report, found) if found in _FAULTS else report
+
+
+def _failed(report: Report, found: Finding) -> Report:
+    reason, error = _FAULTS[found]
+    return report.model_copy(update={"outcome": Outcome.FAILED, "reason": reason, "error": error})
+
+
+def _counted(tx: Tx, report: Report, *, attempt: AnyRow, log: Log) -> Report:
+    """An agent of the version before does not say how long the text is. It may have lost some without knowing, so a text
+    that is not the reported one is no lie; but it is no result either, however much was sent beside it.
+    """
+    text = log.new_stdout
+    if attempt.log_bytes:
+        text = _kept(tx, attempt.id) + text
+    if _names(report.printed, text):
+        return report.model_copy(update={"printed_chars": len(text)})
+    return _failed(report, Finding.LOST)
+
+
+def _went_on(hub: Hub, tx: Tx, report: Report, *, attempt: AnyRow, log: Log) -> Report:
+    """The claim has what was printed before the checkpoint, too. That is known where one earlier try of the same owner's
+    printed all of it and sent that much; where another owner's did, who sends something false cannot be told.
+    """
+    if report.printed_chars is None:
+        return _failed(report, Finding.LOST)
+    before_chars = report.printed_chars - log.stdout_chars
+    if before_chars < 0:
+        return _failed(report, Finding.FALSE)
+    before = None if log.bytes >= storage_quota.must_send_bytes(hub) else _before(tx, attempt.id)
+    if before is None or len(before) < before_chars:
+        return report
+    text = before[:before_chars] + _kept(tx, attempt.id) + log.new_stdout
+    return report if _names(report.printed, text) else _failed(report, Finding.FALSE)
+
+
+def _before(tx: Tx, attempt_id: str) -> str | None:
+    """What is kept of the try that it went on from; None where that one went on, too, or was another owner's.
+
+    It is some of what was printed up to the checkpoint, from the beginning, or that and what followed until it was lost.
+    """
+    job_id, _, number = attempt_id.rpartition("-")
+    rows = {row.number: row for row in checkpoint_rows.links(tx.connection, job_id)}
+    run = rows[int(number)]
+    first = rows.get(run.resumed_no)
+    if first is None or first.resumed_no is not None or first.owner_id != run.owner_id:
+        return None
+    return _kept(tx, first.id)
+
+
+def _kept(tx: Tx, attempt_id: str) -> str:
+    job_id = attempt_id.rpartition("-")[0]
+    return "".join(event_rows.stdout_of(tx.connection, job_id=job_id, attempt_id=attempt_id))
+
+
+def _names(digest: str | None, text: str) -> bool:
+    return hashlib.sha256(text.encode()).hexdigest() == digest
+
+
+class Printed(Protocol):
+    attempt_id: str
+    printed: str | None
+    printed_chars: int | None
+
+
+def printed_text(tx: Tx, run: Printed, arrivals: Arrivals | None) -> str | None:
+    """The whole of what it printed, if all of it was kept, and is short enough. `arrivals`: what came with the report."""
+    if run.printed_chars is None or run.printed_chars > PRINTED_MAX:
+        return None
+    text = _text(tx, run, arrivals)
+    return text if _names(run.printed, text) else None
+
+
+def _text(tx: Tx, run: Printed, arrivals: Arrivals | None) -> str:
+    return _kept(tx, run.attempt_id) + ("" if arrivals is None else arrivals.new_stdout(run.attempt_id))
+
+
+# the texts of several runs
+
+
+class Sent(Printed, Protocol):
+    kept_chars: int
+    sent_bytes: int  #: of all that it wrote
+    resumed_no: int | None
+
+
+@dataclass(slots=True, kw_only=True)
+class SentRow:
+    """Of an attempt as it is stored."""
+
+    attempt_id: str
+    printed: str | None
+    printed_chars: int | None
+    kept_chars: int
+    sent_bytes: int
+    resumed_no: int | None
+
+
+def sent_of(attempt: AnyRow) -> SentRow:
+    return SentRow(
+        attempt_id=attempt.id,
+        printed=attempt.printed,
+        printed_chars=attempt.printed_chars,
+        kept_chars=attempt.stdout_chars,
+        sent_bytes=attempt.log_bytes,
+        resumed_no=attempt.resumed_no,
+    )
+
+
+def false_texts(
+    hub: Hub, tx: Tx, runs: Sequence[Sent], *, arrivals: Arrivals | None = None
+) -> frozenset[int]:
+    """Places of the runs whose text, which could not be held against their own report, is not the one that they report:
+    another run has that. Most runs' texts are whole, and nothing is read.
+    """
+    whole = {run.printed: run for run in runs if run.printed is not None and _is_whole(run)}
+    found = set()
+    for place, run in enumerate(runs):
+        if run.printed is None or run.printed not in whole or _is_whole(run):
+            continue
+        text = _text(tx, whole[run.printed], arrivals)
+        # Output goes before its job does; without it nothing can be told.
+        if _names(run.printed, text) and not _fits(hub, tx, run, whole=text, arrivals=arrivals):
+            found.add(place)
+    return frozenset(found)
+
+
+def _is_whole(run: Sent) -> bool:
+    """Then it was compared when it was reported."""
+    return run.resumed_no is None and run.printed_chars is not None and run.kept_chars >= run.printed_chars
+
+
+def _fits(hub: Hub, tx: Tx, run: Sent, *, whole: str, arrivals: Arrivals | None) -> bool:
+    """Whether what is kept of a run can be a part of this, and the part that it should be."""
+    text = _text(tx, run, arrivals)
+    if run.resumed_no is None:
+        return whole.startswith(text)
+    if run.sent_bytes >= storage_quota.must_send_bytes(hub):
+        return text in whole
+    if not whole.endswith(text):
+        return False
+    said, before = whole[: len(whole) - len(text)], _before(tx, run.attempt_id)
+    return before is None or said[: len(before)] == before[: len(said)]

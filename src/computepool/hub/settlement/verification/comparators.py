@@ -1,0 +1,270 @@
+"""How the results of one job are compared: what its submitter wished, kept with the job, and what that makes of them.
+
+Files are always compared by digest. A tolerance is applied here, to texts that are never run; a function of the
+submitter's is only looked up here: its answers come from errands (comparing.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from computepool.core.errors import BadRequest
+from computepool.core.jobs.lifecycle import JobKind
+from computepool.core.trust import comparison
+from computepool.core.trust.comparison import Tolerance
+from computepool.core.trust.tolerance import same_text, same_value
+from computepool.core.trust.verification import Mode, Policy
+from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.running.logs import Arrivals
+from computepool.hub.settlement.printed_output import false_texts, printed_text, sent_of
+from computepool.protocol.jobs.jobs import PAYLOAD_MAX, JobSpec, Needs, SubmitRequest, spec_digest
+
+_RAM_MB = 256, 1024
+_NAME = 16  #: characters of a digest that tell the few results of one job apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Nothing of it given: results are the same where their digests are."""
+
+    within: Tolerance | None = None
+    function: str | None = None  #: digest of the spec that calls it
+    longest_ms: int = 0  #: of such a call
+    answers: Mapping[str, bool] = field(default_factory=dict)  #: by the two results
+    asked: str = ""  #: the two that it is being called with
+
+    def __str__(self) -> str:
+        if self.within is not None:
+            return str(self.within)
+        return "exact" if self.function is None else "function"
+
+    def row(self) -> str | None:
+        if self.within is not None:
+            return json.dumps({"tolerance": [self.within.relative, self.within.absolute]})
+        if self.function is None:
+            return None
+        rest = {"ms": self.longest_ms, "answers": dict(self.answers), "asked": self.asked}
+        return json.dumps({"function": self.function, **rest})
+
+    def answered(self, pair: str, same: bool) -> Wish:
+        return replace(self, answers={**self.answers, pair: same}, asked="")
+
+
+EXACT = Wish()
+
+
+def wish_of(job: AnyRow) -> Wish:
+    if job.compare is None:
+        return EXACT
+    said = json.loads(job.compare)
+    if "tolerance" in said:
+        return Wish(within=Tolerance(*said["tolerance"]))
+    return Wish(
+        function=said["function"], longest_ms=said["ms"], answers=said["answers"], asked=said["asked"]
+    )
+
+
+# what a submission asks for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The wish of a submission, with the spec that must be stored with it."""
+
+    wish: Wish = EXACT
+    spec: JobSpec | None = None
+
+
+def asked_by(hub: Hub, request: SubmitRequest, policy: Policy) -> Asked:
+    named = request.compare or request.compare_function
+    if named and policy.mode is Mode.NONE:
+        raise BadRequest(
+            "A comparison is for results that are verified: say --verify adaptive, quorum:K or --confidence P.",
+            field="compare",
+        )
+    if request.compare_function is None:
+        return Asked(wish=Wish(within=comparison.parse(request.compare or "exact")))
+    spec = _spec(request, timeout_s=hub.settings.compare_timeout_s)
+    longest_ms = round(spec.timeout_s * 1000)
+    return Asked(wish=Wish(function=spec_digest(spec.body()), longest_ms=longest_ms), spec=spec)
+
+
+def _spec(request: SubmitRequest, *, timeout_s: float) -> JobSpec:
+    """A small job, only where the results themselves might have come from, with the same packages."""
+    asked, job = request.compare_function, request.spec
+    assert asked is not None
+    kept = ("regions", "tags", "exclude_tags", "exclude_hosts", "properties", "isolation", "mesh_version")
+    least, most = _RAM_MB
+    needs: dict[str, Any] = {name: getattr(job.needs, name) for name in kept}
+    needs |= {
+        "ram_mb": max(least, min(most, job.needs.requirements().ram_mb)),
+        "python": asked.python or job.needs.python,
+    }
+    return JobSpec(
+        kind=JobKind.FUNCTION,
+        name="compare",
+        needs=Needs(**needs),
+        function=asked.function,
+        function_artifact=asked.function_artifact,
+        dependencies=job.dependencies,
+        timeout_s=timeout_s,
+        allow_pickle=job.allow_pickle,
+    )
+
+
+# what that makes of results
+
+
+class Reported(Protocol):
+    """As much of a result as is compared."""
+
+    attempt_id: str
+    outcome: str
+    exit_code: int | None
+    result: str | None
+    result_artifact: str | None
+    printed: str | None
+    printed_chars: int | None
+    kept_chars: int
+    sent_bytes: int
+    resumed_no: int | None
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparer:
+    """`arrivals`: what was printed in the very request that reports it."""
+
+    hub: Hub
+    tx: Tx
+    wish: Wish
+    arrivals: Arrivals | None = None
+
+    def classes(self, runs: Sequence[Reported]) -> list[int] | tuple[int, int]:
+        """Of each run; or the places of two that the function has to be asked about.
+
+        One that sent a false text is the same as no other, whatever digest it reports.
+        """
+        false = false_texts(self.hub, self.tx, runs, arrivals=self.arrivals)
+        return comparison.classes(
+            len(runs), lambda a, b: False if a in false or b in false else self.same(runs[a], runs[b])
+        )
+
+    def same(self, a: Reported, b: Reported) -> bool | None:
+        if _one_lies(a, b):
+            return False
+        if a.outcome == b.outcome:
+            return True
+        if (a.exit_code, a.files) != (b.exit_code, b.files):
+            return False
+        if self.wish.within is not None:
+            return self._close(a, b, self.wish.within)
+        if self.wish.function is None:
+            return False
+        known = self.wish.answers.get(pair_of(a, b))
+        return False if known is None and self.payload(a, b) is None else known
+
+    def _close(self, a: Reported, b: Reported, within: Tolerance) -> bool:
+        if a.result_artifact != b.result_artifact or (a.result is None) != (b.result is None):
+            return False
+        if a.result is not None and b.result is not None and not same_value(a.result, b.result, within):
+            return False
+        if a.printed == b.printed:
+            return True
+        ours, theirs = self.printed(a), self.printed(b)
+        return ours is not None and theirs is not None and same_text(ours, theirs, within)
+
+    def payload(self, a: Reported, b: Reported) -> str | None:
+        """Both as the arguments of a call; None where they cannot be sent, being too long or not kept."""
+        ours, theirs = self._sent(a), self._sent(b)
+        if ours is None or theirs is None:
+            return None
+        text = f"[{ours},{theirs}]"
+        return text if len(text.encode()) <= PAYLOAD_MAX else None
+
+    def _sent(self, run: Reported) -> str | None:
+        """What it returned, or else what it printed. Encoded values are JSON, so a list of two is one, too."""
+        if run.result is not None or run.result_artifact is not None or run.printed is None:
+            return run.result
+        text = self.printed(run)
+        return None if text is None else json.dumps(text)
+
+    def printed(self, run: Reported) -> str | None:
+        return printed_text(self.tx, run, self.arrivals)
+
+
+def _one_lies(a: Reported, b: Reported) -> bool:
+    """A text has one length. Agents of the version before say none."""
+    known = a.printed_chars is not None and b.printed_chars is not None
+    return known and a.printed == b.printed and a.printed_chars != b.printed_chars
+
+
+def pair_of(a: Reported, b: Reported) -> str:
+    """Two results, whoever reported them: nothing is asked twice."""
+    return f"{a.outcome[:_NAME]} {b.outcome[:_NAME]}"
+
+
+# results that were believed, and those of errands that check them
+
+
+@dataclass(slots=True, kw_only=True)
+class _Accepted:
+    attempt_id: str
+    outcome: str
+    exit_code: int | None
+    result: str | None
+    result_artifact: str | None
+    printed: str | None
+    printed_chars: int | None
+    kept_chars: int
+    sent_bytes: int
+    resumed_no: int | None
+    files: dict[str, str]
+
+
+def of_accepted(
+    hub: Hub, tx: Tx, job: AnyRow, *, words: Sequence[tuple[AnyRow, AnyRow]]
+) -> Sequence[int | str] | None:
+    """The classes of results that jobs have already, each with its attempt; None where only the function could tell.
+
+    `job`: the one whose submitter wished how.
+    """
+    if job.compare is None:
+        return _named(hub, tx, [attempt for _, attempt in words])
+    files = artifact_rows.outputs_of(tx.connection, [word.id for word, _ in words])
+    runs = [_accepted(tx, word, attempt, files=files.get(word.id, [])) for word, attempt in words]
+    kinds = Comparer(hub=hub, tx=tx, wish=wish_of(job)).classes(runs)
+    return kinds if isinstance(kinds, list) else None
+
+
+def _named(hub: Hub, tx: Tx, attempts: Sequence[AnyRow]) -> list[str]:
+    """By what they came to, and by how long that is where all of them say so."""
+    counted = all(attempt.printed_chars is not None for attempt in attempts)
+    names = [f"{attempt.outcome} {attempt.printed_chars if counted else ''}" for attempt in attempts]
+    for place in false_texts(hub, tx, [sent_of(attempt) for attempt in attempts]):
+        names[place] += attempts[place].id  # like no other
+    return names
+
+
+def _accepted(tx: Tx, job: AnyRow, attempt: AnyRow, *, files: Sequence[AnyRow]) -> _Accepted:
+    full = job_rows.get_job_full(tx.connection, job.id)
+    assert full is not None
+    return _Accepted(
+        attempt_id=attempt.id,
+        outcome=attempt.outcome,
+        exit_code=full.exit_code,
+        result=full.result,
+        result_artifact=full.result_artifact,
+        printed=attempt.printed,
+        printed_chars=attempt.printed_chars,
+        kept_chars=attempt.stdout_chars,
+        sent_bytes=attempt.log_bytes,
+        resumed_no=attempt.resumed_no,
+        files={file.name: file.digest for file in files},
+    )

@@ -1,0 +1,132 @@
+"""Comparisons by a function of the submitter's, which runs on a node as jobs do: asking, and going on with the answer.
+
+Until the answer is there the job waits and nobody may run it (`jobs.comparing`). A call that fails, ends too late or
+cannot be paid for says that the two results are different.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from computepool.core.errors import InsufficientCredits
+from computepool.core.jobs.lifecycle import JobKind, JobState
+from computepool.core.money.pricing import charge_of
+from computepool.core.trust import verification as rules
+from computepool.core.trust.verification import Decision, Result, Ruling, parse
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.running.logs import Arrivals
+from computepool.hub.jobs.transitions import Effects
+from computepool.hub.settlement import hub_jobs, result_rows
+from computepool.hub.settlement.hub_jobs import Work
+from computepool.hub.settlement.verification import comparators, verification
+from computepool.hub.settlement.verification.comparators import Comparer, Wish
+from computepool.hub.settlement.verification.verification import Run
+
+KIND = "compare"
+#: What functions return that mean yes: Python's True, and NumPy's.
+_YES = frozenset({"true", '{"$scalar":{"dtype":"|b1","data":"AQ=="}}'})
+
+
+def decide(
+    hub: Hub,
+    tx: Tx,
+    job: AnyRow,
+    *,
+    runs: Sequence[Run],
+    effects: Effects,
+    wish: Wish | None = None,
+    arrivals: Arrivals | None = None,
+    may_ask: bool = True,
+) -> tuple[Decision, dict[str, Any]]:
+    """What follows from the runs, in their order; and what changes in the job's row while it goes on.
+
+    `may_ask`: nobody runs the job now, and nobody is being asked. Else what is open is asked after the next result.
+    """
+    wish = wish or comparators.wish_of(job)
+    changes: dict[str, Any] = {}
+    while True:
+        comparer = Comparer(hub=hub, tx=tx, wish=wish, arrivals=arrivals)
+        kinds = comparer.classes(runs)
+        if isinstance(kinds, list):
+            found = [Result(kind=kind, streak=run.streak) for kind, run in zip(kinds, runs, strict=True)]
+            decision = rules.judge(parse(job.verify), found)
+            if decision.ruling is Ruling.MORE and may_ask and verification.is_tied(hub, tx, job, runs=runs):
+                decision = verification.end_tie(hub, tx, job, runs=runs, arrivals=arrivals)
+            return decision, changes
+        if not may_ask:
+            return Decision(ruling=Ruling.MORE), changes
+        a, b = (runs[place] for place in kinds)
+        asked = _ask(hub, tx, job, comparer=comparer, pair=(a, b), runs=runs, effects=effects)
+        if asked is not None:
+            waiting = replace(wish, asked=comparators.pair_of(a, b))
+            return Decision(ruling=Ruling.MORE), {"compare": waiting.row(), "comparing": asked}
+        wish = wish.answered(comparators.pair_of(a, b), same=False)
+        changes = {"compare": wish.row()}
+
+
+def _ask(
+    hub: Hub,
+    tx: Tx,
+    job: AnyRow,
+    *,
+    comparer: Comparer,
+    pair: tuple[Run, Run],
+    runs: Sequence[Run],
+    effects: Effects,
+) -> str | None:
+    """The errand; None where the submitter cannot pay for it, or has removed the function."""
+    wish, payload = comparer.wish, comparer.payload(*pair)
+    assert payload is not None
+    assert wish.function is not None
+    work = Work(
+        spec_digest=wish.function,
+        payload=b64encode(payload.encode()).decode(),
+        name=KIND,
+        kind=JobKind.FUNCTION.value,
+        longest_ms=wish.longest_ms,
+        hold=charge_of(job.ceiling, wish.longest_ms),
+        ceiling=job.ceiling,
+    )
+    # Nobody is asked about his own word, nor about one that stands beside it.
+    owners = {run.bill.owner_id for run in runs}
+    try:
+        return hub_jobs.start(
+            hub,
+            tx,
+            job,
+            kind=KIND,
+            number=len(wish.answers) + 1,
+            payer=job.account_id,
+            avoid_owners=owners,
+            ttl_ms=round(hub.settings.verify_wait_s * 1000),
+            effects=effects,
+            work=work,
+        )
+    except InsufficientCredits:
+        return None
+
+
+def answered(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
+    """The call is over, however it ended: the job goes on, in the same transaction."""
+    _, job_id, _ = hub_jobs.parts(errand.errand)
+    job = job_rows.lock_jobs(tx, [job_id]).get(job_id)
+    if job is None or job.comparing != errand.id or job.state != JobState.QUEUED:
+        return  # it was cancelled, or ended, while this was asked
+    same = errand.state == JobState.SUCCEEDED and errand.result in _YES
+    asked = comparators.wish_of(job)
+    wish = asked.answered(asked.asked, same)
+    runs = verification.waiting(tx, job)
+    decision, changes = decide(hub, tx, job, runs=runs, effects=effects, wish=wish)
+    if decision.ruling is Ruling.MORE:
+        result_rows.go_on(tx, job.id, **{"compare": wish.row(), "comparing": None} | changes)
+        effects.requeued.append(job.id)
+        tx.touch("queue", f"job:{job.id}")
+    elif decision.ruling is Ruling.DIFFER and parse(job.verify).strict:
+        verification.give_up(hub, tx, job, runs=runs, actor="hub", effects=effects)
+    else:
+        verification.conclude(hub, tx, job, runs=runs, decision=decision, actor="hub", effects=effects)

@@ -1,0 +1,154 @@
+"""Tests of nodes on probation: jobs that several owners' nodes have done alike, run once more by the suspect.
+
+To the node it is a job of whoever submitted it first, like any other. The hub chooses one that this owner's nodes have never
+run, of a submitter who has been here for a while and whose jobs are not what the node is accused of, done alike by nodes
+that did not accuse it; each test is of another submitter, so that no one's programs alone decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from computepool.core.ids import make_id
+from computepool.core.jobs.lifecycle import JobState
+from computepool.core.placement.gates import could_run
+from computepool.core.resources import Shape
+from computepool.core.trust.discounting import DAY_MS
+from computepool.core.trust.reputation import (
+    NEWCOMER,
+    PROBE_RIGHT_ACTION,
+    PROBE_WRONG_ACTION,
+    Reputation,
+    number_of,
+)
+from computepool.core.trust.violations import decode
+from computepool.hub.context import Hub, KnownSpec
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.transitions import Effects
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.settlement import hub_jobs
+from computepool.hub.settlement.verification import comparators, probe_rows, recheck_rows, violations
+from computepool.hub.settlement.verification.verification import Verdict
+from computepool.hub.trust import reputation_rows
+
+KIND = "probe"
+_LOOKED_AT_MAX = 200
+_OF_ONE_MAX = 10  #: submitter
+
+
+async def send_due(hub: Hub) -> Effects:
+    """Give every suspect that polls this hub, and has none, a test."""
+    effects = Effects()
+    for node_id in sorted(hub.suspects):
+        session = hub.registry.get(node_id)
+        if session is None:
+            hub.suspects.discard(node_id)  # known again when it comes back
+            continue
+        owner = session.profile.owner
+        found = await hub.store.read(partial(_candidates, hub, node_id=node_id, owner=owner))
+        specs = await hub.specs.load({row.spec_digest for row in found})
+        fitting = [row for row in found if _fits(hub, row, specs[row.spec_digest], node_id=node_id)]
+        if fitting:
+            picked = _drawn(fitting, hub.clock.entropy(8))
+            await hub.store.write(partial(_send, hub, found=picked, node_id=node_id, effects=effects))
+    return effects
+
+
+def _drawn(rows: Sequence[AnyRow], entropy: bytes) -> AnyRow:
+    """First whose, then which: many jobs do not make a submitter more likely."""
+    first, second = (int.from_bytes(part, "big") for part in (entropy[:4], entropy[4:]))
+    submitters = sorted({row.account_id for row in rows})
+    chosen = submitters[first % len(submitters)]
+    own = [row for row in rows if row.account_id == chosen]
+    return own[second % len(own)]
+
+
+def _candidates(hub: Hub, connection: Connection, *, node_id: str, owner: str) -> list[AnyRow]:
+    known = reputation_rows.load(connection, [node_id]).get(node_id, NEWCOMER)
+    if not known.probation_at_ms or probe_rows.is_open(connection, node_id, kind=KIND):
+        return []
+    now_ms = hub.now_ms()
+    rows = probe_rows.confirmed(
+        connection,
+        kind=KIND,
+        verdict=Verdict.CONFIRMED.value,
+        owner_id=owner,
+        created_before_ms=now_ms - round(hub.settings.ban_submitter_days * DAY_MS),
+        since_id=make_id("job", max(0, now_ms - round(hub.settings.probe_age_s * 1000)), bytes(10)),
+        cost_max=hub.settings.probe_cost_max,
+        each=_OF_ONE_MAX,
+        limit=_LOOKED_AT_MAX,
+    )
+    used = probe_rows.submitters(connection, node_id, kind=KIND, since_ms=known.probation_at_ms)
+    suspect = _accusers(known)
+    judges = probe_rows.owners_of(connection, [row.id for row in rows])
+    return [
+        row
+        for row in rows
+        if row.account_id not in used
+        and number_of(row.account_id) not in suspect
+        and not suspect & {number_of(judge) for judge in judges.get(row.id, ())}
+    ]
+
+
+def _accusers(known: Reputation) -> set[int]:
+    """Who submitted the jobs that it is accused of, and whose nodes said so."""
+    found = decode(known.violations)
+    return {each.submitter for each in found} | {number for each in found for number in each.refuters}
+
+
+def _fits(hub: Hub, row: AnyRow, spec: KnownSpec, *, node_id: str) -> bool:
+    fleet, wanted = hub.registry.fleet, spec.requirements.pinned_to(node_id, own=False)
+    place = fleet.row_of(node_id)
+    if place is None or spec.spec.net:  # what a program finds on the network changes
+        return False
+    shape = Shape(wanted, row.account_id, ceiling=row.ceiling)
+    return bool(could_run(fleet, shape, slice(place, place + 1)).all())
+
+
+def _send(hub: Hub, tx: Tx, *, found: AnyRow, node_id: str, effects: Effects) -> None:
+    job = job_rows.lock_jobs(tx, [found.id]).get(found.id)
+    if job is None or probe_rows.is_open(tx.connection, node_id, kind=KIND):
+        return
+    if found.id not in recheck_rows.without_errand(tx.connection, [found.id], kind=KIND):
+        return  # another hub has used it
+    hub_jobs.start(
+        hub,
+        tx,
+        job,
+        kind=KIND,
+        number=1,
+        payer=hub_jobs.POOL_ACCOUNT,
+        avoid_owners=(),
+        ttl_ms=hub.settings.holdback_ms,
+        effects=effects,
+        pinned=node_id,
+    )
+
+
+def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
+    """One that did not succeed says nothing: there will be another."""
+    _, job_id, _ = hub_jobs.parts(errand.errand)
+    job = job_rows.lock_jobs(tx, [job_id])[job_id]
+    if errand.state != JobState.SUCCEEDED or job.verdict != Verdict.CONFIRMED:
+        return
+    words: Sequence[tuple[AnyRow, AnyRow]] = [
+        (row, recheck_rows.accepted_attempt(tx.connection, row)) for row in (job, errand)
+    ]
+    kinds = comparators.of_accepted(hub, tx, job, words=words)
+    if kinds is None:
+        return
+    attempt = words[1][1]
+    node = node_rows.get_node(tx.connection, attempt.node_id)
+    assert node is not None
+    tx.emit(
+        actor="hub",
+        action=PROBE_RIGHT_ACTION if kinds[0] == kinds[1] else PROBE_WRONG_ACTION,
+        account_id=node.account_id,
+        job_id=errand.id,
+        attempt_id=attempt.id,
+        node_id=attempt.node_id,
+    )
+    violations.tell_probed(tx, attempt.node_id, tx.events[-1])

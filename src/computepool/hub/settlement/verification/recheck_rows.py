@@ -1,0 +1,155 @@
+"""Results that were believed without a check, and what becomes of them when they are checked after all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, Connection, exists, func, literal, or_, select, update
+
+from computepool.core.jobs.lifecycle import AttemptState
+from computepool.core.trust.verification import Mode
+from computepool.hub.db import dialect
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.tables import IS_HELD, attempts, jobs, varying_specs
+
+#: Of a node's results, so many are looked at, the newest: most of them may have been checked already.
+_LOOKED_AT_MAX = 5_000
+
+
+def unchecked(
+    connection: Connection,
+    node_id: str,
+    *,
+    kind: str,
+    verdicts: Sequence[str],
+    since_ms: int,
+    limit: int,
+) -> Sequence[AnyRow]:
+    """The node's accepted results that nobody compared and no errand of this kind is about; the newest first.
+
+    Only of jobs of others whose submitters want their results compared, and whose results do not vary. Those that
+    only the submitter's function could compare stay as they are.
+    """
+    recent = (
+        select(
+            attempts.c.job_id,
+            attempts.c.number,
+            attempts.c.owner_id,
+            attempts.c.finished_at_ms,
+            attempts.c.charge,
+        )
+        .where(
+            attempts.c.node_id == node_id,
+            attempts.c.outcome.is_not(None),
+            attempts.c.finished_at_ms >= since_ms,
+            attempts.c.state == AttemptState.SUCCEEDED.value,
+            # Where it went on from somebody's checkpoint, nobody could say whose work was wrong.
+            attempts.c.resumed_no.is_(None),
+        )
+        .order_by(attempts.c.finished_at_ms.desc())
+        .limit(_LOOKED_AT_MAX)
+        .subquery()
+    )
+    accepted = (recent.c.job_id == jobs.c.id) & (recent.c.number == jobs.c.accepted_attempt)
+    statement = (
+        select(jobs.c.id, recent.c.owner_id, recent.c.charge)
+        .select_from(jobs.join(recent, accepted))
+        .where(
+            jobs.c.verdict.in_(verdicts),
+            jobs.c.account_id != recent.c.owner_id,
+            *_may_be_checked(kind),
+        )
+        .order_by(recent.c.finished_at_ms.desc(), jobs.c.id)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+def _may_be_checked(kind: str) -> list[ColumnElement[bool]]:
+    return [
+        jobs.c.verify != Mode.NONE.value,
+        or_(jobs.c["compare"].is_(None), jobs.c["compare"].like('{"tolerance"%')),
+        jobs.c.errand.is_(None),
+        ~varies(),
+        ~has_errand(kind),
+    ]
+
+
+def varies() -> ColumnElement[bool]:
+    """Whether the job's program came to another result each time, once."""
+    return exists().where(
+        varying_specs.c.account_id == jobs.c.account_id, varying_specs.c.spec_digest == jobs.c.spec_digest
+    )
+
+
+def has_errand(kind: str) -> ColumnElement[bool]:
+    other = jobs.alias("other")
+    return exists().where(other.c.errand == literal(f"{kind}:") + jobs.c.id + literal(":1"))
+
+
+def held(connection: Connection, *, kind: str, verdict: str, after: str, limit: int) -> Sequence[AnyRow]:
+    """Jobs after that one whose pay is held, and that could be checked; with whose node ran them, and for how much."""
+    accepted = (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.accepted_attempt)
+    columns = (jobs.c.id, jobs.c.account_id, jobs.c.spec_digest, jobs.c.ceiling, jobs.c.avoid_owners)
+    statement = (
+        select(*columns, attempts.c.owner_id, attempts.c.charge)
+        .select_from(jobs.join(attempts, accepted))
+        .where(
+            IS_HELD,
+            jobs.c.id > after,
+            jobs.c.verdict == verdict,
+            attempts.c.resumed_no.is_(None),
+            *_may_be_checked(kind),
+        )
+        .order_by(jobs.c.id)
+        .limit(limit)
+    )
+    return connection.execute(statement).all()
+
+
+def without_errand(connection: Connection, job_ids: Sequence[str], *, kind: str) -> list[str]:
+    wanted = dialect.among(connection, jobs.c.id, job_ids)
+    statement = select(jobs.c.id).where(wanted, ~has_errand(kind)).order_by(jobs.c.id)
+    return list(connection.execute(statement).scalars())
+
+
+def hold_until(tx: Tx, job_id: str, until_ms: int) -> None:
+    """Of a job whose pay is held. 0: it is over, and the pay has matured or went back."""
+    statement = update(jobs).where(jobs.c.id == job_id, IS_HELD).values(held_until_ms=until_ms)
+    tx.connection.execute(statement)
+
+
+def held_until(connection: Connection, *, now_ms: int, limit: int) -> list[str]:
+    """Jobs whose pay was held for long enough, or whose results were confirmed since."""
+    statement = select(jobs.c.id).where(IS_HELD, jobs.c.held_until_ms <= now_ms)
+    return list(connection.execute(statement.order_by(jobs.c.id).limit(limit)).scalars())
+
+
+def spent_on(connection: Connection, owner_id: str, *, payer: str, since_id: str) -> int:
+    """What errands about this owner's results cost the payer since then, or may yet cost."""
+    cost = func.coalesce(func.sum(func.coalesce(jobs.c.charge, jobs.c.hold)), 0)
+    statement = select(cost).where(
+        jobs.c.account_id == payer,
+        jobs.c.id >= since_id,
+        jobs.c.avoid_owners.contains(owner_id, autoescape=True),
+    )
+    return int(connection.execute(statement).scalar_one())
+
+
+def find_errand(connection: Connection, errand: str) -> AnyRow | None:
+    return connection.execute(select(jobs).where(jobs.c.errand == errand)).first()
+
+
+def accepted_attempt(connection: Connection, job: AnyRow) -> AnyRow:
+    wanted = select(attempts).where(attempts.c.job_id == job.id, attempts.c.number == job.accepted_attempt)
+    return connection.execute(wanted).one()
+
+
+def change_verdict(tx: Tx, job_id: str, *, before: Sequence[str], after: str) -> bool:
+    """False: it is not what the caller believed."""
+    statement = update(jobs).where(jobs.c.id == job_id, jobs.c.verdict.in_(before)).values(verdict=after)
+    return tx.connection.execute(statement).rowcount == 1
+
+
+def set_taken_back(tx: Tx, job_id: str, amount: int) -> None:
+    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(taken_back=amount))

@@ -1,0 +1,211 @@
+"""When a node was wrong: what it said before, and nobody checked, is run again elsewhere; what was wrong is taken back.
+
+A result is wrong when two other owners' nodes came to one and the same other result. Everything happens in the
+transaction of the report that decides it. A job is checked so once, ever.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from computepool.core.ids import make_id
+from computepool.core.jobs.lifecycle import AttemptState, JobState
+from computepool.core.money.money import CREDIT
+from computepool.core.trust import verification as rules
+from computepool.core.trust.reputation import RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
+from computepool.core.trust.verification import Mode, Policy, Result, Ruling
+from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs import views
+from computepool.hub.jobs.transitions import Effects
+from computepool.hub.money import holds
+from computepool.hub.settlement import hub_jobs
+from computepool.hub.settlement.verification import comparators, recheck_rows, violations
+from computepool.hub.settlement.verification.verification import Verdict
+
+KIND = "recheck"
+REFUTED_RESULT_ACTION = "result.refuted"
+#: After so many errands without agreement it stays as it is: nobody can tell who was wrong.
+_ERRANDS_MAX = 2
+#: A slower or dearer node may take its time, within reason.
+_DEARER_MAX = 2
+_SMALL = CREDIT // 100
+_BELIEVED = (Verdict.UNCHECKED.value, Verdict.ALONE.value)
+_POLICY = Policy(Mode.ADAPTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """What one owner's node came to, for the job itself or for an errand about it."""
+
+    job: AnyRow
+    attempt: AnyRow
+
+
+def start(hub: Hub, tx: Tx, node_id: str, *, effects: Effects) -> None:
+    """A result of this node was proven wrong: check those that were believed, also where their pay has matured."""
+    if not _unchecked(hub, tx, node_id):
+        return
+    # Another hub may be about to do the same for another strike: each job is looked at by one after the other.
+    jobs = job_rows.lock_jobs(tx, [row.id for row in _unchecked(hub, tx, node_id)])
+    for row in _unchecked(hub, tx, node_id):
+        if row.id in jobs:
+            send(hub, tx, jobs[row.id], number=1, owners=[row.owner_id], charge=row.charge, effects=effects)
+
+
+def _may_cost(hub: Hub, tx: Tx, job: AnyRow, *, owner_id: str, charge: int) -> int | None:
+    """What running it again may cost; None: the pool has spent enough on this owner lately.
+
+    The pool pays: without a bound an owner could be wrong on purpose, about dear jobs of his own friends, and another
+    friend would be paid for looking at them again.
+    """
+    most = min(_DEARER_MAX * charge + _SMALL, holds.for_one_run(job))
+    since_ms = max(0, tx.now_ms - round(hub.settings.recheck_age_s * 1000))
+    spent = recheck_rows.spent_on(
+        tx.connection, owner_id, payer=hub_jobs.POOL_ACCOUNT, since_id=make_id("job", since_ms, bytes(10))
+    )
+    return most if spent + most <= hub.settings.recheck_spend else None
+
+
+def _unchecked(hub: Hub, tx: Tx, node_id: str) -> Sequence[AnyRow]:
+    return recheck_rows.unchecked(
+        tx.connection,
+        node_id,
+        kind=KIND,
+        verdicts=_BELIEVED,
+        since_ms=tx.now_ms - round(hub.settings.recheck_age_s * 1000),
+        limit=hub.settings.recheck_max,
+    )
+
+
+def send(
+    hub: Hub, tx: Tx, job: AnyRow, *, number: int, owners: Sequence[str], charge: int, effects: Effects
+) -> None:
+    most = _may_cost(hub, tx, job, owner_id=owners[0], charge=charge)
+    if most is None:
+        return
+    hub_jobs.start(
+        hub,
+        tx,
+        job,
+        kind=KIND,
+        number=number,
+        payer=hub_jobs.POOL_ACCOUNT,
+        hold_max=most,
+        avoid_owners=owners,
+        ttl_ms=hub.settings.holdback_ms,
+        effects=effects,
+    )
+
+
+def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
+    """One that did not succeed says nothing about the result that it was to check."""
+    _, job_id, number = hub_jobs.parts(errand.errand)
+    job = job_rows.lock_jobs(tx, [job_id])[job_id]
+    if errand.state != JobState.SUCCEEDED or job.verdict not in _BELIEVED:
+        return
+    words = _words(tx.connection, job, number)
+    kinds = comparators.of_accepted(hub, tx, job, words=[(word.job, word.attempt) for word in words])
+    if kinds is None:
+        return
+    results = [Result(kind=kind, streak=word.attempt.streak) for kind, word in zip(kinds, words, strict=True)]
+    decision = rules.judge(_POLICY, results)
+    if decision.ruling is not Ruling.ACCEPT:
+        if number < _ERRANDS_MAX:
+            owners = [word.attempt.owner_id for word in words]
+            charge = words[0].attempt.charge
+            send(hub, tx, job, number=number + 1, owners=owners, charge=charge, effects=effects)
+        return
+    # Where the job's wishes left no choice of nodes, nobody's record is made by it.
+    counts = not any(words[place].attempt.narrow for place in decision.agreeing)
+    for place in decision.agreeing:
+        _confirm(hub, tx, words[place], counts=counts)
+    refuters = [words[place] for place in decision.agreeing]
+    for place in decision.wrong:
+        _refute(hub, tx, words[place], refuters=refuters, effects=effects)
+
+
+def _words(connection: Connection, job: AnyRow, number: int) -> list[_Word]:
+    said = [job]
+    for each in range(1, number + 1):
+        errand = recheck_rows.find_errand(connection, f"{KIND}:{job.id}:{each}")
+        assert errand is not None
+        said.append(errand)
+    return [_Word(row, recheck_rows.accepted_attempt(connection, row)) for row in said]
+
+
+def _confirm(hub: Hub, tx: Tx, word: _Word, *, counts: bool) -> None:
+    recheck_rows.change_verdict(tx, word.job.id, before=_BELIEVED, after=Verdict.CONFIRMED.value)
+    if word.job.held_until_ms:  # from now on its pay waits no longer than any other
+        matures_ms = word.job.finished_at_ms + hub.settings.holdback_ms
+        recheck_rows.hold_until(tx, word.job.id, min(word.job.held_until_ms, max(1, matures_ms)))
+    if counts:
+        _say(tx, word, action=VERIFIED_ACTION, after=AttemptState.SUCCEEDED)
+
+
+def _refute(hub: Hub, tx: Tx, word: _Word, *, refuters: Sequence[_Word], effects: Effects) -> None:
+    """A strike, the money back, and a word to whom the result was given. `refuters`: they have the right one."""
+    job, right = word.job, refuters[0].job
+    recheck_rows.change_verdict(tx, job.id, before=_BELIEVED, after=Verdict.REFUTED.value)
+    back = holds.take_back(tx, job, attempt=word.attempt)
+    if job.held_until_ms:
+        recheck_rows.hold_until(tx, job.id, 0)
+    data = violations.evidence(hub, tx, job, refuters=[other.attempt.owner_id for other in refuters])
+    _say(tx, word, action=REFUTED_ACTION, after=AttemptState.REFUTED, data=data)
+    effects.struck.append(word.attempt.node_id)
+    if job.errand is not None:
+        return
+    _hand_over(tx, job, right)
+    tx.emit(
+        actor="hub",
+        action=REFUTED_RESULT_ACTION,
+        account_id=job.account_id,
+        job_id=job.id,
+        attempt_id=word.attempt.id,
+        node_id=word.attempt.node_id,
+        data=json.dumps({"sentence": views.wrong_sentence(back), "taken_back": back}),
+    )
+    tx.touch(f"job:{job.id}", "events")
+
+
+def _say(tx: Tx, word: _Word, *, action: str, after: AttemptState, data: str | None = None) -> None:
+    tx.emit(
+        actor="hub",
+        action=action,
+        account_id=word.job.account_id,
+        job_id=word.job.id,
+        attempt_id=word.attempt.id,
+        node_id=word.attempt.node_id,
+        before=AttemptState.SUCCEEDED.value,
+        after=after.value,
+        reason=RECHECKED,
+        data=data,
+    )
+
+
+# the right result
+
+
+def _hand_over(tx: Tx, job: AnyRow, right: AnyRow) -> None:
+    """Its files may be read by the submitter from now on."""
+    files = {
+        row.name: row.digest for row in artifact_rows.outputs_of(tx.connection, [right.id]).get(right.id, [])
+    }
+    if right.result_artifact is not None:
+        files["result"] = right.result_artifact
+    owner = {"account_id": job.account_id, "job_id": job.id, "role": "corrected"}
+    artifact_rows.refer(tx, [owner | {"name": name, "digest": digest} for name, digest in files.items()])
+
+
+def corrected(connection: Connection, job: AnyRow) -> tuple[AnyRow, Sequence[AnyRow]] | None:
+    """The errand with the right result of a job whose own was wrong, and its files."""
+    if job.verdict != Verdict.REFUTED or job.errand is not None:
+        return None
+    right = recheck_rows.find_errand(connection, f"{KIND}:{job.id}:{_ERRANDS_MAX}")
+    if right is None:
+        return None
+    return right, artifact_rows.outputs_of(connection, [right.id]).get(right.id, [])

@@ -1,0 +1,86 @@
+"""Results that were due for a check and had none: given out after a while, checked when somebody can, paid after that.
+
+Until then their pay does not mature (`held_until_ms`); what else their owners earn does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from computepool.core.jobs.lifecycle import JobState
+from computepool.core.placement.gates import could_run
+from computepool.core.resources import Shape
+from computepool.hub.context import Hub, KnownSpec
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.transitions import Effects
+from computepool.hub.settlement import result_rows
+from computepool.hub.settlement.verification import checkers, recheck_rows, rechecks, verification
+
+_BATCH = 500
+
+
+async def accept(hub: Hub) -> Effects:
+    """A result that could have been checked and was not, because no other owner's node took it, is given out after a while."""
+    before_ms = hub.now_ms() - round(hub.settings.verify_wait_s * 1000)
+    found = await hub.store.read(
+        lambda connection: result_rows.unconfirmed(connection, before_ms=before_ms, limit=_BATCH)
+    )
+    if not found:
+        return Effects()
+    return await hub.store.write(lambda tx: _accept_alone(hub, tx, found, before_ms=before_ms))
+
+
+def _accept_alone(hub: Hub, tx: Tx, job_ids: list[str], *, before_ms: int) -> Effects:
+    effects = Effects()
+    for job in job_rows.lock_jobs(tx, job_ids).values():
+        if job.state != JobState.QUEUED or job.queued_at_ms > before_ms:
+            continue  # somebody took it meanwhile
+        verification.believe_first(hub, tx, job, effects=effects)
+    return effects
+
+
+async def start_checks(hub: Hub) -> Effects:
+    """Have some of those run again whose pay is held, where another owner's node that takes work now could do it.
+
+    A few at a time, in turn: those that nobody can run must not keep the others waiting.
+    """
+    limit, after = hub.settings.recheck_max, hub.held_looked_at
+    rows = await hub.store.read(
+        lambda connection: recheck_rows.held(
+            connection, kind=rechecks.KIND, verdict=verification.Verdict.ALONE.value, after=after, limit=limit
+        )
+    )
+    hub.held_looked_at = rows[-1].id if len(rows) == limit else ""
+    specs = await hub.specs.load({row.spec_digest for row in rows})
+    able = [row for row in rows if _somebody_could(hub, row, specs[row.spec_digest])]
+    if not able:
+        return Effects()
+    return await hub.store.write(lambda tx: _start(hub, tx, able))
+
+
+def _somebody_could(hub: Hub, row: AnyRow, spec: KnownSpec) -> bool:
+    """Not where it uses the network: what it found there may have changed since, and it would do there again what it did."""
+    if spec.spec.net:
+        return False
+    fleet, owners = hub.registry.fleet, frozenset(_spoken(hub, row))
+    shape = Shape(spec.requirements, row.account_id, ceiling=row.ceiling, avoid_owners=owners)
+    rows = slice(0, fleet.rows)
+    return bool((could_run(fleet, shape, rows) & fleet.table.available[rows]).any())
+
+
+def _start(hub: Hub, tx: Tx, rows: Sequence[AnyRow]) -> Effects:
+    effects = Effects()
+    spoken = {row.id: (_spoken(hub, row), row.charge) for row in rows}
+    jobs = job_rows.lock_jobs(tx, spoken)
+    for job_id in recheck_rows.without_errand(tx.connection, sorted(jobs), kind=rechecks.KIND):
+        owners, charge = spoken[job_id]
+        rechecks.send(hub, tx, jobs[job_id], number=1, owners=owners, charge=charge, effects=effects)
+    return effects
+
+
+def _spoken(hub: Hub, row: AnyRow) -> list[str]:
+    """Owners whose word would decide nothing: whose result it is, first, and who came to another one."""
+    tied = checkers.tied_owners(hub, row.account_id, row.spec_digest)
+    others = {*filter(None, row.avoid_owners.split(",")), *tied} - {row.owner_id}
+    return [row.owner_id, *sorted(others)]

@@ -1,0 +1,121 @@
+"""What is noted when a result was proven wrong, and what its node's owner is told. What follows is in core/trust/violations.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from computepool.core.trust.discounting import DAY_MS
+from computepool.core.trust.reputation import (
+    NEWCOMER,
+    REFUTED_ACTION,
+    STRIKES_MAX,
+    Reputation,
+    read,
+    refuted_by,
+    update,
+)
+from computepool.core.trust.violations import PROBES_RIGHT
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.identity import rows as account_rows
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.trust import reputation_rows
+
+STRUCK_ACTION = "node.struck"
+BANNED_ACTION = "node.banned"
+PROBATION_ACTION = "node.probation"
+CLEARED_ACTION = "node.cleared"
+#: Of the nodes that came to the other result, besides the submitter's own.
+_JUDGES_MIN = 2
+
+
+def evidence(hub: Hub, tx: Tx, job: AnyRow, *, refuters: Iterable[str]) -> str:
+    """About whose job a result was wrong, and by whose word: what decides how far it counts against the node."""
+    submitter = job.behalf or job.account_id
+    account = account_rows.get_account(tx.connection, submitter)
+    age_ms = 0 if account is None else tx.now_ms - account.created_at_ms
+    others = set(refuters) - {submitter}
+    old = age_ms >= hub.settings.ban_submitter_days * DAY_MS and len(others) >= _JUDGES_MIN
+    return refuted_by(others, submitter=submitter, old=old)
+
+
+def tell_owner(tx: Tx, node_id: str) -> None:
+    """Once for every strike, in its transaction: the strike's own event is for the job's submitter.
+
+    Reputations are counted when the transaction ends, so this counts ahead of them. Should another unit of the very same
+    commit strike the node too, a ban may be told as a strike; what the node may do is not decided here.
+    """
+    node = node_rows.get_node(tx.connection, node_id)
+    if node is None:
+        return
+    told = sum(
+        1 for event in tx.events if _about(event, node_id, STRUCK_ACTION, BANNED_ACTION, PROBATION_ACTION)
+    )
+    wrong = [event for event in tx.events if _about(event, node_id, REFUTED_ACTION)]
+    if told >= len(wrong):
+        return
+    before = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
+    for event in wrong[:told]:
+        before = _after(before, event, owner=node.account_id)
+    now = _after(before, wrong[told], owner=node.account_id)
+    _tell(tx, node, action=_news(before, now) or STRUCK_ACTION, now=now, job_id=wrong[told]["job_id"])
+
+
+def tell_probed(tx: Tx, node_id: str, event: dict[str, Any]) -> None:
+    """The last test of a node on probation decided about it. Operators see the same event, with who accused it."""
+    node = node_rows.get_node(tx.connection, node_id)
+    if node is None:
+        return
+    before = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
+    now = _after(before, event, owner=node.account_id)
+    if (action := _news(before, now)) is not None:
+        _tell(tx, node, action=action, now=now)
+
+
+def _news(before: Reputation, now: Reputation) -> str | None:
+    if now.banned_at_ms and not before.banned_at_ms:
+        return BANNED_ACTION
+    if now.probation_at_ms and not before.probation_at_ms:
+        return PROBATION_ACTION
+    return CLEARED_ACTION if now.cleared_at_ms > before.cleared_at_ms else None
+
+
+def _tell(tx: Tx, node: AnyRow, *, action: str, now: Reputation, job_id: str | None = None) -> None:
+    data = {"sentence": sentence(node.name, now, tx.now_ms, action=action), "job_id": job_id}
+    tx.emit(actor="hub", action=action, account_id=node.account_id, node_id=node.id, data=json.dumps(data))
+
+
+def _about(event: dict[str, Any], node_id: str, *actions: str) -> bool:
+    return event["node_id"] == node_id and event["action"] in actions
+
+
+def _after(before: Reputation, event: dict[str, Any], *, owner: str) -> Reputation:
+    outcome = read(event, owner=owner)
+    return before if outcome is None else update(before, outcome)
+
+
+def sentence(name: str, known: Reputation, now_ms: int, *, action: str) -> str:
+    if action == CLEARED_ACTION:
+        return (
+            f"{name} was right in {PROBES_RIGHT} tests: it is not on probation any more. What was said against it may have "
+            "been made up; an administrator sees by whom."
+        )
+    wrong = f"A result of {name} was proven wrong; it is not paid."
+    if action == BANNED_ACTION:
+        return (
+            f"{name} was wrong where the hub knows the right result, or again after it was cleared: it works for you alone "
+            "from now on. If its memory was broken, or the programs cannot be compared, ask for a review: pool node review."
+        )
+    if action == PROBATION_ACTION:
+        return (
+            f"{wrong} It is on probation: all its results are checked, and some jobs are tests whose result is known. "
+            "Wrong answers end its work for others; look at its memory and its cooling."
+        )
+    if known.banned(now_ms):
+        return f"{wrong} The node is banned already."
+    return (
+        f"{wrong} {STRIKES_MAX} within 30 days, about jobs of more than one submitter, put it on probation; "
+        "look at its memory and its cooling."
+    )

@@ -1,0 +1,194 @@
+"""What is behind a node's reputation, outcome by outcome, and what a node does now. Others' jobs are never named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from computepool.core.errors import NotFound
+from computepool.core.jobs.lifecycle import JobKind
+from computepool.core.money.pricing import charge_of
+from computepool.core.trust import reputation
+from computepool.core.trust.reputation import WEIGHTS, Evidence
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.identity import access
+from computepool.hub.identity.access import Principal
+from computepool.hub.lookup import cursors
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.trust import outcome_rows
+from computepool.protocol.nodes.evidence import EvidencePage, EvidenceRow, NodeAttempt, NodeWork
+
+_HOUR_MS = 3_600_000
+_SHOWN = 200
+_QUARTERS = 4
+_WORDS = {
+    Evidence.VERIFIED: "A result that agreed with another owner's node.",
+    Evidence.UNVERIFIED: "A job done; nobody checked the result.",
+    Evidence.NARROW: "A job done; its submitter left the pool no choice of nodes, so it makes no record.",
+    Evidence.CONFIRMED: "A result that was accepted earlier was checked, and agreed.",
+    Evidence.REFUTED: "A result that was proven wrong, by nodes of other owners or by the node's own report.",
+    Evidence.PADDED: "A result that agreed, but took far longer than on the other node; its streak begins anew.",
+    Evidence.PROBE_RIGHT: "On probation, it was right about a job whose result was known.",
+    Evidence.PROBE_WRONG: "On probation, it was wrong about a job whose result was known.",
+    Evidence.PARDONED: "An administrator took its strikes back.",
+    Evidence.NODE_FAULT: "The node could not run a job.",
+    Evidence.LEASE_LOST: "The node went silent, or restarted, with a job.",
+    Evidence.JOB_FAULT: "The job's own failure: it says nothing about the node.",
+}
+_INHERITED = "It began with what counts against an earlier node of its owner."
+_TOGETHER = "Lost at the same moment as another job, which was counted."
+
+
+async def page(
+    hub: Hub, principal: Principal, node_id: str, *, after: str | None, limit: int
+) -> EvidencePage:
+    """Newest first. Exact for the owner and administrators; others see what happened and about when."""
+    before = None if after is None else cursors.read(hub, after, of=node_id) or 0
+
+    def load(connection: Connection) -> tuple[AnyRow, list[AnyRow], set[str], dict[str, str]]:
+        node = node_rows.get_node(connection, node_id)
+        if node is None:
+            raise NotFound("There is no such node.")
+        rows = list(outcome_rows.of_node(connection, node_id, before=before, limit=limit + 1))
+        said = outcome_rows.verified_at_once(connection, [row.job_id for row in rows if row.job_id])
+        return node, rows, said, outcome_rows.kinds(connection, [row.job_id for row in rows if row.job_id])
+
+    node, rows, said, kinds = await hub.store.read(load)
+    exact = access.may_manage(principal, node.account_id)
+    seen = _Reader(node=node, principal=principal, exact=exact, kinds=kinds, verified=said)
+    return EvidencePage(
+        node_id=node_id,
+        exact=exact,
+        rows=list(seen.read(rows, limit=limit)),
+        next=cursors.seal(hub, rows[limit - 1].seq, of=node_id) if len(rows) > limit else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    node: AnyRow
+    principal: Principal
+    exact: bool
+    kinds: Mapping[str, str]
+    verified: set[str]  #: attempts whose success was told as verified: their job's success says nothing more
+
+    def read(self, rows: Sequence[AnyRow], *, limit: int) -> Iterator[EvidenceRow]:
+        """Of so many; what came before the last one is there to be looked at."""
+        older = {row.seq: before for row, before in pairwise(rows)}
+        for row in rows[:limit]:
+            event = dict(row._mapping)
+            if reputation.predecessor_of(event) is not None:
+                yield self._row(row, "inherited", _INHERITED)
+            elif reputation.node_of(event) == self.node.id and not self._told_twice(row):
+                yield self._outcome(row, event, before=older.get(row.seq))
+
+    def _told_twice(self, row: AnyRow) -> bool:
+        return row.action == "job.succeeded" and row.attempt_id in self.verified
+
+    def _outcome(self, row: AnyRow, event: dict[str, Any], *, before: AnyRow | None) -> EvidenceRow:
+        outcome = reputation.read(event, owner=self.node.account_id)
+        assert outcome is not None
+        evidence = outcome.evidence
+        lost = evidence is Evidence.LEASE_LOST
+        counted = not (
+            lost and before is not None and (before.action, before.at_ms) == (row.action, row.at_ms)
+        )
+        weight = WEIGHTS[evidence]
+        return self._row(
+            row,
+            evidence.value,
+            _WORDS[evidence] if counted else _TOGETHER,
+            weight=weight.quarters / _QUARTERS if counted else 0,
+            success=weight.success if weight.quarters else None,
+            counted=counted and bool(weight.quarters),
+            verified=evidence in (Evidence.VERIFIED, Evidence.CONFIRMED),
+            strike=evidence is Evidence.REFUTED,
+            own=outcome.own,
+        )
+
+    def _row(self, row: AnyRow, evidence: str, sentence: str, **said: Any) -> EvidenceRow:
+        nothing = {
+            "weight": 0,
+            "success": None,
+            "counted": False,
+            "verified": False,
+            "strike": False,
+            "own": False,
+        }
+        fields = {**nothing, **said, "evidence": evidence, "sentence": sentence}
+        if not self.exact:
+            # Not when to the minute, and whose: that would tell a stranger what somebody's jobs did, and where.
+            fields |= {"own": False, "at_ms": row.at_ms - row.at_ms % _HOUR_MS}
+            mine = row.account_id == self.principal.account_id and row.job_id is not None
+            return EvidenceRow(**fields, job_id=row.job_id if mine else None)
+        kind = self.kinds.get(row.job_id)
+        return EvidenceRow(
+            **fields,
+            at_ms=row.at_ms,
+            reason=row.reason,
+            job_id=row.job_id,
+            job_kind=None if kind is None else JobKind(kind),
+        )
+
+
+# what it does now
+
+
+async def work(hub: Hub, principal: Principal, node_id: str) -> NodeWork:
+    """What a node holds, for its owner: what for, since when, and what it pays."""
+
+    def load(connection: Connection) -> tuple[AnyRow, Sequence[AnyRow], tuple[int, int]]:
+        node = node_rows.get_node(connection, node_id)
+        access.check_owner(principal, None if node is None else node.account_id, what="node")
+        assert node is not None
+        held = outcome_rows.held(connection, node_id, limit=_SHOWN)
+        return node, held, outcome_rows.count_held(connection, node_id)
+
+    node, rows, (running, leased) = await hub.store.read(load)
+    specs = await hub.specs.load({row.spec_digest for row in rows})
+    shown = [
+        _attempt(
+            hub,
+            row,
+            owner=node.account_id,
+            admin=principal.is_admin,
+            needs=specs[row.spec_digest].requirements,
+        )
+        for row in rows
+    ]
+    earns = sum(attempt.earns for attempt in shown)
+    return NodeWork(node_id=node_id, running=running, leased=leased, attempts=shown, earns=earns)
+
+
+def _attempt(hub: Hub, row: AnyRow, *, owner: str, admin: bool, needs: Any) -> NodeAttempt:
+    own = row.shown_account == owner
+    net = 0 if own else hub.market.table.net_of(row.price)
+    ran_ms = 0 if row.started_at_ms is None else max(0, hub.now_ms() - row.started_at_ms)
+    session = hub.registry.get(row.node_id)
+    live = None if session is None else session.attempts.get(row.id)
+    said = None if live is None else live.said
+    load = None if said is None else said.load
+    return NodeAttempt(
+        attempt_id=row.id,
+        job_id=row.job_id,
+        job_name=row.name if (own or admin) and row.errand is None else None,
+        kind=JobKind(row.kind),
+        state=row.state,
+        own=own,
+        leased_at_ms=row.leased_at_ms,
+        started_at_ms=row.started_at_ms,
+        cores=needs.cpu_milli / 1000,
+        ram_mb=needs.ram_mb if session is None else needs.ram_on(session.profile.capacity),
+        gpus=needs.gpus,
+        price=row.price,
+        earns=net,
+        earned=charge_of(net, min(ran_ms, row.longest_ms)),
+        ends_at_ms=None if row.started_at_ms is None else row.started_at_ms + row.longest_ms,
+        progress=None if said is None else said.progress,
+        cpu_percent=None if load is None else load.cpu_percent,
+        rss_mb=None if load is None else load.rss_mb,
+        cpu_ids=[] if said is None else said.cpu_ids,
+    )

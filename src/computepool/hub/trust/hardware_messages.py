@@ -1,0 +1,109 @@
+"""Hardware truth in people's words: what a node claims, what was found, and why it is paid as something else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from computepool.core.resources import CPU_TIER
+from computepool.core.trust.hardware import Scores, Standing, Truth
+from computepool.core.trust.relative_speed import Pace
+from computepool.core.trust.tiers import REFERENCE_SCORE, TIER_GFLOPS, speed_of
+from computepool.protocol.nodes.hardware import HardwareView, MeasuredView, ScoresView
+
+TRIED_AGAIN = "Its jobs were too slow some time ago; its claim is tried again."
+_GFLOPS_PER_TFLOPS = 1000
+
+
+def changes(before: Truth, after: Truth, claimed: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Tiers that are others now: before and after."""
+    if before.cpu_tier != after.cpu_tier:
+        yield before.cpu_tier, after.cpu_tier
+    held = before.gpu_tiers or tuple(claimed)
+    for old, new in dict.fromkeys(zip(held, after.gpu_tiers, strict=False)):
+        if old != new:
+            yield old, new
+
+
+def after_measuring(before: Truth, after: Truth, claimed: Sequence[str]) -> str:
+    """Why a measurement changed a tier; nothing if it did not."""
+    said = []
+    if before.cpu_tier != after.cpu_tier:
+        said.append(
+            f"A core scored {after.scores.cpu} ({REFERENCE_SCORE} is the reference): its cores count as {after.cpu_tier}."
+        )
+    held = before.gpu_tiers or tuple(claimed)
+    for index, (old, new) in enumerate(zip(held, after.gpu_tiers, strict=False)):
+        if old == new:
+            continue
+        claim = claimed[index]
+        gflops = after.scores.gflops[index] if index < len(after.scores.gflops) else None
+        if new == claim:
+            said.append(f"Card {index} counts as {claim} again, as it claims.")
+        elif gflops is not None and claim not in TIER_GFLOPS:
+            said.append(
+                f"Card {index} ({claim}) is in no price table and did {_tflops(gflops)} TFLOPS: it counts as {new}, the best "
+                "of its family that it reaches."
+            )
+        elif gflops is not None:
+            said.append(
+                f"Card {index} claims {claim}, which does {_tflops(TIER_GFLOPS[claim])} TFLOPS, and did "
+                f"{_tflops(gflops)}: it counts as {new}."
+            )
+    return " ".join(said)
+
+
+def after_comparing(before: Truth, after: Truth, *, tier: str, pace: Pace) -> str:
+    counts = (
+        after.cpu_tier if before.cpu_tier != after.cpu_tier else ", ".join(dict.fromkeys(after.gpu_tiers))
+    )
+    return (
+        f"Its last {pace.jobs} jobs took {pace.slowdown:.1f} times as long as the same jobs on other nodes of {tier}: "
+        f"it counts as {counts}."
+    )
+
+
+def _tflops(gflops: int) -> str:
+    return f"{gflops / _GFLOPS_PER_TFLOPS:.3g}"
+
+
+def view(truth: Truth, claimed: Sequence[str]) -> HardwareView:
+    """`claimed`: the tiers of its cards by its own word."""
+    claim = max(claimed, key=speed_of, default=CPU_TIER)
+    pace = truth.gpu_pace if claimed else truth.cpu_pace
+    return HardwareView(
+        claimed=claim,
+        tier=max(truth.gpu_tiers or tuple(claimed), key=speed_of, default=truth.cpu_tier),
+        cpu_tier=truth.cpu_tier,
+        standing=truth.standing.value,
+        sentence=sentence(truth, claimed),
+        scores=scores_view(truth.scores),
+        notes=list(truth.notes),
+        measured_at_ms=truth.measured_at_ms or None,
+        slowdown=round(pace.slowdown, 2) if pace.weight else None,
+        compared_jobs=pace.jobs,
+        history=[MeasuredView(at_ms=at_ms, scores=scores_view(scores)) for at_ms, scores in truth.history],
+    )
+
+
+def scores_view(scores: Scores) -> ScoresView:
+    return ScoresView(
+        cpu=scores.cpu,
+        memory_mb_s=scores.memory_mb_s,
+        disk_mb_s=scores.disk_mb_s,
+        net_mb_s=scores.net_mb_s,
+        rtt_us=scores.rtt_us,
+        gflops=list(scores.gflops),
+    )
+
+
+def sentence(truth: Truth, claimed: Sequence[str]) -> str:
+    """For the node's owner: how its claim stands."""
+    claim = ", ".join(dict.fromkeys(claimed)) or CPU_TIER
+    if truth.standing is Standing.LOWERED:
+        return truth.reason or f"It claims {claim} and counts as less."
+    if truth.standing is Standing.MEASURED:
+        return truth.reason or f"No price table knows {claim}; it counts as what it was measured to do."
+    if truth.standing is Standing.CONFIRMED:
+        return f"Its claim ({claim}) agrees with what was measured."
+    why = f" ({truth.notes[0]})" if truth.notes else ""
+    return f"It claims {claim}; this is not measured{why}."

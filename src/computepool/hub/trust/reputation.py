@@ -1,0 +1,146 @@
+"""Nodes' reputations in the hub's memory and in people's words. What counts is decided in core/trust/reputation.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from computepool.core.errors import NotFound
+from computepool.core.resources import NodeState
+from computepool.core.trust.discounting import ONE
+from computepool.core.trust.reputation import (
+    NEWCOMER,
+    PARDONED_ACTION,
+    STRIKES_MAX,
+    Reputation,
+    dues_paid,
+    exposure_cap,
+    owes_dues,
+)
+from computepool.core.trust.violations import PROBES_RIGHT
+from computepool.core.words import counted
+from computepool.hub.context import Hub
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.identity.access import Principal
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.trust import reputation_rows
+from computepool.protocol.nodes.nodes import ReputationView
+
+_BATCH = 500
+_DIGITS = 4
+
+
+def follow(hub: Hub, changed: Mapping[str, Reputation]) -> None:
+    """Into the registry, for placements from now on. Nodes that are not here are asked about when they come."""
+    now_ms, fleet = hub.now_ms(), hub.registry.fleet
+    needed, base = hub.settings.dues_successes, hub.settings.exposure
+    for node_id, reputation in changed.items():
+        if node_id in fleet:
+            success, failure = reputation.faded(now_ms)
+            fleet.set_reliability(node_id, reputation.score(now_ms), (success / ONE, failure / ONE))
+            fleet.set_dues(node_id, owes_dues(reputation, needed))
+            fleet.set_cap(node_id, exposure_cap(reputation, base) if base else None)
+            fleet.set_integrity(node_id, streak=reputation.streak, banned=reputation.banned(now_ms))
+            (hub.suspects.add if reputation.probation_at_ms else hub.suspects.discard)(node_id)
+
+
+async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
+    """What the store says now: when a node comes, and when another hub recorded something about it."""
+    found = await hub.store.read(lambda connection: reputation_rows.load(connection, node_ids))
+    follow(hub, {node_id: found.get(node_id, NEWCOMER) for node_id in node_ids})
+
+
+async def refresh_all(hub: Hub) -> None:
+    """Silence fades evidence, and a word of another hub may be lost: now and then, a few nodes at a time."""
+    node_ids = [session.node_id for session in hub.registry.sessions]
+    for start in range(0, len(node_ids), _BATCH):
+        await refresh(hub, node_ids[start : start + _BATCH])
+        await asyncio.sleep(0)
+
+
+def predecessor(hub: Hub, tx: Tx, owner: str) -> str | None:
+    """Of an owner's nodes that are gone (revoked, or not heard for a while) or banned, the one that did worst.
+
+    A new node may be one of them under a new key, which cannot be told: so it takes over what counts against that one.
+    """
+    now_ms = tx.now_ms
+    silent_ms = now_ms - hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+    gone = [
+        (known.banned(now_ms), known.strikes_lately(now_ms), -known.score(now_ms), row.id)
+        for row, known in reputation_rows.of_owner(tx.connection, owner)
+        if row.state == NodeState.REVOKED or (row.last_seen_ms or 0) < silent_ms or known.banned(now_ms)
+    ]
+    return max(gone)[3] if gone else None
+
+
+async def pardon(hub: Hub, admin: Principal, node_id: str) -> None:
+    """The operator takes a node's ban and its strikes back; its streak begins anew. Nothing to pardon: nothing happens."""
+
+    def unit(tx: Tx) -> None:
+        row = node_rows.get_node(tx.connection, node_id)
+        if row is None:
+            raise NotFound("There is no such node.")
+        known = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
+        if known.banned_at_ms or known.struck_at_ms:
+            say_pardoned(tx, row, actor=admin.account_id)
+
+    await hub.store.write(unit)
+
+
+def say_pardoned(tx: Tx, node: AnyRow, *, actor: str) -> None:
+    tx.emit(actor=actor, action=PARDONED_ACTION, account_id=node.account_id, node_id=node.id)
+    tx.touch(f"node:{node.id}", "events")
+
+
+def view(hub: Hub, reputation: Reputation) -> ReputationView:
+    now_ms = hub.now_ms()
+    success, failure = reputation.faded(now_ms)
+    return ReputationView(
+        score=round(reputation.score(now_ms), _DIGITS),
+        successes=reputation.successes,
+        failures=reputation.failures,
+        success_weight=round(success / ONE, _DIGITS),
+        failure_weight=round(failure / ONE, _DIGITS),
+        changed_at_ms=reputation.changed_at_ms or None,
+        newcomer=owes_dues(reputation, hub.settings.dues_successes),
+        dues_paid=min(dues_paid(reputation), hub.settings.dues_successes),
+        dues=hub.settings.dues_successes,
+        tenure_days=reputation.tenure_days,
+        verified=reputation.verified,
+        verified_days=reputation.verified_days,
+        exposure_cap=exposure_cap(reputation, hub.settings.exposure) if hub.settings.exposure else None,
+        streak=reputation.streak,
+        strikes=reputation.strikes,
+        strikes_lately=reputation.strikes_lately(now_ms),
+        probation_at_ms=reputation.probation_at_ms or None,
+        probes_right=reputation.probes_right,
+        probes_wrong=reputation.probes_wrong,
+        banned_at_ms=reputation.banned_at_ms or None,
+    )
+
+
+def sentence(view: ReputationView) -> str:
+    """For the node's owner: what it is worth, from what, and what a newcomer has to do."""
+    known = f"Reliability {view.score:.2f}"
+    if view.changed_at_ms is None:
+        known += ": nothing is known of it yet."
+    else:
+        done = counted(view.successes, "job")
+        lost = counted(view.failures, "failure")
+        known += f", from {done} done and {lost} of its own."
+    if view.banned_at_ms is not None:
+        return f"{known} It is banned: {view.strikes} of its results were proven wrong. It works for its owner alone."
+    if view.probation_at_ms is not None:
+        return (
+            f"{known} It is on probation, because {view.strikes_lately} of its results were proven wrong: all of them are "
+            f"checked, and it is tested with jobs whose results are known ({view.probes_right} of {PROBES_RIGHT} right so far)."
+        )
+    if view.strikes_lately:
+        wrong = counted(view.strikes_lately, "result was", "results were")
+        known += f" {wrong} proven wrong in the last 30 days; {STRIKES_MAX} put it on probation."
+    if not view.newcomer:
+        return known
+    return (
+        f"{known} As a newcomer it gets one job of others at a time, until {view.dues} are done and verified "
+        f"({view.dues_paid} so far; one that nobody checks counts a quarter)."
+    )

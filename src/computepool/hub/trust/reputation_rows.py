@@ -1,0 +1,160 @@
+"""Nodes' reputations: a cache of what the events say, brought up to date by the very transaction that writes the events.
+
+Called at the end of a transaction, while no other hub numbers events: so outcomes are counted in the order of the log,
+and counting them again in that order gives the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Column, Connection, Row, Select, delete, func, select
+
+from computepool.core.trust import reputation
+from computepool.core.trust.reputation import NEWCOMER, Reputation
+from computepool.hub.db import dialect
+from computepool.hub.db.tables import events, nodes
+from computepool.hub.jobs.compiled_statements import Prepared
+from computepool.hub.trust.tables import reputations
+
+_FIELDS = tuple(field.name for field in fields(Reputation))
+#: What of an event is read.
+_SAID = (
+    events.c.action,
+    events.c.actor,
+    events.c.node_id,
+    events.c.job_id,
+    events.c.attempt_id,
+    events.c.reason,
+    events.c.account_id,
+    events.c.at_ms,
+    events.c.data,
+)
+_SAID_NAMES = tuple(column.name for column in _SAID)
+_STREAM_ROWS = 2_000
+_SAVE = Prepared(lambda connection: dialect.upsert(connection, reputations, key=("node_id",), update=_FIELDS))
+
+
+def count(connection: Connection, told: Iterable[Mapping[str, Any]]) -> dict[str, Reputation]:
+    """Let these events count, which are in the order of their numbers. Returns what changed, by node."""
+    once = reputation.said_once(told)
+    about = [(node_id, event) for event in once if (node_id := reputation.node_of(event)) is not None]
+    if not about:
+        return {}
+    wanted = {node_id for node_id, _ in about}
+    wanted |= {old for _, event in about if (old := reputation.predecessor_of(event)) is not None}
+    statement = _known(connection.dialect.name)
+    rows = connection.execute(statement, dialect.ids(connection, wanted))
+    before = {row.node: (row.owner, _from_row(row)) for row in rows}
+    after = _fold(about, owners={node_id: owner for node_id, (owner, _) in before.items()}, known=before)
+    changed = {node_id: now for node_id, now in after.items() if now != before[node_id][1]}
+    save(connection, changed)
+    return changed
+
+
+def _fold(
+    about: Iterable[tuple[str, Mapping[str, Any]]],
+    *,
+    owners: Mapping[str, str],
+    known: Mapping[str, tuple[str, Reputation]],
+) -> dict[str, Reputation]:
+    found = {node_id: before for node_id, (_, before) in known.items()}
+    for node_id, event in about:
+        owner = owners.get(node_id)
+        if owner is None:
+            continue  # not a node of this pool
+        outcome = reputation.read(event, owner=owner)
+        if (predecessor := reputation.predecessor_of(event)) is not None:
+            found[node_id] = reputation.inherited(found.get(predecessor, NEWCOMER), event["at_ms"])
+        elif outcome is not None:
+            found[node_id] = reputation.update(found.get(node_id, NEWCOMER), outcome)
+    return found
+
+
+@cache
+def _known(name: str) -> Select[Any]:
+    return (
+        select(nodes.c.id.label("node"), nodes.c.account_id.label("owner"), *_columns())
+        .outerjoin(reputations, reputations.c.node_id == nodes.c.id)
+        .where(dialect.among_ids(name, nodes.c.id))
+    )
+
+
+def _columns() -> list[Column[Any]]:
+    return [reputations.c[name] for name in _FIELDS]
+
+
+def _from_row(row: Row[Any]) -> Reputation:
+    said = row._mapping
+    return NEWCOMER if said["success"] is None else Reputation(**{name: said[name] for name in _FIELDS})
+
+
+def save(connection: Connection, changed: Mapping[str, Reputation]) -> None:
+    """In sorted order, as everywhere where rows are locked."""
+    rows = [{"node_id": node_id, **asdict(now)} for node_id, now in sorted(changed.items())]
+    if rows:
+        _SAVE.execute(connection, rows)
+
+
+def load(connection: Connection, node_ids: Sequence[str]) -> dict[str, Reputation]:
+    """Of the nodes that have had outcomes; the others are newcomers."""
+    wanted = dialect.among(connection, reputations.c.node_id, node_ids)
+    rows = connection.execute(select(reputations).where(wanted))
+    return {row.node_id: _from_row(row) for row in rows}
+
+
+def of_owner(connection: Connection, account_id: str) -> list[tuple[Row[Any], Reputation]]:
+    """The owner's nodes of which something is known, with what that is."""
+    statement = (
+        select(nodes.c.id, nodes.c.state, nodes.c.last_seen_ms, *_columns())
+        .join(reputations, reputations.c.node_id == nodes.c.id)
+        .where(nodes.c.account_id == account_id)
+        .order_by(nodes.c.id)
+    )
+    return [(row, _from_row(row)) for row in connection.execute(statement)]
+
+
+def tenured(connection: Connection, accounts: Sequence[str], *, days: int, clean_since_ms: int) -> set[str]:
+    """Those of these owners who have a node with so many verified days, and none with a wrong result since then."""
+    wanted = dialect.among(connection, nodes.c.account_id, accounts)
+    statement = (
+        select(nodes.c.account_id)
+        .join(reputations, reputations.c.node_id == nodes.c.id)
+        .where(wanted)
+        .group_by(nodes.c.account_id)
+        .having(
+            func.max(reputations.c.verified_days) >= days,
+            func.max(reputations.c.struck_at_ms) < clean_since_ms,
+            func.max(reputations.c.banned_at_ms) == 0,
+        )
+    )
+    return set(connection.execute(statement).scalars())
+
+
+def recount(connection: Connection) -> dict[str, Reputation]:
+    """Everybody's, from the events alone. Reads the whole log once, some rows at a time."""
+    owners = {row.id: row.account_id for row in connection.execute(select(nodes.c.id, nodes.c.account_id))}
+    wanted = select(*_SAID).where(events.c.action.in_(sorted(reputation.ACTIONS))).order_by(events.c.seq)
+    rows = connection.execute(wanted.execution_options(yield_per=_STREAM_ROWS))
+    said = (dict(zip(_SAID_NAMES, row, strict=True)) for row in rows)
+    about = ((reputation.node_of(event) or "", event) for event in reputation.said_once(said))
+    return _fold(about, owners=owners, known={})
+
+
+def rebuild(connection: Connection) -> None:
+    connection.execute(delete(reputations))
+    save(connection, recount(connection))
+
+
+def differing(connection: Connection) -> list[str]:
+    """Nodes whose stored reputation is not what their events say."""
+    stored = {row.node_id: _from_row(row) for row in connection.execute(select(reputations))}
+    found = recount(connection)
+    return sorted(
+        node_id
+        for node_id in stored.keys() | found.keys()
+        if stored.get(node_id, NEWCOMER) != found.get(node_id, NEWCOMER)
+    )

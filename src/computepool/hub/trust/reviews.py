@@ -1,0 +1,53 @@
+"""An owner asks people to look at a ban, or at a probation: an administrator decides, as over everything that waits for one."""
+
+from __future__ import annotations
+
+import json
+
+from computepool.core.errors import Conflict
+from computepool.core.trust.reputation import NEWCOMER
+from computepool.hub.context import Hub
+from computepool.hub.db.session import Tx
+from computepool.hub.identity import access, approval_rows, approvals
+from computepool.hub.identity.access import Principal
+from computepool.hub.nodes import rows as node_rows
+from computepool.hub.trust import reputation_rows
+from computepool.protocol.nodes.nodes import ReviewReply
+
+_PENDING_MAX = 1_000
+
+
+async def ask(hub: Hub, owner: Principal, node_id: str, *, note: str) -> ReviewReply:
+    """Agreeing to it pardons the node. What it is accused of is in its evidence, and in the events."""
+
+    def unit(tx: Tx) -> ReviewReply:
+        node = node_rows.get_node(tx.connection, node_id)
+        access.check_owner(owner, None if node is None else node.account_id, what="node")
+        assert node is not None
+        known = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
+        if not (known.banned_at_ms or known.probation_at_ms):
+            raise Conflict("There is nothing to review: this node is neither banned nor on probation.")
+        if _asked_already(hub, tx, node_id):
+            raise Conflict(
+                "A review of this node has been asked for already, and waits for an administrator."
+            )
+        asked = {
+            "node_id": node_id,
+            "name": node.name,
+            "wrong": known.strikes,
+            "banned": bool(known.banned_at_ms),
+            "note": note,
+        }
+        return ReviewReply(
+            approval_id=approvals.ask(hub, tx, owner, kind=approvals.REVIEW, request=json.dumps(asked))
+        )
+
+    return await hub.store.write(unit)
+
+
+def _asked_already(hub: Hub, tx: Tx, node_id: str) -> bool:
+    since_ms = tx.now_ms - round(hub.settings.approval_life_s * 1000)
+    waiting = approval_rows.list_pending(tx.connection, since_ms=since_ms, limit=_PENDING_MAX)
+    return any(
+        row.kind == approvals.REVIEW and json.loads(row.request)["node_id"] == node_id for row in waiting
+    )

@@ -1,0 +1,54 @@
+"""Submitters' conduct in the hub's memory and for people. What counts is decided in core/trust/submitter_reputation.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from computepool.core.trust.submitter_reputation import Conduct
+from computepool.hub.context import Hub
+from computepool.hub.trust import submitter_reputation_rows
+from computepool.protocol.accounts import AccountPage, AccountView, ConductView
+
+#: How far another hub's clock, or a slow commit, may be behind.
+_OVERLAP_MS = 60_000
+_DIGITS = 4
+
+
+def follow(hub: Hub, changed: dict[str, Conduct]) -> None:
+    hub.submitters.follow(changed)
+    _push(hub, changed)
+
+
+async def refresh(hub: Hub) -> None:
+    """What other hubs recorded: everything at the start, and later what is new. Silence fades, so all scores move."""
+    since_ms, now_ms = hub.submitters.read_up_to_ms - _OVERLAP_MS, hub.now_ms()
+    hub.submitters.follow(
+        await hub.store.read(lambda c: submitter_reputation_rows.changed_since(c, since_ms))
+    )
+    hub.submitters.read_up_to_ms = now_ms
+    _push(hub, hub.submitters.accounts())
+
+
+def _push(hub: Hub, accounts: Iterable[str]) -> None:
+    for account_id in accounts:
+        hub.registry.fleet.set_submitter(account_id, hub.submitters.score(account_id))
+
+
+def view(hub: Hub, account_id: str) -> ConductView:
+    known = hub.submitters.of(account_id)
+    return ConductView(
+        score=round(hub.submitters.score(account_id), _DIGITS),
+        completed=known.completed,
+        failed=known.failed,
+        harmful=known.harmful,
+        cancelled=known.cancelled,
+        changed_at_ms=known.changed_at_ms or None,
+    )
+
+
+def shown(hub: Hub, account: AccountView) -> AccountView:
+    return account.model_copy(update={"conduct": view(hub, account.id)})
+
+
+def shown_all(hub: Hub, page: AccountPage) -> AccountPage:
+    return page.model_copy(update={"accounts": [shown(hub, account) for account in page.accounts]})

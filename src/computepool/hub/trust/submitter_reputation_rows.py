@@ -1,0 +1,128 @@
+"""Submitters' conduct: a cache of what the events say, like the nodes' reputations and written with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, delete, select
+
+from computepool.core.trust import submitter_reputation
+from computepool.core.trust.submitter_reputation import UNKNOWN, Conduct, Run
+from computepool.hub.db import dialect
+from computepool.hub.db.tables import events, nodes
+from computepool.hub.jobs.compiled_statements import Prepared
+from computepool.hub.trust.tables import conducts
+
+_FIELDS = tuple(field.name for field in fields(Conduct))
+_SAID = (
+    events.c.action,
+    events.c.actor,
+    events.c.node_id,
+    events.c.account_id,
+    events.c.before,
+    events.c.reason,
+    events.c.at_ms,
+)
+_SAID_NAMES = tuple(column.name for column in _SAID)
+_STREAM_ROWS = 2_000
+_SAVE = Prepared(lambda connection: dialect.upsert(connection, conducts, key=("account_id",), update=_FIELDS))
+
+
+def count(
+    connection: Connection, told: Iterable[Mapping[str, Any]], owners: dict[str, str]
+) -> dict[str, Conduct]:
+    """Let these events count, in the order of their numbers. Returns what changed, by account.
+
+    `owners` remembers whose the nodes are, which never changes: a pool of one owner asks the database once.
+    """
+    runs = [run for event in told if (run := submitter_reputation.read(event)) is not None]
+    if not runs:
+        return {}
+    _learn(connection, {run.node_id for run in runs} - owners.keys(), owners)
+    foreign = [run for run in runs if _counts(run, owners)]
+    if not foreign:
+        return {}
+    wanted = dialect.ids(connection, {run.account_id for run in foreign})
+    rows = connection.execute(_known(connection.dialect.name), wanted)
+    before = {row.account_id: _from_row(row) for row in rows}
+    changed = _fold(foreign, before)
+    save(connection, changed)
+    return changed
+
+
+@cache
+def _known(name: str) -> Select[Any]:
+    return select(conducts).where(dialect.among_ids(name, conducts.c.account_id))
+
+
+def _learn(connection: Connection, unknown: set[str], owners: dict[str, str]) -> None:
+    if unknown:
+        wanted = dialect.among(connection, nodes.c.id, sorted(unknown))
+        rows = connection.execute(select(nodes.c.id, nodes.c.account_id).where(wanted))
+        owners.update((row.id, row.account_id) for row in rows)
+
+
+def _counts(run: Run, owners: Mapping[str, str]) -> bool:
+    """On a node of somebody else; an actor that is no node (the hub) has none."""
+    return owners.get(run.node_id, run.account_id) != run.account_id
+
+
+def _fold(runs: Iterable[Run], before: Mapping[str, Conduct]) -> dict[str, Conduct]:
+    found: dict[str, Conduct] = {}
+    for run in runs:
+        known = found.get(run.account_id) or before.get(run.account_id, UNKNOWN)
+        found[run.account_id] = submitter_reputation.update(known, run)
+    return found
+
+
+def save(connection: Connection, changed: Mapping[str, Conduct]) -> None:
+    rows = [{"account_id": account_id, **asdict(now)} for account_id, now in sorted(changed.items())]
+    if rows:
+        _SAVE.execute(connection, rows)
+
+
+def load(connection: Connection, accounts: Iterable[str]) -> dict[str, Conduct]:
+    """Of those that had jobs on nodes of others."""
+    wanted = dialect.among(connection, conducts.c.account_id, sorted(accounts))
+    rows = connection.execute(select(conducts).where(wanted))
+    return {row.account_id: _from_row(row) for row in rows}
+
+
+def changed_since(connection: Connection, since_ms: int) -> dict[str, Conduct]:
+    """By this clock or another hub's."""
+    rows = connection.execute(select(conducts).where(conducts.c.changed_at_ms >= since_ms))
+    return {row.account_id: _from_row(row) for row in rows}
+
+
+def _from_row(row: Row[Any]) -> Conduct:
+    return Conduct(**{name: row._mapping[name] for name in _FIELDS})
+
+
+def recount(connection: Connection) -> dict[str, Conduct]:
+    """Everybody's, from the events alone."""
+    owners = {row.id: row.account_id for row in connection.execute(select(nodes.c.id, nodes.c.account_id))}
+    wanted = (
+        select(*_SAID).where(events.c.action.in_(sorted(submitter_reputation.ACTIONS))).order_by(events.c.seq)
+    )
+    rows = connection.execute(wanted.execution_options(yield_per=_STREAM_ROWS))
+    said = (dict(zip(_SAID_NAMES, row, strict=True)) for row in rows)
+    runs = (run for event in said if (run := submitter_reputation.read(event)) is not None)
+    return _fold((run for run in runs if _counts(run, owners)), {})
+
+
+def rebuild(connection: Connection) -> None:
+    connection.execute(delete(conducts))
+    save(connection, recount(connection))
+
+
+def differing(connection: Connection) -> list[str]:
+    """Accounts whose stored conduct is not what their events say."""
+    stored, found = changed_since(connection, 0), recount(connection)
+    return sorted(
+        account_id
+        for account_id in stored.keys() | found.keys()
+        if stored.get(account_id, UNKNOWN) != found.get(account_id, UNKNOWN)
+    )

@@ -1,0 +1,54 @@
+"""What the events come to for nodes and for submitters."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Integer, Table, Text, text
+
+from computepool.hub.db.tables import metadata
+
+__all__ = ["conducts", "metadata", "reputations"]
+
+#: What the events say of each node (see core/trust/reputation.py). Whole numbers, so that counting again gives the same.
+#: Without a foreign key: nothing that is written here may ever keep a job from being settled.
+reputations = Table(
+    "reputations",
+    metadata,
+    Column("node_id", Text, primary_key=True),
+    Column("success", BigInteger, nullable=False),  # in parts of an outcome
+    Column("failure", BigInteger, nullable=False),
+    Column("changed_at_ms", BigInteger, nullable=False),
+    Column("lost_at_ms", BigInteger, nullable=False),
+    Column("successes", BigInteger, nullable=False),
+    Column("failures", BigInteger, nullable=False),
+    Column("dues", BigInteger, nullable=False),
+    Column("tenure_days", Integer, nullable=False),
+    Column("tenure_day", Integer, nullable=False),
+    Column("verified", BigInteger, nullable=False),
+    Column("verified_days", Integer, nullable=False),
+    Column("verified_day", Integer, nullable=False),
+    Column("streak", BigInteger, nullable=False),
+    Column("strikes", BigInteger, nullable=False),
+    Column("struck_at_ms", BigInteger, nullable=False),
+    Column(
+        "violations", Text, nullable=False, server_default=text("''")
+    ),  # the last few (core/trust/violations.py)
+    Column("probation_at_ms", BigInteger, nullable=False, server_default="0"),
+    Column("probes_right", Integer, nullable=False, server_default="0"),
+    Column("probes_wrong", Integer, nullable=False, server_default="0"),
+    Column("cleared_at_ms", BigInteger, nullable=False, server_default="0"),
+    Column("banned_at_ms", BigInteger, nullable=False),
+)
+
+#: The same of each submitter, about what their jobs did on nodes of others (see core/trust/submitter_reputation.py).
+conducts = Table(
+    "conducts",
+    metadata,
+    Column("account_id", Text, primary_key=True),
+    Column("success", BigInteger, nullable=False),
+    Column("failure", BigInteger, nullable=False),
+    Column("changed_at_ms", BigInteger, nullable=False, index=True),
+    Column("completed", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("harmful", BigInteger, nullable=False),
+    Column("cancelled", BigInteger, nullable=False),
+)

@@ -1,0 +1,114 @@
+"""A group as a folder: which file goes where. One rule for the home node and for `pool group fetch`.
+
+    summary.json     what the collector said
+    results.jsonl    one line per item, also where a job did several, with the places of its files
+    files/<item>/…   what each job left, under the names it gave them
+    values/<item>    results that were too large for a line
+    manifest.txt     SHA-256 of everything above, as `sha256sum -c` reads it
+
+Keys and names of files are strangers' words: nothing here leads out of the folder, and no two files share a place, also
+where the file system does not tell a from A.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from computepool.protocol.filenames import check_output_name
+from computepool.protocol.jobs.groups import GroupItem
+from computepool.protocol.jobs.jobs import OutputFile
+from computepool.protocol.jobs.unbundling import apart, key_of
+
+SUMMARY, RESULTS, MANIFEST, ARRIVAL = "summary.json", "results.jsonl", "manifest.txt", "arrival.json"
+FILES, VALUES = "files", "values"
+_ODD = "odd-names"
+_NAME_MAX = 80
+#: A key that is its own folder. Others get a hash behind them, and so does one that looks as if it had one.
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
+_LOOKS_MADE = re.compile(r".*-[0-9a-f]{12}|(job|grp)_.*|.*\.|(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """One file of an item."""
+
+    path: str  #: relative to the folder, with slashes
+    digest: str
+    name: str  #: as the job called it; empty: the result itself
+    size: int | None = None  #: of a result it is not told
+
+
+def group_folder(name: str, group_id: str, round_: int) -> str:
+    """Ids are the hub's; names are people's. What came after the first round gets a folder of its own."""
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:_NAME_MAX]
+    later = f"-{round_}" if round_ > 1 else ""
+    return f"{words or 'group'}-{_checked_id(group_id)}{later}"
+
+
+def _checked_id(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text):
+        raise ValueError(f"{text[:80]!r} is not an id")
+    return text
+
+
+def item_folder(item: GroupItem) -> str:
+    if item.key is None:
+        return _checked_id(item.job_id or "")
+    if _PLAIN.fullmatch(item.key) and not _LOOKS_MADE.fullmatch(item.key):
+        return item.key
+    words = re.sub(r"[^A-Za-z0-9_-]+", "-", item.key).strip("-")[:_NAME_MAX] or "key"
+    return f"{words}-{hashlib.sha256(item.key.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+
+
+def plan(item: GroupItem) -> list[Placed]:
+    """Where the files of one item go."""
+    folder = item_folder(item)
+    placed = [
+        Placed(path=f"{FILES}/{folder}/{inner}", digest=output.digest, name=output.name, size=output.size)
+        for inner, output in _inner(item.outputs)
+    ]
+    if item.result_artifact is not None:
+        placed.append(Placed(path=f"{VALUES}/{folder}", digest=item.result_artifact, name=""))
+    for file in placed:
+        if not re.fullmatch(r"[0-9a-f]{64}", file.digest):
+            raise ValueError(f"{file.digest[:80]!r} is not a SHA-256")
+    return placed
+
+
+def lines(item: GroupItem, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What results.jsonl says of it; `item` tells those of one job apart. A result that is a file stays one."""
+    found = []
+    for index, part in apart(item):
+        said = part.model_dump(mode="json", exclude_none=True, exclude={"outputs"})
+        told = {} if index is None else {"key": key_of(item, index), "item": index}
+        found.append(said | told | {"files": files})
+    return found
+
+
+def _inner(outputs: Iterable[OutputFile]) -> Iterable[tuple[str, OutputFile]]:
+    """Places inside the item's folder. A name that is unfit, or in the way of another one, is put aside."""
+    taken: set[str] = set()
+    folders: set[str] = {_ODD}
+    for number, output in enumerate(outputs):
+        try:
+            parts = [_folded(part) for part in check_output_name(output.name)]
+        except ValueError:
+            yield f"{_ODD}/{number}", output
+            continue
+        above = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
+        place = "/".join(parts)
+        if place in taken or place in folders or above & taken or parts[0] == _ODD:
+            yield f"{_ODD}/{number}", output
+            continue
+        taken.add(place)
+        folders |= above
+        yield output.name, output
+
+
+def _folded(part: str) -> str:
+    return unicodedata.normalize("NFC", part).casefold()

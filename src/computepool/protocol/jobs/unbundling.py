@@ -1,0 +1,82 @@
+"""What came of each item of a job that did several. For who reads results: the hub has no use for the codec behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from computepool.protocol.jobs import bundles
+from computepool.protocol.jobs.groups import GroupItem
+from computepool.protocol.jobs.jobs import JobResult
+
+#: The key of a job that has several items of a map (sdk/jobs/bundles.py): what the map's keys begin with, first and last number.
+_NUMBERS = re.compile(r"(|.*/)([0-9]{1,18})-([0-9]{1,18})", re.DOTALL)
+
+
+def key_of(job: GroupItem | JobResult, index: int | None) -> str:
+    """What a result goes by: its job's key, or id. One of several in a job: its number in the map, or else KEY/index."""
+    name = job.key or job.job_id or ""
+    if index is None:
+        return name
+    numbers = _NUMBERS.fullmatch(job.key or "")
+    if numbers is not None and int(numbers[3]) - int(numbers[2]) + 1 == _carried(job):
+        return f"{numbers[1]}{int(numbers[2]) + index}"
+    return f"{name}/{index}"
+
+
+def _carried(job: GroupItem | JobResult) -> int:
+    return job.bundled if job.carried is None else job.carried
+
+
+def answers(text: str, job: GroupItem | JobResult) -> list[tuple[int, int, str]] | None:
+    """Number, kind and text (see `bundles.each`) of the answers that count in this job; None: its result is one value.
+
+    Who tries items again sends those that raised, in their order: as many as do not count here any more.
+    """
+    carried = _carried(job)
+    parts = None if carried == 1 else bundles.each(text, carried)
+    if parts is None:
+        return None
+    sent_again = carried - job.bundled
+    kept = []
+    for index, (kind, part) in enumerate(parts):
+        if kind == bundles.RAISED and sent_again > 0:
+            sent_again -= 1
+        else:
+            kept.append((index, kind, part))
+    return kept
+
+
+def each_item(items: Iterable[GroupItem], which: str = "all") -> Iterator[GroupItem]:
+    """Those of one of a group's lists, each by itself, by the key that it goes by."""
+    for item in items:
+        for index, part in apart(item):
+            if index is None:
+                yield part
+            # A job with items of both kinds is in both lists.
+            elif which == "all" or (part.state == "failed") == (which == "failures"):
+                yield part.model_copy(update={"key": key_of(item, index)})
+
+
+def apart(item: GroupItem) -> list[tuple[int | None, GroupItem]]:
+    """What came of each item of a job that did several, with its number in the job; all else is as it is, with None.
+
+    An item that was sent again is read in its new job alone: nothing is left of a job whose items all were.
+    """
+    if item.bundled == 0:
+        return []
+    if item.result is None or (parts := answers(item.result, item)) is None:
+        return [(None, item)]
+    return [
+        (
+            index,
+            item.model_copy(update={"bundled": 1, "carried": None, "items_failed": 0} | _told(kind, text)),
+        )
+        for index, kind, text in parts
+    ]
+
+
+def _told(kind: int, text: str) -> dict[str, str | None]:
+    if kind == bundles.VALUE:
+        return {"result": text}
+    return {"result": None, "state": "failed", "sentence": "it raised an exception", "error": text}

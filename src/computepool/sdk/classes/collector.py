@@ -1,0 +1,243 @@
+"""A group's collector at the hub: it knows what is expected, keeps what came, and outlives the program that asked.
+
+Nothing is kept here: a program that ends, or is interrupted while it waits, loses nothing, and the same calls from
+another machine go on where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+from computepool.core.jobs.lifecycle import JobState
+from computepool.protocol.base import LIST_MAX, TEXT_MAX
+from computepool.protocol.jobs.groups import (
+    KEY_RESULT_MAX,
+    ExpectedKey,
+    GroupItem,
+    GroupView,
+    KeyReport,
+    KeyReportsRequest,
+    RegisterKeysRequest,
+)
+from computepool.protocol.jobs.jobs import JobResult
+from computepool.protocol.jobs.unbundling import each_item, key_of
+from computepool.protocol.values import values
+from computepool.sdk.classes.summary import Summary
+from computepool.sdk.client.transport import WAIT_MS
+from computepool.sdk.client.waiting import WaitNotice
+from computepool.sdk.errors import BadRequest, NotFound
+from computepool.sdk.jobs.notify import group_words
+from computepool.sdk.jobs.notify import notify as tell
+from computepool.sdk.jobs.options import validated
+
+if TYPE_CHECKING:
+    from computepool.sdk.resources.groups import GroupApi
+
+#: Counting a huge group takes the hub a while: progress is asked for this many times slower than it is answered.
+_PATIENCE = 20
+_PROGRESS_MIN_MS = 500
+#: Of one request; results are the only large thing in it.
+_REPORT_BYTES = 4 * 1024 * 1024
+
+Meta = Mapping[str, str | bool | int | float | None] | None
+Keys = Iterable[str] | Mapping[str, Meta]
+
+
+class HasGroups(Protocol):
+    """A Pool, for what a collector needs of it."""
+
+    @property
+    def groups(self) -> GroupApi: ...
+
+
+class DrainTimeout(TimeoutError):
+    """The group is not complete yet. `summary` is what there is; waiting can simply be started again."""
+
+    def __init__(self, summary: Summary) -> None:
+        super().__init__(
+            f"group {summary.name} has {summary.pending} of {summary.total} pending; they go on without you"
+        )
+        self.summary = summary
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a running job told its collector."""
+
+    number: int  #: in its group; `messages(after=number)` goes on from here
+    job_id: str
+    key: str | None
+    attempt: int  #: which try of the job
+    seq: int  #: of that try's messages and submissions
+    at_ms: int
+    value: Any
+
+
+class Collector:
+    """`Collector(pool, group_id)`, or `pool.groups.collector(name)`."""
+
+    def __init__(self, pool: HasGroups, group_id: str) -> None:
+        self._api = pool.groups
+        self.group_id = group_id
+
+    def __repr__(self) -> str:
+        return f"Collector({self.group_id!r})"
+
+    def summary(self) -> Summary:
+        """Counts, where it is, whether it is home; results, failures and what is waiting, each by key.
+
+        >>> collector.summary().results["seed-7"]
+        0.93
+        """
+        return Summary.of(self, self._api.summary(self.group_id))
+
+    def drain(
+        self,
+        timeout_s: float | None = None,
+        progress: Callable[[GroupView], object] | None = None,
+        *,
+        notify: bool = False,
+    ) -> Summary:
+        """Wait until everything that is expected has a result or has failed; `progress` is told how it goes.
+
+        `notify`: say so on the desktop, or in the terminal, when it is complete.
+
+        Raises TimeoutError, with the summary so far as `.summary`, when that takes longer than `timeout_s`.
+        """
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        wait_ms = 0
+        notice = WaitNotice(partial(self._api.reason, self.group_id))
+        while True:
+            notice.look()
+            asked = time.monotonic()
+            view = self._api.drain(self.group_id, wait_ms=wait_ms)
+            took_ms = round((time.monotonic() - asked) * 1000)
+            if progress is not None:
+                progress(view)
+            if view.complete:
+                if notify:
+                    tell(group_words(view))
+                return self.summary()
+            left_ms = None if end is None else round((end - time.monotonic()) * 1000)
+            if left_ms is not None and left_ms <= 0:
+                raise DrainTimeout(self.summary())
+            counting_ms = took_ms if wait_ms == 0 else max(0, took_ms - wait_ms)
+            step_ms = WAIT_MS if progress is None else max(_PROGRESS_MIN_MS, counting_ms * _PATIENCE)
+            wait_ms = notice.left_ms(min(WAIT_MS, step_ms, WAIT_MS if left_ms is None else left_ms))
+
+    def register_jobs(self, keys: Keys) -> int:
+        """Keys to wait for, with metadata if it is a mapping; a known key gets the new metadata. How many are new.
+
+        A single text is one key, not its letters.
+        """
+        several = [keys] if isinstance(keys, str) else keys
+        pairs = several.items() if isinstance(several, Mapping) else ((key, None) for key in several)
+        entries = (
+            validated(ExpectedKey, key=key, **({} if meta is None else {"meta": dict(meta)}))
+            for key, meta in pairs
+        )
+        added = 0
+        while batch := list(islice(entries, LIST_MAX)):
+            added += self._api.register(self.group_id, RegisterKeysRequest(keys=batch)).added
+        return added
+
+    def job_result(self, key: str, result: object = None) -> bool:
+        """Report a key without a job as done. False: it was reported before, or has a job, which counts instead."""
+        return self.report([_success(key, result)])[key]
+
+    def job_failure(self, key: str, error: str | BaseException) -> bool:
+        """The same for one that failed."""
+        return self.report([_failure(key, error)])[key]
+
+    def job_failures(self, errors: Mapping[str, str | BaseException]) -> dict[str, bool]:
+        return self.report(_failure(key, error) for key, error in errors.items())
+
+    def report(self, reports: Iterable[KeyReport]) -> dict[str, bool]:
+        """Several at once: which of them stand."""
+        stands: dict[str, bool] = {}
+        for batch in _batches(reports):
+            for said in self._api.report(self.group_id, KeyReportsRequest(reports=batch)).verdicts:
+                if said.verdict == "unknown":
+                    raise NotFound(f"The group does not expect {said.key!r}; register it first.")
+                stands[said.key] = stands.get(said.key, False) or said.verdict == "accepted"
+        return stands
+
+    def return_home(self, home: str | None = None, *, wanted: bool = True) -> GroupView:
+        """Bring everything to a node of yours once it is complete; again, elsewhere, or (wanted=False) not at all."""
+        return self._api.return_home(self.group_id, home=home, wanted=wanted)
+
+    def results(self, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
+        """What came so far, in the order in which it came; with `follow` until nothing is pending."""
+        return self._api.results(self.group_id, follow=follow, after=after)
+
+    def messages(self, *, follow: bool = False, after: int = 0) -> Iterator[Message]:
+        """What running jobs told with `send_to_collector`, in the order in which it came; with `follow`, live, until
+        nothing is pending. A job that was begun again tells everything again: look at `attempt`.
+        """
+        for told in self._api.messages(self.group_id, follow=follow, after=after):
+            yield Message(
+                number=told.number,
+                job_id=told.job_id,
+                key=told.key,
+                attempt=told.attempt,
+                seq=told.seq,
+                at_ms=told.at_ms,
+                value=values.decode(told.value),
+            )
+
+    def values(self, *, follow: bool = False) -> Iterator[tuple[str, Any]]:
+        """Key and value of what succeeded, in the order in which it came; a job without a key goes by its id.
+
+        The key of a map's item is its number in the map, from 0, as text; in a group that has other jobs, too, with the
+        map's `key_prefix` before it. Items that raised are in `items("failures")`.
+        Where a value cannot be read here, the ResultUnreadable that says why is in its place.
+        """
+        for result in self.results(follow=follow):
+            if result.state is JobState.SUCCEEDED:
+                for index, value in self._api.read_each(result):
+                    yield key_of(result, index), value
+
+    def items(self, which: str = "all") -> Iterator[GroupItem]:
+        """Everything the group is about: all, results, failures or waiting. Of a job of several items each by itself,
+        unless their result is an artifact; `values` reads that, too."""
+        return each_item(self._api.items(self.group_id, which=which), which)
+
+    def cancel(self) -> GroupView:
+        return self._api.cancel(self.group_id)
+
+
+def _success(key: str, result: object) -> KeyReport:
+    try:
+        text = values.encode(result)
+    except ValueError as error:
+        raise BadRequest(f"The result of {key!r} cannot be sent: {error}.") from error
+    if len(text) > KEY_RESULT_MAX:
+        raise BadRequest(
+            f"The result of {key!r} has {len(text)} characters, and {KEY_RESULT_MAX} fit; "
+            "upload it with pool.artifacts.put, and report its digest."
+        )
+    return validated(KeyReport, key=key, outcome="succeeded", result=text)
+
+
+def _failure(key: str, error: str | BaseException) -> KeyReport:
+    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    return validated(KeyReport, key=key, outcome="failed", error=text[:TEXT_MAX])
+
+
+def _batches(reports: Iterable[KeyReport]) -> Iterator[list[KeyReport]]:
+    batch: list[KeyReport] = []
+    size = 0
+    for report in reports:
+        length = len(report.result or "") + len(report.error or "")
+        if batch and (len(batch) >= LIST_MAX or size + length > _REPORT_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(report)
+        size += length
+    if batch:
+        yield batch

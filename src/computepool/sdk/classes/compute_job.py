@@ -1,0 +1,348 @@
+"""Job classes: a state that travels, hooks that run on a node, and exactly one report.
+
+Placed into every sandbox under this name (agent/execution/job_runtime.py): standard library and its neighbours there alone. The class
+itself arrives pickled; the state as an encoded value, so that it can be kept, moved and shown without pickle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import os
+import shutil
+import tempfile
+import threading
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Generic, Literal, NoReturn, Self, TypeVar
+
+from computepool.protocol.values import values
+from computepool.sdk.runtime import checkpointing
+from computepool.sdk.runtime.job_context import outputs
+
+
+@dataclass(kw_only=True)
+class ComputeJobState:
+    """What a job knows, and where it may run. Subclass it with fields of your own."""
+
+    job_key: str = ""  #: its name in the group; given one if it has none
+    required_host_tags: tuple[str, ...] = ()
+    excluded_host_tags: tuple[str, ...] = ()
+    preferred_host_tags: tuple[str, ...] = ()
+    excluded_host_names: tuple[str, ...] = ()
+    excluded_host_urls: tuple[str, ...] = ()
+    allow_home_compute: bool = False  #: whether the home host may run it, too
+    home_host_name: str = ""  #: where results go when the group is complete
+
+
+StateT = TypeVar("StateT", bound=ComputeJobState)
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    moves: bool
+
+
+@dataclass
+class _Run:
+    """What is known of one run of a job. Apart from the job, where any name may be its author's."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    report: dict[str, Any] | None = None
+    reported_file: Path | None = None
+    work_dir: Path | None = None
+    files: dict[str, _File] = field(default_factory=dict)
+    arrived: bool = False
+
+    def check_first(self) -> None:
+        if self.report is not None:
+            raise ReportError("the job has reported already; a job makes one report")
+
+    def snapshot(self, state: ComputeJobState, *, arrived: bool) -> str:
+        moves = {name: file.moves for name, file in self.files.items()}
+        return json.dumps({"state": encode_state(state), "arrived": arrived, "moves": moves})
+
+    def paths(self) -> dict[str, Path]:
+        for name, file in self.files.items():
+            if not file.path.is_file():
+                raise FileNotFoundError(f"the registered file {name!r} is gone: {file.path}")
+        return {name: file.path for name, file in self.files.items()}
+
+    def restore(self, snapshot: Mapping[str, Any], files: Mapping[str, Path]) -> None:
+        moves = snapshot["moves"]
+        self.arrived = bool(snapshot["arrived"])
+        self.files = {name: _File(path=path, moves=bool(moves.get(name))) for name, path in files.items()}
+
+    def final_report(self) -> dict[str, Any]:
+        if self.report is None:
+            raise ReportError(
+                "the job ended without a report: after_compute_success() must call"
+                " report_compute_success() or report_compute_artifact()"
+            )
+        if self.reported_file is not None and not self.reported_file.is_file():
+            raise ReportError(f"the reported file {self.reported_file.name!r} was gone when the job ended")
+        return self.report
+
+
+class ReportError(RuntimeError):
+    """A report that is missing, wrong, or one too many."""
+
+
+class ComputeJob(Generic[StateT]):
+    """Subclass as `class MyJob(ComputeJob[MyState])`, and define `run_compute_job` and `build_result_payload`.
+
+    >>> class Count(ComputeJob[CountState]):
+    ...     def run_compute_job(self):
+    ...         self.state.words = len(self.state.text.split())
+    ...     def build_result_payload(self):
+    ...         return {"words": self.state.words}
+    """
+
+    State: ClassVar[type[ComputeJobState] | None] = None  #: taken from `ComputeJob[MyState]` unless it is set
+
+    _computepool: _Run
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        job = super().__new__(cls)
+        job._computepool = _Run()
+        return job
+
+    def __init__(self, state: StateT) -> None:
+        self.state: StateT = state
+
+    # ------------------------------------------------------------ hooks
+    def run_compute_job(self) -> None:
+        """The work. Change `self.state`, write files, report or not."""
+        raise NotImplementedError(f"{type(self).__name__} has no run_compute_job()")
+
+    def build_result_payload(self) -> dict[str, Any]:
+        """What is reported when the work is done and nothing was reported by then."""
+        raise ReportError(
+            f"{type(self).__name__} made no report: define build_result_payload(), or call"
+            " report_compute_success() or report_compute_artifact()"
+        )
+
+    def after_compute_success(self) -> None:
+        """After `run_compute_job`. Reports `build_result_payload()`, unless there is a report already."""
+        if not self.reported:
+            self.report_compute_success()
+
+    def on_arrival(self) -> None:
+        """In place of `run_compute_job` at the host that `dispatch_to` named, with the registered files in `work_dir()`."""
+        raise NotImplementedError(f"{type(self).__name__} has no on_arrival()")
+
+    # ------------------------------------------------------------ helpers
+    @property
+    def reported(self) -> bool:
+        return self._computepool.report is not None
+
+    def report_compute_success(self, result: Mapping[str, Any] | None = None) -> None:
+        """This is the result; by default what `build_result_payload` says. It counts when the job has ended well."""
+        payload = self.build_result_payload() if result is None else result
+        with self._computepool.lock:
+            self._computepool.check_first()
+            whose = "build_result_payload()" if result is None else "result"
+            self._computepool.report = _checked(payload, whose=whose)
+
+    def report_compute_artifact(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        result: Mapping[str, Any] | None = None,
+        move: bool = False,
+        name: str | None = None,
+    ) -> None:
+        """This file is the result, with a few words beside it. `move`: it need not stay where it is."""
+        source = Path(path)
+        if not source.is_file():
+            raise FileNotFoundError(f"cannot report {os.fspath(path)!r}: {_no_file(source)}")
+        target = _under(outputs(), source.name if name is None else name)
+        run = self._computepool
+        with run.lock:
+            run.check_first()
+            payload = _checked({} if result is None else result, whose="result")
+            _place(source, target, move=move)
+            run.report, run.reported_file = payload, target
+
+    def work_dir(self) -> Path:
+        """A folder of this job's own for files; it is removed when the job ends."""
+        run = self._computepool
+        if run.work_dir is None:
+            home = outputs().absolute().parent
+            run.work_dir = Path(tempfile.mkdtemp(prefix=".work-", dir=home))
+        return run.work_dir
+
+    def register_file(
+        self, path: str | os.PathLike[str], *, name: str | None = None, mode: Literal["move", "copy"] = "copy"
+    ) -> None:
+        """This file travels with the state, by checkpoint and by dispatch; it is found in `work_dir()` under its name.
+
+        `move`: a dispatch need not leave a copy here. The file is given up when the pool has it safe, not before.
+        """
+        source = Path(path)
+        if mode not in ("move", "copy"):
+            raise ValueError(f"mode is 'move' or 'copy', not {mode!r}")
+        if not source.is_file():
+            raise FileNotFoundError(f"cannot register {os.fspath(path)!r}: {_no_file(source)}")
+        known = source.name if name is None else name
+        _under(Path(), known)
+        self._computepool.files[known] = _File(path=source.absolute(), moves=mode == "move")
+
+    def checkpoint(self, progress: float | None = None) -> bool:
+        """Save state and registered files: if this node is lost, `run_compute_job` starts with them on the next one.
+
+        Call it as often as you like: False where the last time was a moment ago, or this does not run on a node.
+        """
+        run = self._computepool
+        return checkpointing.save(run.snapshot(self.state, arrived=run.arrived), run.paths(), progress)
+
+    def dispatch_to(self, host: str) -> NoReturn:
+        """Go on at another host, by its name or id: state and registered files travel, then `on_arrival` runs there."""
+        if type(self).on_arrival is ComputeJob.on_arrival:
+            raise TypeError(f"{type(self).__name__} has no on_arrival(), which says what to do at {host}")
+        if self.reported:
+            raise ReportError(f"{type(self).__name__} has reported already; a move would lose its report")
+        run = self._computepool
+        moving = [name for name, file in run.files.items() if file.moves]
+        checkpointing.move(host, run.snapshot(self.state, arrived=True), run.paths(), moving=moving)
+
+    # ------------------------------------------------------------ here
+    @classmethod
+    def run_locally(cls, state: StateT, *, folder: str | os.PathLike[str] | None = None) -> LocalReport:
+        """Try the hooks in this process, with the state and the report encoded as on the way to a node and back.
+
+        Without a sandbox and without limits. `folder`: where outputs go; by default a new one, which stays.
+        """
+        place = Path(tempfile.mkdtemp(prefix="computepool-") if folder is None else folder).absolute()
+        place.mkdir(parents=True, exist_ok=True)
+        before = os.environ.get("COMPUTEPOOL_OUTPUTS")
+        os.environ["COMPUTEPOOL_OUTPUTS"] = str(place)
+        classes = [*values.classes_in(state)]
+        try:
+            report = run_job(cls, classes, encode_state(state))
+        finally:
+            if before is None:
+                del os.environ["COMPUTEPOOL_OUTPUTS"]
+            else:
+                os.environ["COMPUTEPOOL_OUTPUTS"] = before
+        files = sorted(path for path in place.rglob("*") if path.is_file())
+        return LocalReport(values.decode(values.encode(report), classes=values.classes_in(report)), files)
+
+    # ------------------------------------------------------------ inside
+    @classmethod
+    def state_class(cls) -> type[ComputeJobState]:
+        """The dataclass of `self.state`."""
+        found = cls.State or _argument(cls)
+        if not (isinstance(found, type) and issubclass(found, ComputeJobState) and _is_dataclass(found)):
+            raise TypeError(
+                f"{cls.__name__} does not say what its state is: write `class {cls.__name__}(ComputeJob[MyState])`,"
+                " where MyState is a dataclass made from ComputeJobState"
+            )
+        return found
+
+
+def run_job(job_class: type[ComputeJob[Any]], classes: Sequence[type], state_text: str) -> dict[str, Any]:
+    """What a node calls: the whole life of one job there, and its report. `classes`: of what is in the state."""
+    state_class = job_class.state_class()
+    job = job_class(decode_state(state_class, state_text, classes=classes))
+    run = job._computepool
+    try:
+        saved = None if checkpointing.restored() is None else checkpointing.arrive(job.work_dir())
+        if saved is not None:
+            snapshot = json.loads(saved[0])
+            job.state = decode_state(state_class, snapshot["state"], classes=classes)
+            run.restore(snapshot, saved[1])
+        if run.arrived:
+            job.on_arrival()
+        else:
+            job.run_compute_job()
+        job.after_compute_success()
+        return run.final_report()
+    finally:
+        if run.work_dir is not None:
+            shutil.rmtree(run.work_dir, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class LocalReport:
+    """What a job class reported when it ran here, and the files it would have sent."""
+
+    payload: dict[str, Any]
+    outputs: list[Path]
+
+
+def encode_state(state: ComputeJobState) -> str:
+    """The state as text. Raises ValueError that names the field which cannot travel."""
+    parts = []
+    for one in dataclasses.fields(state):
+        try:
+            text = values.encode(getattr(state, one.name))
+        except ValueError as error:
+            path, _, problem = str(error).partition(": ")
+            where = f"{type(state).__name__}.{one.name}{path.removeprefix('result')}"
+            raise ValueError(
+                f"{where}: {problem.partition('; ')[0]}; a state is sent without pickle"
+            ) from None
+        parts.append(f"{json.dumps(one.name)}:{text}")
+    return "{" + ",".join(parts) + "}"
+
+
+def decode_state(state_class: type[ComputeJobState], text: str, *, classes: Sequence[type] = ()) -> Any:
+    """As unpickling would: no constructor runs again on what it has made before."""
+    state = object.__new__(state_class)
+    for name, value in values.decode(text, classes=classes).items():
+        object.__setattr__(state, name, value)
+    return state
+
+
+def _argument(cls: type) -> Any:
+    """`MyState` of the nearest `ComputeJob[MyState]` among the bases."""
+    for base in cls.__mro__:
+        for generic in getattr(base, "__orig_bases__", ()):
+            origin = typing.get_origin(generic)
+            if isinstance(origin, type) and issubclass(origin, ComputeJob):
+                found = typing.get_args(generic)[0]
+                return ComputeJobState if isinstance(found, TypeVar) else found
+    return ComputeJobState
+
+
+def _is_dataclass(cls: type) -> bool:
+    """Itself, not by inheritance alone: its own annotations would be no fields."""
+    return "__dataclass_fields__" in cls.__dict__ or not inspect.get_annotations(cls)
+
+
+def _no_file(path: Path) -> str:
+    if path.is_dir():
+        return "it is a folder; pack it into one file (shutil.make_archive), or put its files into outputs()"
+    return "there is no such file"
+
+
+def _checked(payload: Any, *, whose: str) -> dict[str, Any]:
+    if not isinstance(payload, Mapping):
+        raise ReportError(f"{whose} is {type(payload).__name__}; a report is a dict")
+    return dict(payload)
+
+
+def _under(folder: Path, name: str) -> Path:
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts:
+        raise ValueError(f"{name!r} is not the name of a file in a folder")
+    return folder.joinpath(*parts)
+
+
+def _place(source: Path, target: Path, *, move: bool) -> None:
+    if target.exists():
+        if source.samefile(target):
+            return
+        raise FileExistsError(f"there is an output called {target.name!r} already")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if move and not source.is_symlink():
+        shutil.move(source, target)
+        return
+    shutil.copyfile(source, target)  # of a link: what it leads to
+    if move:
+        source.unlink()

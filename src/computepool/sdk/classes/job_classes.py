@@ -1,0 +1,168 @@
+"""Job classes on the submitter's side: the class as bytes, states as text, their wishes as options, their reports."""
+
+from __future__ import annotations
+
+import functools
+import json
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from computepool.core.jobs.lifecycle import JobKind
+from computepool.protocol.jobs.jobs import PAYLOAD_MAX, SOURCE_MAX, Item, JobResult, JobSpec
+from computepool.protocol.values import values
+from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState, encode_state, run_job
+from computepool.sdk.code import capabilities, functions
+from computepool.sdk.errors import BadRequest, ResultUnreadable
+from computepool.sdk.jobs import options
+from computepool.sdk.jobs.options import JobOptions, words
+from computepool.sdk.jobs.outcome import JobOutcome, read_value
+
+if TYPE_CHECKING:
+    from computepool.sdk.pool import Pool
+
+JobClass = type[ComputeJob[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport(JobOutcome):
+    """How a job of a class ended well: what it reported, and the files beside it (`download(folder)`)."""
+
+    payload: Mapping[str, Any]
+    key: str | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        return self.payload[name]
+
+    @classmethod
+    def read(cls, pool: Pool, result: JobResult, *, allow_pickle: bool = False) -> JobReport:
+        payload = read_value(pool, result, allow_pickle=allow_pickle)
+        if not isinstance(payload, dict):
+            raise ResultUnreadable(
+                f"Job {result.job_id} reported {type(payload).__name__}, not a dict.", job_id=result.job_id
+            )
+        return cls(
+            job_id=result.job_id,
+            exit_code=result.exit_code,
+            outputs=tuple(result.outputs),
+            payload=payload,
+            key=result.key,
+            _pool=pool,
+        )
+
+
+class Sender:
+    """One class for many states: pickled once, whatever they ask for."""
+
+    def __init__(self, pool: Pool, job_class: JobClass, states: Sequence[ComputeJobState]) -> None:
+        self._pool = pool
+        self._class = checked_class(job_class)
+        for state in states:
+            check_state(job_class, state)
+        self._classes = _classes_of(job_class.state_class(), states)
+        self._sent: dict[tuple[str, ...], dict[str, str]] = {}
+
+    def spec(self, given: JobOptions, *, inputs: Sequence[Any] = ()) -> JobSpec:
+        named: JobOptions = {
+            "name": self._class.__name__[:200],
+            **capabilities.of_class(self._class),
+            **given,
+        }
+        dependencies = tuple(words(given.get("dependencies", ())))
+        if dependencies not in self._sent:
+            self._sent[dependencies] = self._send(dependencies)
+        return options.spec(
+            named, inputs=inputs, kind=JobKind.CLASS, python=functions.PYTHON, **self._sent[dependencies]
+        )
+
+    def item(self, text: str, *, key: str | None) -> Item:
+        """The arguments as an encoded list, which a worker takes without pickle."""
+        data = json.dumps([text]).encode()
+        if len(data) <= PAYLOAD_MAX:
+            return Item(key=key, payload=functions.text(data))
+        return Item(key=key, payload_artifact=self._pool.artifacts.put_bytes(data, name="state.json").digest)
+
+    def _send(self, dependencies: Iterable[str]) -> dict[str, str]:
+        run = functools.partial(run_job, self._class, self._classes)
+        pickled = functions.pickle_job_class(run, [self._class, *self._classes], dependencies=dependencies)
+        if len(pickled) <= SOURCE_MAX:
+            return {"function": functions.text(pickled)}
+        return {"function_artifact": self._pool.artifacts.put_bytes(pickled, name="class.pickle").digest}
+
+
+def checked_class(job_class: Any) -> JobClass:
+    if not (isinstance(job_class, type) and issubclass(job_class, ComputeJob)):
+        raise BadRequest(f"{job_class!r} is not a class made from ComputeJob.")
+    if job_class.run_compute_job is ComputeJob.run_compute_job:
+        raise BadRequest(f"{job_class.__name__} has no run_compute_job().")
+    try:
+        job_class.state_class()
+    except TypeError as error:
+        raise BadRequest(f"{error}.") from error
+    return job_class
+
+
+def check_state(job_class: JobClass, state: Any) -> None:
+    wanted = job_class.state_class()
+    if type(state) is not wanted:
+        raise BadRequest(
+            f"{job_class.__name__} takes states of {wanted.__name__}, not {type(state).__name__}."
+        )
+
+
+def state_text(state: ComputeJobState) -> str:
+    try:
+        return encode_state(state)
+    except ValueError as error:
+        raise BadRequest(f"The state of {state.job_key or 'a job'} cannot be sent: {error}.") from error
+
+
+def wishes(state: ComputeJobState, given: JobOptions, *, home: str | None) -> JobOptions:
+    """The options, and where the state wants to run and not to run. `home`: id or name of a host that only collects."""
+    merged: dict[str, Any] = dict(given)
+    urls = [url.rstrip("/") for url in words(state.excluded_host_urls)]
+    at_home = [home] if home and not state.allow_home_compute else []
+    added = {
+        "tags": words(state.required_host_tags),
+        "exclude_tags": words(state.excluded_host_tags),
+        "prefer_tags": words(state.preferred_host_tags),
+        "exclude_hosts": [*words(state.excluded_host_names), *urls, *at_home],
+    }
+    for option, more in added.items():
+        if more:
+            merged[option] = list(dict.fromkeys([*words(merged.get(option, ())), *more]))
+    return typing.cast("JobOptions", merged)
+
+
+def _classes_of(state_class: type, states: Sequence[ComputeJobState]) -> tuple[type, ...]:
+    """What the states hold, and what their fields say they may hold after a while."""
+    found: dict[type, None] = dict.fromkeys(_annotated(state_class))
+    for state in states:
+        found |= dict.fromkeys(values.classes_in(state))
+    return tuple(sorted(found, key=lambda kind: (kind.__module__, kind.__qualname__)))
+
+
+def _annotated(state_class: type) -> set[type]:
+    found: set[type] = set()
+    todo: list[Any] = [state_class]
+    while todo:
+        kind = todo.pop()
+        todo += typing.get_args(kind)
+        if not isinstance(kind, type) or kind in found:
+            continue
+        if is_dataclass(kind):
+            found.add(kind)
+            todo += _hints(kind)
+        elif issubclass(kind, Enum) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+            found.add(kind)
+    return found
+
+
+def _hints(kind: type) -> list[Any]:
+    try:
+        hints = typing.get_type_hints(kind)
+    except Exception:  # noqa: BLE001 - an annotation may be any text, and evaluating it may raise anything
+        return []
+    return [hints[field.name] for field in fields(kind) if field.name in hints]

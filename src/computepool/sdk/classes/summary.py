@@ -1,0 +1,119 @@
+"""What a collector knows, for programs: counts, and results, failures and pending items by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import PrivateAttr
+
+from computepool.protocol.jobs.groups import GroupItem, GroupSummary, GroupView, LocationView
+from computepool.protocol.jobs.unbundling import key_of
+
+if TYPE_CHECKING:
+    from computepool.sdk.resources.groups import GroupApi
+
+_SHOWN_MAX = 5
+Pairs = Iterator[tuple[str, Any]]
+
+
+class Lists(Protocol):
+    """A collector, for what a summary needs of it."""
+
+    group_id: str
+    _api: GroupApi
+
+    def items(self, which: str = "all") -> Iterator[GroupItem]: ...
+
+
+class ByKey(Mapping[str, Any]):
+    """Read from the hub when it is first looked at. Large values are fetched one by one, when they are asked for."""
+
+    def __init__(self, what: str, read: Callable[[], Pairs]) -> None:
+        self._what = what
+        self._read = read
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._entries[key]
+        if isinstance(value, _Later):
+            value = self._entries[key] = value.read()
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        keys = list(self._entries)
+        more = ", …" if len(keys) > _SHOWN_MAX else ""
+        return f"<{len(keys)} {self._what}: {', '.join(map(repr, keys[:_SHOWN_MAX]))}{more}>"
+
+    @cached_property
+    def _entries(self) -> dict[str, Any]:
+        return dict(self._read())
+
+
+class Summary(GroupView):
+    """A group as it was a moment ago. `view` is the hub's own answer, with the beginning of each list."""
+
+    location: LocationView
+    _view: GroupSummary = PrivateAttr()
+    _lists: tuple[ByKey, ByKey, ByKey] = PrivateAttr()
+
+    @classmethod
+    def of(cls, collector: Lists, view: GroupSummary) -> Summary:
+        made = cls.model_validate(view.model_dump(exclude={"results", "failures", "waiting"}))
+        made._view = view
+        made._lists = (
+            ByKey("results", lambda: _results(collector)),
+            ByKey("failures", lambda: _sentences(collector, "failures")),
+            ByKey("pending", lambda: _sentences(collector, "waiting")),
+        )
+        return made
+
+    @property
+    def view(self) -> GroupSummary:
+        return self._view
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """What each key or job returned. A value that cannot be read is the ResultUnreadable that says why."""
+        return self._lists[0]
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Why each failed: the traceback, or a sentence."""
+        return self._lists[1]
+
+    @property
+    def waiting(self) -> Mapping[str, str]:
+        """Why each is not over yet."""
+        return self._lists[2]
+
+
+class _Later:
+    """A value that is still at the hub."""
+
+    def __init__(self, api: GroupApi, item: GroupItem) -> None:
+        self._api, self._item = api, item
+
+    def read(self) -> Any:
+        return next((value for _, value in self._api.read_each(self._item)), None)
+
+
+def _results(collector: Lists) -> Pairs:
+    api = collector._api
+    for item in api.items(collector.group_id, which="results"):
+        if item.bundled == 1 and item.carried in (None, 1):
+            yield key_of(item, None), _Later(api, item)
+            continue
+        for index, value in api.read_each(item):
+            yield key_of(item, index), value
+
+
+def _sentences(collector: Lists, which: str) -> Pairs:
+    for item in collector.items(which):
+        yield key_of(item, None), item.error or item.sentence

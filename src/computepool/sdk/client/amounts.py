@@ -1,0 +1,29 @@
+"""Amounts of credits as a program gives them: texts, whole numbers and Decimals, all exact. Floats are refused."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from computepool.core.money.money import parse_credits
+from computepool.sdk.errors import BadRequest
+
+#: "2.5", 2 or Decimal("2.5"): credits, not microcredits.
+Credits = str | int | Decimal
+
+
+def microcredits(value: Credits, *, what: str) -> int:
+    """What crosses the wire. A float is never rounded behind the caller's back."""
+    if isinstance(value, float):
+        raise BadRequest(
+            f'{what}: {value!r} is a float, which cannot hold every amount exactly; write it as a text: "{value}".',
+            field=what,
+        )
+    if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
+        raise BadRequest(
+            f'{what}: {value!r} is not an amount of credits; write it like 12 or "0.25".', field=what
+        )
+    text = format(value, "f") if isinstance(value, Decimal) else str(value)
+    try:
+        return parse_credits(text, field=what)
+    except BadRequest as error:
+        raise BadRequest(f"{what}: {error.detail}", field=what) from None

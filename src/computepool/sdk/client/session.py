@@ -1,0 +1,499 @@
+"""One group of jobs seen from the client: submissions leave in batches, results come through one long poll.
+
+Two background threads, started when they are needed: the sender takes what has gathered while its last
+request was under way (so a loop of submits needs no delay to be batched), the receiver follows the results.
+Both outlive restarts of the hub; nothing is submitted twice, because each batch keeps its idempotency key.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from computepool.core.words import counted
+from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
+from computepool.protocol.jobs.jobs import ITEMS_MAX, JobResult, SubmitReply
+from computepool.sdk.client.background import Background
+from computepool.sdk.client.transport import WAIT_MS, Transport
+from computepool.sdk.client.waiting import WaitWatch, say_left
+from computepool.sdk.errors import ComputePoolError, Conflict, HubUnreachable
+from computepool.sdk.files.sealing import with_error
+from computepool.sdk.jobs.bundles import Feed, Task
+from computepool.sdk.jobs.futures import JobFuture, Reader
+
+if TYPE_CHECKING:
+    from computepool.sdk.pool import Pool
+
+#: Well below what the hub accepts as one body.
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+RESULTS_PER_PAGE = 500
+#: How long jobs may wait for a hub that is away before their futures fail.
+OUTAGE_MAX_S = 24 * 3600.0
+CLOSE_TIMEOUT_S = 30.0
+DOWNLOADS_MAX = 4
+#: With this many jobs open, a short rest between polls makes each of them bring more, and saves the hub work.
+_BUSY_OPEN = 200
+_BUSY_REST_S = 0.01
+
+_log = logging.getLogger("computepool.sdk")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What jobs of one batch have in common, as JSON; `read` turns their results into values."""
+
+    spec: str
+    terms: str  #: further fields of the request, each with a leading comma
+    read: Reader
+    budget_each: int | None = None  #: microcredits; a batch is sent with the sum of its jobs' shares
+    retries: int = 0
+    allow_pickle: bool = False
+    apart: object = None  #: its jobs leave in one batch, with no others: they are numbered within it
+
+
+class Receiver(Protocol):
+    """Who hears of a job: the future of one that was submitted by itself, or the bundle of a map's items."""
+
+    def assign(self, job_id: str) -> None: ...
+
+    def finish(self, result: JobResult) -> None: ...
+
+    def fail(self, error: ComputePoolError) -> None: ...
+
+    def drop(self) -> None: ...
+
+
+#: A job that waits to be sent: what it shares with others, the JSON of its Item, and who hears of it.
+Outgoing = tuple[Submission, str, Receiver]
+
+
+class Session:
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        request: GroupRequest | None = None,
+        group_id: str | None = None,
+        lingers: bool = False,
+    ) -> None:
+        """Of a group that exists, or of one that is created by the first submission.
+
+        One that lingers keeps a poll parked for a while after its last result, so that a caller who submits
+        one job after the other finds it there already.
+        """
+        self.pool = pool
+        self._transport: Transport = pool.transport
+        self._request = request
+        self._lingers = lingers
+        self._pid = os.getpid()
+        self.lock = lock = threading.Lock()
+        #: Two conditions over one lock: a submit wakes the sender alone, not everybody who waits for news.
+        self._state = threading.Condition(lock)
+        self._to_send = threading.Condition(lock)
+        # All below is guarded by that lock.
+        self._group_id = group_id
+        self._queue: deque[Outgoing] = deque()
+        self._feeds: list[Feed] = []
+        self._sending = 0
+        self._open: dict[str, Receiver] = {}
+        self._early: dict[str, JobResult] = {}  #: results that came before the reply that names their jobs
+        self._cursor = 0
+        self._warm = False  #: a result came a moment ago, and this session lingers
+        self._sender: threading.Thread | None = None
+        self._closing = False
+        self._abandoned = False
+        self._lost_by: ComputePoolError | None = None
+        self._downloads = Background("computepool-download", threads=DOWNLOADS_MAX)
+        weakref.finalize(self, self._downloads.stop).atexit = False
+        self.waits = WaitWatch(self._transport, self._oldest)
+
+    @property
+    def group_id(self) -> str | None:
+        return self._group_id
+
+    @property
+    def unfinished(self) -> int:
+        return self._unsent + len(self._open)
+
+    @property
+    def _unsent(self) -> int:
+        return len(self._queue) + sum(map(len, self._feeds)) + self._sending
+
+    def submit(self, submission: Submission, item: str) -> JobFuture:
+        """`item` is the JSON of one Item. Returns at once; the sender takes it from here."""
+        self._check_process()
+        with self._state:
+            return self._queued(submission, item)
+
+    def _check_process(self) -> None:
+        """Before the lock: a forked child may have it from a thread that it has not."""
+        if self._pid != os.getpid():
+            raise RuntimeError("this process was forked: call connect() again in it")
+
+    def _queued(self, submission: Submission, item: str) -> JobFuture:
+        if self._closing:
+            raise self._lost_by or RuntimeError("cannot submit after close()")
+        future = JobFuture(self, submission.read)
+        self._queue.append((submission, item, future))
+        if self._sender is None:
+            self._start()
+        elif len(self._queue) == 1:
+            self._to_send.notify()
+        return future
+
+    def submit_together(self, submission: Submission, items: Sequence[str]) -> list[JobFuture]:
+        """In one batch (of ITEMS_MAX at most), so that each job knows which one it is, and of how many."""
+        self._check_process()
+        with self._state:  # the sender cannot take the first ones before the last one is there
+            apart = replace(submission, apart=object())
+            return [self._queued(apart, item) for item in items]
+
+    def feed(self, feed: Feed, tasks: Sequence[Task], *, complete: bool) -> None:
+        """More items of a map; `complete`: and there will be no others."""
+        self._check_process()
+        with self._state:
+            if self._closing:
+                raise self._lost_by or RuntimeError("cannot submit after close()")
+            feed.put(tasks)
+            feed.complete = complete
+            if feed not in self._feeds and len(feed):
+                self._feeds.append(feed)
+            if self._sender is None and len(feed):
+                self._start()
+            else:
+                self._to_send.notify()
+
+    def again(self, feed: Feed, parts: Sequence[list[Task]]) -> bool:
+        """The same items once more, in these jobs; false when it is too late. The caller holds the lock."""
+        if self._closing and parts:
+            return False
+        feed.resend(parts)
+        if parts and feed not in self._feeds:
+            self._feeds.append(feed)
+        self._to_send.notify()  # an answer may also be what the sender waits for
+        return True
+
+    def withdraw_feed(self, feed: Feed) -> list[str]:
+        """Forget what was not sent; the ids of the jobs that were."""
+        with self._state:
+            feed.drop()
+            self._state.wait_for(lambda: not self._sending, CLOSE_TIMEOUT_S)
+            self._state.notify_all()
+            return [job.job_id for job in feed.unanswered if job.job_id is not None]
+
+    def attach(self, job_id: str, read: Reader) -> JobFuture:
+        """A future for a job that this group has already. The caller looks for a result that came earlier."""
+        with self._state:
+            known = self._open.get(job_id)
+            if isinstance(known, JobFuture):
+                return known
+            if known is not None:
+                raise Conflict(f"Job {job_id} belongs to a map that is under way; take its results there.")
+            future = JobFuture(self, read)
+            future.assign(job_id)
+            self._open[job_id] = future
+            if self._sender is None:
+                self._start()
+            self._state.notify_all()
+        return future
+
+    def settle(self, result: JobResult) -> None:
+        with self._state:
+            future = self._open.pop(result.job_id, None)
+            self._state.notify_all()
+        if future is not None:
+            self._finish(future, result)
+
+    def wait_for_id(self, future: JobFuture) -> None:
+        with self._state:
+            self._state.wait_for(lambda: future.assigned or future.done())
+
+    def withdraw(self, future: JobFuture) -> bool:
+        """Take back what was not sent yet."""
+        with self._state:
+            for entry in self._queue:
+                if entry[2] is future:
+                    self._queue.remove(entry)
+                    self._state.notify_all()
+                    return True
+        return False
+
+    def flush(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+        """Wait until the hub has acknowledged everything submitted so far."""
+        with self._state:
+            return self._state.wait_for(self._all_sent, timeout_s)
+
+    def _all_sent(self) -> bool:
+        return not self._queue and not self._sending and not any(map(len, self._feeds))
+
+    def abandon(self) -> None:
+        """Cancel all that is open, without waiting: the sender tells the hub as its last act."""
+        with self._state:
+            dropped = [future for _, _, future in self._queue]
+            self._queue.clear()
+            for feed in self._feeds:
+                feed.drop()
+            self._abandoned = self._closing = True
+            self.waits.end()
+            self._to_send.notify()
+            self._state.notify_all()
+        for future in dropped:
+            future.drop()
+        self._end_open()
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Flush and stop listening. The jobs go on; futures that are still open here fail, and say so."""
+        if self._pid != os.getpid():
+            return
+        end = time.monotonic() + timeout_s
+        if not self.flush(timeout_s):
+            unsent = counted(self._unsent, "job")
+            _log.warning("%s could not be sent to the hub before the program closed", unsent)
+        with self._state:
+            self._closing = True
+            self.waits.end()
+            self._to_send.notify()
+            self._state.notify_all()
+            sender = self._sender
+        if sender is not None and sender is not threading.current_thread():
+            sender.join(max(0.0, end - time.monotonic()))
+        self._end_open()
+
+    def _end_open(self) -> None:
+        """Nobody listens any more to what they wait for."""
+        with self._state:
+            receivers = list(self._open.values())
+            self._open.clear()
+            self._state.notify_all()
+        if not self._abandoned and self._lost_by is None:
+            say_left(sum(not isinstance(one, JobFuture) for one in receivers), self._group_id)
+        for receiver in receivers:
+            if self._abandoned:
+                receiver.drop()
+            else:
+                receiver.fail(self._lost_by or _closed())
+
+    # ------------------------------------------------------------ the two threads
+    def _start(self) -> None:
+        for run in (self._send_all, self._receive_all, self.waits.explain):
+            name = f"computepool-{run.__name__.strip('_')}"
+            thread = threading.Thread(target=self._guarded, args=(run,), name=name, daemon=True)
+            self._sender = self._sender or thread
+            thread.start()
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        """Whatever ends one of the threads, nobody waits for ever for what it would have brought."""
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001 - it is told to everybody who waits
+            with self._state:
+                self._sending = 0
+            self._lost(_unexpected(error))
+
+    def _send_all(self) -> None:
+        while batch := self._next_batch():
+            receivers = [receiver for _, _, receiver in batch]
+            try:
+                self._acknowledged(receivers, self._send(batch).job_ids)
+            except ComputePoolError as error:
+                self._refused(receivers, error)
+            except Exception as error:  # noqa: BLE001 - see _guarded
+                self._refused(receivers, _unexpected(error))
+        if self._abandoned and self._group_id is not None:
+            with suppress(ComputePoolError):
+                self._transport.call("POST", f"/groups/{self._group_id}/cancel", body=b"{}")
+
+    def _next_batch(self) -> list[Outgoing]:
+        """Jobs with the same spec, in their order; empty when closing."""
+        with self._state:
+            batch: list[Outgoing] = []
+            while not batch:
+                batch = self._from_queue() or self._from_feeds()
+                if not batch:
+                    due_s = self._due_s()
+                    if self._closing and due_s is None:
+                        break
+                    self._to_send.wait(due_s)
+            self._sending = len(batch)
+            return batch
+
+    def _from_queue(self) -> list[Outgoing]:
+        """The longest run of like jobs from the head of the queue."""
+        batch: list[Outgoing] = []
+        size = 0
+        while self._queue and len(batch) < ITEMS_MAX and size < BATCH_BYTES_MAX:
+            entry = self._queue[0]
+            if batch and entry[0] is not batch[0][0] and entry[0] != batch[0][0]:
+                break
+            batch.append(self._queue.popleft())
+            size += len(entry[1])
+        return batch
+
+    def _due_s(self) -> float | None:
+        """How long to wait for the next jobs of a feed; None: until somebody brings some."""
+        delays = [delay for feed in self._feeds if (delay := feed.delay()) is not None]
+        return min(delays, default=None)
+
+    def _from_feeds(self) -> list[Outgoing]:
+        """From the first feed that has something, which then is the last in the row."""
+        for feed in list(self._feeds):
+            if feed.delay() == 0.0:
+                self._feeds.remove(feed)
+                jobs = feed.take(ITEMS_MAX, BATCH_BYTES_MAX)
+                if len(feed):
+                    self._feeds.append(feed)
+                return [(job.submission, job.item, job) for job in jobs]
+        return []
+
+    def _send(self, batch: list[Outgoing]) -> SubmitReply:
+        head = batch[0][0]
+        items = ",".join([item for _, item, _ in batch])
+        terms = head.terms
+        if head.budget_each is not None:
+            terms += f',"budget":{head.budget_each * len(batch)}'
+        if head.retries:
+            terms += f',"retries":{head.retries}'
+        body = f'{{"spec":{head.spec},"items":[{items}],"group_id":"{self._ensure_group()}"{terms}}}'
+        reply = self._transport.ask(SubmitReply, "POST", "/jobs", body=body.encode(), patience_s=OUTAGE_MAX_S)
+        if reply.warning:
+            self.waits.tell(reply.job_ids[0], reply.warning)
+        return reply
+
+    def _ensure_group(self) -> str:
+        if self._group_id is None:
+            assert self._request is not None
+            body = self._request.model_dump_json().encode()
+            group = self._transport.ask(GroupView, "POST", "/groups", body=body, patience_s=OUTAGE_MAX_S)
+            with self._state:
+                self._group_id = group.id
+        return self._group_id
+
+    def _refused(self, receivers: Sequence[Receiver], error: ComputePoolError) -> None:
+        with self._state:
+            self._sending = 0
+            self._state.notify_all()
+        for receiver in receivers:  # they may ask for more jobs, and wait until those are sent
+            receiver.fail(error)
+
+    def _acknowledged(self, receivers: Sequence[Receiver], job_ids: list[str]) -> None:
+        finished: list[tuple[Receiver, JobResult]] = []
+        with self._state:
+            for receiver, job_id in zip(receivers, job_ids, strict=True):
+                receiver.assign(job_id)
+                early = self._early.pop(job_id, None)
+                if early is None:
+                    self._open[job_id] = receiver
+                else:
+                    finished.append((receiver, early))
+            self._sending = 0
+            self._early.clear()
+            listening = not self._closing
+            self._state.notify_all()
+        for receiver, result in finished:
+            self._finish(receiver, result)
+        if not listening:
+            self._end_open()
+
+    def _oldest(self) -> str:
+        with self._state:
+            return next(iter(self._open), "")
+
+    def _receive_all(self) -> None:
+        while self._wait_for_open():
+            awaited = bool(self._open)
+            try:
+                page = self._results_page(OUTAGE_MAX_S if awaited else 0)
+            except ComputePoolError as error:
+                if awaited:
+                    self._lost(error)
+                    return
+                self._warm = False  # nobody waited for anything: no need to insist, nor to complain
+                continue
+            self._deliver(page)
+            if len(self._open) >= _BUSY_OPEN:
+                time.sleep(_BUSY_REST_S)
+
+    def _wait_for_open(self) -> bool:
+        with self._state:
+            self._state.wait_for(lambda: self._closing or self._open or self._warm)
+            return not self._closing
+
+    def _results_page(self, patience_s: float) -> ResultPage:
+        params = {"after": self._cursor, "limit": RESULTS_PER_PAGE, "wait_ms": WAIT_MS}
+        return self._transport.ask(
+            ResultPage,
+            "GET",
+            f"/groups/{self._group_id}/results",
+            params=params,
+            wait_s=WAIT_MS / 1000,
+            patience_s=patience_s,
+        )
+
+    def _deliver(self, page: ResultPage) -> None:
+        finished: list[tuple[Receiver, JobResult]] = []
+        with self._state:
+            self._cursor = page.cursor
+            self._warm = self._lingers and bool(page.results)
+            for result in page.results:
+                receiver = self._open.pop(result.job_id, None)
+                if receiver is not None:
+                    finished.append((receiver, result))
+                elif self._sending:
+                    self._early[result.job_id] = result
+        for receiver, result in finished:
+            self._finish(receiver, result)
+
+    def _finish(self, receiver: Receiver, result: JobResult) -> None:
+        result = with_error(result, result.job_id)
+        if result.result_artifact is None:
+            _finished(receiver, result)
+            return
+        # A large result is fetched beside the stream, or it would hold up all the others.
+        self._downloads.start()
+        self._downloads.put(partial(_finished, receiver, result))
+
+    def _lost(self, error: ComputePoolError) -> None:
+        """The results cannot be followed any more: key revoked, group removed, hub gone for good."""
+        with self._state:
+            receivers = [*self._open.values(), *(receiver for _, _, receiver in self._queue)]
+            waiting = [(feed, feed.drop()) for feed in self._feeds]
+            self._open.clear()
+            self._queue.clear()
+            self._feeds.clear()
+            self._closing = True
+            self.waits.end()
+            self._lost_by = error
+            self._to_send.notify()
+            self._state.notify_all()
+        for receiver in receivers:
+            receiver.fail(error)
+        for feed, tasks in waiting:
+            feed.deliver([(task.index, None, error) for task in tasks])
+
+
+def _finished(receiver: Receiver, result: JobResult) -> None:
+    """Whatever is in the result, and whatever hears of it: the thread goes on, and nobody waits for ever."""
+    try:
+        receiver.finish(result)
+    except BaseException as error:  # noqa: BLE001 - a pickled value may raise SystemExit, too
+        receiver.fail(_unexpected(error))
+
+
+def _unexpected(error: BaseException) -> ComputePoolError:
+    _log.error("unexpected", exc_info=error)
+    wrapped = ComputePoolError(f"Unexpected: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _closed() -> ComputePoolError:
+    return HubUnreachable("This connection to the hub was closed. The job goes on; its result is at the hub.")

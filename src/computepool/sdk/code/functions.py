@@ -1,0 +1,228 @@
+"""Functions and arguments as bytes that any node can load: by value, unless the node has the module too.
+
+A node has the standard library and what the job lists in `dependencies`, so everything else (the
+submitter's own modules, editable installs included) must travel with the function.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+import sys
+import threading
+import types
+from base64 import b64encode
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import cloudpickle
+
+from computepool.sdk.code import imports, own_modules
+from computepool.sdk.code.source_lines import SourceLines
+from computepool.sdk.errors import BadRequest
+
+FUNCTIONS_CACHED_MAX = 128
+#: What is pickled here can be loaded by the same version alone.
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
+_MISSING = object()
+_lock = threading.RLock()
+
+
+def pickle_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Plain values take the C pickler at once; it is ten times as fast, and has no module to ask about."""
+    if all(type(value) in _PLAIN for value in args) and all(
+        type(value) in _PLAIN for value in kwargs.values()
+    ):
+        return pickle.dumps((args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
+    return _by_value((args, kwargs), what="the arguments")
+
+
+class FunctionCache:
+    """Pickles of functions, reused only while everything the function captured is provably unchanged."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[int, _Entry] = OrderedDict()
+
+    def pickled(self, function: Callable[..., Any]) -> Pickled:
+        with _lock:
+            entry = self._entries.get(id(function))
+            if entry is not None and entry.function is function and entry.unchanged():
+                return entry.data
+            data = pickle_function(function)
+            captured = _captured(function, seen=set())
+            if captured is not None:
+                self._entries[id(function)] = _Entry(function=function, data=data, captured=captured)
+                while len(self._entries) > FUNCTIONS_CACHED_MAX:
+                    self._entries.popitem(last=False)
+            return data
+
+
+def pickle_function(function: Callable[..., Any]) -> Pickled:
+    if not callable(function):
+        raise BadRequest(f"{function!r} is not callable; pass a function and its arguments.")
+    return _by_value(function, what=f"the function {getattr(function, '__qualname__', function)}")
+
+
+def pickle_job_class(
+    run: Callable[..., Any], classes: Iterable[type], *, dependencies: Iterable[str]
+) -> bytes:
+    """A class travels with the whole package it is from, installed or not: the node has only what is a dependency."""
+    present = {
+        _plain_name(re.split(r"[^A-Za-z0-9._-]", wish.strip(), maxsplit=1)[0]) for wish in dependencies
+    }
+    modules = {cls.__module__.partition(".")[0] for whole in classes for cls in whole.__mro__}
+    absent = [
+        module
+        for name in sorted(modules - sys.stdlib_module_names - {"computepool", "__main__"})
+        if (module := sys.modules.get(name)) is not None and not _distributions(name) & present
+    ]
+    return _by_value(run, what="the job class", modules=absent)
+
+
+def _distributions(package: str) -> set[str]:
+    return {_plain_name(name) for name in metadata.packages_distributions().get(package, [])}
+
+
+def _plain_name(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def text(data: bytes) -> str:
+    return b64encode(data).decode("ascii")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    function: Callable[..., Any]  #: kept, so that its id is not given to another one
+    data: Pickled
+    captured: list[tuple[Callable[[], Any], Any]]  #: how to read a captured value, and what it was
+
+    def unchanged(self) -> bool:
+        return all(read() is value for read, value in self.captured)
+
+
+def _captured(function: Any, *, seen: set[int]) -> list[tuple[Callable[[], Any], Any]] | None:
+    """What the function's pickle depends on; None when some of it could change without our seeing it."""
+    if not isinstance(function, types.FunctionType):
+        return [] if isinstance(function, types.BuiltinFunctionType | type) and _installed(function) else None
+    if id(function) in seen or _installed(function):
+        return []
+    seen.add(id(function))
+    reads: list[tuple[Callable[[], Any], Any]] = [
+        (lambda: function.__code__, function.__code__),
+        (lambda: function.__defaults__, function.__defaults__),
+        (lambda: function.__kwdefaults__, function.__kwdefaults__),
+    ]
+    if function.__kwdefaults__ or function.__dict__ or not _stable(function.__defaults__ or ()):
+        return None
+    for read in _variables(function):
+        value = read()
+        if value is _MISSING or _stable(value):
+            reads.append((read, value))
+            continue
+        inner = _captured(value, seen=seen)
+        if inner is None:
+            return None
+        reads += [(read, value), *inner]
+    return reads
+
+
+def _variables(function: types.FunctionType) -> Iterator[Callable[[], Any]]:
+    """A reader for each closure cell and each global that the code names."""
+    for cell in function.__closure__ or ():
+        yield lambda cell=cell: _content(cell)  # type: ignore[misc]
+    for name in _names(function.__code__):
+        yield lambda name=name: function.__globals__.get(name, _MISSING)  # type: ignore[misc]
+
+
+def _names(code: types.CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names(constant)
+    return names
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _stable(value: Any) -> bool:
+    """Cannot change while it is the same object."""
+    if type(value) is tuple:
+        return all(map(_stable, value))
+    return type(value) in _PLAIN or (isinstance(value, types.ModuleType) and not own_modules.is_own(value))
+
+
+def _installed(thing: Any) -> bool:
+    module = sys.modules.get(getattr(thing, "__module__", None) or "")
+    return module is not None and module.__name__ != "__main__" and not own_modules.is_own(module)
+
+
+def _by_value(thing: Any, *, what: str, modules: Iterable[types.ModuleType] = ()) -> Pickled:
+    with _lock, _own_modules_by_value(modules):
+        file = io.BytesIO()
+        pickler = _Pickler(file)
+        try:
+            pickler.dump(thing)
+        except Exception as error:
+            # Objects raise what they like while they are pickled; the person needs to know which part it was.
+            raise BadRequest(f"Cannot send {what}: {type(error).__name__}: {error}") from error
+        data = Pickled(pickler.lines.along_with(file.getvalue()))
+        data.modules, data.imports = frozenset(pickler.modules), frozenset(pickler.imports)
+        return data
+
+
+class Pickled(bytes):
+    """The bytes of a pickle, and what has to be there for loading it and for calling what it holds."""
+
+    modules: frozenset[str] = frozenset()  #: that it refers to by name
+    imports: frozenset[str] = frozenset()  #: that functions in it import when they are called
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Takes note of modules and of source lines on its way. Plain values and containers of them never come here."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.modules: set[str] = set()
+        self.imports: set[str] = set()
+        self.lines = SourceLines()
+
+    def reducer_override(self, thing: Any) -> Any:
+        if isinstance(thing, types.ModuleType):
+            self.modules.add(thing.__name__)
+        elif isinstance(thing, types.FunctionType) and not _installed(thing):
+            self.imports |= imports.of_function(thing)
+            self.lines.add(thing)
+        else:
+            named = isinstance(thing, _NAMED)
+            self.modules.add(getattr(thing if named else type(thing), "__module__", None) or "")
+        return super().reducer_override(thing)
+
+
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
+
+
+@contextmanager
+def _own_modules_by_value(more: Iterable[types.ModuleType]) -> Iterator[None]:
+    """For this pickling only: others in the process may use cloudpickle too."""
+    before = cloudpickle.list_registry_pickle_by_value()
+    wanted = {module.__name__: module for module in (*own_modules.loaded(), *more)}
+    added = [module for name, module in wanted.items() if name not in before]
+    for module in added:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in added:
+            cloudpickle.unregister_pickle_by_value(module)

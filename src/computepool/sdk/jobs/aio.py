@@ -1,0 +1,152 @@
+"""The pool for asyncio: the same sessions, futures and maps, awaited.
+
+    async with connect_async() as pool:
+        print(await pool.submit(pow, 2, 10))
+        async for picture in pool.map(render, range(1000)):
+            ...
+
+Nothing here waits in the event loop's thread. Arguments are pickled there, and so uploaded where they are large.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Unpack
+
+from computepool.protocol.jobs.jobs import RESULT_MAX
+from computepool.sdk.client.transport import PATIENCE_S
+from computepool.sdk.jobs.futures import JobFuture
+from computepool.sdk.jobs.mapping import MapRun
+from computepool.sdk.jobs.options import JobOptions, PathLike
+from computepool.sdk.jobs.outcome import JobOutcome
+from computepool.sdk.pool import Pool, connect
+
+
+def connect_async(
+    url: str | None = None,
+    key: str | None = None,
+    *,
+    patience_s: float = PATIENCE_S,
+    max_result_bytes: int = RESULT_MAX,
+) -> AsyncPool:
+    """As `connect`, for asyncio: `async with connect_async() as pool: …`."""
+    return AsyncPool(connect(url, key, patience_s=patience_s, max_result_bytes=max_result_bytes))
+
+
+class AsyncPool:
+    """`sync` is the pool itself, for everything that has no method here: `await asyncio.to_thread(pool.sync.jobs.list)`."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.sync = pool
+
+    def submit(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[JobOptions],
+    ) -> JobFuture:
+        """Run `fn(*args, **kwargs)`; `await` what it gives for the result, now or later."""
+        return self.sync.submit(fn, *args, kwargs=kwargs, **options)
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *iterables: Iterable[Any],
+        progress: bool | None = None,
+        ordered: bool = True,
+        return_exceptions: bool = False,
+        in_flight_max: int | None = None,
+        chunksize: int | None = None,
+        **options: Unpack[JobOptions],
+    ) -> AsyncMapRun:
+        """`async for result in pool.map(fn, items)`; everything else is as for `Pool.map`."""
+        run = self.sync.map(
+            fn,
+            *iterables,
+            progress=progress,
+            ordered=ordered,
+            return_exceptions=return_exceptions,
+            in_flight_max=in_flight_max,
+            chunksize=chunksize,
+            **options,
+        )
+        return AsyncMapRun(run)
+
+    async def run(
+        self, path: PathLike, args: Sequence[object] = (), **options: Unpack[JobOptions]
+    ) -> JobOutcome:
+        """Run a script file and wait for its end."""
+        future = await asyncio.to_thread(lambda: self.sync.run(path, args, wait=False, **options))
+        outcome: JobOutcome = await future
+        return outcome
+
+    async def command(self, argv: Sequence[object], **options: Unpack[JobOptions]) -> JobOutcome:
+        """Run a program with arguments and wait for its end."""
+        future = await asyncio.to_thread(lambda: self.sync.command(argv, wait=False, **options))
+        outcome: JobOutcome = await future
+        return outcome
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.sync.close)
+
+    async def __aenter__(self) -> AsyncPool:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+class AsyncMapRun(AsyncIterator[Any]):
+    """Leaving it early, its failure, or the end of the task that waits cancels what is still open."""
+
+    def __init__(self, run: MapRun) -> None:
+        self._run = run
+
+    @property
+    def group_id(self) -> str | None:
+        return self._run.group_id
+
+    @property
+    def key_prefix(self) -> str:
+        return self._run.key_prefix
+
+    async def __anext__(self) -> Any:
+        try:
+            outcome = self._run.poll() or await self._wait()
+            return self._run.value(outcome)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self._run.close)
+
+    async def __aenter__(self) -> AsyncMapRun:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def _wait(self) -> Any:
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(news.set)
+
+        self._run.notify(tell)
+        try:
+            # Looked at again after telling whom to call: what came before that would go unnoticed.
+            while (outcome := self._run.poll()) is None:
+                await news.wait()
+                news.clear()
+        except asyncio.CancelledError:
+            await asyncio.shield(asyncio.to_thread(self._run.close))
+            raise
+        finally:
+            self._run.notify(None)
+        return outcome

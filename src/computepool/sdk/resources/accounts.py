@@ -1,0 +1,181 @@
+"""`pool.accounts` and `pool.keys`: who may use the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from computepool.core.errors import NotFound
+from computepool.protocol.accounts import (
+    AccountPage,
+    AccountRequest,
+    AccountView,
+    ApprovalList,
+    ApprovalView,
+    HubInfo,
+    KeyPage,
+    KeyRequest,
+    KeyRotateRequest,
+    KeyView,
+    LinkReply,
+    NewKeyReply,
+    QuotaRequest,
+    RefusalRequest,
+    RevokedReply,
+    RolesRequest,
+    SignInReply,
+    SignInRequest,
+)
+from computepool.protocol.hub_keys import HubKeys, followed
+from computepool.protocol.references import ReferenceKind
+from computepool.sdk.client.paging import pages
+from computepool.sdk.client.references import find_id
+from computepool.sdk.client.transport import Transport
+from computepool.sdk.jobs.options import validated
+
+_EVERYBODY = 1_000_000
+Accounts: TypeAlias = list[AccountView]
+Keys: TypeAlias = list[KeyView]
+Approvals: TypeAlias = list[ApprovalView]
+
+
+class AccountApi:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def me(self) -> AccountView:
+        return self._transport.get("/me", AccountView)
+
+    def hub(self) -> HubInfo:
+        return self._transport.get("/hub", HubInfo)
+
+    def hub_keys(self, *, pinned: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The hub's public keys by name, retired ones too. With those that were kept: only what follows from them."""
+        published = self._transport.get("/hub/keys", HubKeys)
+        if pinned:
+            published = followed(pinned, published)
+        return {**(pinned or {}), **published.all()}
+
+    def sign_in(self, code: str, *, name: str) -> SignInReply:
+        """Exchange a one-time code for a key of one's own."""
+        request = validated(SignInRequest, code=code, kind="key", name=name)
+        return self._transport.post("/signin", SignInReply, body=request)
+
+    def list(self, *, limit: int = 100) -> Accounts:
+        found = pages(self._transport, "/accounts", AccountPage, limit=limit)
+        return [account for page in found for account in page.accounts][:limit]
+
+    def create(self, name: str, *, roles: Sequence[str] | None = None) -> AccountView:
+        request = validated(AccountRequest, name=name, roles=None if roles is None else [*roles])
+        return self._transport.post("/accounts", AccountView, body=request)
+
+    def find(self, word: str) -> AccountView:
+        """By name, id, or the beginning of one. Admins only."""
+        account_id = find_id(self._transport, ReferenceKind.ACCOUNT, word)
+        for page in pages(self._transport, "/accounts", AccountPage, limit=_EVERYBODY):
+            for account in page.accounts:
+                if account.id == account_id:
+                    return account
+        raise NotFound(f"There is no account {word}.")
+
+    def link(self, account_id: str) -> LinkReply:
+        """A sign-in link for somebody, good once. Admins only."""
+        return self._transport.post(f"/accounts/{account_id}/link", LinkReply)
+
+    def set_roles(self, account_id: str, roles: Sequence[str]) -> AccountView:
+        """Admins only. With `approval_id` in the reply, a second administrator must agree first."""
+        request = validated(RolesRequest, roles=[*roles])
+        return self._transport.put(f"/accounts/{account_id}/roles", AccountView, body=request)
+
+    def set_quotas(
+        self,
+        account_id: str,
+        *,
+        jobs_open_max: int | None = None,
+        spend_per_day_max: int | None = None,
+        artifact_bytes_max: int | None = None,
+        artifact_keep_s: int | None = None,
+    ) -> AccountView:
+        """Admins only. None: the hub's own limit. Money in microcredits; files in bytes, kept for seconds."""
+        request = validated(
+            QuotaRequest,
+            jobs_open_max=jobs_open_max,
+            spend_per_day_max=spend_per_day_max,
+            artifact_bytes_max=artifact_bytes_max,
+            artifact_keep_s=artifact_keep_s,
+        )
+        return self._transport.put(f"/accounts/{account_id}/quotas", AccountView, body=request)
+
+
+class ApprovalApi:
+    """What waits for a second administrator."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self) -> Approvals:
+        return self._transport.get("/approvals", ApprovalList).approvals
+
+    def approve(self, approval_id: str) -> ApprovalView:
+        return self._transport.post(f"/approvals/{approval_id}/approve", ApprovalView)
+
+    def reject(self, approval_id: str, *, reason: str) -> ApprovalView:
+        request = validated(RefusalRequest, reason=reason)
+        return self._transport.post(f"/approvals/{approval_id}/reject", ApprovalView, body=request)
+
+
+class KeyApi:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(
+        self,
+        *,
+        limit: int = 100,
+        account_id: str | None = None,
+        everybody: bool = False,
+        sessions: bool = False,
+    ) -> Keys:
+        """One's own; for administrators also somebody's, or everybody's. `sessions`: those of browsers, too."""
+        params = {
+            "account_id": account_id,
+            "all": "true" if everybody else None,
+            "sessions": "true" if sessions else None,
+        }
+        found = pages(self._transport, "/keys", KeyPage, limit=limit, params=params)
+        return [key for page in found for key in page.keys][:limit]
+
+    def create(
+        self,
+        name: str,
+        *,
+        expires_in_s: float | None = None,
+        account_id: str | None = None,
+        scopes: Sequence[str] | None = None,
+    ) -> NewKeyReply:
+        """The reply is the only place where the key itself is ever shown. Scopes: read, submit, provide, account, admin."""
+        request = validated(
+            KeyRequest,
+            name=name,
+            expires_in_s=expires_in_s,
+            account_id=account_id,
+            scopes=None if scopes is None else [*scopes],
+        )
+        return self._transport.post("/keys", NewKeyReply, body=request)
+
+    def rotate(
+        self, key_id: str, *, overlap_s: float = 24 * 3600, expires_in_s: float | None = None
+    ) -> NewKeyReply:
+        """A new key with the same name and scopes; the old one ends after the overlap."""
+        request = validated(KeyRotateRequest, overlap_s=overlap_s, expires_in_s=expires_in_s)
+        return self._transport.post(f"/keys/{key_id}/rotate", NewKeyReply, body=request)
+
+    def revoke_all(self, *, keep_this: bool = True, account_id: str | None = None) -> int:
+        """Sign out everywhere; how many keys and sessions were good until now."""
+        params = {"keep_this": str(keep_this).lower(), "account_id": account_id}
+        return RevokedReply.model_validate_json(
+            self._transport.call("DELETE", "/keys", params=params)
+        ).revoked
+
+    def revoke(self, key_id: str) -> None:
+        self._transport.call("DELETE", f"/keys/{key_id}")

@@ -1,0 +1,230 @@
+"""`pool.groups`: jobs that belong together, their results in the order they finished, and their collectors."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, TypeAlias
+
+from computepool.protocol.jobs import bundles
+from computepool.protocol.jobs.children import MessagePage, MessageView
+from computepool.protocol.jobs.groups import (
+    GroupItem,
+    GroupPage,
+    GroupRequest,
+    GroupSummary,
+    GroupView,
+    ItemPage,
+    KeyReportsReply,
+    KeyReportsRequest,
+    RegisterKeysReply,
+    RegisterKeysRequest,
+    ResultPage,
+    ReturnHomeRequest,
+)
+from computepool.protocol.jobs.jobs import JobResult
+from computepool.protocol.jobs.unbundling import answers
+from computepool.protocol.references import ReferenceKind
+from computepool.protocol.values import values
+from computepool.sdk.classes.collector import Collector
+from computepool.sdk.client.paging import PAGE_MAX, pages
+from computepool.sdk.client.references import find_id
+from computepool.sdk.client.transport import WAIT_MS, Transport
+from computepool.sdk.client.waiting import WaitNotice, group_reason
+from computepool.sdk.errors import ChecksumMismatch, NotFound, ResultUnreadable, no_longer_kept
+from computepool.sdk.files.artifacts import ArtifactApi
+from computepool.sdk.files.sealing import CannotOpen, with_error
+from computepool.sdk.jobs.options import validated
+
+Groups: TypeAlias = list[GroupView]
+Items: TypeAlias = list[GroupItem]
+_ID_PREFIX = "grp_"
+
+
+class GroupApi:
+    def __init__(self, transport: Transport, artifacts: ArtifactApi) -> None:
+        self._transport = transport
+        self._artifacts = artifacts
+
+    @property
+    def groups(self) -> GroupApi:
+        """So that a collector can be made of this alone."""
+        return self
+
+    def create(
+        self, name: str, *, kind: str = "group", home: str | None = None, return_home: bool = False
+    ) -> GroupView:
+        """`home`: a node of yours, by id or name; with `return_home` the results go there when all are in."""
+        fields: dict[str, Any] = {"name": name, "kind": kind}
+        if home is not None:
+            fields["home"] = home
+        if return_home:
+            fields["return_home"] = True
+        return self._transport.post("/groups", GroupView, body=validated(GroupRequest, **fields))
+
+    def collector(self, group: str | GroupView) -> Collector:
+        """Of a group, by id or name. An id is believed: the first call says if there is no such group."""
+        if isinstance(group, GroupView):
+            return Collector(self, group.id)
+        return Collector(self, find_id(self._transport, ReferenceKind.GROUP, group))
+
+    def find(self, word: str) -> GroupView:
+        """The group with this id or beginning of one, or the newest one with this name; `last` is the newest of all."""
+        return self.get(find_id(self._transport, ReferenceKind.GROUP, word))
+
+    def find_or_create(self, name: str) -> GroupView:
+        """For submitting into it: the newest group of this name, or a new one; many at once make one together."""
+        if name.startswith(_ID_PREFIX):
+            return self.find(name)
+        named = self.list(name=name, kind="group", limit=1)
+        if named:
+            return named[0]
+        request = validated(GroupRequest, name=name, kind="group")
+        key = f"ad-hoc {hashlib.sha256(name.encode()).hexdigest()}"
+        return self._transport.post("/groups", GroupView, body=request, key=key)
+
+    def list(self, *, kind: str | None = None, name: str | None = None, limit: int = 100) -> Groups:
+        params = {"kind": kind, "name": name}
+        found = pages(self._transport, "/groups", GroupPage, limit=limit, params=params)
+        return [group for page in found for group in page.groups][:limit]
+
+    def get(self, group_id: str) -> GroupView:
+        return self._transport.get(f"/groups/{group_id}", GroupView)
+
+    def results(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
+        """What finished; with `follow` until nothing is open."""
+        wait_ms = 0
+        notice = WaitNotice(partial(group_reason, self._transport, group_id))
+        while True:
+            page = self._transport.get(
+                f"/groups/{group_id}/results",
+                ResultPage,
+                params={"after": after, "limit": PAGE_MAX},
+                wait_ms=wait_ms,
+            )
+            yield from (with_error(result, result.job_id) for result in page.results)
+            after = page.cursor
+            if not page.results and not (follow and page.open):
+                return
+            if page.results:
+                notice.restart()
+            notice.look()
+            # How many are open is told with an empty page alone, so the one after a full page must come at once.
+            wait_ms = 0 if page.results else notice.left_ms(WAIT_MS)
+
+    def messages(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[MessageView]:
+        """What running jobs told the collector; with `follow` until nothing is open."""
+        wait_ms = 0
+        while True:
+            page = self._transport.get(
+                f"/groups/{group_id}/messages",
+                MessagePage,
+                params={"after": after, "limit": PAGE_MAX},
+                wait_ms=wait_ms,
+            )
+            yield from page.messages
+            after = page.cursor
+            if not page.messages and not (follow and page.open):
+                return
+            wait_ms = 0 if page.messages else WAIT_MS
+
+    def read(self, result: JobResult | GroupItem) -> Any:
+        """The value of a result, wherever the hub keeps it. Never unpickles."""
+        return self._decoded(self._text(result), result)
+
+    def read_each(self, result: JobResult | GroupItem) -> Iterator[tuple[int | None, Any]]:
+        """The same, of each item that succeeded where the job did several, with its number in the job.
+
+        One that cannot be read is a ResultUnreadable in the value's place: what a node sent must not hide the others.
+        """
+        if result.bundled == 0:
+            return  # all its items were sent again
+        try:
+            text = self._text(result)
+        except (CannotOpen, ChecksumMismatch, NotFound) as error:
+            yield None, _unreadable(result, error)
+            return
+        except ResultUnreadable as error:
+            yield None, error
+            return
+        parts = None if text is None else answers(text, result)
+        if parts is None:
+            yield None, self._decoded_or_why(text, result)
+            return
+        for index, kind, part in parts:
+            if kind == bundles.VALUE:
+                yield index, self._decoded_or_why(part, result)
+
+    def _text(self, result: JobResult | GroupItem) -> str | None:
+        if result.dropped:
+            raise no_longer_kept(result.job_id or "")
+        if result.result_artifact is None:
+            return result.result
+        try:
+            return self._artifacts.get_result(result.result_artifact, job_id=result.job_id or "")
+        except ValueError as error:
+            raise _unreadable(result, error) from error
+
+    def _decoded(self, text: str | None, result: JobResult | GroupItem) -> Any:
+        try:
+            return None if text is None else values.decode(text)
+        except ValueError as error:
+            raise _unreadable(result, error) from error
+
+    def _decoded_or_why(self, text: str | None, result: JobResult | GroupItem) -> Any:
+        try:
+            return self._decoded(text, result)
+        except ResultUnreadable as error:
+            return error
+
+    def cancel(self, group_id: str) -> GroupView:
+        return self._transport.post(f"/groups/{group_id}/cancel", GroupView)
+
+    # the collector; sdk/classes/collector.py makes them pleasant to use
+
+    def summary(self, group_id: str) -> GroupSummary:
+        found = self._transport.get(f"/groups/{group_id}/summary", GroupSummary)
+        failures = found.failures.model_copy(update={"items": _opened(found.failures)})
+        return found.model_copy(update={"failures": failures})
+
+    def items(self, group_id: str, *, which: str = "all", after: str | None = None) -> Iterator[GroupItem]:
+        """Everything it is about: all, results, failures or waiting."""
+        while True:
+            page = self._transport.get(
+                f"/groups/{group_id}/items",
+                ItemPage,
+                params={"which": which, "after": after, "limit": PAGE_MAX},
+            )
+            yield from _opened(page)
+            after = page.next
+            if after is None:
+                return
+
+    def reason(self, group_id: str) -> str:
+        """Why the newest job of it that waits does; empty when none does."""
+        return group_reason(self._transport, group_id)
+
+    def drain(self, group_id: str, *, wait_ms: int) -> GroupView:
+        """One wait: the group when it is complete, or as it is when the time is over."""
+        return self._transport.get(f"/groups/{group_id}/drain", GroupView, wait_ms=wait_ms)
+
+    def register(self, group_id: str, request: RegisterKeysRequest) -> RegisterKeysReply:
+        return self._transport.post(f"/groups/{group_id}/keys", RegisterKeysReply, body=request)
+
+    def report(self, group_id: str, request: KeyReportsRequest) -> KeyReportsReply:
+        return self._transport.post(f"/groups/{group_id}/reports", KeyReportsReply, body=request)
+
+    def return_home(self, group_id: str, *, home: str | None = None, wanted: bool = True) -> GroupView:
+        """Ask for it, ask again, change the home, or call it off."""
+        request = validated(ReturnHomeRequest, home=home, wanted=wanted)
+        return self._transport.post(f"/groups/{group_id}/return-home", GroupView, body=request)
+
+
+def _unreadable(result: JobResult | GroupItem, error: Exception) -> ResultUnreadable:
+    name = result.key or result.job_id or ""
+    return ResultUnreadable(f"The result {name!r} cannot be read: {error}", job_id=result.job_id or name)
+
+
+def _opened(page: ItemPage) -> Items:
+    return [with_error(item, item.job_id) for item in page.items]

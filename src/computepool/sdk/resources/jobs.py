@@ -1,0 +1,187 @@
+"""`pool.jobs`: look at jobs, follow, explain and cancel them; and submit a ready-made spec."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+from computepool.core.jobs.lifecycle import TERMINAL, JobState
+from computepool.protocol.jobs.checkpoints import CheckpointDetail
+from computepool.protocol.jobs.jobs import (
+    AgainRequest,
+    Item,
+    JobDetail,
+    JobPage,
+    JobResult,
+    JobSpec,
+    JobView,
+    LogChunk,
+    LogPage,
+    Needs,
+    PreviewRequest,
+    PreviewView,
+    SubmitReply,
+    SubmitRequest,
+    WhyView,
+)
+from computepool.protocol.jobs.queueing import QueueView
+from computepool.protocol.nodes.mesh import JobUsage
+from computepool.protocol.sealing import TEXT_PREFIX, log_about
+from computepool.sdk.client.paging import PAGE_MAX
+from computepool.sdk.client.transport import WAIT_MS, Transport
+from computepool.sdk.client.waiting import WaitNotice, job_reason
+from computepool.sdk.errors import Conflict
+from computepool.sdk.files.sealing import open_text, with_error
+
+Jobs: TypeAlias = list[JobView]
+
+
+class JobApi:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def submit(
+        self,
+        spec: JobSpec,
+        *,
+        items: Sequence[Item] = (Item(),),
+        group_id: str | None = None,
+        **terms: object,
+    ) -> SubmitReply:
+        """One job per item. `terms`: priority, retries, after, ttl_s."""
+        request = SubmitRequest.model_validate(
+            {"spec": spec, "items": list(items), "group_id": group_id, **terms}
+        )
+        return self._transport.post("/jobs", SubmitReply, body=request)
+
+    def list(
+        self,
+        *,
+        state: JobState | str | None = None,
+        group_id: str | None = None,
+        limit: int = 100,
+        **wanted: str | int | None,
+    ) -> Jobs:
+        """The newest first. `wanted`: q (a part of the name or key), kind, node_id, account_id, since_ms, until_ms, all."""
+        state = None if state is None else JobState(state).value
+        found: Jobs = []
+        after: str | None = None
+        while len(found) < limit:  # a page of a search may be empty and not be the last
+            params = {"state": state, "group_id": group_id, **wanted, "after": after}
+            page = self._transport.get(
+                "/jobs", JobPage, params={**params, "limit": min(limit - len(found), PAGE_MAX)}
+            )
+            found += [with_error(job, job.id) for job in page.jobs]
+            after = page.next
+            if after is None:
+                break
+        return found
+
+    def get(self, job_id: str, *, seen: JobState | None = None, wait_ms: int = 0) -> JobDetail:
+        """The job; with `wait_ms` as soon as it is no longer in the state `seen`."""
+        params = {"seen": seen.value} if seen is not None and wait_ms else None
+        job = self._transport.get(f"/jobs/{job_id}", JobDetail, params=params, wait_ms=wait_ms)
+        tries = [with_error(attempt, job_id) for attempt in job.tries]
+        return with_error(job, job_id).model_copy(update={"tries": tries})
+
+    def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobDetail:
+        """The job when it is over; raises TimeoutError."""
+        job = self.get(job_id)
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        notice = WaitNotice(partial(job_reason, self._transport, job_id))
+        while job.state not in TERMINAL:
+            if job.state is JobState.QUEUED:
+                notice.look()
+            job = self.get(job_id, seen=job.state, wait_ms=self._wait_ms(job_id, end, notice))
+        return job
+
+    def result(self, job_id: str, *, timeout_s: float | None = None) -> JobResult:
+        """The result when the job is over; raises TimeoutError."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        notice = WaitNotice(partial(job_reason, self._transport, job_id))
+        while True:
+            try:
+                return self.result_now(job_id, wait_ms=self._wait_ms(job_id, end, notice))
+            except Conflict:
+                notice.look()
+
+    def _wait_ms(self, job_id: str, end: float | None, notice: WaitNotice) -> int:
+        left_ms = WAIT_MS if end is None else round((end - time.monotonic()) * 1000)
+        if left_ms <= 0:
+            reason = job_reason(self._transport, job_id)
+            raise TimeoutError(f"job {job_id} is not finished yet" + (f" ({reason})" if reason else ""))
+        return notice.left_ms(min(WAIT_MS, left_ms))
+
+    def result_now(self, job_id: str, *, wait_ms: int = 0) -> JobResult:
+        """The result; raises Conflict while there is none."""
+        found = self._transport.get(f"/jobs/{job_id}/result", JobResult, wait_ms=wait_ms)
+        return with_error(found, job_id)
+
+    def cancel(self, job_id: str) -> JobView:
+        return with_error(self._transport.post(f"/jobs/{job_id}/cancel", JobView), job_id)
+
+    def again(self, job_id: str, *, terms: Literal["same", "today"] = "same") -> SubmitReply:
+        """The same as a new job: for what the first one might cost at most, or priced as if it were submitted now."""
+        return self._transport.post(f"/jobs/{job_id}/again", SubmitReply, body=AgainRequest(terms=terms))
+
+    def logs(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogChunk]:
+        """What the job printed, in order; with `follow` until its end. Warns where some of it was not kept."""
+        for page in self.log_pages(job_id, follow=follow, after=after):
+            yield from page.chunks
+            if page.ended and page.complete is False:
+                warnings.warn(incomplete_output(job_id), stacklevel=2)
+
+    def log_pages(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogPage]:
+        while True:
+            page = self.log_page(job_id, after=after, wait_ms=WAIT_MS if follow else 0)
+            yield page
+            after = page.cursor
+            if page.ended or not (follow or page.chunks):
+                return
+
+    def log_page(self, job_id: str, *, after: int = 0, wait_ms: int = 0) -> LogPage:
+        params = {"after": after, "limit": PAGE_MAX}
+        page = self._transport.get(f"/jobs/{job_id}/logs", LogPage, params=params, wait_ms=wait_ms)
+        return page.model_copy(update={"chunks": [_opened(chunk, job_id) for chunk in page.chunks]})
+
+    def log_text(self, job_id: str) -> str:
+        return "".join(chunk.text for chunk in self.logs(job_id))
+
+    def why(self, job_id: str) -> WhyView:
+        return self._transport.get(f"/jobs/{job_id}/why", WhyView)
+
+    def usage(self, job_id: str) -> JobUsage:
+        """What its tries used over time."""
+        return self._transport.get(f"/jobs/{job_id}/usage", JobUsage)
+
+    def checkpoint(self, job_id: str) -> CheckpointDetail:
+        """Where an unfinished job goes on from if it has to start again; raises NotFound where there is none."""
+        return self._transport.get(f"/jobs/{job_id}/checkpoint", CheckpointDetail)
+
+    def preview(self, needs: Needs, *, limit: int = 100, **rules: Any) -> PreviewView:
+        """Where a job with these needs would run, and why not elsewhere.
+
+        `rules` are what owners may have rules about: net, labels, timeout_s.
+        """
+        body = PreviewRequest(needs=needs, limit=limit, **rules)
+        return self._transport.post("/jobs/preview", PreviewView, body=body)
+
+    def queue(self) -> QueueView:
+        return self._transport.get("/queue", QueueView)
+
+
+def incomplete_output(job_id: str) -> str:
+    return (
+        f"The output of job {job_id} is incomplete, or has more than its result: it was too long to keep, or the job went on "
+        "from a checkpoint. What is there was not compared with what its node reported; write what matters to a file in outputs/."
+    )
+
+
+def _opened(chunk: LogChunk, job_id: str) -> LogChunk:
+    if not chunk.text.startswith(TEXT_PREFIX):
+        return chunk
+    about = log_about(job_id, chunk.attempt_id, chunk.stream)
+    return chunk.model_copy(update={"text": open_text(chunk.text, about)})

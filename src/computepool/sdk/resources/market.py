@@ -1,0 +1,59 @@
+"""`pool.market`: what a unit-hour costs where, what your nodes ask for, and what they earn."""
+
+from __future__ import annotations
+
+from computepool.protocol.money.market import (
+    FloorRequest,
+    FloorView,
+    MarketChart,
+    MarketHistory,
+    MarketView,
+    NodeEarnings,
+)
+from computepool.sdk.client.amounts import Credits, microcredits
+from computepool.sdk.client.transport import Transport
+
+
+class MarketApi:
+    """Amounts are given in credits; those in replies are microcredits. Units in replies are thousandths."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def __call__(self) -> MarketView:
+        """Every zone: its price, capacity, demand, floors and ceilings."""
+        return self._transport.get("/market", MarketView)
+
+    def history(
+        self, tier: str = "cpu", region: str = "", *, since_ms: int | None = None, step_ms: int | None = None
+    ) -> MarketHistory:
+        """The price of one zone, since a day ago by default, in at most 1000 steps."""
+        params = {"tier": tier, "region": region, "since_ms": since_ms, "step_ms": step_ms}
+        return self._transport.get("/market/history", MarketHistory, params=params)
+
+    def chart(self, span: str = "24h") -> MarketChart:
+        """Every zone over time: 1h, 24h, 7d or 30d."""
+        return self._transport.get("/market/chart", MarketChart, params={"span": span})
+
+    def set_floor(self, node_id: str, floor: Credits | None) -> FloorView:
+        """What a node of yours wants at least for a unit-hour of its tier, after the fee; None: the default.
+
+        >>> pool.market.set_floor("node_01h…", "6.50")
+        """
+        return self._transport.put(f"/nodes/{node_id}/floor", FloorView, body=_request(floor))
+
+    def default_floor(self) -> FloorView:
+        """What holds for your nodes without a floor of their own."""
+        return self._transport.get("/market/floor", FloorView)
+
+    def set_default_floor(self, floor: Credits | None) -> FloorView:
+        """None: they take any price."""
+        return self._transport.put("/market/floor", FloorView, body=_request(floor))
+
+    def earnings(self, node_id: str) -> NodeEarnings:
+        """What a node of yours earns at today's prices, and what it was really paid."""
+        return self._transport.get(f"/nodes/{node_id}/earnings", NodeEarnings)
+
+
+def _request(floor: Credits | None) -> FloorRequest:
+    return FloorRequest(floor=None if floor is None else microcredits(floor, what="floor"))

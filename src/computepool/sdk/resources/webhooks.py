@@ -1,0 +1,101 @@
+"""`pool.webhooks`: where this account is told what happened; and how a receiver checks that it was this pool that told it."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from computepool.protocol.webhooks import (
+    DEFAULT_EVENTS,
+    DeliveryPage,
+    DeliveryView,
+    NewWebhookReply,
+    WebhookList,
+    WebhookRequest,
+    WebhookView,
+    secret_bytes,
+    signature,
+)
+from computepool.sdk import clock
+from computepool.sdk.client.paging import pages
+from computepool.sdk.client.transport import Transport
+from computepool.sdk.errors import BadRequest
+from computepool.sdk.jobs.options import validated
+
+Webhooks: TypeAlias = list[WebhookView]
+_HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
+
+
+class WebhookApi:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def add(self, url: str, *, events: Sequence[str] = DEFAULT_EVENTS) -> NewWebhookReply:
+        """Be told at `url`. The reply holds the secret, which is shown this once."""
+        if not url.startswith(("https://", "http://")):
+            raise BadRequest(
+                "url: write a whole address, such as https://example.org/computepool.", field="url"
+            )
+        request = validated(WebhookRequest, url=url, events=list(events))
+        return self._transport.post("/webhooks", NewWebhookReply, body=request)
+
+    def list(self) -> Webhooks:
+        return self._transport.get("/webhooks", WebhookList).webhooks
+
+    def remove(self, webhook_id: str) -> None:
+        self._transport.call("DELETE", f"/webhooks/{webhook_id}")
+
+    def enable(self, webhook_id: str) -> WebhookView:
+        return self._transport.post(f"/webhooks/{webhook_id}/enable", WebhookView)
+
+    def test(self, webhook_id: str) -> DeliveryView:
+        """Have a test message sent; `deliveries` says how that went."""
+        return self._transport.post(f"/webhooks/{webhook_id}/test", DeliveryView)
+
+    def deliveries(self, webhook_id: str, *, limit: int = 100) -> Iterator[DeliveryView]:
+        """Newest first."""
+        path = f"/webhooks/{webhook_id}/deliveries"
+        for page in pages(self._transport, path, DeliveryPage, limit=limit):
+            yield from page.deliveries
+
+
+class WebhookError(ValueError):
+    """This message is not from the pool, or is an old one sent again."""
+
+
+def verify_webhook(
+    headers: Mapping[str, str],
+    body: bytes | str,
+    secret: str,
+    *,
+    tolerance_s: int = 300,
+    now_s: int | None = None,
+) -> dict[str, Any]:
+    """What a webhook says, if it is signed with `secret` and not older than `tolerance_s`. Raises WebhookError.
+
+    Messages come at least once: remember `webhook-id`, and do nothing when you meet one again.
+
+    >>> event = computepool.verify_webhook(request.headers, request.body, "whsec_…")
+    """
+    found = {name.lower(): value for name, value in headers.items()}
+    try:
+        message_id, stamp, signatures = (found[name] for name in _HEADERS)
+        timestamp_s = int(stamp)
+        key = secret_bytes(secret)
+    except (KeyError, ValueError) as error:
+        raise WebhookError(f"This is no signed webhook: {error}.") from None
+    now = clock.now_ms() // 1000 if now_s is None else now_s
+    if abs(now - timestamp_s) > tolerance_s:
+        raise WebhookError(f"This webhook was signed {now - timestamp_s} s ago; it may have been sent again.")
+    data = body.encode() if isinstance(body, str) else bytes(body)
+    expected = signature(key, message_id=message_id, timestamp_s=timestamp_s, body=data).encode()
+    # Every one is compared, in the same time whatever it says; a list of them comes while secrets change.
+    matches = [hmac.compare_digest(one.encode(), expected) for one in signatures.split(" ")]
+    if not any(matches):
+        raise WebhookError("This webhook is not signed with this secret.")
+    said = json.loads(data)
+    if not isinstance(said, dict):
+        raise WebhookError("This webhook says nothing that can be read.")
+    return said

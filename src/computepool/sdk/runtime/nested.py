@@ -1,0 +1,404 @@
+"""What a running job asks the hub for: jobs of its own, and messages to its group's collector.
+
+Placed into every sandbox beside running.py: standard library, cloudpickle and its neighbours there alone. A job has no
+network and nobody's key: it leaves each call as a file that its node looks at, says so in a line of its output, as any
+program can (docs/children.md), and finds the answer beside it.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from computepool.core.errors import ERRORS_BY_CODE, ComputePoolError, Conflict
+from computepool.protocol.values import values
+from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState, encode_state, run_job
+from computepool.sdk.client.sizes import megabytes, seconds
+
+#: How often is looked for an answer, at first and at most; and how often a call is said again that has none.
+_LOOK_S, _LOOK_MAX_S, _SAY_AGAIN_S = 0.005, 0.1, 2.0
+_WAIT_MS = 20_000
+_ITEMS_MAX = 1_000
+#: Of the arguments in one call, well below what an agent relays (`AgentLimits.call_bytes_max`).
+_BATCH_CHARS_MAX = 1_000_000
+_NOT_INSIDE = "this works only inside a job that runs on a node"
+_numbers = itertools.count(1)
+_numbered_for = ""
+_lock = threading.Lock()
+
+
+class ChildFailed(RuntimeError):
+    """A job that this one submitted did not succeed."""
+
+    def __init__(self, result: Mapping[str, Any]) -> None:
+        words = result.get("error") or result["reason"]
+        super().__init__(f"job {result['job_id']} {result['state']}: {words}")
+        self.job_id, self.reason, self.remote_error = result["job_id"], result["reason"], result.get("error")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        said = {"job_id": self.job_id, "reason": self.reason, "error": self.remote_error, "state": "failed"}
+        return ChildFailed, (said,)
+
+
+def is_inside() -> bool:
+    return "COMPUTEPOOL_CALLS" in os.environ
+
+
+def connect() -> ChildPool:
+    """The pool that this job runs in. It must have been submitted with children=N."""
+    if not is_inside():
+        raise RuntimeError(f"connect: {_NOT_INSIDE}")
+    return ChildPool({})
+
+
+def send_to_collector(value: object) -> int:
+    """Tell this job's group something while it runs. Returns the message's number in the group.
+
+    Waits until the hub has it. Any value that results may have without pickle, up to 16 KiB.
+    """
+    if not is_inside():
+        raise RuntimeError(f"send_to_collector: {_NOT_INSIDE}")
+    body = {"seq": _next_number(), "value": values.encode(value)}
+    return int(call("POST", "messages", body)["number"])
+
+
+def call(method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    """Ask the hub, through this node; `path` below /attempts/ID/. Raises what the hub refuses with."""
+    folder = Path(os.environ["COMPUTEPOOL_CALLS"])
+    folder.mkdir(parents=True, exist_ok=True)
+    name = uuid.uuid4().hex
+    building = folder / f".{name}"
+    building.write_text(json.dumps({"method": method, "path": path, "body": body}), encoding="utf-8")
+    building.rename(folder / name)
+    answer = json.loads(_awaited(folder / f"{name}.reply", f"::call {name}"))
+    if "error" not in answer:
+        return answer["body"]
+    known = ERRORS_BY_CODE.get(answer["error"], ComputePoolError)
+    raise known(answer["detail"], field=answer.get("field"))
+
+
+def _awaited(reply: Path, line: str) -> str:
+    said_at, pause_s = 0.0, _LOOK_S
+    while True:
+        if time.monotonic() - said_at > _SAY_AGAIN_S:
+            said_at = time.monotonic()
+            _say(line)
+        try:
+            text = reply.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            time.sleep(pause_s)
+            pause_s = min(_LOOK_MAX_S, pause_s * 1.3)
+            continue
+        reply.unlink()
+        return text
+
+
+def _say(line: str) -> None:
+    """To the process's own output: the job may have put something else in the place of sys.stdout."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    os.write(1, f"{line}\n".encode())
+
+
+def _next_number() -> int:
+    """Of this job's calls: a worker runs one job after the other, and each begins anew."""
+    global _numbers, _numbered_for
+    attempt = f"{os.environ.get('COMPUTEPOOL_JOB_ID')}-{os.environ.get('COMPUTEPOOL_ATTEMPT')}"
+    with _lock:
+        if attempt != _numbered_for:
+            _numbers, _numbered_for = itertools.count(1), attempt
+        return next(_numbers)
+
+
+class ChildFuture:
+    """A job that this one submitted."""
+
+    def __init__(self, job_id: str, *, read: Callable[[Mapping[str, Any]], Any]) -> None:
+        self.job_id = job_id
+        self._read = read
+        self._result: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<ChildFuture {self.job_id}>"
+
+    def done(self) -> bool:
+        return self._look(wait_ms=0)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Its value. Raises ChildFailed where it did not succeed, TimeoutError where it takes longer."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._look(wait_ms=_wait_ms(end)):
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"job {self.job_id} takes longer than {timeout} s")
+        assert self._result is not None
+        return self._read(self._result)
+
+    def cancel(self) -> None:
+        call("POST", f"jobs/{self.job_id}/cancel")
+
+    def _look(self, *, wait_ms: int) -> bool:
+        if self._result is None:
+            try:
+                self._result = call("GET", f"jobs/{self.job_id}/result?wait_ms={wait_ms}")
+            except Conflict:  # it is not finished
+                return False
+        return True
+
+
+def _wait_ms(end: float | None) -> int:
+    return _WAIT_MS if end is None else max(0, min(_WAIT_MS, round((end - time.monotonic()) * 1000)))
+
+
+def _batches(items: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    batch: list[dict[str, Any]] = []
+    chars = 0
+    for item in items:
+        if batch and (len(batch) == _ITEMS_MAX or chars + len(item["payload"]) > _BATCH_CHARS_MAX):
+            yield batch
+            batch, chars = [], 0
+        batch.append(item)
+        chars += len(item["payload"])
+    if batch:
+        yield batch
+
+
+class ChildPool:
+    """Submits jobs from inside a job. They belong to its account, and end with it unless `detached`."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        unknown = set(options) - _OPTIONS
+        if unknown:
+            raise TypeError(
+                f"{sorted(unknown)[0]!r} is no option of a job inside a job; there are {', '.join(sorted(_OPTIONS))}"
+            )
+        self._options = dict(options)
+
+    def options(self, **options: Any) -> ChildPool:
+        """The same pool for jobs with these options: `connect().options(cores=4, timeout="10m").submit(...)`."""
+        return ChildPool({**self._options, **options})
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ChildFuture:
+        """Run `fn(*args, **kwargs)` on some node. All keywords are the function's own."""
+        spec = {"kind": "function", **self._function(fn)}
+        [job_id] = self._submit(spec, [{"payload": _pickled((args, kwargs))}])
+        return ChildFuture(job_id, read=self._value)
+
+    def map(self, fn: Callable[..., Any], /, *iterables: Iterable[Any]) -> Iterator[Any]:
+        """The results of `fn` over the items, in order: a job each, in a group. All are submitted before this returns."""
+        items = [{"payload": _pickled((args, {}))} for args in zip(*iterables, strict=False)]
+        spec: dict[str, Any] = {"kind": "function", **self._function(fn)}
+        group_id = self.group(spec["name"])
+        ids: list[str] = []
+        for batch in _batches(items):
+            ids += self._submit(spec, batch, group_id=group_id)
+        return self._in_order(group_id, ids)
+
+    def command(self, argv: Sequence[object]) -> ChildFuture:
+        """Run a program. The future's result is its exit code and the names of its output files."""
+        words = [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in argv]
+        spec: dict[str, Any] = {
+            "kind": "command",
+            "name": self._options.get("name") or Path(words[0]).name,
+            "argv": words,
+        }
+        [job_id] = self._submit(spec, [{}])
+        return ChildFuture(job_id, read=_ended)
+
+    def run(self, path: str | os.PathLike[str], args: Sequence[object] = ()) -> ChildFuture:
+        """Run a script that lies here."""
+        name = self._options.get("name") or Path(path).name
+        source = Path(path).read_text(encoding="utf-8")
+        spec = {"kind": "script", "name": name, "source": source, "argv": [str(word) for word in args]}
+        [job_id] = self._submit(spec, [{}])
+        return ChildFuture(job_id, read=_ended)
+
+    def group(self, name: str) -> str:
+        """A new group for jobs that are submitted with its id: `connect().options(group=ID)`."""
+        return str(call("POST", "groups", {"seq": _next_number(), "name": name[:200]})["id"])
+
+    # ------------------------------------------------------------ inside
+    def _function(self, fn: Callable[..., Any]) -> dict[str, Any]:
+        name = str(self._options.get("name") or getattr(fn, "__qualname__", type(fn).__name__))
+        return {"name": name[:200] or "function", "function": _pickled(fn)}
+
+    def _submit(
+        self, spec: dict[str, Any], items: list[dict[str, Any]], *, group_id: str | None = None
+    ) -> list[str]:
+        request = {"spec": {**spec, **_spec(self._options, spec["kind"])}, "items": items}
+        request |= _terms(self._options)
+        if group_id is not None:
+            request["group_id"] = group_id
+        detached = bool(self._options.get("detached"))
+        body = {"seq": _next_number(), "request": request, "detached": detached}
+        found: list[str] = call("POST", "jobs", body)["job_ids"]
+        return found
+
+    def _value(self, result: Mapping[str, Any]) -> Any:
+        if result["state"] != "succeeded":
+            raise ChildFailed(result)
+        if result.get("result_artifact"):
+            raise ValueError(f"the result of job {result['job_id']} is too large to be read inside a job")
+        text = result.get("result")
+        allowed = bool(self._options.get("allow_pickle"))
+        return None if text is None else values.decode(text, allow_pickle=allowed)
+
+    def _in_order(self, group_id: str, ids: list[str]) -> Iterator[Any]:
+        found: dict[str, Mapping[str, Any]] = {}
+        cursor = 0
+        for job_id in ids:
+            while job_id not in found:
+                path = f"groups/{group_id}/results?after={cursor}&wait_ms={_WAIT_MS}"
+                page = call("GET", path)
+                found |= {result["job_id"]: result for result in page["results"]}
+                cursor = page["cursor"]
+            yield self._value(found.pop(job_id))
+
+
+@dataclass
+class ChildGroup:
+    """What `submit_compute_job_group` gives inside a job."""
+
+    group_id: str
+    job_ids: dict[str, str]
+    futures: dict[str, ChildFuture] = field(repr=False)
+
+    def drain(self) -> dict[str, Any]:
+        """Waits for all: by key, the report of each, or the ChildFailed in its place."""
+        found: dict[str, Any] = {}
+        for key, future in self.futures.items():
+            try:
+                found[key] = future.result()
+            except ChildFailed as error:
+                found[key] = error
+        return found
+
+
+def submit_compute_job_group(
+    pool: ChildPool,
+    job_class: type[ComputeJob[Any]],
+    states: Sequence[ComputeJobState],
+    *,
+    name: str = "",
+    **options: Any,
+) -> ChildGroup:
+    """A job for each state, in a group of their own. Where each may run is in its state."""
+    wanted = pool.options(**options)
+    group_id = wanted.group(name or job_class.__name__)
+    classes = tuple(dict.fromkeys(kind for state in states for kind in values.classes_in(state)))
+    function = _pickled(functools.partial(run_job, job_class, classes))
+    futures: dict[str, ChildFuture] = {}
+    for place, state in enumerate(states, start=1):
+        key = state.job_key = state.job_key or f"job-{place}"
+        own = wanted.options(**_places(state, wanted._options))
+        spec = {"kind": "class", "name": job_class.__name__[:200], "function": function}
+        payload = base64.b64encode(json.dumps([encode_state(state)]).encode()).decode()
+        [job_id] = own._submit(spec, [{"key": key, "payload": payload}], group_id=group_id)
+        futures[key] = ChildFuture(job_id, read=own._value)
+    return ChildGroup(group_id, {key: future.job_id for key, future in futures.items()}, futures)
+
+
+def _places(state: ComputeJobState, given: Mapping[str, Any]) -> dict[str, Any]:
+    added = {
+        "tags": state.required_host_tags,
+        "exclude_tags": state.excluded_host_tags,
+        "prefer_tags": state.preferred_host_tags,
+        "exclude_hosts": (*state.excluded_host_names, *state.excluded_host_urls),
+    }
+    return {option: [*_words(given.get(option, ())), *_words(more)] for option, more in added.items() if more}
+
+
+def _ended(result: Mapping[str, Any]) -> dict[str, Any]:
+    if result["state"] != "succeeded":
+        raise ChildFailed(result)
+    return {"exit_code": result["exit_code"], "outputs": [file["name"] for file in result["outputs"]]}
+
+
+def _pickled(thing: Any) -> str:
+    return base64.b64encode(cloudpickle.dumps(thing)).decode()
+
+
+# options, as `pool.submit` outside takes them
+
+_SAME_NEEDS = ("cores", "gpus", "host", "isolation")
+_SIZES = {"ram": "ram_mb", "disk": "disk_mb", "vram": "vram_mb"}
+_LISTS = {
+    "tier": "tiers",
+    "region": "regions",
+    "tags": "tags",
+    "prefer_tags": "prefer_tags",
+    "exclude_tags": "exclude_tags",
+    "exclude_hosts": "exclude_hosts",
+}
+_SAME_SPEC = ("env", "allow_pickle", "checkpoints", "children")
+_SPEC_LISTS = ("dependencies", "net", "labels")
+_SAME_TERMS = ("retries", "priority", "verify", "confidence")
+_OPTIONS = frozenset(
+    {
+        *_SAME_NEEDS, *_SIZES, *_LISTS, *_SAME_SPEC, *_SPEC_LISTS, *_SAME_TERMS,
+        "name", "timeout", "ttl", "budget", "max_price", "children_budget", "after", "group", "detached",
+    }
+)  # fmt: skip
+
+
+def _words(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _spec(options: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    needs: dict[str, Any] = {word: options[word] for word in _SAME_NEEDS if word in options}
+    needs |= {field: megabytes(options[word], what=word) for word, field in _SIZES.items() if word in options}
+    needs |= {field: _words(options[word]) for word, field in _LISTS.items() if word in options}
+    if kind in ("function", "class"):  # what is pickled here can be loaded by the same version alone
+        needs["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
+    made: dict[str, Any] = {"needs": needs} | {word: options[word] for word in _SAME_SPEC if word in options}
+    made |= {word: _words(options[word]) for word in _SPEC_LISTS if word in options}
+    if "timeout" in options:
+        made["timeout_s"] = seconds(options["timeout"], what="timeout")
+    if "children_budget" in options:
+        made["children_budget"] = _microcredits(options["children_budget"])
+    return made
+
+
+def _terms(options: Mapping[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {word: options[word] for word in _SAME_TERMS if word in options}
+    made |= {word: _microcredits(options[word]) for word in ("budget", "max_price") if word in options}
+    if "ttl" in options:
+        made["ttl_s"] = seconds(options["ttl"], what="ttl")
+    if "after" in options:
+        made["after"] = [getattr(job, "job_id", job) for job in options["after"]]
+    if "group" in options:
+        made["group_id"] = options["group"]
+    return made
+
+
+def _microcredits(value: Any) -> int:
+    return int(Decimal(str(value)) * 1_000_000)
+
+
+__all__ = [
+    "ChildFailed",
+    "ChildFuture",
+    "ChildGroup",
+    "ChildPool",
+    "ComputePoolError",
+    "connect",
+    "send_to_collector",
+    "submit_compute_job_group",
+]
+
+for _function in (send_to_collector,):
+    _function.__module__ = "computepool"
