@@ -18,27 +18,27 @@ MODULES = (
     "protocol/values/values_arrow.py",
     "protocol/values/values_records.py",
     "protocol/values/values_tables.py",
-    "sdk/runtime/checkpointing.py",
     "sdk/classes/compute_job.py",
-    "sdk/runtime/nested.py",
-    "sdk/runtime/job_context.py",
     "sdk/client/sizes.py",
+    "sdk/runtime/checkpointing.py",
+    "sdk/runtime/job_context.py",
+    "sdk/runtime/nested.py",
 )
 
 #: What `import computepool` gives to a job, and where it is.
 _PLACES = {
-    "checkpoint": "checkpointing",
-    "dispatch_to": "checkpointing",
-    "restored": "checkpointing",
-    "stopping": "checkpointing",
-    "ComputeJob": "computejob",
-    "ComputeJobState": "computejob",
-    "connect": "nested",
-    "send_to_collector": "nested",
-    "submit_compute_job_group": "nested",
-    "job_slice": "running",
-    "outputs": "running",
-    "progress": "running",
+    "checkpoint": "runtime.checkpointing",
+    "dispatch_to": "runtime.checkpointing",
+    "restored": "runtime.checkpointing",
+    "stopping": "runtime.checkpointing",
+    "ComputeJob": "classes.compute_job",
+    "ComputeJobState": "classes.compute_job",
+    "connect": "runtime.nested",
+    "send_to_collector": "runtime.nested",
+    "submit_compute_job_group": "runtime.nested",
+    "job_slice": "runtime.job_context",
+    "outputs": "runtime.job_context",
+    "progress": "runtime.job_context",
 }
 
 
