@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from computepool.core.jobs.lifecycle import JobState, Outcome, Reason, may_become
 from computepool.core.placement.backlog import Backlog
 from computepool.hub.app import build_hub
+from computepool.hub.db import event_rows
 from computepool.hub.db.session import AnyRow, Connection, Store, Tx
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import attempt_rows, jobs
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.observability import event_rows
 from computepool.hub.scheduling import leases
 from computepool.hub.scheduling.registry import Registry
 from computepool.hub.settings import Settings

@@ -14,12 +14,12 @@ from sqlalchemy import insert, select
 from computepool.core.money.market import next_spot, spot_bounds
 from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import PriceTable, Zone
+from computepool.hub.db.money_tables import spots
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.main import check
 from computepool.hub.money.market import rows as market_rows
 from computepool.hub.money.market import spot_prices
 from computepool.hub.money.market.rows import Count
-from computepool.hub.money.tables import spots
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import job, submit

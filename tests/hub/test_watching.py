@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import insert
 
 from computepool.core.resources import Capacity, Gpu, NodeProfile, NodeState
+from computepool.hub.db.money_tables import spots
 from computepool.hub.money.market import spot_prices
-from computepool.hub.money.tables import spots
 from computepool.protocol.nodes.mesh import MeshNodes
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub

@@ -16,8 +16,8 @@ from computepool.cli.main import app
 from computepool.core.money import ledger
 from computepool.core.money.money import CREDIT
 from computepool.hub.db import dialect
+from computepool.hub.db.money_tables import transfers
 from computepool.hub.db.session import Store, Tx
-from computepool.hub.money.tables import transfers
 from computepool.hub.observability.consistency import jobs as consistency
 from computepool.hub.observability.invariants import GUARDS, MONEY_RULES, check_all
 from computepool.testing.clock import FakeClock

@@ -20,6 +20,7 @@ from computepool.core.resources import NodeState
 from computepool.hub.app import build_hub
 from computepool.hub.context import Hub
 from computepool.hub.db import dialect
+from computepool.hub.db.money_tables import balances, transfers
 from computepool.hub.db.session import AnyRow, Connection, Store, Tx
 from computepool.hub.db.tables import attempts
 from computepool.hub.db.tables import jobs as job_table
@@ -31,7 +32,6 @@ from computepool.hub.jobs import rows as job_rows
 from computepool.hub.money import credits as money
 from computepool.hub.money import holds
 from computepool.hub.money.payouts import payout_rounds, payouts
-from computepool.hub.money.tables import balances, transfers
 from computepool.hub.observability.invariants import check_all
 from computepool.hub.scheduling import leases
 from computepool.hub.scheduling.dispatch import Dispatcher

@@ -11,10 +11,10 @@ from computepool.core.money import ledger
 from computepool.core.money.ledger import BANK
 from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import HOUR_MS, Economy, charge_of, first_table
+from computepool.hub.db.money_tables import payouts
 from computepool.hub.db.session import Store, Tx
 from computepool.hub.db.tables import attempts, jobs
 from computepool.hub.money import price_rows
-from computepool.hub.money.tables import payouts
 from computepool.testing.factories import add_account, add_attempt, add_jobs, add_node
 
 TABLE = first_table(Economy.MARKET)

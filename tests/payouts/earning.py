@@ -9,10 +9,10 @@ from computepool.core.money.ledger import BANK
 from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import HOUR_MS
 from computepool.hub.context import Hub
+from computepool.hub.db.money_tables import transfers
 from computepool.hub.db.session import Store, Tx
 from computepool.hub.db.tables import attempts, jobs
 from computepool.hub.money import price_rows
-from computepool.hub.money.tables import transfers
 from computepool.testing.factories import add_account, add_attempt, add_jobs, add_node
 from computepool.testing.hub import HubDouble
 

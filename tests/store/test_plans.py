@@ -11,13 +11,13 @@ from sqlalchemy import event
 
 from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
 from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.db import dialect
+from computepool.hub.db import dialect, event_rows
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.jobs import attempt_rows, dependency_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.lookup import reference_rows, search_rows
-from computepool.hub.observability import event_rows, vital_rows
+from computepool.hub.observability import vital_rows
 from computepool.hub.trust import outcome_rows
 from computepool.protocol.jobs.filters import EventFilter, JobFilter
 

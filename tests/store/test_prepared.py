@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import bindparam, insert, update
 
+from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.session import Store
 from computepool.hub.db.tables import accounts, events
-from computepool.hub.jobs.compiled_statements import Prepared
 
 
 async def test_a_value_that_is_missing_is_an_error_and_not_null(store: Store) -> None:

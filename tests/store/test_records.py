@@ -11,12 +11,12 @@ from sqlalchemy.exc import OperationalError
 from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
 from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.db import event_rows
 from computepool.hub.db.session import AnyRow, Connection, Store, Tx
 from computepool.hub.db.tables import events
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.observability import event_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account, add_attempt, add_group, add_jobs, add_node
 from tests.store.conftest import MakeStore

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, create_engine, inspect, text
 
 from computepool.core.errors import Unavailable
 from computepool.hub.db import dialect, schema
-from computepool.hub.money.tables import metadata
+from computepool.hub.db.money_tables import metadata
 
 #: Migrates argv[1] and dies as if by kill -9 right after the statement number argv[2].
 DIE_HALF_WAY = """

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import select, text
 
 from computepool.core.errors import BadRequest, Conflict, InvariantViolation, Unavailable
+from computepool.hub.db import event_rows
 from computepool.hub.db.session import AnyRow, Connection, Store, Tx
 from computepool.hub.db.tables import accounts as account_table
 from computepool.hub.identity import rows as account_rows
-from computepool.hub.observability import event_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account
 from tests.store.conftest import MakeStore

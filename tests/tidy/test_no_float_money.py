@@ -19,7 +19,7 @@ from sqlalchemy import BigInteger, Float, Numeric
 
 import computepool.protocol
 from computepool.core.money.money import AMOUNT_MAX
-from computepool.hub.money.tables import metadata
+from computepool.hub.db.money_tables import metadata
 from computepool.hub.settings import Settings
 from computepool.protocol.base import Request
 from tests.tidy.tree import SRC, name, tree
@@ -34,7 +34,12 @@ PATHS = (
         "core/fleet/row_prices.py",
     ),
     *("core/money/terms.py", "core/money/payouts.py", "core/money/bills.py", "core/money/demand.py"),
-    *("hub/money/booking.py", "hub/money/ledger_rows.py", "hub/money/price_rows.py", "hub/money/tables.py"),
+    *(
+        "hub/money/booking.py",
+        "hub/money/ledger_rows.py",
+        "hub/money/price_rows.py",
+        "hub/db/money_tables.py",
+    ),
     *("hub/money/payouts/rows.py", "hub/money/market/rows.py", "hub/observability/consistency/money.py"),
     "hub/observability/consistency/payouts.py",
     *("hub/money/holds.py", "hub/money/starting_credits.py", "hub/jobs/quotas.py", "hub/money/quotes.py"),

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import computepool
 from computepool.agent.execution import job_runtime
 from computepool.agent.execution.job_calls import CALLS
 from computepool.agent.hardware import driver, gpus
@@ -197,20 +198,21 @@ def _package(name: str) -> Path:
 
 def _inside_package(cache_dir: Path) -> Path:
     """A folder that is the package `computepool` as jobs see it."""
-    package = Path(job_runtime.__file__).parents[1]
+    package = Path(computepool.__file__).parent
     sources = {
         "__init__.py": Path(job_runtime.__file__),
         **{name: package / name for name in job_runtime.MODULES},
     }
     text = b"".join(name.encode() + path.read_bytes() for name, path in sources.items())
-    final = cache_dir / f"jobside-{hashlib.sha256(text).hexdigest()[:16]}" / "computepool"
+    final = cache_dir / f"job-runtime-{hashlib.sha256(text).hexdigest()[:16]}" / "computepool"
     if not final.is_dir():
         building = final.with_name(".building")
         shutil.rmtree(building, ignore_errors=True)
         for name, source in sources.items():
             (building / name).parent.mkdir(parents=True, exist_ok=True)
-            # The whole package's own __init__ would load far more than a job has.
-            (building / name).with_name("__init__.py").touch()
             shutil.copyfile(source, building / name)
+        # The whole package's own would load far more than a job has.
+        for folder in filter(Path.is_dir, building.rglob("*")):
+            (folder / "__init__.py").touch()
         building.rename(final)
     return final

@@ -10,10 +10,10 @@ from sqlalchemy import Connection, delete, func, select, update
 
 from computepool.core.jobs.lifecycle import TERMINAL
 from computepool.hub.db import dialect
+from computepool.hub.db.group_tables import messages
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.db.tables import accounts, groups, jobs, log_chunks
 from computepool.hub.groups import rows as group_rows
-from computepool.hub.groups.tables import messages
 
 _TERMINAL = sorted(state.value for state in TERMINAL)
 

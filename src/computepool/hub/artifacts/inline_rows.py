@@ -13,9 +13,9 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, select
 
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
+from computepool.hub.db.group_tables import inline_storage, messages
 from computepool.hub.db.tables import jobs, log_chunks, specs
-from computepool.hub.groups.tables import inline_storage, messages
-from computepool.hub.jobs.compiled_statements import Prepared
 
 _BYTES = select(inline_storage.c.bytes).where(inline_storage.c.account_id == bindparam("account"))
 

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from computepool.core.errors import Unavailable
 from computepool.hub.db import dialect
-from computepool.hub.observability.tables import metadata
+from computepool.hub.db.dashboard_tables import metadata
 from computepool.hub.trust import reputation_rows, submitter_reputation_rows
 
 _SCRIPTS = Path(__file__).parent / "migrations"

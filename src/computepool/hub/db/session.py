@@ -30,9 +30,9 @@ from computepool.core.trust.submitter_reputation import Conduct
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.clock import Clock
 from computepool.hub.db import dialect, failures
+from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.crashpoints import crash_point
 from computepool.hub.db.tables import events
-from computepool.hub.jobs.compiled_statements import Prepared
 from computepool.hub.money import booking
 from computepool.hub.trust import reputation_rows, submitter_reputation_rows
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, func, select
 
 from computepool.hub.artifacts import inline_rows
+from computepool.hub.db.group_tables import messages
 from computepool.hub.db.session import AnyRow, Tx
-from computepool.hub.groups.tables import messages
 
 
 def find(connection: Connection, *, job_id: str, attempt_no: int, seq: int) -> AnyRow | None:

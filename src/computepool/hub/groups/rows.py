@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Select, bindparam, exists, func, select, upda
 
 from computepool.core.jobs.lifecycle import JobState
 from computepool.hub.db import dialect
+from computepool.hub.db.group_tables import IS_PENDING, expected_jobs
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.db.tables import (
     IS_COMING_HOME,
@@ -27,7 +28,6 @@ from computepool.hub.db.tables import (
     jobs,
     nodes,
 )
-from computepool.hub.groups.tables import IS_PENDING, expected_jobs
 
 PENDING, HAS_JOB, SUCCEEDED, FAILED = "pending", "job", "succeeded", "failed"
 WAITING, ARRIVED = "waiting", "arrived"

@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, or_, select, update
 
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
+from computepool.hub.db.group_tables import idempotency
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.db.tables import accounts, api_keys, codes, hubs, secrets
-from computepool.hub.groups.tables import idempotency
-from computepool.hub.jobs.compiled_statements import Prepared
 
 
 def insert_account(tx: Tx, *, account_id: str, name: str, roles: Sequence[str]) -> bool:

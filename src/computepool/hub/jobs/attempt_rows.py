@@ -11,9 +11,9 @@ from sqlalchemy import BigInteger, Connection, Select, bindparam, func, select, 
 from computepool.core.errors import InvariantViolation
 from computepool.core.jobs.lifecycle import CONTESTED, AttemptState, JobState, Reason
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.db.tables import IS_BILLED, IS_LIVE, attempts, jobs, nodes
-from computepool.hub.jobs.compiled_statements import Prepared
 from computepool.hub.jobs.rows import SHOWN_ACCOUNT, lock_jobs
 
 _LIVE = [AttemptState.LEASED.value, AttemptState.RUNNING.value]

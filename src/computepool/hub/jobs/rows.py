@@ -24,9 +24,9 @@ from computepool.core.errors import InvariantViolation
 from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.db.tables import IS_OPEN, IS_QUEUED, jobs, specs
-from computepool.hub.jobs.compiled_statements import Prepared
 from computepool.protocol.jobs.filters import JobFilter
 
 _HELD = [JobState.LEASED.value, JobState.RUNNING.value]

@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, Table, exists, or_, select
 
 from computepool.core.ids import id_range
+from computepool.hub.db.group_tables import child_jobs
 from computepool.hub.db.session import AnyRow
 from computepool.hub.db.tables import accounts, groups, jobs, nodes
-from computepool.hub.groups.tables import child_jobs
 
 TABLES: dict[str, Table] = {"job": jobs, "node": nodes, "group": groups, "account": accounts}
 PREFIXES = {"job": "job", "node": "node", "group": "grp", "account": "acc"}

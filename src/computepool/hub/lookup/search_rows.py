@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, or_, select
 
+from computepool.hub.db import event_rows
 from computepool.hub.db.session import AnyRow
 from computepool.hub.db.tables import HAS_NO_JOB, IS_IN_GROUP, events
-from computepool.hub.observability import event_rows
 from computepool.protocol.jobs.filters import EventFilter
 
 #: Families of events that are about a job, nearly all there are. Every other event names none.

@@ -14,9 +14,9 @@ from computepool.core.errors import InvariantViolation
 from computepool.core.money import ledger
 from computepool.core.money.ledger import Leg
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.crashpoints import crash_point
-from computepool.hub.jobs.compiled_statements import Prepared
-from computepool.hub.money.tables import balances, transfers
+from computepool.hub.db.money_tables import balances, transfers
 
 _LAST = select(transfers.c.seq, transfers.c.hash, transfers.c.at_ms).order_by(transfers.c.seq.desc()).limit(1)
 _INSERT = Prepared(transfers.insert())

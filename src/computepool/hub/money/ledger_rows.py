@@ -31,9 +31,9 @@ from computepool.core.jobs.lifecycle import JobState
 from computepool.core.money import ledger
 from computepool.core.money.ledger import Kind
 from computepool.hub.db import dialect
+from computepool.hub.db.money_tables import balances, transfers
 from computepool.hub.db.session import AnyRow
 from computepool.hub.db.tables import IS_HELD, accounts, attempts, jobs
-from computepool.hub.money.tables import balances, transfers
 
 _COLUMNS = tuple(transfers.columns)
 _MATURE, _PAY, _FEE, _TAKE_BACK = (kind.value for kind in (Kind.MATURE, Kind.PAY, Kind.FEE, Kind.TAKE_BACK))

@@ -8,8 +8,8 @@ from sqlalchemy import Connection, select
 
 from computepool.core.money import pricing
 from computepool.core.money.pricing import PriceTable
+from computepool.hub.db.money_tables import price_tables
 from computepool.hub.db.session import AnyRow, Tx
-from computepool.hub.money.tables import price_tables
 
 _NEWEST = select(price_tables).order_by(price_tables.c.version.desc()).limit(1)
 

@@ -11,13 +11,13 @@ from computepool.core.errors import NotFound
 from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.isolation import Level
 from computepool.hub.context import Hub
+from computepool.hub.db import event_rows
 from computepool.hub.db.session import AnyRow, Connection
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.nodes import nodes
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.observability import event_rows
 from computepool.protocol.local_address import is_loopback, is_wildcard
 from computepool.protocol.nodes.joining import JoinCommand, JoinedNode, JoinStatus, JoinStep
 from computepool.protocol.nodes.nodes import NodeView

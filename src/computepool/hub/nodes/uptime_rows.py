@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, delete, select, update
 
 from computepool.hub.db import dialect
+from computepool.hub.db.dashboard_tables import node_spans
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.db.tables import nodes
-from computepool.hub.observability.tables import node_spans
 
 
 def arrive(tx: Tx, row: AnyRow, *, gap_ms: int) -> None:

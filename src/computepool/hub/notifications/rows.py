@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, literal_column, select, update
 
+from computepool.hub.db.group_tables import IS_UNDELIVERED, deliveries, webhooks
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.db.tables import events, groups, jobs
-from computepool.hub.groups.tables import IS_UNDELIVERED, deliveries, webhooks
 
 COMPLETE = "group.complete"
 PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"

@@ -8,13 +8,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from computepool.hub.context import Hub
+from computepool.hub.db import event_rows
 from computepool.hub.db.session import AnyRow, Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import views
 from computepool.hub.lookup import name_rows, search_rows
 from computepool.hub.lookup.search_rows import Found
-from computepool.hub.observability import event_rows
 from computepool.protocol.accounts import EventPage, EventView
 from computepool.protocol.jobs.filters import EventFilter
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from computepool.hub.context import Hub
+from computepool.hub.db import event_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.observability import event_rows, vital_rows
+from computepool.hub.observability import vital_rows
 from computepool.hub.settlement import odd_reports
 
 #: name → help text; the metrics endpoint offers exactly these.

@@ -11,9 +11,9 @@ from sqlalchemy import ColumnElement, Connection, case, func, select
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.money.payouts import PayoutState
 from computepool.hub.db import dialect
+from computepool.hub.db.group_tables import webhooks
+from computepool.hub.db.money_tables import IS_UNDECIDED, payouts
 from computepool.hub.db.tables import HAS_NO_JOB, IS_OPEN, approvals, events, hubs, jobs, nodes
-from computepool.hub.groups.tables import webhooks
-from computepool.hub.money.tables import IS_UNDECIDED, payouts
 
 _PROFILES_READ = 5_000
 SIGNED_IN = "account.signed_in"

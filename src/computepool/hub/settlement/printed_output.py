@@ -12,10 +12,10 @@ from computepool.core.jobs.printed_output import Claim, Finding, compare_output
 from computepool.core.trust.tolerance import PRINTED_MAX
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.context import Hub
+from computepool.hub.db import event_rows
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs.running import checkpoint_rows
 from computepool.hub.jobs.running.logs import Arrivals, Log
-from computepool.hub.observability import event_rows
 from computepool.protocol.nodes.nodes import Report
 
 _FAULTS = {

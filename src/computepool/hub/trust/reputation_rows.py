@@ -16,9 +16,9 @@ from sqlalchemy import Column, Connection, Row, Select, delete, func, select
 from computepool.core.trust import reputation
 from computepool.core.trust.reputation import NEWCOMER, Reputation
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
+from computepool.hub.db.reputation_tables import reputations
 from computepool.hub.db.tables import events, nodes
-from computepool.hub.jobs.compiled_statements import Prepared
-from computepool.hub.trust.tables import reputations
 
 _FIELDS = tuple(field.name for field in fields(Reputation))
 #: What of an event is read.

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, Row, Select, delete, select
 from computepool.core.trust import submitter_reputation
 from computepool.core.trust.submitter_reputation import UNKNOWN, Conduct, Run
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
+from computepool.hub.db.reputation_tables import conducts
 from computepool.hub.db.tables import events, nodes
-from computepool.hub.jobs.compiled_statements import Prepared
-from computepool.hub.trust.tables import conducts
 
 _FIELDS = tuple(field.name for field in fields(Conduct))
 _SAID = (

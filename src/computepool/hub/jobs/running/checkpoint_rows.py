@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, select, update
 
 from computepool.hub.db import dialect
+from computepool.hub.db.group_tables import checkpoints
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.db.tables import IS_QUEUED, artifact_refs, attempts, jobs
-from computepool.hub.groups.tables import checkpoints
 
 ROLE = "checkpoint"
 

@@ -20,6 +20,7 @@ from computepool.core.trust.reputation import FAULT_ACTION
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.context import Hub
+from computepool.hub.db import event_rows as record_rows
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.identity import sign_in
 from computepool.hub.identity.access import NodePrincipal
@@ -30,7 +31,6 @@ from computepool.hub.money import holds
 from computepool.hub.money.holds import Bill
 from computepool.hub.nodes import hosts
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.observability import event_rows as record_rows
 from computepool.protocol.jobs.checkpoints import CheckpointDetail, CheckpointReply, CheckpointReport
 from computepool.protocol.jobs.jobs import CheckpointView, JobSpec, OutputFile
 from computepool.protocol.nodes.nodes import OutputRef

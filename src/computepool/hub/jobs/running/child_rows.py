@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, func, select
 
 from computepool.hub.db import dialect
+from computepool.hub.db.group_tables import child_groups, child_jobs
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.db.tables import IS_OPEN, jobs
-from computepool.hub.groups.tables import child_groups, child_jobs
 
 
 def get(connection: Connection, job_id: str) -> AnyRow | None:

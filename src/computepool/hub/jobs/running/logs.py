@@ -10,11 +10,11 @@ from computepool.core.jobs.lifecycle import TERMINAL, AttemptState, JobState
 from computepool.core.trust.verification import Mode
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.context import Hub
+from computepool.hub.db import event_rows
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.observability import event_rows
 from computepool.protocol.jobs.jobs import LogChunk, LogPage
 from computepool.protocol.nodes.nodes import LogsRequest, LogText
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import Connection, delete, select
 
 from computepool.hub.db import dialect
+from computepool.hub.db.dashboard_tables import attempt_usage
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import attempts
-from computepool.hub.observability.tables import attempt_usage
 
 
 def of_job(connection: Connection, job_id: str) -> dict[str, str]:

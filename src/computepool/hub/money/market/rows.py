@@ -16,9 +16,9 @@ from computepool.core.money import ledger
 from computepool.core.money.ledger import Kind
 from computepool.core.money.pricing import Zone
 from computepool.hub.db import dialect
+from computepool.hub.db.money_tables import market_counts, spots, transfers
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.db.tables import IS_OPEN, accounts, attempts, jobs, nodes
-from computepool.hub.money.tables import market_counts, spots, transfers
 
 _ZONE = (spots.c.tier == bindparam("tier"), spots.c.region == bindparam("region"))
 

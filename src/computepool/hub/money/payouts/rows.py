@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Connection, func, select, update
 
 from computepool.core.money.payouts import DECIDED, PayoutState
+from computepool.hub.db.money_tables import IS_UNDECIDED, payouts
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.db.tables import accounts
-from computepool.hub.money.tables import IS_UNDECIDED, payouts
 
 _WITH_NAME = select(payouts, accounts.c.name.label("account_name")).join(
     accounts, accounts.c.id == payouts.c.account_id

@@ -7,8 +7,8 @@ from itertools import groupby
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
 
 from computepool.core.jobs.lifecycle import TERMINAL, AttemptState
+from computepool.hub.db.group_tables import checkpoints
 from computepool.hub.db.tables import attempts, jobs
-from computepool.hub.groups.tables import checkpoints
 
 _later = attempts.alias("later")
 _TERMINAL = sorted(state.value for state in TERMINAL)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, and_, exists, func, or_, select
 
+from computepool.hub.db.group_tables import expected_jobs
 from computepool.hub.db.tables import IS_OPEN, groups, jobs, nodes
 from computepool.hub.groups.rows import HAS_JOB, PENDING
-from computepool.hub.groups.tables import expected_jobs
 
 _open_job = exists().where(jobs.c.group_id == groups.c.id, IS_OPEN).correlate(groups)
 _any_job = exists().where(jobs.c.group_id == groups.c.id).correlate(groups)

@@ -33,10 +33,10 @@ from computepool.core.jobs.lifecycle import TERMINAL, AttemptState
 from computepool.core.money import ledger
 from computepool.core.money.ledger import BANK, FEES, GENESIS, OVERDRAWN, PROMO, Kind
 from computepool.core.money.pricing import PriceTable, charge_of
+from computepool.hub.db.money_tables import balances, price_tables, transfers
 from computepool.hub.db.session import AnyRow
 from computepool.hub.db.tables import IS_OPEN, attempts, jobs, nodes
 from computepool.hub.money import price_rows
-from computepool.hub.money.tables import balances, price_tables, transfers
 from computepool.hub.observability.consistency.checkpoints import was_used
 from computepool.hub.observability.consistency.jobs import finder, ids
 

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, case, exists, func, or_, select
 
 from computepool.core.money.ledger import BANK, Kind
-from computepool.hub.money.tables import IS_UNDECIDED, balances, payouts, price_tables, transfers
+from computepool.hub.db.money_tables import IS_UNDECIDED, balances, payouts, price_tables, transfers
 from computepool.hub.observability.consistency.jobs import finder, ids
 from computepool.hub.observability.consistency.money import named, stream, tables_of
 

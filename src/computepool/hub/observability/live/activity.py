@@ -14,9 +14,9 @@ from computepool.core.places import region_called
 from computepool.core.resources import CPU_TIER
 from computepool.core.trust.tiers import region_of
 from computepool.hub.context import Hub
+from computepool.hub.db import event_rows
 from computepool.hub.db.session import AnyRow, Connection
 from computepool.hub.db.signals import Watch
-from computepool.hub.observability import event_rows
 from computepool.hub.observability.live import rows as mesh_rows
 from computepool.protocol.nodes.mesh import Activity, ActivityPage, Happening, PriceLevel
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from computepool.hub.context import Hub
+from computepool.hub.db import event_rows
 from computepool.hub.db.session import AnyRow, Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
-from computepool.hub.observability import event_rows
 from computepool.protocol.accounts import News
 
 

@@ -8,11 +8,11 @@ from sqlalchemy import BigInteger, Connection, distinct, func, or_, select
 
 from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
 from computepool.core.money.ledger import Kind
+from computepool.hub.db.money_tables import transfers
+from computepool.hub.db.reputation_tables import reputations
 from computepool.hub.db.session import AnyRow
 from computepool.hub.db.tables import accounts, attempts, events, jobs, nodes
 from computepool.hub.money import ledger_rows
-from computepool.hub.money.tables import transfers
-from computepool.hub.trust.tables import reputations
 
 MINUTE_MS = 60_000
 _COSTS = (Kind.PAY.value, Kind.FEE.value)

@@ -16,8 +16,8 @@ from sqlalchemy import (
     text,
 )
 
+from computepool.hub.db.reputation_tables import metadata
 from computepool.hub.db.tables import FreeText
-from computepool.hub.trust.tables import metadata
 
 __all__ = ["balances", "market_counts", "metadata", "payouts", "price_tables", "spots", "transfers"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select, update
 
+from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.db.tables import attempts, events, log_chunks
-from computepool.hub.jobs.compiled_statements import Prepared
 
 # events
 

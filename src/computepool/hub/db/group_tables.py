@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, Table, Text, text
 
+from computepool.hub.db.money_tables import metadata
 from computepool.hub.db.tables import FreeText
-from computepool.hub.money.tables import metadata
 
 __all__ = [
     "checkpoints",

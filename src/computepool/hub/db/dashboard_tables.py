@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Table, Text
 
-from computepool.hub.groups.tables import metadata
+from computepool.hub.db.group_tables import metadata
 
 __all__ = ["attempt_usage", "metadata", "node_spans"]
 
