@@ -1,15 +1,16 @@
-"""The import contract that goes by the names of files: routes, use cases and rows, in every domain of the hub.
+"""The import contract of the hub, which goes by the names of files and folders. `lint-imports` runs it.
 
-`lint-imports` runs it with the contracts of pyproject.toml. Layers between the domains are there; this one is about the
-kinds of file inside each: `routes.py` calls use cases, use cases call `rows.py`, and nothing calls back up.
+Inside each domain: `routes.py` calls use cases, use cases call `rows.py`, and nothing calls back up. Between domains: a use
+case calls those of its own domain and of the layers below. Rows are one database, so any use case may read any of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from grimp import ImportGraph
-from importlinter import Contract, ContractCheck, output
+from importlinter import Contract, ContractCheck, fields, output
 
 _HUB = "computepool.hub."
 _ROUTES, _USE_CASES, _ROWS = "routes", "use cases", "rows"
@@ -21,7 +22,7 @@ _FORBIDDEN: dict[str, set[str]] = {
 }
 #: Rows that go by another name: what a transaction does at its end, and questions about the whole database.
 _ALSO_ROWS = ("money.booking", "artifacts.inline_cleanup", "observability.consistency")
-#: Wiring, which may import everything, and values without a kind, which everything may import.
+#: Wiring, which may import everything, and values, which everything may import.
 _NO_KIND = ("app", "main", "openapi", "settings", "clock")
 
 
@@ -31,7 +32,7 @@ def kind_of(module: str) -> str | None:
         return None
     name = module.removeprefix(_HUB)
     domain, _, rest = name.partition(".")
-    if domain in _NO_KIND or not rest and domain in ("db", "http", "loops"):
+    if domain in _NO_KIND or (not rest and domain in ("db", "http", "loops")):
         return None
     if domain in ("http", "loops") or name.endswith("routes"):
         return _ROUTES
@@ -40,20 +41,49 @@ def kind_of(module: str) -> str | None:
     return _USE_CASES
 
 
-class KindsContract(Contract):  # type: ignore[misc]
-    """routes > use cases > rows, whatever the domain."""
+class DomainsContract(Contract):  # type: ignore[misc]
+    """`layers`: domains from the top, equals in one line. `allowed`: upward imports that are still there, none other."""
+
+    layers = fields.ListField(subfield=fields.StringField())
+    allowed = fields.ListField(subfield=fields.StringField())
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
+        upward = set(self._upward(graph))
+        allowed = set(self.allowed)
         broken = [
-            f"{importer} ({kind}) imports {imported}"
-            for importer in sorted(graph.modules)
-            if (kind := kind_of(importer)) is not None
-            for imported in sorted(graph.find_modules_directly_imported_by(importer))
-            if (kind_of(imported) or imported) in _FORBIDDEN[kind]
+            *_by_kind(graph),
+            *(f"{one} goes up" for one in sorted(upward - allowed)),
+            *(
+                f"{one} is allowed and no longer there: take it out of the list"
+                for one in sorted(allowed - upward)
+            ),
         ]
         return ContractCheck(kept=not broken, metadata={"broken": broken})
+
+    def _upward(self, graph: ImportGraph) -> Iterator[str]:
+        rank = {domain: at for at, line in enumerate(self.layers) for domain in line.split(" | ")}
+        for importer, imported in _imports(graph):
+            if not kind_of(importer) == kind_of(imported) == _USE_CASES:
+                continue
+            one, other = importer.removeprefix(_HUB), imported.removeprefix(_HUB)
+            domain, below = one.split(".")[0], other.split(".")[0]
+            if domain != below and rank.get(below, len(rank)) <= rank.get(domain, -1):
+                yield f"{one} -> {other}"
 
     def render_broken_contract(self, check: ContractCheck) -> None:
         broken: Any = check.metadata["broken"]
         for line in broken:
             output.print_error(line)
+
+
+def _imports(graph: ImportGraph) -> Iterator[tuple[str, str]]:
+    for importer in sorted(graph.modules):
+        for imported in sorted(graph.find_modules_directly_imported_by(importer)):
+            yield importer, imported
+
+
+def _by_kind(graph: ImportGraph) -> Iterator[str]:
+    for importer, imported in _imports(graph):
+        kind = kind_of(importer)
+        if kind is not None and (kind_of(imported) or imported) in _FORBIDDEN[kind]:
+            yield f"{importer} ({kind}) imports {imported}"

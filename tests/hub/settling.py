@@ -16,8 +16,8 @@ from computepool.hub.db.session import AnyRow, Connection, Store, Tx
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import attempt_rows, jobs
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.memory.registry import Registry
 from computepool.hub.scheduling import leases
-from computepool.hub.scheduling.registry import Registry
 from computepool.hub.settings import Settings
 from computepool.hub.settlement import settle
 from computepool.protocol.nodes.nodes import CompleteRequest, Report, signed_text

@@ -12,8 +12,8 @@ from sqlalchemy import text
 
 from computepool.hub.db.session import Tx
 from computepool.hub.loops import runner
+from computepool.hub.memory.loop_health import Beats
 from computepool.hub.observability.invariants import RULES
-from computepool.hub.observability.loop_health import Beats
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit

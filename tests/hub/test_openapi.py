@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 PROBLEM = "application/problem+json"
 MODELS: dict[str, type[BaseModel]] = {
     name: model
-    for module in pkgutil.iter_modules(protocol.__path__, "computepool.protocol.")
+    for module in pkgutil.walk_packages(protocol.__path__, "computepool.protocol.")
     for name, model in vars(importlib.import_module(module.name)).items()
     if isinstance(model, type) and issubclass(model, BaseModel)
 }

@@ -12,7 +12,8 @@ from computepool.core.money import ledger
 from computepool.core.trust.discounting import DAY_MS
 from computepool.hub.main import check
 from computepool.hub.money import credits as credit_service
-from computepool.hub.scheduling import housekeeping, known_nodes, leases
+from computepool.hub.nodes import known_nodes
+from computepool.hub.scheduling import housekeeping, leases
 from computepool.hub.settlement.verification import unconfirmed
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub

@@ -29,13 +29,13 @@ from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.idempotency import Remembered
 from computepool.hub.jobs import jobs
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.memory.registry import Registry
 from computepool.hub.money import credits as money
 from computepool.hub.money import holds
 from computepool.hub.money.payouts import payout_rounds, payouts
 from computepool.hub.observability.invariants import check_all
 from computepool.hub.scheduling import leases
 from computepool.hub.scheduling.dispatch import Dispatcher
-from computepool.hub.scheduling.registry import Registry
 from computepool.hub.settings import Settings
 from computepool.hub.settlement import settle
 from computepool.hub.settlement.verification import recheck_rows

@@ -55,8 +55,8 @@ PATHS = (
         "hub/money/market/spot_prices.py",
         "hub/money/market/market_view.py",
     ),
-    *("hub/nodes/price_floors.py", "hub/money/earnings.py"),
-    "hub/banks/*.py",
+    *("hub/nodes/price_floors.py", "hub/nodes/earnings.py"),
+    "hub/money/banks/*.py",
     *(
         "hub/money/routes.py",
         "hub/money/price_routes.py",
@@ -81,7 +81,7 @@ PATHS = (
 #: What is a float there, and is not money.
 ALLOWED: dict[str, set[str]] = {
     "hub/money/payouts/payouts.py": {"row.created_at_ms / 1000"},  # a date
-    "hub/money/market/market_view.py": {"market.tick_ms(hub) / 1000"},  # a length of time
+    "hub/money/market/market_view.py": {"spot_prices.tick_ms(hub) / 1000"},  # a length of time
     "sdk/client/amounts.py": {"float", "Decimal"},  # named to be refused, and to be read exactly
     "cli/account/market.py": {
         "tenths / 10",
@@ -210,7 +210,7 @@ FRACTIONS |= {"slowdown"}  # how a node runs beside others of its tier
 
 
 def models() -> Iterator[type[BaseModel]]:
-    for module in pkgutil.iter_modules(computepool.protocol.__path__, "computepool.protocol."):
+    for module in pkgutil.walk_packages(computepool.protocol.__path__, "computepool.protocol."):
         for _, member in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if issubclass(member, BaseModel) and member.__module__ == module.name:
                 yield member

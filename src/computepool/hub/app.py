@@ -48,19 +48,20 @@ from computepool.hub.lookup import routes as lookup_routes
 from computepool.hub.loops import cache_sync as follow_loop
 from computepool.hub.loops import dispatch as dispatch_loop
 from computepool.hub.loops import housekeeping as upkeep_loop
+from computepool.hub.memory.registry import Registry
 from computepool.hub.money import price_routes
 from computepool.hub.money import routes as credit_routes
 from computepool.hub.money.market import routes as market_routes
 from computepool.hub.money.market import spot_prices as market_service
 from computepool.hub.money.payouts import routes as payout_routes
 from computepool.hub.money.prices import load_table
+from computepool.hub.nodes import known_nodes
 from computepool.hub.nodes import routes as node_routes
 from computepool.hub.notifications import routes as webhook_routes
 from computepool.hub.observability import event_routes
 from computepool.hub.observability.live import routes as mesh_routes
-from computepool.hub.scheduling import cache_sync, known_nodes, leases
+from computepool.hub.scheduling import cache_sync, leases
 from computepool.hub.scheduling.dispatch import Dispatcher
-from computepool.hub.scheduling.registry import Registry
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.verification import verification
 from computepool.hub.threads import in_thread

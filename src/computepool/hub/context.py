@@ -21,11 +21,11 @@ from computepool.hub.db.session import Store
 from computepool.hub.db.signals import Signals
 from computepool.hub.identity.hub_secrets import Secrets
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.observability.live.live_view import MeshMemory, Watched
-from computepool.hub.observability.loop_health import Beats
-from computepool.hub.scheduling.registry import Registry
+from computepool.hub.memory.live_view import MeshMemory, Watched
+from computepool.hub.memory.loop_health import Beats
+from computepool.hub.memory.registry import Registry
+from computepool.hub.memory.submitters import Submitters
 from computepool.hub.settings import Settings
-from computepool.hub.trust.submitters import Submitters
 from computepool.protocol.health import CheckView
 from computepool.protocol.jobs.jobs import JobSpec
 from computepool.protocol.money.credits import LeaderboardView

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import computepool
 from computepool.agent.execution import job_runtime
 from computepool.agent.execution.job_calls import CALLS
 from computepool.agent.hardware import driver, gpus
@@ -198,7 +197,7 @@ def _package(name: str) -> Path:
 
 def _inside_package(cache_dir: Path) -> Path:
     """A folder that is the package `computepool` as jobs see it."""
-    package = Path(computepool.__file__).parent
+    package = Path(job_runtime.__file__).parents[2]
     sources = {
         "__init__.py": Path(job_runtime.__file__),
         **{name: package / name for name in job_runtime.MODULES},

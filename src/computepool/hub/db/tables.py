@@ -221,7 +221,7 @@ groups = Table(
     Column("duplicates", Integer, nullable=False, server_default="0"),  # reports that came after the first
     Column("completed_at_ms", BigInteger),  # empty: something is still to come
     Column("rounds", Integer, nullable=False, server_default="0"),  # how often it became complete
-    # where its results go (hub/groups/group_home.py)
+    # where its results go (hub/nodes/group_homes.py)
     Column("home", Text),  # a node of the same account
     Column("return_home", Boolean, nullable=False, server_default=text("false")),
     Column("home_state", Text),  # waiting, arrived; empty: not complete, or nobody asked

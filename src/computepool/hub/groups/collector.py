@@ -15,11 +15,12 @@ from computepool.core.errors import Conflict, NotFound, TooLarge
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
-from computepool.hub.groups import group_home, groups
+from computepool.hub.groups import groups
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.groups.rows import FAILED, HAS_JOB, PENDING, SUCCEEDED
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
+from computepool.hub.nodes import group_homes
 from computepool.hub.notifications import rows as webhook_rows
 from computepool.protocol.jobs.groups import (
     ExpectedKey,
@@ -74,7 +75,7 @@ def _complete(tx: Tx, row: AnyRow) -> None:
         data=json.dumps({"round": row.rounds + 1}),
     )
     tx.touch(f"group:{row.id}", _complete_topic(row.id))
-    group_home.begin(tx, row)
+    group_homes.begin(tx, row)
 
 
 def _complete_topic(group_id: str) -> str:
@@ -85,7 +86,7 @@ def _reopen(tx: Tx, row: AnyRow, *, actor: str) -> None:
     """It waits for something again. What its home has of it stays there; the rest follows with the next round."""
     group_rows.set_group(tx, row.id, completed_at_ms=None, home_state=None, home_reason=None)
     tx.emit(actor=actor, action="group.reopened", account_id=row.account_id, group_id=row.id)
-    group_home.touch(tx, row.home)
+    group_homes.touch(tx, row.home)
 
 
 def join(tx: Tx, group_id: str, *, keys: Sequence[str], account_id: str) -> bool:
@@ -227,8 +228,8 @@ async def return_home(
         row = groups.checked(principal, group_rows.lock_group(tx, group_id))
         home = row.home
         if request.home is not None or (request.wanted and home is None):
-            home = group_home.find(tx.connection, row.account_id, request.home)
-        group_home.touch(tx, row.home)  # which may have to stop
+            home = group_homes.find(tx.connection, row.account_id, request.home)
+        group_homes.touch(tx, row.home)  # which may have to stop
         group_rows.set_group(
             tx, group_id, home=home, return_home=request.wanted, home_state=None, home_reason=None
         )
@@ -244,7 +245,7 @@ async def return_home(
             watch(tx, row)
         changed = group_rows.get_group(tx.connection, group_id)
         if changed is not None and changed.completed_at_ms is not None:
-            group_home.begin(tx, changed)
+            group_homes.begin(tx, changed)
 
     await hub.store.write(unit)
     return await groups.get(hub, principal, group_id)

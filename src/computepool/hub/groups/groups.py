@@ -12,7 +12,6 @@ from computepool.hub.artifacts import storage_quota
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
-from computepool.hub.groups import group_home
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
@@ -20,6 +19,7 @@ from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs import transitions, views
 from computepool.hub.jobs.transitions import Effects
+from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.notifications import rows as webhook_rows
 from computepool.hub.settlement import follow_ups
@@ -47,7 +47,7 @@ def view(connection: Connection, row: AnyRow, *, hub: Hub | None = None) -> dict
     failed = sum(counts.get(state, 0) for state in TERMINAL if state is not JobState.SUCCEEDED)
     pending = total - succeeded - failed
     node = None if row.home is None else node_rows.get_node(connection, row.home)
-    offline_ms = None if hub is None or node is None else group_home.offline_since(hub, node)
+    offline_ms = None if hub is None or node is None else group_homes.offline_since(hub, node)
     return {
         "id": row.id,
         "name": row.name,
@@ -63,7 +63,7 @@ def view(connection: Connection, row: AnyRow, *, hub: Hub | None = None) -> dict
         "duplicates": row.duplicates,
         "complete": row.completed_at_ms is not None if row.watched else total > 0 and not pending,
         "completed_at_ms": row.completed_at_ms,
-        "home": group_home.view(row, node, offline_ms=offline_ms),
+        "home": group_homes.view(row, node, offline_ms=offline_ms),
     }
 
 
@@ -82,7 +82,7 @@ async def create(
     def effect(tx: Tx) -> GroupView:
         account = principal.account_id
         named = request.home is not None or request.return_home
-        home = group_home.find(tx.connection, account, request.home) if named else None
+        home = group_homes.find(tx.connection, account, request.home) if named else None
         group_rows.insert_group(
             tx,
             group_id=group_id,

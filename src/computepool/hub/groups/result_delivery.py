@@ -10,10 +10,11 @@ import json
 from computepool.core.errors import Conflict, NotFound
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
-from computepool.hub.groups import group_home, summaries
 from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups import summaries
 from computepool.hub.groups.rows import ARRIVED, WAITING
 from computepool.hub.identity.access import NodePrincipal
+from computepool.hub.nodes import group_homes
 from computepool.protocol.jobs.groups import (
     DIGESTS_MAX,
     ArrivalReply,
@@ -106,7 +107,7 @@ async def arrived(hub: Hub, node: NodePrincipal, group_id: str, *, request: Arri
         )
         _say(tx, row, node, action="group.home", data={**said, "manifest": request.manifest})
         tx.touch(f"group:{group_id}")
-        group_home.touch(tx, node.node_id)
+        group_homes.touch(tx, node.node_id)
         return ArrivalReply(recorded=True)
 
     return await hub.store.write(unit)

@@ -16,9 +16,9 @@ from computepool.hub.loops.runner import every
 from computepool.hub.money import credits as credit_service
 from computepool.hub.money.market import spot_prices
 from computepool.hub.money.payouts import payout_rounds
-from computepool.hub.nodes import uptime
+from computepool.hub.nodes import known_nodes, uptime
 from computepool.hub.notifications import deliveries
-from computepool.hub.scheduling import housekeeping, known_nodes, leases
+from computepool.hub.scheduling import housekeeping, leases
 from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.verification import probes, unconfirmed

@@ -12,7 +12,7 @@ from computepool.core.placement.hosts import Host, name_key
 from computepool.core.resources import NodeState
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection
-from computepool.hub.groups import group_home
+from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.jobs.jobs import HOSTS_MAX, Needs
 from computepool.protocol.nodes.nodes import Profile
@@ -108,7 +108,8 @@ def begun_ids(connection: Connection, word: str, *, but: str) -> Sequence[str]:
 def meant_by(hub: Hub, account_id: str, word: str, *, rows: Iterable[AnyRow]) -> list[str]:
     """Of the nodes that go by a word, the ids of those that the account may mean; one is an answer."""
     known = [
-        Host(id=row.id, owner=row.account_id, live=group_home.offline_since(hub, row) is None) for row in rows
+        Host(id=row.id, owner=row.account_id, live=group_homes.offline_since(hub, row) is None)
+        for row in rows
     ]
     return [host.id for host in hosts.candidates(word, known, account=account_id)]
 

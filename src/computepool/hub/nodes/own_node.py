@@ -9,11 +9,9 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs.transitions import Effects
-from computepool.hub.money import earnings
-from computepool.hub.nodes import nodes
+from computepool.hub.memory.registry import Session
+from computepool.hub.nodes import earnings, known_nodes, nodes
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.scheduling import known_nodes
-from computepool.hub.scheduling.registry import Session
 from computepool.protocol.money.market import OwnNodeView
 
 

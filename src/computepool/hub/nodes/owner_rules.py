@@ -11,8 +11,8 @@ from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal
+from computepool.hub.memory.registry import Session
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.scheduling.registry import Session
 from computepool.protocol.nodes.nodes import NextReply, NextRequest
 from computepool.protocol.nodes.rules import NodeRules, NodeRulesView, rules_digest
 

@@ -14,8 +14,8 @@ from computepool.hub.artifacts.storage.base import place_of
 from computepool.hub.context import Hub
 from computepool.hub.db import dialect
 from computepool.hub.db.session import Connection
+from computepool.hub.memory.loop_health import Beat
 from computepool.hub.observability import vital_rows
-from computepool.hub.observability.loop_health import Beat
 from computepool.hub.observability.vital_rows import Vitals
 from computepool.hub.threads import in_thread
 from computepool.protocol.health import Health, HealthPart, HealthView, LoopView, VersionCount

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from computepool.hub.context import Hub
-from computepool.hub.groups import group_home
-from computepool.hub.groups.group_home import HOMES_TOPIC
 from computepool.hub.identity import hub_keys
 from computepool.hub.identity.hub_keys import SIGNING_TOPIC
 from computepool.hub.identity.sign_in import KEYS_TOPIC, Authenticator
 from computepool.hub.jobs.quotas import QUOTAS_TOPIC
 from computepool.hub.money import prices
 from computepool.hub.money.prices import PRICES_TOPIC
-from computepool.hub.nodes import nodes
+from computepool.hub.nodes import group_homes, nodes
+from computepool.hub.nodes.group_homes import HOMES_TOPIC
 from computepool.hub.scheduling.dispatch import Dispatcher
 
 _ANYTHING = "*"
@@ -29,7 +28,7 @@ def own_commit(hub: Hub, authenticator: Authenticator, topics: set[str]) -> None
         hub.uses.clear()
         hub.kept.clear()
     if HOMES_TOPIC in topics:
-        group_home.follow(hub, topics)
+        group_homes.follow(hub, topics)
 
 
 class OtherHubs:
@@ -51,7 +50,7 @@ class OtherHubs:
             self._hub.uses.clear()
             self._hub.kept.clear()
         if HOMES_TOPIC in topics or _ANYTHING in topics:
-            group_home.follow(self._hub, None if _ANYTHING in topics else topics)
+            group_homes.follow(self._hub, None if _ANYTHING in topics else topics)
         self._heard |= {topic for topic in topics if topic in _FOLLOWED or topic.startswith(_NODE)}
         if self._heard:
             self._wanted.set()

@@ -25,8 +25,8 @@ from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running import checkpoints
 from computepool.hub.jobs.transitions import Effects
+from computepool.hub.memory.registry import Lane
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.scheduling.registry import Lane
 from computepool.protocol.nodes.nodes import CompleteRequest, Grant
 
 _RUNTIME_WEIGHT = 0.2

@@ -12,8 +12,8 @@ from computepool.core.placement import explain
 from computepool.core.placement.explain import Explanation
 from computepool.core.resources import Requirements, Shape
 from computepool.hub.context import Hub
-from computepool.hub.groups import group_home
 from computepool.hub.jobs import views
+from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.jobs.jobs import JobView
 from computepool.protocol.nodes.nodes import Profile
@@ -76,11 +76,11 @@ async def explanation(hub: Hub, shape: Shape) -> Explanation:
 async def _away(hub: Hub, shape: Shape) -> str:
     """The last of the nodes that could run it and are offline; empty if there is none."""
     rows = await hub.store.read(lambda connection: node_rows.lately_seen(connection, limit=_AWAY_MAX))
-    gone = [(row, since_ms) for row in rows if (since_ms := group_home.offline_since(hub, row)) is not None]
+    gone = [(row, since_ms) for row in rows if (since_ms := group_homes.offline_since(hub, row)) is not None]
     for row, since_ms in gone:
         fleet = Fleet()
         profile = Profile.model_validate_json(row.profile)
         fleet.upsert(profile.node_profile(node_id=row.id, owner=row.account_id))
         if explain.explain(fleet, shape).able:
-            return f"{row.name}, which could run it, is offline since {group_home.moment(since_ms)}"
+            return f"{row.name}, which could run it, is offline since {group_homes.moment(since_ms)}"
     return ""

@@ -7,9 +7,9 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.sign_in import Authenticator
+from computepool.hub.nodes import known_nodes
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.notifications import rows as webhook_rows
-from computepool.hub.scheduling import known_nodes
 
 
 async def drop_silent(hub: Hub) -> None:

@@ -10,8 +10,8 @@ from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running import checkpoint_rows
 from computepool.hub.jobs.transitions import Effects
+from computepool.hub.memory.registry import Session
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.scheduling.registry import Session
 from computepool.hub.settlement import follow_ups
 from computepool.hub.settlement.verification import verification
 

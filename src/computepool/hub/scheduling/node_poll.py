@@ -12,16 +12,15 @@ from computepool.core.resources import NodeState, Shape
 from computepool.core.trust.hardware import Truth
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
-from computepool.hub.groups import group_home
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running import checkpoints, usage
 from computepool.hub.jobs.transitions import Effects
-from computepool.hub.nodes import mesh_version, own_node, owner_rules, price_floors, uptime
+from computepool.hub.memory.registry import Session
+from computepool.hub.nodes import group_homes, mesh_version, own_node, owner_rules, price_floors, uptime
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.scheduling import leases
-from computepool.hub.scheduling.registry import Session
 from computepool.hub.trust import hardware, hardware_rows, reputation
 from computepool.protocol.nodes.nodes import Grant, NextReply, NextRequest, Profile
 from computepool.protocol.tokens import JobToken, sign_job_token
@@ -52,7 +51,7 @@ async def next_(
         if session.state is NodeState.REVOKED:
             raise Unauthenticated("This node's key was revoked by its owner or the operator.")
     if poll and session.home_due and session.polls == mine:
-        await group_home.load(hub, session)
+        await group_homes.load(hub, session)
     if poll and session.polls != mine:
         return _reply(hub, None), effects  # a newer poll of the same node came: nobody listens to this one
     reply = owner_rules.told(_reply(hub, session, deliver=poll), session, request)
@@ -170,7 +169,7 @@ async def _arrive(
     await owner_rules.refresh(hub, node.node_id)
     await _refresh_state(hub, session)
     await reputation.refresh(hub, [node.node_id])
-    await group_home.load(hub, session)
+    await group_homes.load(hub, session)
     session.home_due = session.home_due or bool(session.homecoming)
     return session, effects
 

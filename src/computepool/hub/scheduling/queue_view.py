@@ -10,7 +10,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.scheduling.registry import LiveAttempt, Session
+from computepool.hub.memory.registry import LiveAttempt, Session
 from computepool.protocol.jobs.queueing import LeaseView, LoadView, QueueRow, QueueView, WaitingRow
 
 #: Attempts of one node that are listed, and of all of them together.

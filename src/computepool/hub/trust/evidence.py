@@ -14,9 +14,8 @@ from computepool.core.trust import reputation
 from computepool.core.trust.reputation import WEIGHTS, Evidence
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection
-from computepool.hub.identity import access
+from computepool.hub.identity import access, cursors
 from computepool.hub.identity.access import Principal
-from computepool.hub.lookup import cursors
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.trust import outcome_rows
 from computepool.protocol.nodes.evidence import EvidencePage, EvidenceRow, NodeAttempt, NodeWork

@@ -18,7 +18,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity import sign_in
 from computepool.hub.identity.access import NodePrincipal
-from computepool.hub.scheduling.registry import Session
+from computepool.hub.memory.registry import Session
 from computepool.hub.trust import hardware_messages, hardware_rows
 from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
 from computepool.protocol.nodes.nodes import Profile, Report

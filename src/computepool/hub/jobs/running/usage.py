@@ -14,9 +14,9 @@ from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running import usage_rows
+from computepool.hub.memory.live_view import Watched
+from computepool.hub.memory.registry import LiveAttempt, Session
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.observability.live.live_view import Watched
-from computepool.hub.scheduling.registry import LiveAttempt, Session
 from computepool.protocol.nodes.mesh import AttemptUsage, JobUsage, LoadNow
 from computepool.protocol.nodes.nodes import LoadModel, Profile, Report, RunningAttempt
 

@@ -10,9 +10,8 @@ from computepool.hub.http.dependencies import DispatcherDep, HubDep, IdPath, May
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.money import earnings
 from computepool.hub.money.market import market_view
-from computepool.hub.nodes import price_floors
+from computepool.hub.nodes import earnings, price_floors
 from computepool.protocol.money.market import (
     FloorRequest,
     FloorView,

@@ -15,13 +15,13 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.memory.live_view import BODIES_MAX, Elsewhere, NodeFacts, NodeLine
+from computepool.hub.memory.registry import Session
 from computepool.hub.money import ledger_rows
 from computepool.hub.nodes import node_status
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.observability.live import rows as mesh_rows
-from computepool.hub.observability.live.live_view import BODIES_MAX, Elsewhere, NodeFacts, NodeLine
 from computepool.hub.observability.live.rows import MINUTE_MS
-from computepool.hub.scheduling.registry import Session
 from computepool.hub.threads import in_thread
 from computepool.protocol.nodes.mesh import MeshNode, MeshNodes, MeshView
 from computepool.protocol.nodes.nodes import Profile

@@ -13,7 +13,7 @@ from computepool.core.resources import Shape
 from computepool.hub.context import Hub, Tie
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.scheduling import known_nodes
+from computepool.hub.nodes import known_nodes
 from computepool.protocol.jobs.jobs import JobSpec
 
 _PROGRAMS_MAX = 10_000

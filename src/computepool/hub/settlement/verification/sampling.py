@@ -10,8 +10,8 @@ from computepool.core.trust import verification as rules
 from computepool.core.trust.verification import PPM, First, Mode, parse
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
-from computepool.hub.scheduling import known_nodes
-from computepool.hub.scheduling.registry import LiveAttempt
+from computepool.hub.memory.registry import LiveAttempt
+from computepool.hub.nodes import known_nodes
 from computepool.hub.settlement import fair_time
 from computepool.hub.settlement.verification import checkers
 from computepool.hub.settlement.verification.verification import Run, Verdict

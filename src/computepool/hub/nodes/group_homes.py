@@ -11,8 +11,8 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.groups.rows import ARRIVED, WAITING
+from computepool.hub.memory.registry import Session
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.scheduling.registry import Session
 from computepool.protocol.jobs.groups import HomeView
 
 #: A group waits for its home, or does not any more; with it goes one topic that names the node.
