@@ -250,7 +250,7 @@ def _key(wanted: tuple[str, ...], python: str) -> str:
 
 
 def _failure(code: int | None, stderr: str) -> Exception:
-    """Whose fault it is that uv failed. What cannot be told stays open: a second owner's node decides it (core/jobs/lifecycle.py)."""
+    """Whose fault it is that uv failed. If it cannot be told, a second owner's node decides it (core/jobs/lifecycle.py)."""
     text = stderr.strip()[-1500:]
     expected = bool(text) and (code == _REFUSED or any(sign in text for sign in _BAD_ON_ANY_MACHINE))
     if expected and not any(sign in text for sign in _ON_THE_WAY) and _os_errors(text) <= _BY_NAMES:

@@ -1,4 +1,4 @@
-"""The tables of money and market. Amounts are whole microcredits; every name of a ledger account is made in core/money/ledger.py."""
+"""The tables of money and market. Amounts are whole microcredits; core/money/ledger.py makes every name of a ledger account."""
 
 from __future__ import annotations
 

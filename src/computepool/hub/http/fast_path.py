@@ -1,8 +1,8 @@
 """The hot routes, answered straight from ASGI: FastAPI's own path would cost more than the work.
 
-A node's poll and report, a person's submission and the wait for results. Their documented twins are in hub/nodes/routes.py, hub/jobs/routes.py
-and hub/groups/routes.py; both call the same functions, under the same policies. What is unusual about a person's request (a cookie, a
-strange header, a word that is not understood) is left to the twin, which knows how to refuse it.
+A node's poll and report, a person's submission and the wait for results. Their documented twins are in the routes.py of
+nodes, jobs and groups; both call the same functions, under the same policies. What is unusual about a person's request
+(a cookie, a strange header, a word that is not understood) is left to the twin, which knows how to refuse it.
 """
 
 from __future__ import annotations

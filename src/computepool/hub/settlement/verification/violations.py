@@ -1,4 +1,4 @@
-"""What is noted when a result was proven wrong, and what its node's owner is told. What follows is in core/trust/violations.py."""
+"""Notes about results proven wrong, and what the node's owner is told. What follows is in core/trust/violations.py."""
 
 from __future__ import annotations
 
