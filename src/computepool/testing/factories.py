@@ -134,7 +134,7 @@ def add_attempt(tx: Tx, job_id: str, *, node_id: str, **columns: Any) -> str:
 def reported(
     attempt_id: str, *, now_ms: int, state: AttemptState = AttemptState.SUCCEEDED, **columns: Any
 ) -> dict[str, Any]:
-    """The row a report writes into its attempt (see store/attempt_rows.report_attempts)."""
+    """The row a report writes into its attempt (see hub/jobs/attempt_rows.py)."""
     defaults: dict[str, Any] = {
         "attempt": attempt_id,
         "new_state": state.value,
@@ -161,7 +161,7 @@ def reported(
 
 
 def accepted(job: AnyRow, *, node_id: str, now_ms: int, number: int = 1, **columns: Any) -> dict[str, Any]:
-    """The row an accepted result writes into its job (see store/jobs.accept)."""
+    """The row an accepted result writes into its job (see hub/jobs/rows.py)."""
     defaults: dict[str, Any] = {
         "job": job.id,
         "account": job.account_id,

@@ -1,9 +1,9 @@
 """Results proven wrong, and what follows: a node is put on probation, tested, and then banned or cleared.
 
-Whose programs are made to differ, and whose friends' nodes say so, could have any node banned. So wrong results alone put it on
-probation, where nothing it does makes a record and the hub tests it with jobs whose results are known (probes.py in
-hub/settlement/verification). Wrong answers to those ban it. Right ones clear it; what then bans it is more violations, about jobs of several
-submitters who have been here for a while, and by nodes of several owners.
+Whose programs are made to differ, and whose friends' nodes say so, could have any node banned. So wrong results alone
+put it on probation, where nothing it does makes a record and the hub tests it with jobs whose results are known
+(probes.py in hub/settlement/verification). Wrong answers to those ban it. Right ones clear it; what then bans it is
+more violations, about jobs of several submitters who have been here for a while, and by nodes of several owners.
 """
 
 from __future__ import annotations

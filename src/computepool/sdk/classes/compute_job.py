@@ -1,7 +1,8 @@
 """Job classes: a state that travels, hooks that run on a node, and exactly one report.
 
-Placed into every sandbox under this name (agent/execution/job_runtime.py): it may import the standard library
-and its neighbours there. The class itself arrives pickled; the state as an encoded value, so that it can be kept, moved and shown without pickle.
+Placed into every sandbox under this name (agent/execution/job_runtime.py): it may import the standard library and its
+neighbours there. The class itself arrives pickled; the state as an encoded value, so that it can be kept, moved and
+shown without pickle.
 """
 
 from __future__ import annotations
