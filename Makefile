@@ -93,7 +93,7 @@ screenshots: packages browser .venv/.dev web ## fill a pool with people, nodes a
 	.venv/bin/python -m scripts.screenshots $(ARGS)
 
 fuzz: packages .venv/.dev ## send the API what its description allows and forbids, for long; FUZZ_EXAMPLES=200
-	FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-200} .venv/bin/pytest -q tests/hub/test_fuzz.py --timeout 3600 $(ARGS)
+	FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-200} .venv/bin/pytest -q tests/hub/http/test_fuzz.py --timeout 3600 $(ARGS)
 
 bench: packages .venv/.dev ## measure beside other systems, and print numbers and ratios
 	.venv/bin/python -m bench $(ARGS)

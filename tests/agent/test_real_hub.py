@@ -111,7 +111,7 @@ def test_a_removed_node_stops_with_a_sentence(real: RealPool, client: Pool) -> N
 
 
 def _alive(marker: str) -> bool:
-    from tests.agent.test_lanes import alive
+    from tests.agent.execution.test_lanes import alive
 
     return bool(alive(marker))
 

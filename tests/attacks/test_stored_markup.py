@@ -29,7 +29,7 @@ from computepool.testing.hub import ORIGIN, HubDouble, running_hub
 from computepool.testing.node import NodeDouble
 from tests.attacks.requestfields import DOCUMENT, Operation, Place, operations, places, planted
 from tests.hub.cast import Cast
-from tests.hub.test_signing_in import SAME
+from tests.hub.identity.test_signing_in import SAME
 from tests.payouts.earning import LEAST, earn
 
 SCRIPT = "<script>alert(1)</script>"

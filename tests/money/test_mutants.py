@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.core import test_pricing
+from tests.core.money import test_pricing
 from tests.money.conftest import Fresh
 from tests.money.test_machine import Money, tell
 

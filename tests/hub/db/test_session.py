@@ -1,0 +1,281 @@
+"""Shared commits: each write gets its own verdict, and what one does wrong is nobody else's loss."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from functools import partial
+
+import pytest
+from sqlalchemy import select, text
+
+from computepool.core.errors import BadRequest, Conflict, InvariantViolation, Unavailable
+from computepool.hub.db import event_rows
+from computepool.hub.db.session import AnyRow, Connection, Store, Tx
+from computepool.hub.db.tables import accounts as account_table
+from computepool.hub.identity import rows as account_rows
+from computepool.testing.clock import FakeClock
+from computepool.testing.factories import add_account
+from tests.hub.db.conftest import MakeStore
+
+
+class Gate:
+    """Holds the writer in one unit, so that the writes behind it surely share the next transaction."""
+
+    def __init__(self, store: Store) -> None:
+        self._open = threading.Event()
+        self._entered = threading.Event()
+        self._held = asyncio.ensure_future(store.write(self._unit))
+
+    def _unit(self, _tx: Tx) -> None:
+        self._entered.set()
+        self._open.wait(30)
+
+    async def closed(self) -> None:
+        await asyncio.to_thread(self._entered.wait, 30)
+
+    async def open(self) -> None:
+        self._open.set()
+        await self._held
+
+
+def names(connection: Connection) -> set[str]:
+    return set(connection.execute(select(account_table.c.name)).scalars())
+
+
+def events(connection: Connection) -> list[AnyRow]:
+    return list(event_rows.list_events(connection, after=0, limit=10_000))
+
+
+def make_account(name: str, *, fail: BaseException | None = None):  # type: ignore[no-untyped-def]
+    def unit(tx: Tx) -> str:
+        add_account(tx, name=name)
+        tx.emit(actor=name, action="account.created")
+        tx.touch(f"account:{name}")
+        if fail is not None:
+            raise fail
+        return name
+
+    return unit
+
+
+async def test_many_writes_at_once_each_get_their_own_answer(store: Store) -> None:
+    gate = Gate(store)
+    await gate.closed()
+    waiting = asyncio.gather(*(store.write(make_account(f"a{number}")) for number in range(300)))
+    await asyncio.sleep(0)
+    await gate.open()
+    assert await waiting == [f"a{number}" for number in range(300)]
+    assert await store.read(names) == {f"a{number}" for number in range(300)}
+    assert [event.actor for event in await store.read(events)] == [f"a{number}" for number in range(300)]
+
+
+async def test_a_shared_transaction_is_one_commit(store: Store) -> None:
+    commits: list[set[str]] = []
+    store.on_commit = commits.append
+    gate = Gate(store)
+    await gate.closed()
+    waiting = asyncio.gather(*(store.write(make_account(f"a{number}")) for number in range(5)))
+    await asyncio.sleep(0)
+    await gate.open()
+    await waiting
+    assert commits == [{"events"} | {f"account:a{number}" for number in range(5)}]
+
+
+async def test_a_failing_write_leaves_nothing_and_spoils_nobody(store: Store) -> None:
+    commits: list[set[str]] = []
+    store.on_commit = commits.append
+    gate = Gate(store)
+    await gate.closed()
+    failures = {3: Conflict("no"), 5: ValueError("bug"), 7: InvariantViolation("rule")}
+    waiting = asyncio.gather(
+        *(store.write(make_account(f"a{number}", fail=failures.get(number))) for number in range(10)),
+        return_exceptions=True,
+    )
+    await asyncio.sleep(0)
+    await gate.open()
+    answers = await waiting
+    good = {f"a{number}" for number in range(10) if number not in failures}
+    assert {number: answers[number] for number in failures} == failures
+    assert {answer for answer in answers if isinstance(answer, str)} == good
+    assert await store.read(names) == good
+    assert {event.actor for event in await store.read(events)} == good
+    assert commits == [{"events"} | {f"account:{name}" for name in good}]
+
+
+async def test_a_broken_constraint_is_that_callers_conflict(store: Store) -> None:
+    def twice(tx: Tx) -> None:
+        for _ in range(2):
+            tx.connection.execute(
+                account_table.insert().values(id="same", name="same", roles="", created_at_ms=0)
+            )
+
+    gate = Gate(store)
+    await gate.closed()
+    waiting = asyncio.gather(
+        store.write(make_account("before")),
+        store.write(twice),
+        store.write(make_account("after")),
+        return_exceptions=True,
+    )
+    await asyncio.sleep(0)
+    await gate.open()
+    before, broken, after = await waiting
+    assert (before, after) == ("before", "after")
+    assert isinstance(broken, Conflict)
+    assert await store.read(names) == {"before", "after"}
+    with pytest.raises(Conflict):
+        await store.write(twice)
+
+
+async def test_a_value_no_database_can_hold_is_a_bad_request(store: Store) -> None:
+    def unit(tx: Tx) -> None:
+        tx.connection.execute(account_table.insert().values(id="a", name="a", roles="", created_at_ms=2**80))
+
+    if "sqlite" in store.url:
+        with pytest.raises(OverflowError):  # the driver's own; nothing a request could cause
+            await store.write(unit)
+    else:
+        with pytest.raises(BadRequest):
+            await store.write(unit)
+    assert await store.read(names) == set()
+
+
+async def test_a_caller_that_goes_away_changes_nothing_for_the_others(store: Store) -> None:
+    gate = Gate(store)
+    await gate.closed()
+    gone = asyncio.ensure_future(store.write(make_account("gone")))
+    stays = asyncio.ensure_future(store.write(make_account("stays")))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await gate.open()
+    assert await stays == "stays"
+    assert await store.read(names) == {"gone", "stays"}
+
+
+async def test_stopping_finishes_what_was_asked_and_refuses_the_rest(url: str, clock: FakeClock) -> None:
+    store = Store(url, clock=clock, hub_id="hub", group_commit_max=3)
+    store.start()
+    waiting = asyncio.gather(*(store.write(make_account(f"a{number}")) for number in range(20)))
+    await asyncio.sleep(0)
+    await store.stop()
+    assert len(await waiting) == 20
+    with pytest.raises(Unavailable):
+        await store.write(make_account("late"))
+    with pytest.raises(Unavailable):
+        await store.read(names)
+
+
+async def test_writing_without_an_event_loop(store: Store) -> None:
+    assert store.write_now(make_account("now")) == "now"
+    with pytest.raises(Conflict):
+        store.write_now(make_account("never", fail=Conflict()))
+    assert store.read_now(names) == {"now"}
+
+
+async def test_every_unit_sees_the_time_of_its_transaction(store: Store, clock: FakeClock) -> None:
+    assert await store.write(lambda tx: tx.now_ms) == clock.now_ms()
+    clock.advance(5)
+    assert await store.write(lambda tx: tx.now_ms) == clock.now_ms()
+
+
+async def test_readers_see_no_half_of_a_transaction(store: Store) -> None:
+    seen: list[set[str]] = []
+
+    def unit(tx: Tx) -> None:
+        add_account(tx, name="first")
+        seen.append(store.read_now(names))
+        add_account(tx, name="second")
+
+    await store.write(unit)
+    assert seen == [set()]
+    assert await store.read(names) == {"first", "second"}
+
+
+async def test_two_hubs_with_the_same_key_at_once_have_one_effect(
+    migrated_postgres_url: str, make_store: MakeStore
+) -> None:
+    """Both look, find nothing, and insert: the loser looks again and finds the winner's row."""
+    first, second = make_store(migrated_postgres_url), make_store(migrated_postgres_url)
+    both_looked = threading.Barrier(2, timeout=30)
+    tries: list[str] = []
+
+    def once(hub: str, tx: Tx) -> str:
+        tries.append(hub)
+        row = account_rows.get_reply(tx.connection, account_id="a", route="r", key="k")
+        if row is not None:
+            return str(row.reply)
+        if len(tries) <= 2:
+            both_looked.wait()
+        account_rows.insert_reply(tx, account_id="a", route="r", key="k", request_hash="h", reply=hub)
+        return hub
+
+    answers = await asyncio.gather(
+        first.write(lambda tx: once("first", tx)), second.write(lambda tx: once("second", tx))
+    )
+    assert answers[0] == answers[1]
+    assert len(tries) == 3
+
+
+async def test_two_hubs_that_wait_for_each_other_are_run_again(
+    migrated_postgres_url: str, make_store: MakeStore
+) -> None:
+    first, second = make_store(migrated_postgres_url), make_store(migrated_postgres_url)
+    one, two = await first.write(lambda tx: (add_account(tx), add_account(tx)))
+    both_hold = threading.Barrier(2, timeout=30)
+    tries: list[int] = []
+
+    def in_order(order: tuple[str, str], tx: Tx) -> None:
+        tx.connection.execute(text("SET LOCAL deadlock_timeout = '50ms'"))
+        tries.append(1)
+        meet = len(tries) <= 2
+        for account_id in order:
+            tx.connection.execute(
+                text("UPDATE accounts SET roles = roles || 'x' WHERE id = :id"), {"id": account_id}
+            )
+            if meet:
+                both_hold.wait()
+                meet = False
+
+    await asyncio.gather(
+        first.write(lambda tx: in_order((one, two), tx)), second.write(lambda tx: in_order((two, one), tx))
+    )
+    roles = await first.read(
+        lambda connection: [account_rows.get_account(connection, id_).roles[-2:] for id_ in (one, two)]  # type: ignore[union-attr]
+    )
+    assert roles == ["xx", "xx"]
+    assert len(tries) == 3
+
+
+async def test_a_cursor_over_events_never_skips_one_while_two_hubs_write(
+    migrated_postgres_url: str, make_store: MakeStore
+) -> None:
+    stores = [make_store(migrated_postgres_url) for _ in range(2)]
+    reader = make_store(migrated_postgres_url)
+    seen: list[int] = []
+    done = asyncio.Event()
+
+    async def follow() -> None:
+        cursor = 0
+        while True:
+            finished = done.is_set()
+            rows = await reader.read(partial(event_rows.list_events, after=cursor, limit=50))
+            seen.extend(int(row.seq) for row in rows)
+            cursor = seen[-1] if seen else 0
+            if finished and not rows:
+                return
+
+    async def write(store: Store, number: int) -> None:
+        def unit(tx: Tx) -> None:
+            for _ in range(3):
+                tx.emit(actor=store.hub_id, action=f"write{number}")
+
+        await store.write(unit)
+
+    following = asyncio.ensure_future(follow())
+    for start in range(0, 200, 20):
+        await asyncio.gather(*(write(store, n) for store in stores for n in range(start, start + 20)))
+    done.set()
+    await following
+    assert len(seen) == 2 * 200 * 3
+    assert seen == sorted(set(seen))

@@ -1,0 +1,127 @@
+"""A record that friends make for each other: it counts only where the pool chose who checks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from computepool.hub.main import check
+from computepool.hub.settlement.verification import unconfirmed
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.node import NodeDouble
+from tests.hub.money.test_holds import HOUR
+from tests.hub.settlement.test_verification import GRANT, answer, others
+from tests.hub.submitting import job, submit
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
+    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
+    settings = {"signup_grant": GRANT, "tick_s": 10_000, "verify": "adaptive", "dues_successes": 5}
+    async with running_hub(tmp_path, database_url=url, clock=FakeClock(), mature_s=10_000, **settings) as hub:
+        yield hub
+        assert check(hub.hub.settings) == []
+
+
+async def lend(hub: HubDouble, *tags: str) -> list[NodeDouble]:
+    """A node of an owner of its own for each of these, with that tag."""
+    found = []
+    for number, tag in enumerate(tags):
+        name = f"{tag}{number}{hub.hub.clock.entropy(4).hex()}"
+        found.append(await hub.node(await hub.account(name, "provider"), name=name, tags=[tag]))
+    return found
+
+
+async def known(hub: HubDouble, node: NodeDouble) -> dict[str, Any]:
+    found: dict[str, Any] = (await hub.admin.get(f"/nodes/{node.node_id}")).json()["reputation"]
+    return found
+
+
+async def run_twice(
+    hub: HubDouble, sam: httpx2.AsyncClient, nodes: list[NodeDouble], **wanted: Any
+) -> list[NodeDouble]:
+    """A job and its check."""
+    [job_id] = await submit(sam, spec=HOUR, **wanted)
+    first = await answer(hub, nodes)
+    second = await answer(hub, others(nodes, first))
+    assert (await job(sam, job_id))["verdict"] == "confirmed"
+    return [first, second]
+
+
+async def test_a_private_tag_makes_no_streak_and_pays_no_dues(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    friends = await lend(hub, "club", "club")
+    await lend(hub, "any", "any")
+    for _ in range(2):
+        await run_twice(hub, sam, friends, needs={"tags": ["club"]})
+    await submit(sam, spec=HOUR, needs={"tags": ["club"]}, verify="none")
+    await answer(hub, friends)
+    for node in friends:
+        record = await known(hub, node)
+        assert (record["streak"], record["verified"], record["dues_paid"]) == (0, 0, 0)
+        assert record["successes"] >= 2, "the node did work"
+    evidence = (await hub.admin.get(f"/nodes/{friends[0].node_id}/evidence")).json()["rows"]
+    assert {row["evidence"] for row in evidence} == {"narrow"}
+
+
+async def test_nor_does_any_other_way_to_name_ones_friends(hub: HubDouble, subtests: pytest.Subtests) -> None:
+    sam = await hub.account("sam", "submitter")
+    friends = await lend(hub, "club", "club")
+    strangers = await lend(hub, "any", "any")
+    wishes: list[dict[str, Any]] = [
+        {"exclude_tags": ["any"]},
+        {"exclude_hosts": [node.node_id for node in strangers]},
+    ]
+    for wish in wishes:
+        with subtests.test(wish=wish):
+            await run_twice(hub, sam, friends, needs=wish)
+            assert [(await known(hub, node))["streak"] for node in friends] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("claimed", "asked"),
+    [({"ram_mb": 3_000_000}, {"ram_mb": 2_900_000}), ({"python": "3.29"}, {"python": "3.29"})],
+    ids=["memory", "python"],
+)
+async def test_what_friends_say_of_their_machines_makes_no_record(
+    hub: HubDouble, claimed: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    sam = await hub.account("sam", "submitter")
+    await lend(hub, *["any"] * 6)
+    friends = [
+        await hub.node(await hub.account(f"friend{number}", "provider"), name=f"f{number}", **claimed)
+        for number in range(4)
+    ]
+    await run_twice(hub, sam, friends, needs=asked)
+    records = [await known(hub, node) for node in friends]
+    assert {(each["streak"], each["dues_paid"]) for each in records} == {(0, 0)}
+
+
+async def test_where_the_pool_chose_it_counts_and_in_a_small_pool_too(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    nodes = await lend(hub, "any", "any")
+    await run_twice(hub, sam, nodes)
+    assert [(await known(hub, node))["streak"] for node in nodes] == [1, 1], "these two are the whole pool"
+    nodes += await lend(hub, "any", "any", "any")
+    for node in await run_twice(hub, sam, nodes, needs={"tags": ["any"]}):
+        assert (await known(hub, node))["streak"] >= 1, "a tag that everybody has is no choice"
+
+
+async def test_a_later_check_by_a_friend_counts_as_little(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    [first] = await lend(hub, "club")
+    [job_id] = await submit(sam, spec=HOUR, needs={"tags": ["club"]})
+    await answer(hub, [first])
+    assert (await job(sam, job_id))["verdict"] == "alone"
+    strangers = await lend(hub, "any", "any", "any")
+    owner = await hub.account("friend", "provider")
+    friend = await hub.node(owner, name="friend", tags=["club"])
+    await hub.dispatcher.follow(await unconfirmed.start_checks(hub.hub))
+    await answer(hub, [friend, *strangers])
+    assert (await job(sam, job_id))["verdict"] == "confirmed"
+    assert [(await known(hub, node))["streak"] for node in (first, friend)] == [0, 0]

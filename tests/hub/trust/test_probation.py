@@ -1,0 +1,247 @@
+"""A node that is accused: it is tested with jobs whose results are known, then cleared or banned, and people can look again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import select, update
+
+from computepool.core.trust.discounting import DAY_MS
+from computepool.core.trust.violations import PROBES_RIGHT, PROBES_WRONG
+from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.tables import attempts as attempt_table
+from computepool.hub.db.tables import jobs as job_table
+from computepool.hub.main import check
+from computepool.hub.settlement import result_rows
+from computepool.hub.settlement.verification import probes
+from computepool.protocol.nodes.nodes import Grant
+from computepool.testing.clock import FakeClock
+from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.node import NodeDouble
+from tests.hub.settlement.test_verification import GRANT, others
+from tests.hub.submitting import job, submit
+
+#: Cheap enough to be used as tests.
+SHORT = {"timeout_s": 60}
+#: The victim first, and then its accusers.
+FRAMED = {"prefer_tags": ["n0"], "exclude_tags": ["n3", "n4"]}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
+    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
+    settings = {"signup_grant": GRANT, "tick_s": 10_000, "verify": "adaptive", "probe_round_s": 10_000}
+    async with running_hub(tmp_path, database_url=url, clock=FakeClock(), mature_s=10_000, **settings) as hub:
+        yield hub
+        assert check(hub.hub.settings) == []
+
+
+@dataclass
+class Town:
+    """Long-standing people and nodes; two accounts made to frame one of them; and what every node answers."""
+
+    hub: HubDouble
+    nodes: list[NodeDouble]
+    people: list[httpx2.AsyncClient]
+    framers: list[httpx2.AsyncClient]
+    seen: list[Grant] = field(default_factory=list)
+
+    @property
+    def victim(self) -> NodeDouble:
+        return self.nodes[0]
+
+    async def run(
+        self, client: httpx2.AsyncClient, nodes: list[NodeDouble], *, lies: Any = (), **said: Any
+    ) -> str:
+        """A job, run until it is done; `lies`: the nodes whose answer is another."""
+        [job_id] = await submit(client, spec=SHORT, **said)
+        used: list[NodeDouble] = []
+        while (await job(client, job_id))["state"] != "succeeded":
+            node, grant = await self.take(others(nodes, *used))
+            used.append(node)
+            await self.answer(node, grant, '"wrong"' if node in lies else '"right"')
+        return job_id
+
+    async def take(self, nodes: list[NodeDouble]) -> tuple[NodeDouble, Grant]:
+        async with asyncio.timeout(30):
+            while True:
+                for node in nodes:
+                    node.sign_in()
+                    if grants := (await node.poll(wait_ms=20)).grants:
+                        self.seen.append(grants[0])
+                        return node, grants[0]
+
+    async def answer(self, node: NodeDouble, grant: Grant, result: str) -> None:
+        self.hub.hub.clock.advance(2_000)  # type: ignore[attr-defined]
+        node.sign_in()
+        assert await node.report(grant.attempt_id, ran_ms=1_000, result=result) == "accepted"
+
+    async def frame(self) -> None:
+        """Programs that differ on the victim's machine: three of them, of two accounts."""
+        for framer in (*self.framers, self.framers[0]):
+            await self.run(framer, self.nodes[:3], lies=[self.victim], needs=FRAMED)
+
+    async def known(self) -> dict[str, Any]:
+        found: dict[str, Any] = (await self.hub.admin.get(f"/nodes/{self.victim.node_id}")).json()[
+            "reputation"
+        ]
+        return found
+
+    async def probe(self, result: str) -> Grant:
+        await self.hub.dispatcher.follow(await probes.send_due(self.hub.hub))
+        _, grant = await self.take([self.victim])
+        await self.answer(self.victim, grant, result)
+        return grant
+
+
+@pytest.fixture
+async def town(hub: HubDouble) -> Town:
+    nodes, people = [], [await hub.account(f"person{number}", "submitter") for number in range(4)]
+    for number in range(5):
+        owner = await hub.account(f"owner{number}", "provider")
+        nodes.append(await hub.node(owner, name=f"node{number}", tags=[f"n{number}"]))
+    hub.hub.clock.advance(30 * DAY_MS)  # type: ignore[attr-defined]
+    framers = [await hub.account(f"framer{number}", "submitter") for number in range(2)]
+    town = Town(hub, nodes, people, framers)
+    for state in ("paused", "active"):
+        for node in nodes[:3]:
+            (await hub.admin.post(f"/nodes/{node.node_id}/state", json={"state": state})).raise_for_status()
+        if state == "paused":  # what the tests are taken from: done by nodes that will not accuse anybody
+            for person in people:
+                await town.run(person, nodes[3:])
+    return town
+
+
+async def test_a_framed_node_is_tested_and_cleared(town: Town) -> None:
+    await town.frame()
+    known = await town.known()
+    assert (known["strikes"], known["banned_at_ms"], known["streak"]) == (3, None, 0)
+    assert known["probation_at_ms"] is not None
+    done = {grant.account_id for grant in [await town.probe('"right"') for _ in range(PROBES_RIGHT)]}
+    assert len(done) == PROBES_RIGHT, "each test is of another submitter"
+    framers = {(await framer.get("/me")).json()["id"] for framer in town.framers}
+    assert not done & framers, "and of none who accused it"
+    known = await town.known()
+    assert (known["probation_at_ms"], known["banned_at_ms"], known["strikes_lately"]) == (None, None, 0)
+    told = (await town.hub.admin.get("/events", params={"node_id": town.victim.node_id})).json()["events"]
+    assert {"node.probation", "node.cleared"} <= {event["action"] for event in told}
+
+
+async def test_no_node_can_tell_a_test_from_a_job(town: Town) -> None:
+    await town.frame()
+    grant = await town.probe('"right"')
+    found = select(job_table).where(job_table.c.id == grant.job_id)
+    [row] = await town.hub.hub.store.read(lambda connection: connection.execute(found).all())
+    _, first_id, _ = row.errand.split(":")
+    [first] = [each for each in town.seen if each.job_id == first_id][:1]
+    hidden = {"job_id", "attempt_id", "lane"}
+    assert grant.model_dump(exclude=hidden) == first.model_dump(exclude=hidden)
+    assert grant.account_id != "acc_pool"
+
+
+async def test_who_answers_wrong_is_banned_and_people_can_look_again(town: Town) -> None:
+    await town.frame()
+    for number in range(PROBES_WRONG):
+        assert (await town.known())["banned_at_ms"] is None, number
+        await town.probe('"wrong"')
+    known = await town.known()
+    assert (known["banned_at_ms"] is not None, known["probation_at_ms"]) == (True, None)
+    path = f"/nodes/{town.victim.node_id}/review"
+    assert (await town.people[0].post(path, json={"note": "x"})).status_code == 404
+    owner = await key_of(town.hub, "owner0")
+    asked = await owner.post(path, json={"note": "its memory was broken"})
+    assert asked.status_code == 201, asked.text
+    assert (await owner.post(path, json={})).status_code == 409, "it waits already"
+    [waiting] = (await town.hub.admin.get("/approvals")).json()["approvals"]
+    assert "its memory was broken" in waiting["summary"]
+    assert waiting["can_approve"]
+    decided = await town.hub.admin.post(f"/approvals/{waiting['id']}/approve")
+    assert decided.status_code == 200, decided.text
+    assert (await town.known())["banned_at_ms"] is None
+    assert (await owner.post(path, json={})).status_code == 409, "nothing to review"
+
+
+async def key_of(hub: HubDouble, name: str) -> httpx2.AsyncClient:
+    accounts = (await hub.admin.get("/accounts")).json()["accounts"]
+    [account] = [row["id"] for row in accounts if row["name"] == name]
+    key = await hub.admin.post("/keys", json={"name": "again", "account_id": account})
+    return hub.client(key.json()["key"])
+
+
+async def test_what_was_right_long_ago_may_be_wrong_today_and_tests_nobody(town: Town) -> None:
+    await town.frame()
+    town.hub.hub.clock.advance(round(town.hub.hub.settings.probe_age_s * 1000))  # type: ignore[attr-defined]
+    for node in town.nodes:
+        node.sign_in()
+    await town.victim.poll(wait_ms=0)
+    assert not (await probes.send_due(town.hub.hub)).requeued
+    assert (await town.known())["probation_at_ms"] is not None
+
+
+async def test_where_there_is_nothing_to_test_it_with_it_stays_on_probation(town: Town) -> None:
+    town.hub.hub.settings.ban_submitter_days = 10_000
+    await town.frame()
+    assert not (await probes.send_due(town.hub.hub)).requeued
+    await town.run(town.framers[1], town.nodes[:3], lies=[town.victim], needs=FRAMED)
+    known = await town.known()
+    assert (known["probation_at_ms"] is not None, known["banned_at_ms"]) == (True, None)
+
+
+async def test_programs_that_varied_since_are_no_tests(town: Town) -> None:
+    await town.frame()
+    rows = [(row.account_id, row.spec_digest) for row in await all_jobs(town.hub)]
+
+    def vary(tx: Tx) -> None:
+        for account_id, digest in set(rows):
+            result_rows.mark_varying(tx, account_id=account_id, spec_digest=digest)
+
+    await town.hub.hub.store.write(vary)
+    assert not (await probes.send_due(town.hub.hub)).requeued
+
+
+async def test_who_sends_many_jobs_is_drawn_no_more_often(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for state in ("paused", "active"):
+        for node in town.nodes[:3]:
+            (
+                await town.hub.admin.post(f"/nodes/{node.node_id}/state", json={"state": state})
+            ).raise_for_status()
+        if state == "paused":
+            for _ in range(3):
+                await town.run(town.people[0], town.nodes[3:])
+    await town.frame()
+    for limit, each, expected in ((4, 10, [1] * 4), (200, 2, [1, 1, 1, 2]), (200, 10, [1, 1, 1, 4])):
+        monkeypatch.setattr(probes, "_LOOKED_AT_MAX", limit)
+        monkeypatch.setattr(probes, "_OF_ONE_MAX", each)
+        rows = await candidates(town)
+        assert sorted(Counter(row.account_id for row in rows).values()) == expected
+    draws = [probes._drawn(rows, bytes([0, 0, 0, a, 0, 0, 0, b])) for a in range(4) for b in range(4)]
+    assert set(Counter(row.account_id for row in draws).values()) == {4}
+    assert {row.id for row in draws} == {row.id for row in rows}
+
+
+async def test_what_its_submitter_had_friends_confirm_is_no_test(town: Town) -> None:
+    await town.frame()
+    assert await candidates(town)
+    narrowed = update(attempt_table).values(narrow=True)
+    await town.hub.hub.store.write(lambda tx: tx.connection.execute(narrowed))
+    assert not await candidates(town)
+
+
+async def candidates(town: Town) -> list[AnyRow]:
+    owner = (await town.hub.admin.get(f"/nodes/{town.victim.node_id}")).json()["owner"]
+    look = partial(probes._candidates, town.hub.hub, node_id=town.victim.node_id, owner=owner)
+    return await town.hub.hub.store.read(look)
+
+
+async def all_jobs(hub: HubDouble) -> Sequence[AnyRow]:
+    return await hub.hub.store.read(lambda connection: connection.execute(select(job_table)).all())
