@@ -3,9 +3,9 @@ import { type ReactNode, useState } from "react";
 import { Code } from "@/components/ui/copy";
 import { Dialog } from "@/components/ui/dialog";
 import { useToast } from "@/components/ui/toast";
+import { type ArchiveFile, zipFiles } from "@/lib/archive";
 import { bytes } from "@/lib/format";
 import { saveFile } from "@/lib/save";
-import { zip, zipEntry } from "@/lib/zip";
 import { readArtifact } from "./artifacts";
 
 /** More than this is better fetched by a program that can go on after a break. */
@@ -30,9 +30,9 @@ export function DownloadAll({ files, name, hint, trigger }: DownloadAllProps) {
     try {
       const [only] = files;
       if (files.length === 1 && only) return saveFile(await readArtifact(only.digest), only.name);
-      const entries = [];
-      for (const file of files) entries.push(await zipEntry(file.name, await readArtifact(file.digest)));
-      saveFile(zip(entries), `${name}.zip`);
+      const archived: ArchiveFile[] = [];
+      for (const file of files) archived.push({ name: file.name, input: await readArtifact(file.digest) });
+      saveFile(await zipFiles(archived), `${name}.zip`);
     } catch (error) {
       say.failed(error);
     } finally {

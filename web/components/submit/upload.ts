@@ -2,7 +2,7 @@
 import { client } from "@/lib/api/client";
 import { asProblem, isPassing } from "@/lib/api/problem";
 import type { InputFile } from "./form";
-import { digestOf } from "./sha256";
+import { fileDigest } from "./sha256";
 
 const PART = 8 * 1024 * 1024;
 const TRIES_MAX = 8;
@@ -13,19 +13,19 @@ export interface Step {
   of: number;
 }
 
-export async function upload(file: File, seen: (step: Step) => void, signal: AbortSignal): Promise<InputFile> {
-  const digest = await digestOf(file, (done) => seen({ doing: "reading", done, of: file.size }), signal);
+export async function upload(file: File, onProgress: (step: Step) => void, signal: AbortSignal): Promise<InputFile> {
+  const digest = await fileDigest(file, (done) => onProgress({ doing: "reading", done, of: file.size }), signal);
   const path = { digest };
-  const asked = async () => {
+  const askState = async () => {
     const { data, error } = await client.GET("/artifacts/{digest}/upload", { params: { path }, signal });
     if (!data) throw error;
     return data;
   };
-  let state = await patiently(asked, signal);
+  let state = await retry(askState, signal);
   let failures = 0;
   while (!state.complete) {
     const { offset } = state;
-    seen({ doing: "sending", done: offset, of: file.size });
+    onProgress({ doing: "sending", done: offset, of: file.size });
     const { data, error } = await client
       .PUT("/artifacts/{digest}", {
         params: { path, query: { size: file.size, offset, name: file.name } },
@@ -45,13 +45,13 @@ export async function upload(file: File, seen: (step: Step) => void, signal: Abo
       failures += 1;
       if (failures > TRIES_MAX || !(isPassing(asProblem(error)) || asProblem(error).status === 409)) throw error;
       await pause(failures, signal);
-      state = await patiently(asked, signal);
+      state = await retry(askState, signal);
     }
   }
   return { name: file.name, digest, size: file.size };
 }
 
-async function patiently<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
+async function retry<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
   for (let failures = 1; ; failures += 1) {
     try {
       return await ask();
